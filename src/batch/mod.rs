@@ -1,0 +1,8 @@
+//! Pure accumulators: what makes a group, given the time.
+//!
+//! They hold items and say when a group is complete; who waits for that instant is the adapter's business. Nothing here has
+//! a clock.
+
+mod group;
+
+pub use group::{Group, Window};

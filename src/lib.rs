@@ -1,0 +1,89 @@
+//! Throttling for async streams and sinks that never oversteps: for calls to an API with a strict quota, for message
+//! dispatchers with a limit per connection, for pipelines between a fast source and a slow sink.
+//!
+//! ```
+//! use futures::StreamExt;
+//! use paceline::prelude::*;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! # let start = tokio::time::Instant::now();
+//! let requests = futures::stream::iter(1..=100);
+//!
+//! // At most one each 50 ms, so at most 20 in any second, wherever the other side's second begins.
+//! let mut paced = requests.min_interval(Duration::from_millis(50));
+//! while let Some(request) = paced.next().await {
+//!     println!("call the API with {request}");
+//! }
+//! # assert_eq!(start.elapsed(), Duration::from_millis(99 * 50));
+//! # }
+//! ```
+//!
+//! # The map
+//!
+//! ```text
+//!   time ◀── policy ◀── limiter ◀── stream ──▶ batch
+//! ```
+//!
+//! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
+//!   [`Interval`](policy::Interval) keeps two requests apart, whatever is late; a
+//!   [`TokenBucket`](policy::TokenBucket) lets bursts pass. The [module's table](policy#which-one) compares them.
+//! * A **[limiter]** gives a policy somewhere to live: [`owned`](limiter::PolicyExt::owned) by one adapter, or
+//!   [`shared`](limiter::PolicyExt::shared) by many tasks, first come, first served.
+//! * An **adapter** joins a limiter to a [stream]. Late, refused and dropped are different types:
+//!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
+//!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
+//! * Without a stream, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//!
+//! | to | write |
+//! |---|---|
+//! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
+//! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
+//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
+//! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
+//! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
+//! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
+//! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
+//! | refuse instead of wait | `calls.enforce(limit)` |
+//! | drop instead of wait | `samples.shed(limit)` |
+//!
+//! # What is promised
+//!
+//! Minimum spacing counts from the *actual* last emission, so that no late timer, source or consumer makes two emissions
+//! come too close. Every policy and adapter states the largest count that any window can hold. Nothing is lost or doubled:
+//! what refuses an item gives it back, what holds one counts it, and dropping a future that waits costs nothing. The first
+//! item is not delayed, the end neither. Shared limits serve in order of arrival. All sums are whole numbers: there is no
+//! drift and no overflow.
+//!
+//! # Time
+//!
+//! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. tokio's
+//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
+//!
+//! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
+//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it.
+//!
+//! # Features
+//!
+//! None yet: the whole library is the default.
+
+pub mod batch;
+pub mod limiter;
+pub mod policy;
+pub mod prelude;
+pub mod stream;
+pub mod time;
+
+/// The design, and what has changed: pages of the repository.
+pub mod _docs {
+    #[doc = include_str!("../DESIGN.md")]
+    pub mod design {}
+
+    #[doc = include_str!("../CHANGELOG.md")]
+    pub mod changelog {}
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,0 +1,198 @@
+use core::convert::Infallible;
+use core::error::Error;
+use core::fmt;
+use core::time::Duration;
+
+/// Something that costs more than its limit could ever let pass at once. What was refused is in it.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct TooCostly<T = ()> {
+    item: T,
+    cost: u32,
+    capacity: u32,
+}
+
+impl TooCostly {
+    pub(crate) const fn new(cost: u32, capacity: u32) -> Self {
+        Self {
+            item: (),
+            cost,
+            capacity,
+        }
+    }
+
+    /// The same, about `item`.
+    pub(crate) fn with_item<T>(self, item: T) -> TooCostly<T> {
+        TooCostly {
+            item,
+            cost: self.cost,
+            capacity: self.capacity,
+        }
+    }
+}
+
+impl<T> TooCostly<T> {
+    /// What was refused.
+    pub fn into_item(self) -> T {
+        self.item
+    }
+
+    /// What it would have cost.
+    pub const fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// The largest cost that could pass.
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+}
+
+/// Does not ask `T: Debug`, and does not print the item: it may be secret, and it may be large.
+impl<T> fmt::Debug for TooCostly<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TooCostly")
+            .field("cost", &self.cost)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for TooCostly<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a cost of {} can never pass a limit of {} at once",
+            self.cost, self.capacity
+        )
+    }
+}
+
+impl<T> Error for TooCostly<T> {}
+
+/// Why a [`Gate`](super::Gate) stays shut: for ever, or because the limit cannot be reached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PassError<E> {
+    kind: PassKind<E>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum PassKind<E> {
+    TooCostly(TooCostly),
+    Unreachable(E),
+}
+
+impl<E> PassError<E> {
+    pub(crate) const fn too_costly(cost: u32, capacity: u32) -> Self {
+        Self {
+            kind: PassKind::TooCostly(TooCostly::new(cost, capacity)),
+        }
+    }
+
+    pub(crate) const fn unreachable(error: E) -> Self {
+        Self {
+            kind: PassKind::Unreachable(error),
+        }
+    }
+
+    /// Whether it can never pass, because it costs too much.
+    pub const fn is_too_costly(&self) -> bool {
+        matches!(self.kind, PassKind::TooCostly(_))
+    }
+
+    /// Whether the limit could not be reached.
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self.kind, PassKind::Unreachable(_))
+    }
+
+    /// Why the limit could not be reached.
+    ///
+    /// # Errors
+    ///
+    /// Gives back the other cause if that is not what happened.
+    pub fn into_unreachable(self) -> Result<E, TooCostly> {
+        match self.kind {
+            PassKind::TooCostly(never) => Err(never),
+            PassKind::Unreachable(error) => Ok(error),
+        }
+    }
+}
+
+impl PassError<Infallible> {
+    /// The only cause there is when the limit is in memory.
+    #[must_use]
+    pub fn into_too_costly(self) -> TooCostly {
+        match self.kind {
+            PassKind::TooCostly(never) => never,
+            PassKind::Unreachable(error) => match error {},
+        }
+    }
+}
+
+impl<E> fmt::Display for PassError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            PassKind::TooCostly(never) => never.fmt(f),
+            PassKind::Unreachable(_) => f.write_str("the limit could not be reached"),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for PassError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.kind {
+            PassKind::TooCostly(_) => None,
+            PassKind::Unreachable(error) => Some(error),
+        }
+    }
+}
+
+/// Why [`Shared::acquire_within`](super::Shared::acquire_within) failed. Nothing was counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AcquireError {
+    kind: AcquireKind,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AcquireKind {
+    TooCostly(TooCostly),
+    TooLate { within: Duration },
+}
+
+impl AcquireError {
+    pub(crate) const fn too_late(within: Duration) -> Self {
+        Self {
+            kind: AcquireKind::TooLate { within },
+        }
+    }
+
+    /// Whether it could never pass, because it costs too much.
+    #[must_use]
+    pub const fn is_too_costly(&self) -> bool {
+        matches!(self.kind, AcquireKind::TooCostly(_))
+    }
+
+    /// Whether it could not pass in time.
+    #[must_use]
+    pub const fn is_too_late(&self) -> bool {
+        matches!(self.kind, AcquireKind::TooLate { .. })
+    }
+}
+
+impl From<TooCostly> for AcquireError {
+    fn from(never: TooCostly) -> Self {
+        Self {
+            kind: AcquireKind::TooCostly(never),
+        }
+    }
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            AcquireKind::TooCostly(never) => never.fmt(f),
+            AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
+        }
+    }
+}
+
+impl Error for AcquireError {}

@@ -1,0 +1,141 @@
+//! Somewhere for a policy to live, and ways to ask it.
+//!
+//! A [`Limiter`] is the one seam of this crate: every adapter asks one, and knows nothing else of limits. Which one:
+//!
+//! | | for | cost of asking |
+//! |---|---|---|
+//! | [`Owned`] | one adapter, nobody else | no lock |
+//! | [`Shared`] | many tasks and adapters, served first come, first served | one short lock |
+//! | `&mut L` | lending either to an adapter for a while | the same |
+//!
+//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets something pass.
+//!
+//! What is refused, dropped or late is decided by whoever asks, not here: a limiter only ever answers with a
+//! [`Decision`].
+
+mod acquire;
+mod desk;
+mod error;
+mod forecast;
+mod gate;
+mod line;
+mod owned;
+mod shared;
+
+use core::convert::Infallible;
+use core::task::{Context, Poll};
+
+use crate::policy::{Decision, Policy};
+
+pub use acquire::{Acquire, AcquireWithin};
+pub use error::{AcquireError, PassError, TooCostly};
+pub use gate::Gate;
+pub use owned::Owned;
+pub use shared::Shared;
+
+/// A handle on a limit: one place in line. A clone is another place, of the same limit.
+///
+/// To ask for cost 0 is to use nothing: it passes at once, before everybody who waits, and starts the limit's clock if
+/// nobody has asked before.
+pub trait Limiter {
+    /// Why there may be no answer at all; [`Infallible`] in memory.
+    type Error;
+
+    /// Stands in line and asks for `cost` permits.
+    ///
+    /// `Pending`: it is not this handle's turn, or the answer is under way; the waker is kept. [`Decision::Wait`]: ask
+    /// again after that long, or when woken. [`Decision::Pass`]: counted, and out of the line. [`Decision::Never`]: said
+    /// at once, whoever stands before, and out of the line.
+    ///
+    /// It may be asked early and often. A later question with another cost replaces the one before.
+    ///
+    /// # Errors
+    ///
+    /// When the limit cannot be reached.
+    fn poll_decide(
+        &mut self,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Decision, Self::Error>>;
+
+    /// Asks without standing in line: never [`Decision::Pass`] while others stand there.
+    ///
+    /// Provided: [`poll_decide`](Self::poll_decide), for a limiter that has no line.
+    ///
+    /// # Errors
+    ///
+    /// When the limit cannot be reached.
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
+        self.poll_decide(cost, cx)
+    }
+
+    /// Stands in line until `cost` permits would pass, and leaves it on [`Decision::Pass`]. Nothing is counted.
+    ///
+    /// Provided: says [`Decision::Pass`] at once, for a limiter that cannot look without counting. Whoever asks must be
+    /// able to wait afterwards anyhow, since another handle may have been quicker.
+    ///
+    /// # Errors
+    ///
+    /// When the limit cannot be reached.
+    fn poll_open(
+        &mut self,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Decision, Self::Error>> {
+        let _ = (cost, cx);
+        Poll::Ready(Ok(Decision::Pass))
+    }
+
+    /// Leaves the line and forgets a question under way. Dropping the handle does the same.
+    fn give_up(&mut self);
+}
+
+/// A limiter that is lent.
+impl<L: Limiter + ?Sized> Limiter for &mut L {
+    type Error = L::Error;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_decide(cost, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_try(cost, cx)
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_open(cost, cx)
+    }
+
+    fn give_up(&mut self) {
+        (**self).give_up();
+    }
+}
+
+/// Gives a policy somewhere to live.
+///
+/// ```
+/// use paceline::limiter::PolicyExt;
+/// use paceline::policy::{Interval, TokenBucket};
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// let for_one_stream = Interval::every(Duration::from_millis(50)).owned();
+/// let for_many_tasks = TokenBucket::new(Rate::per_second(30), 5).shared();
+/// # let _ = (for_one_stream, for_many_tasks);
+/// ```
+pub trait PolicyExt: Policy + Sized {
+    /// For one adapter, without a lock.
+    fn owned(self) -> Owned<Self> {
+        Owned::new(self)
+    }
+
+    /// For many tasks and adapters: clones share one limit, first come, first served.
+    fn shared(self) -> Shared<Self> {
+        Shared::new(self)
+    }
+}
+
+impl<P: Policy> PolicyExt for P {}
+
+/// What an in-memory limiter answers, without the error it cannot have.
+type Answer = Poll<Result<Decision, Infallible>>;

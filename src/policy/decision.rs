@@ -1,0 +1,31 @@
+use core::time::Duration;
+
+/// What a limit says about one request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a limit can say nothing else; callers should match"
+)]
+#[must_use = "a decision nobody looks at limits nothing"]
+pub enum Decision {
+    /// Go ahead. It has been counted.
+    Pass,
+    /// Not now. Nothing was counted.
+    Wait {
+        /// The same request could pass after this long, if nobody takes its place. Never zero.
+        retry_in: Duration,
+    },
+    /// More than the limit could ever let pass at once. Nothing was counted.
+    Never {
+        /// The largest cost that could pass.
+        capacity: u32,
+    },
+}
+
+impl Decision {
+    /// Whether it is [`Decision::Pass`].
+    #[must_use]
+    pub const fn is_pass(self) -> bool {
+        matches!(self, Self::Pass)
+    }
+}

@@ -1,0 +1,38 @@
+use crate::time::Tick;
+
+use super::{Decision, Policy};
+
+/// No limit: everything passes, at once.
+///
+/// For a limit that a configuration may leave out. **Window bound**: none.
+///
+/// ```
+/// use paceline::policy::{Decision, Policy, Unlimited};
+/// use paceline::time::Tick;
+///
+/// assert_eq!(Unlimited.decide(&mut (), Tick::ZERO, u32::MAX), Decision::Pass);
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "a limit that is none has no parameters"
+)]
+pub struct Unlimited;
+
+impl Policy for Unlimited {
+    type State = ();
+
+    fn fresh(&self, _now: Tick) {}
+
+    fn decide(&self, _state: &mut (), _now: Tick, _cost: u32) -> Decision {
+        Decision::Pass
+    }
+
+    fn refund(&self, _state: &mut (), _now: Tick, _cost: u32) {}
+
+    fn retune(&self, _old: &Self, _state: &mut (), _now: Tick) {}
+
+    fn settled_at(&self, _state: &()) -> Tick {
+        Tick::ZERO
+    }
+}

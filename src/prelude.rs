@@ -1,0 +1,4 @@
+//! The extension traits, nameless: `use paceline::prelude::*;`.
+
+pub use crate::limiter::PolicyExt as _;
+pub use crate::stream::PaceStreamExt as _;

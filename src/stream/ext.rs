@@ -1,0 +1,230 @@
+use core::time::Duration;
+
+use futures_core::Stream;
+
+use crate::limiter::{Limiter, Owned};
+use crate::policy::Interval;
+
+use super::{Enforce, GroupedWithin, Pace, PaceBatches, PaceByCost, Shed};
+
+/// Throttling for every stream.
+///
+/// No name here is also one of `futures::StreamExt` or `tokio_stream::StreamExt`, so that all three can be imported
+/// together.
+pub trait PaceStreamExt: Stream {
+    /// Lets each item pass when `limiter` does: late rather than never.
+    ///
+    /// See [`Pace`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = TokenBucket::new(Rate::per_second(10), 5).shared();
+    ///
+    /// let calls = futures::stream::iter(0..15).pace(limit.clone());
+    /// assert_eq!(calls.count().await, 15);
+    /// assert_eq!(start.elapsed(), Duration::from_secs(1)); // 5 at once, then 10 a second
+    /// # }
+    /// ```
+    fn pace<L: Limiter>(self, limiter: L) -> Pace<Self, L>
+    where
+        Self: Sized,
+    {
+        Pace::new(self, limiter)
+    }
+
+    /// Keeps two items at least `interval` apart, whatever is late: the timer, the source or the consumer.
+    ///
+    /// The same as `.pace(Interval::every(interval).owned())`. An interval of zero is no limit. See [`Pace`] for exactly
+    /// when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let mut calls = futures::stream::iter(["a", "b", "c"]).min_interval(Duration::from_millis(50));
+    ///
+    /// calls.next().await; // at once
+    /// tokio::time::sleep(Duration::from_millis(80)).await; // late
+    /// calls.next().await; // at once again
+    /// calls.next().await; // and 50 ms after that one
+    /// assert_eq!(start.elapsed(), Duration::from_millis(130));
+    /// # }
+    /// ```
+    fn min_interval(self, interval: Duration) -> Pace<Self, Owned<Interval>>
+    where
+        Self: Sized,
+    {
+        self.pace(Owned::new(Interval::every(interval)))
+    }
+
+    /// Lets each item pass when `limiter` lets its cost pass.
+    ///
+    /// An item that costs more than the limiter could ever let pass is given back in an error. See [`PaceByCost`] for
+    /// exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = TokenBucket::new(Rate::per_second(1), 10).owned();
+    /// let texts = futures::stream::iter(["seven..", "five.", "far too long"]);
+    ///
+    /// let sent: Vec<_> = texts.pace_by_cost(limit, |text| text.len() as u32).collect().await;
+    /// assert_eq!(sent[0], Ok("seven.."));
+    /// assert_eq!(sent[1], Ok("five.")); // two tokens were missing
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// assert_eq!(sent[2].unwrap_err().into_item(), "far too long");
+    /// # }
+    /// ```
+    fn pace_by_cost<L, F>(self, limiter: L, cost_of: F) -> PaceByCost<Self, L, F>
+    where
+        Self: Sized,
+        L: Limiter,
+        F: FnMut(&Self::Item) -> u32,
+    {
+        PaceByCost::new(self, limiter, cost_of)
+    }
+
+    /// At each permit, emits all that has arrived, at most `max` items and never none.
+    ///
+    /// For providers that take batches and limit the calls. See [`PaceBatches`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).owned();
+    ///
+    /// let calls: Vec<_> = futures::stream::iter(1..=7).pace_batches(limit, 3).collect().await;
+    /// assert_eq!(calls, [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
+    /// assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max` is zero.
+    #[track_caller]
+    fn pace_batches<L: Limiter>(self, limiter: L, max: usize) -> PaceBatches<Self, L>
+    where
+        Self: Sized,
+    {
+        PaceBatches::new(self, limiter, max)
+    }
+
+    /// Groups items: a group leaves when it has `max` items, or when its window ends.
+    ///
+    /// The window starts with the first item of the group, unless [`GroupedWithin::window`] says otherwise. See
+    /// [`GroupedWithin`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    /// use tokio_stream::wrappers::ReceiverStream;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (rows, input) = tokio::sync::mpsc::channel(16);
+    /// let mut writes = ReceiverStream::new(input).grouped_within(100, Duration::from_millis(20));
+    ///
+    /// rows.send("a").await.unwrap();
+    /// rows.send("b").await.unwrap();
+    /// let start = tokio::time::Instant::now();
+    /// assert_eq!(writes.next().await, Some(vec!["a", "b"]));
+    /// assert_eq!(start.elapsed(), Duration::from_millis(20));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max` or `window` is zero.
+    #[track_caller]
+    fn grouped_within(self, max: usize, window: Duration) -> GroupedWithin<Self>
+    where
+        Self: Sized,
+    {
+        GroupedWithin::new(self, max, window)
+    }
+
+    /// Answers at once: items that come too soon are given back as errors.
+    ///
+    /// See [`Enforce`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_secs(1)).owned();
+    /// let mut calls = futures::stream::iter(["first", "second"]).enforce(limit);
+    ///
+    /// assert_eq!(calls.next().await, Some(Ok("first")));
+    /// let refused = calls.next().await.unwrap().unwrap_err();
+    /// assert_eq!(refused.retry_in(), Some(Duration::from_secs(1)));
+    /// assert_eq!(refused.into_item(), "second");
+    /// # }
+    /// ```
+    fn enforce<L: Limiter>(self, limiter: L) -> Enforce<Self, L>
+    where
+        Self: Sized,
+    {
+        Enforce::new(self, limiter)
+    }
+
+    /// Drops items that come too soon, and counts them.
+    ///
+    /// See [`Shed`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = TokenBucket::new(Rate::per_second(1), 2).owned();
+    /// let mut samples = futures::stream::iter(0..100).shed(limit);
+    ///
+    /// assert_eq!(samples.next().await, Some(0));
+    /// assert_eq!(samples.next().await, Some(1));
+    /// assert_eq!(samples.next().await, None);
+    /// assert_eq!(samples.shed_count(), 98);
+    /// # }
+    /// ```
+    fn shed<L: Limiter>(self, limiter: L) -> Shed<Self, L>
+    where
+        Self: Sized,
+    {
+        Shed::new(self, limiter)
+    }
+}
+
+impl<S: Stream + ?Sized> PaceStreamExt for S {}

@@ -1,0 +1,141 @@
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+use pin_project_lite::pin_project;
+
+use crate::batch::{Group, Window};
+use crate::time::{Clock, Tick, Timer};
+
+use super::input::{Input, Turn};
+
+pin_project! {
+    /// Stream for the [`grouped_within`](super::PaceStreamExt::grouped_within) method: groups by count or time, whichever
+    /// comes first.
+    ///
+    /// ```
+    /// # use {testkit::marble, paceline::stream::PaceStreamExt};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// // at most three items, at most four ticks
+    /// let input  = "a b c     - d - - - -   e f |";
+    /// let output = "- - [abc] - - - - - [d] - - ([ef]|)";
+    /// # let d = marble::TICK * 4;
+    /// # marble::check(|s| s.grouped_within(3, d), input, output).await;
+    /// # }
+    /// ```
+    ///
+    /// * **Emits** a group in the instant in which it becomes full, or in which its window ends; never an empty one. The
+    ///   window holds even if the input is never pending. An item that arrives in the instant in which the window ends
+    ///   belongs to the next group.
+    /// * **Waits** on the input, and on the window while it holds something.
+    /// * **Ends** when the input does; what is held leaves in the same instant, before it.
+    /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back. A group
+    ///   that nobody asked for at the end of its window leaves at the next poll.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the group stays held.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct GroupedWithin<S: Stream> {
+        #[pin]
+        input: Input<S>,
+        group: Group<S::Item>,
+        clock: Clock,
+        timer: Timer,
+        // What the timer is set to.
+        armed: Option<Tick>,
+    }
+}
+
+impl<S: Stream> GroupedWithin<S> {
+    #[track_caller]
+    pub(super) const fn new(stream: S, max: usize, window: Duration) -> Self {
+        Self {
+            input: Input::new(stream),
+            group: Group::new(max, window, Window::FirstItem),
+            clock: Clock::new(),
+            timer: Timer::new(),
+            armed: None,
+        }
+    }
+
+    /// Where the windows start; [`Window::FirstItem`] if nothing is said. To be called before the first poll.
+    pub fn window(self, window: Window) -> Self {
+        Self {
+            group: self.group.with_window(window),
+            ..self
+        }
+    }
+
+    /// The input, and the items that were waiting for their group to be complete.
+    pub fn into_parts(self) -> (S, Vec<S::Item>) {
+        (self.input.into_inner(), self.group.into_items())
+    }
+
+    /// Takes items until the group is complete, which is what it says: full, over time, or the last.
+    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let mut turn = Turn::new();
+        let mut now = this.clock.now();
+        this.group.begin(now);
+        while !this.group.is_due(now) {
+            match this.input.as_mut().poll_next(cx) {
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(item)) => {
+                    now = this.clock.now();
+                    if this.group.push(item, now) {
+                        break;
+                    }
+                    ready!(turn.poll_go_on(cx));
+                }
+                Poll::Pending => {
+                    let Some(due) = this.group.due() else {
+                        return Poll::Pending;
+                    };
+                    if this.armed.replace(due) != Some(due) {
+                        this.timer.arm(due.since(now));
+                    }
+                    ready!(this.timer.poll_elapsed(cx));
+                    now = this.clock.now();
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<S: Stream> Stream for GroupedWithin<S> {
+    type Item = Vec<S::Item>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
+        ready!(self.as_mut().poll_complete(cx));
+
+        let this = self.project();
+        this.timer.disarm();
+        *this.armed = None;
+        let group = this.group.take(this.clock.now());
+        Poll::Ready(Some(group).filter(|group| !group.is_empty()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input
+            .size_hint_in_groups(self.group.len(), self.group.max())
+    }
+}
+
+impl<S: Stream> FusedStream for GroupedWithin<S> {
+    fn is_terminated(&self) -> bool {
+        self.input.is_ended() && self.group.is_empty()
+    }
+}
+
+/// Does not print the items held: they may be secret, and they may be large.
+impl<S: Stream + fmt::Debug> fmt::Debug for GroupedWithin<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupedWithin")
+            .field("input", &self.input)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
+    }
+}

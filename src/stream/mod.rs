@@ -1,0 +1,37 @@
+//! Adapters that join a limit to a stream.
+//!
+//! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. What they do when
+//! something comes too soon differs, and so do their types: late rather than never ([`Pace`], [`PaceByCost`],
+//! [`PaceBatches`]), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`]).
+//!
+//! # What all of them promise
+//!
+//! * **Emission** is the instant at which the consumer is handed the item, not when a timer was due or the item arrived.
+//! * **No demand, no emission**: while nobody polls, nothing is emitted and no time is owed, save what the limit saves up
+//!   by itself (a bucket its burst, an interval one slot).
+//! * **The end** comes when the input ends, and at once if nothing is held. The input is not polled after it. An adapter
+//!   that has ended says so again when it is polled.
+//! * **Errors** of a stream of `Result`s are items like any other.
+//! * **Nothing is held that is not counted** by `size_hint` and given back by `into_parts`.
+//! * They can be built outside a runtime; a tokio runtime with time enabled is needed once there is something to wait for.
+//!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
+
+mod enforce;
+mod ext;
+mod grouped_within;
+mod input;
+mod pace;
+mod pace_batches;
+mod pace_by_cost;
+mod shed;
+
+pub use enforce::{Enforce, Exceeded};
+pub use ext::PaceStreamExt;
+pub use grouped_within::GroupedWithin;
+pub use pace::Pace;
+pub use pace_batches::PaceBatches;
+pub use pace_by_cost::PaceByCost;
+pub use shed::Shed;
+
+#[doc(no_inline)]
+pub use crate::batch::Window;

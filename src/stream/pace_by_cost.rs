@@ -1,0 +1,123 @@
+use core::convert::Infallible;
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+use pin_project_lite::pin_project;
+
+use crate::limiter::{Gate, Limiter, TooCostly};
+
+use super::input::Input;
+
+pin_project! {
+    /// Stream for the [`pace_by_cost`](super::PaceStreamExt::pace_by_cost) method: each item pays what it costs.
+    ///
+    /// ```
+    /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::TokenBucket, stream::PaceStreamExt, time::Rate}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let limit = TokenBucket::new(Rate::new(1, marble::TICK), 3).owned();
+    /// // one token a tick, three at most; an item costs as much as its digit says
+    /// let input  = "(3212) - - - - - - 0 9 |";
+    /// let output = " 3     - 2 1 - 2 - 0 X |";
+    /// # let cost = |item: &char| item.to_digit(10).unwrap();
+    /// # marble::check(|s| s.pace_by_cost(limit, cost), input, output).await;
+    /// # }
+    /// ```
+    ///
+    /// * **Emits** `Ok(item)` when the limiter lets its cost pass; an item of cost 0 passes at once.
+    /// * **Waits** on the limiter while it holds an item, leaving the input alone; on the input otherwise.
+    /// * **Ends** when the input does.
+    /// * **Fails** with [`TooCostly`] in the item's place, at once and with the item in it, if it costs more than the
+    ///   limiter could ever let pass. What comes after it goes on.
+    /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held. Its cost is asked for once.
+    ///
+    /// **Window bound**: that of the limiter's policy, counted in costs.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct PaceByCost<S: Stream, L: Limiter, F> {
+        #[pin]
+        input: Input<S>,
+        gate: Gate<L>,
+        cost_of: F,
+        held: Option<(S::Item, u32)>,
+    }
+}
+
+impl<S: Stream, L: Limiter, F> PaceByCost<S, L, F> {
+    pub(super) const fn new(stream: S, limiter: L, cost_of: F) -> Self {
+        Self {
+            input: Input::new(stream),
+            gate: Gate::new(limiter),
+            cost_of,
+            held: None,
+        }
+    }
+
+    /// The input, and the item that was waiting to pass, if there was one.
+    pub fn into_parts(self) -> (S, Option<S::Item>) {
+        (self.input.into_inner(), self.held.map(|(item, _)| item))
+    }
+}
+
+impl<S, L, F> Stream for PaceByCost<S, L, F>
+where
+    S: Stream,
+    L: Limiter<Error = Infallible>,
+    F: FnMut(&S::Item) -> u32,
+{
+    type Item = Result<S::Item, TooCostly<S::Item>>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.project();
+        this.gate.begin(cx);
+
+        if this.held.is_none() {
+            let item = ready!(this.input.poll_next(cx));
+            *this.held = item.map(|item| {
+                let cost = (this.cost_of)(&item);
+                (item, cost)
+            });
+        }
+        let Some((_, cost)) = this.held else {
+            return Poll::Ready(None);
+        };
+        let passed = ready!(this.gate.poll_pass(*cost, cx));
+        Poll::Ready(this.held.take().map(|(item, _)| match passed {
+            Ok(()) => Ok(item),
+            Err(never) => Err(never.into_too_costly().with_item(item)),
+        }))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.input.size_hint_with(usize::from(self.held.is_some()))
+    }
+}
+
+impl<S, L, F> FusedStream for PaceByCost<S, L, F>
+where
+    S: Stream,
+    L: Limiter<Error = Infallible>,
+    F: FnMut(&S::Item) -> u32,
+{
+    fn is_terminated(&self) -> bool {
+        self.input.is_ended() && self.held.is_none()
+    }
+}
+
+/// Does not print the item held: it may be secret, and it may be large.
+impl<S, L, F> fmt::Debug for PaceByCost<S, L, F>
+where
+    S: Stream + fmt::Debug,
+    L: Limiter + fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PaceByCost")
+            .field("input", &self.input)
+            .field("gate", &self.gate)
+            .field("held", &usize::from(self.held.is_some()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+//! Readings and doors to clocks: the only place where time is read or slept.
+//!
+//! Everything that decides is *given* the time as a [`Tick`]; everything that waits does so through a [`Timer`]. Both
+//! follow tokio's clock, so that a test on its paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants
+//! and waits for nothing.
+
+mod clock;
+mod rate;
+mod rate_text;
+mod tick;
+mod timer;
+
+pub use clock::Clock;
+pub use rate::{Rate, RateError};
+pub use rate_text::ParseRateError;
+pub use tick::Tick;
+pub use timer::Timer;

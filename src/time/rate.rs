@@ -1,0 +1,220 @@
+use core::cmp::Ordering;
+use core::error::Error;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+
+/// So many permits in each period: an exact fraction, never rounded to nanoseconds.
+///
+/// `Rate::per_second(3)` is three a second, not one every 333,333,333 ns. Two rates are equal if they are the same
+/// fraction, however written: `60/min` is `1/s`.
+///
+/// It is written as `permits/period`, both ways:
+///
+/// ```
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// const LIMIT: Rate = Rate::per_minute(100);
+///
+/// assert_eq!("100/min".parse(), Ok(LIMIT));
+/// assert_eq!("5/250ms".parse(), Ok(Rate::new(5, Duration::from_millis(250))));
+/// assert_eq!(Rate::per_second(30).to_string(), "30/s");
+/// assert_eq!(Rate::per_minute(60), Rate::per_second(1));
+/// ```
+///
+/// Units are `ns`, `us` or `µs`, `ms`, `s` or `sec`, `m` or `min`, `h` or `hour`, `d` or `day`, with a whole number before
+/// them or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    permits: u32,
+    period: Duration,
+}
+
+impl Rate {
+    /// `permits` in each `period`.
+    ///
+    /// In a `const` a bad rate does not compile.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` or `period` is zero. [`Rate::try_new`] gives an error instead.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(permits: u32, period: Duration) -> Self {
+        assert!(permits > 0, "a rate needs at least 1 permit, got 0");
+        assert!(
+            !period.is_zero(),
+            "a rate needs a period of at least 1 ns, got 0"
+        );
+        Self { permits, period }
+    }
+
+    /// `permits` in each `period`.
+    ///
+    /// # Errors
+    ///
+    /// If `permits` or `period` is zero.
+    pub const fn try_new(permits: u32, period: Duration) -> Result<Self, RateError> {
+        if permits == 0 {
+            return Err(RateError {
+                what: Zero::Permits,
+            });
+        }
+        if period.is_zero() {
+            return Err(RateError { what: Zero::Period });
+        }
+        Ok(Self { permits, period })
+    }
+
+    /// `permits` in each second.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_second(permits: u32) -> Self {
+        Self::new(permits, Duration::from_secs(1))
+    }
+
+    /// `permits` in each minute.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_minute(permits: u32) -> Self {
+        Self::new(permits, Duration::from_secs(60))
+    }
+
+    /// `permits` in each hour.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_hour(permits: u32) -> Self {
+        Self::new(permits, Duration::from_secs(3_600))
+    }
+
+    /// `permits` in each 24 hours.
+    ///
+    /// # Panics
+    ///
+    /// If `permits` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn per_day(permits: u32) -> Self {
+        Self::new(permits, Duration::from_secs(86_400))
+    }
+
+    /// How many permits come in each [`period`](Self::period); at least 1.
+    #[must_use]
+    pub const fn permits(self) -> u32 {
+        self.permits
+    }
+
+    /// How long it takes for [`permits`](Self::permits) to come; at least 1 ns.
+    #[must_use]
+    pub const fn period(self) -> Duration {
+        self.period
+    }
+
+    /// The fraction in its lowest terms, in permits and nanoseconds.
+    fn lowest_terms(self) -> (u128, u128) {
+        let (permits, nanos) = (u128::from(self.permits), self.period.as_nanos());
+        let (mut a, mut b) = (nanos, permits);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        (permits / a, nanos / a)
+    }
+}
+
+impl PartialEq for Rate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Rate {}
+
+impl PartialOrd for Rate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The faster rate is the greater one.
+impl Ord for Rate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // 32 bits times 94 bits: there is room.
+        let ours = u128::from(self.permits) * other.period.as_nanos();
+        let theirs = u128::from(other.permits) * self.period.as_nanos();
+        ours.cmp(&theirs)
+    }
+}
+
+impl Hash for Rate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lowest_terms().hash(state);
+    }
+}
+
+/// A rate of nothing, or in no time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RateError {
+    what: Zero,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Zero {
+    Permits,
+    Period,
+}
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.what {
+            Zero::Permits => "a rate needs at least 1 permit, got 0",
+            Zero::Period => "a rate needs a period of at least 1 ns, got 0",
+        })
+    }
+}
+
+impl Error for RateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_compared_as_a_fraction() {
+        assert_eq!(Rate::per_minute(60), Rate::per_second(1));
+        assert_ne!(
+            Rate::per_second(3),
+            Rate::new(1, Duration::from_nanos(333_333_333))
+        );
+        assert!(Rate::per_second(3) < Rate::new(1, Duration::from_nanos(333_333_333)));
+        assert!(Rate::new(u32::MAX, Duration::from_nanos(1)) > Rate::new(1, Duration::MAX));
+        assert_eq!(
+            Rate::per_day(86_400).lowest_terms(),
+            Rate::per_second(1).lowest_terms()
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "a rate needs at least 1 permit, got 0")]
+    fn refuses_no_permits() {
+        let _ = Rate::per_second(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a rate needs a period of at least 1 ns, got 0")]
+    fn refuses_no_period() {
+        let _ = Rate::new(1, Duration::ZERO);
+    }
+}

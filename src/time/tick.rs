@@ -1,0 +1,93 @@
+use core::time::Duration;
+
+/// A point in time: whole nanoseconds from an epoch that the [`Clock`](super::Clock) chose.
+///
+/// Sums saturate at [`Tick::ZERO`] and [`Tick::MAX`], 584 years later; nothing overflows.
+///
+/// ```
+/// use paceline::time::Tick;
+/// use std::time::Duration;
+///
+/// let tick = Tick::from_nanos(1_500).after(Duration::from_micros(1));
+///
+/// assert_eq!(tick.as_nanos(), 2_500);
+/// assert_eq!(tick.since(Tick::ZERO), Duration::from_nanos(2_500));
+/// assert_eq!(Tick::ZERO.since(tick), Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The epoch itself.
+    pub const ZERO: Self = Self(0);
+
+    /// The last tick there is. As an answer it means "never".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The tick that is `nanos` nanoseconds after the epoch.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the epoch.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The tick `duration` later, at most [`Tick::MAX`].
+    #[must_use]
+    pub const fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(saturating_nanos(duration)))
+    }
+
+    /// The tick `duration` earlier, at least [`Tick::ZERO`].
+    #[must_use]
+    pub const fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(saturating_nanos(duration)))
+    }
+
+    /// How long ago `earlier` was; zero if it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A duration of more than 584 years is as good as for ever.
+const fn saturating_nanos(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    if nanos > u64::MAX as u128 {
+        return u64::MAX;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "compared on the line above"
+    )]
+    let nanos = nanos as u64;
+    nanos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saturates_at_both_ends() {
+        assert_eq!(Tick::MAX.after(Duration::from_nanos(1)), Tick::MAX);
+        assert_eq!(Tick::ZERO.after(Duration::MAX), Tick::MAX);
+        assert_eq!(Tick::ZERO.before(Duration::from_nanos(1)), Tick::ZERO);
+        assert_eq!(Tick::MAX.before(Duration::MAX), Tick::ZERO);
+        assert_eq!(Tick::ZERO.since(Tick::MAX), Duration::ZERO);
+        assert_eq!(Tick::MAX.since(Tick::ZERO), Duration::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn counts_single_nanoseconds() {
+        let tick = Tick::from_nanos(7);
+
+        assert_eq!(tick.after(Duration::from_nanos(3)).as_nanos(), 10);
+        assert_eq!(tick.before(Duration::from_nanos(3)).as_nanos(), 4);
+    }
+}

@@ -1,0 +1,104 @@
+//! Leaping over instants, and measuring them, on tokio's clock.
+//!
+//! On a paused clock, waiting moves the time to each timer in turn, so nothing is ever late. Real programs *are* late:
+//! a task was busy, a machine slept. [`jump`] is how a test makes that happen.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the one file of the testkit that reads and waits on tokio's clock"
+)]
+
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+/// Leaps `by` at once: every timer due in between fires late, all in the instant of the landing.
+///
+/// This is [`tokio::time::advance`]: it moves the clock in one step, then yields once, so that the runtime's timers
+/// look at it. Tasks woken by the leap have not necessarily run when it returns, and a timer that is polled right after
+/// may be pending once more before it is woken, in the same instant.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use std::time::Duration;
+/// use testkit::clock::{self, Stopwatch};
+///
+/// let watch = Stopwatch::start();
+/// let sleeper = tokio::spawn(async move {
+///     tokio::time::sleep(Duration::from_millis(100)).await;
+///     watch.elapsed_ms()
+/// });
+/// tokio::task::yield_now().await;
+///
+/// clock::jump(Duration::from_millis(180)).await;
+///
+/// assert_eq!(sleeper.await.unwrap(), 180);
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// When the clock is not paused.
+pub async fn jump(by: Duration) {
+    tokio::time::advance(by).await;
+}
+
+/// Tells how much of tokio's time has passed since it was started.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use std::time::Duration;
+/// use testkit::clock::{self, Stopwatch};
+///
+/// let watch = Stopwatch::start();
+/// clock::jump(Duration::from_millis(30)).await;
+///
+/// assert_eq!(watch.elapsed(), Duration::from_millis(30));
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    started: Instant,
+}
+
+impl Stopwatch {
+    /// Starts to measure now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { started: now() }
+    }
+
+    /// The time since the start; on a paused clock it is exact.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The same in whole milliseconds, which is how tokio's timers count.
+    #[must_use]
+    pub fn elapsed_ms(&self) -> u128 {
+        self.elapsed().as_millis()
+    }
+
+    /// When it was started.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+}
+
+/// The present, on tokio's clock.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits until `at`, which tokio rounds up to its next millisecond.
+pub(crate) fn sleep_until(at: Instant) -> Sleep {
+    tokio::time::sleep_until(at)
+}
+
+/// Waits for `long`.
+pub(crate) fn sleep(long: Duration) -> Sleep {
+    tokio::time::sleep(long)
+}

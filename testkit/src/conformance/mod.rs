@@ -1,0 +1,298 @@
+//! The rules that every stream adapter keeps, checked on any of them.
+//!
+//! A [`Subject`] is an adapter described by closures: how to build it over an [`Input`], and how to read what comes out
+//! of it. Every [`Rule`] then builds it anew, runs it over many schedules of arrivals and kinds of consumers, and says
+//! how it was broken. All of it is in virtual time, and the same every time.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! use futures::StreamExt;
+//! use testkit::conformance::Subject;
+//!
+//! // Items as they are …
+//! Subject::new(|input| input.fuse())
+//!     .items(|item| vec![item])
+//!     .into_parts(|adapter| (adapter.into_inner(), vec![]))
+//!     .check()
+//!     .await;
+//!
+//! // … in groups …
+//! Subject::new(|input| input.ready_chunks(3).fuse())
+//!     .items(|group| group)
+//!     .check()
+//!     .await;
+//!
+//! // … or as results, which carry the item either way.
+//! Subject::new(|input| input.map(|item| if item % 2 == 0 { Ok(item) } else { Err(item) }).fuse())
+//!     .items(|result| vec![result.unwrap_or_else(|refused| refused)])
+//!     .check()
+//!     .await;
+//! # }
+//! ```
+//!
+//! Where items are lost or doubled although nothing disturbs, the rules that count items ([`Rule::SizeHint`],
+//! [`Rule::CancelSafe`], [`Rule::IntoParts`], [`Rule::LateWakeUp`]) have nothing to say, and are left out. So is
+//! [`Rule::CancelSafe`], which moves the adapter from task to task, where [`Rule::KeepsAWaker`] is broken.
+
+mod input;
+mod rule;
+mod rules;
+mod run;
+mod schedule;
+
+use std::{fmt, future::Future, panic::Location, time::Duration};
+
+use futures_core::{FusedStream, Stream};
+
+use self::{
+    input::Hint,
+    run::{Manner, Run},
+    schedule::Schedule,
+};
+pub use self::{
+    input::{Input, Unmovable},
+    rule::{Rule, Violation},
+};
+use crate::{
+    clock::{self, jump},
+    patience::Patience,
+    wakes::Driven,
+};
+
+/// How long the gaps in a schedule are about, if nothing is said.
+const SCALE: Duration = Duration::from_millis(10);
+
+type Build<A> = Box<dyn FnMut(Input) -> A>;
+type Carried<T> = Box<dyn FnMut(T) -> Vec<u32>>;
+type Split<A> = Box<dyn FnMut(Driven<A>) -> (Input, Vec<u32>)>;
+
+/// An adapter, described for the suite.
+#[must_use = "a subject does nothing unless checked"]
+pub struct Subject<A: Stream> {
+    build: Build<A>,
+    carried: Option<Carried<A::Item>>,
+    split: Option<Split<A>>,
+    spacing: Option<Duration>,
+    scale: Option<Duration>,
+    keeps: Keeps,
+}
+
+/// Which items an adapter gives, and in what order.
+#[derive(Clone, Copy, Debug)]
+enum Keeps {
+    All,
+    /// All, in any order.
+    Unordered,
+    /// Some, in order.
+    Some,
+}
+
+impl<A: FusedStream> Subject<A> {
+    /// The adapter that `build` makes; it is called for every run, at the run's first instant.
+    pub fn new(build: impl FnMut(Input) -> A + 'static) -> Self {
+        Self {
+            build: Box::new(build),
+            carried: None,
+            split: None,
+            spacing: None,
+            scale: None,
+            keeps: Keeps::All,
+        }
+    }
+
+    /// Says which input items an output item carries. Needed always.
+    pub fn items(mut self, carried: impl FnMut(A::Item) -> Vec<u32> + 'static) -> Self {
+        self.carried = Some(Box::new(carried));
+        self
+    }
+
+    /// Says how to take the adapter apart: the input, and the items held. Without it, [`Rule::IntoParts`] is left out.
+    pub fn into_parts(mut self, mut split: impl FnMut(A) -> (Input, Vec<u32>) + 'static) -> Self
+    where
+        A: Unpin,
+    {
+        self.split = Some(Box::new(move |adapter| split(adapter.into_inner())));
+        self
+    }
+
+    /// Promises that two emissions are never closer than this, whatever is late.
+    pub fn spacing(mut self, spacing: Duration) -> Self {
+        self.spacing = Some(spacing);
+        self
+    }
+
+    /// Says how long the adapter's own delays are, so that arrivals fall around them.
+    ///
+    /// Without it: the spacing, or else 10 ms. Above two minutes the suite's own gaps would look like a hang.
+    pub fn scale(mut self, scale: Duration) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// Allows that items are dropped; what comes is still in order, and nothing is doubled.
+    pub fn lossy(mut self) -> Self {
+        self.keeps = Keeps::Some;
+        self
+    }
+
+    /// Allows that items overtake each other; none is lost, and none doubled.
+    pub fn unordered(mut self) -> Self {
+        self.keeps = Keeps::Unordered;
+        self
+    }
+
+    /// Checks every rule.
+    ///
+    /// # Panics
+    ///
+    /// With the list of violations and the caller's line, if there are any; and as [`violations`](Self::violations)
+    /// does.
+    #[track_caller]
+    pub fn check(self) -> impl Future<Output = ()> {
+        let caller = Location::caller();
+        async move {
+            let violations = self.violations().await;
+            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+            assert!(
+                lines.is_empty(),
+                "does not conform, at {caller}:\n  {}",
+                lines.join("\n  ")
+            );
+        }
+    }
+
+    /// Checks every rule; gives one violation for each that is broken.
+    ///
+    /// # Panics
+    ///
+    /// When the clock is not paused, and when [`items`](Self::items) was not said.
+    pub async fn violations(mut self) -> Vec<Violation> {
+        // It says so at once if the clock is not paused.
+        jump(Duration::ZERO).await;
+        let subject = &mut self;
+        let mut found = Found::default();
+
+        let keeps_items = rules::nothing_lost(subject).await;
+        let can_be_counted = keeps_items.is_ok();
+        found.note(keeps_items);
+        let wakes_its_task = rules::keeps_a_waker(subject).await;
+        let can_be_moved = wakes_its_task.is_ok();
+        found.note(wakes_its_task);
+        found.note(rules::input_after_end(subject).await);
+        found.note(rules::ends_on_time(subject).await);
+        found.note(rules::terminated(subject).await);
+        if can_be_counted {
+            found.note(rules::size_hint(subject).await);
+            found.note(rules::into_parts(subject).await);
+            found.note(rules::late_wake_up(subject).await);
+        }
+        if can_be_counted && can_be_moved {
+            found.note(rules::cancel_safe(subject).await);
+        }
+        found.violations
+    }
+
+    /// Builds the adapter over a fresh input.
+    fn start(&mut self, schedule: &Schedule, hint: Hint, manner: Manner) -> Run<'_, A> {
+        let input = Input::new(schedule, hint, clock::now());
+        let log = input.log();
+        let adapter = (self.build)(input);
+        let carried = self
+            .carried
+            .as_mut()
+            .expect("the suite has to be told what an output item carries: `.items(..)`");
+        Run::start(adapter, carried, log, manner)
+    }
+
+    /// Takes the adapter apart, if it was said how.
+    fn split(&mut self, adapter: Driven<A>) -> Option<(Input, Vec<u32>)> {
+        let split = self.split.as_mut()?;
+        Some(split(adapter))
+    }
+
+    /// Compares what came with what should have.
+    fn compare(&self, schedule: &Schedule, mut came: Vec<u32>) -> Result<(), String> {
+        let whole = schedule.whole();
+        let is_right = match self.keeps {
+            Keeps::All => came == whole,
+            Keeps::Unordered => {
+                came.sort_unstable();
+                came == whole
+            }
+            // The whole is strictly ascending, so its subsequences are the ascending rows of its items.
+            Keeps::Some => {
+                came.is_sorted_by(|a, b| a < b) && came.iter().all(|item| whole.contains(item))
+            }
+        };
+        if is_right {
+            return Ok(());
+        }
+        Err(format!("{came:?} came of {whole:?}"))
+    }
+
+    /// How long the gaps in a schedule are about: whole milliseconds, which tokio's timers keep exactly.
+    fn gaps(&self) -> Duration {
+        let asked = self.scale.or(self.spacing).unwrap_or(SCALE);
+        schedule::whole_ms(asked).max(Duration::from_millis(1))
+    }
+}
+
+impl<A: Stream> fmt::Debug for Subject<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("spacing", &self.spacing)
+            .field("keeps", &self.keeps)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first violation of each rule.
+#[derive(Default)]
+struct Found {
+    violations: Vec<Violation>,
+}
+
+impl Found {
+    fn note(&mut self, outcome: Result<(), Violation>) {
+        let Err(violation) = outcome else { return };
+        if self
+            .violations
+            .iter()
+            .all(|known| known.rule != violation.rule)
+        {
+            self.violations.push(violation);
+        }
+    }
+}
+
+/// Checks that an adapter works over an input that is not `Unpin`, down to its end.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use futures::StreamExt;
+/// use testkit::conformance;
+///
+/// conformance::check_unmovable(|input| input.skip(1)).await;
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// When it hangs or spins. (That it compiles is most of the test.)
+#[track_caller]
+pub fn check_unmovable<A: Stream>(build: impl FnOnce(Unmovable) -> A) -> impl Future<Output = ()> {
+    let caller = Location::caller();
+    async move {
+        let mut adapter = Box::pin(build(Unmovable::new(clock::now())));
+        let mut patience = Patience::default();
+        loop {
+            match patience.next(adapter.as_mut()).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(stuck) => panic!("over an unmovable input, at {caller}, it {stuck}"),
+            }
+        }
+    }
+}

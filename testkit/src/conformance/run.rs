@@ -1,0 +1,249 @@
+//! One adapter, one input, one consumer: what happened.
+
+use std::{fmt, sync::Arc, task::Poll, time::Duration};
+
+use futures_core::FusedStream;
+use tokio::{task::yield_now, time::timeout};
+
+use super::{
+    Rule, Violation,
+    input::{Input, Log},
+    schedule::Dice,
+};
+use crate::{
+    clock::{Stopwatch, jump, sleep},
+    patience::{Patience, Stuck, wait},
+    wakes::Driven,
+};
+
+/// How the consumer behaves.
+#[derive(Clone, Debug)]
+pub(super) enum Manner {
+    /// Polls as soon as it can.
+    Eager,
+    /// The same, from another task at every poll.
+    Wandering,
+    /// Gives up waiting after so long, and comes back as another task.
+    Restless(Duration),
+    /// Takes its time after an item.
+    Lazy(Dice, Duration),
+    /// The same, and sometimes the clock leaps while it waits.
+    Late(Dice, Duration),
+}
+
+impl fmt::Display for Manner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Eager => "an eager consumer",
+            Self::Wandering => "a consumer that changes tasks",
+            Self::Restless(_) => "a consumer that gives up waiting and comes back",
+            Self::Lazy(..) => "a lazy consumer",
+            Self::Late(..) => "a leaping clock",
+        })
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    /// The input items that each emission carried.
+    pub(super) emitted: Vec<(Duration, Vec<u32>)>,
+    /// What the adapter said before each poll.
+    pub(super) said: Vec<Said>,
+    pub(super) ended_at: Option<Duration>,
+    pub(super) is_terminated: bool,
+}
+
+impl Trace {
+    /// The input items that came out.
+    pub(super) fn items(&self) -> Vec<u32> {
+        let items = self.emitted.iter().flat_map(|(_, items)| items);
+        items.copied().collect()
+    }
+}
+
+/// What the adapter said before a poll.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    /// How many emissions there had been.
+    pub(super) emitted: usize,
+    pub(super) hint: (usize, Option<usize>),
+    pub(super) is_terminated: bool,
+}
+
+/// An adapter under way.
+pub(super) struct Run<'s, A: FusedStream> {
+    adapter: Driven<A>,
+    carried: &'s mut dyn FnMut(A::Item) -> Vec<u32>,
+    log: Arc<Log>,
+    watch: Stopwatch,
+    patience: Patience,
+    manner: Manner,
+    last: Last,
+    trace: Trace,
+}
+
+/// What the poll before this gave.
+enum Last {
+    Nothing,
+    Pending,
+    Item,
+    End,
+}
+
+impl<'s, A: FusedStream> Run<'s, A> {
+    pub(super) fn start(
+        adapter: A,
+        carried: &'s mut dyn FnMut(A::Item) -> Vec<u32>,
+        log: Arc<Log>,
+        manner: Manner,
+    ) -> Self {
+        let watch = Stopwatch::start();
+        Self {
+            adapter: Driven::new(adapter),
+            carried,
+            log,
+            watch,
+            patience: Patience::default(),
+            manner,
+            last: Last::Nothing,
+            trace: Trace::default(),
+        }
+    }
+
+    /// Polls until the end.
+    pub(super) async fn finish(mut self) -> Result<Trace, Violation> {
+        while !self.has_ended() {
+            self.turn().await?;
+        }
+        Ok(self.trace)
+    }
+
+    /// The adapter, and the items that came out of it.
+    pub(super) fn stop(self) -> (Driven<A>, Vec<u32>) {
+        let items = self.trace.items();
+        (self.adapter, items)
+    }
+
+    /// Waits as long as the consumer would, and polls once.
+    pub(super) async fn turn(&mut self) -> Result<(), Violation> {
+        self.pause().await?;
+        self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
+        let adapter = self.adapter.get();
+        self.trace.said.push(Said {
+            emitted: self.trace.emitted.len(),
+            hint: adapter.size_hint(),
+            is_terminated: adapter.is_terminated(),
+        });
+        match self.adapter.poll_next() {
+            Poll::Pending => self.pending(),
+            Poll::Ready(Some(item)) => self.item(item),
+            Poll::Ready(None) => {
+                self.trace.ended_at = Some(self.watch.elapsed());
+                self.trace.is_terminated = self.adapter.get().is_terminated();
+                self.last = Last::End;
+                Ok(())
+            }
+        }
+    }
+
+    /// Polls after the end, whatever comes of it.
+    pub(super) fn poll_again(&mut self) {
+        let _ = self.adapter.poll_next();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.last, Last::End)
+    }
+
+    pub(super) fn input_polls_after_end(&self) -> usize {
+        self.log.polls_after_end()
+    }
+
+    fn pending(&mut self) -> Result<(), Violation> {
+        self.last = Last::Pending;
+        if self.adapter.is_woken() || self.adapter.is_waker_kept() {
+            return Ok(());
+        }
+        let at = self.watch.elapsed();
+        Err(Rule::KeepsAWaker.broken(format!(
+            "pending at {at:?}, and nobody holds the waker ({})",
+            self.manner
+        )))
+    }
+
+    fn item(&mut self, item: A::Item) -> Result<(), Violation> {
+        self.last = Last::Item;
+        let items = (self.carried)(item);
+        self.trace.emitted.push((self.watch.elapsed(), items));
+        self.patience.given().map_err(|stuck| self.stuck(stuck))
+    }
+
+    async fn pause(&mut self) -> Result<(), Violation> {
+        match self.last {
+            Last::Nothing | Last::End => Ok(()),
+            Last::Item => {
+                self.dally().await;
+                Ok(())
+            }
+            // Others may have to run before the answer changes, also when it was woken already.
+            Last::Pending => {
+                yield_now().await;
+                self.await_wake().await.map_err(|stuck| self.stuck(stuck))
+            }
+        }
+    }
+
+    async fn dally(&mut self) {
+        if let Manner::Lazy(dice, scale) | Manner::Late(dice, scale) = &mut self.manner {
+            let span = dice.gap(*scale);
+            if !span.is_zero() {
+                sleep(span).await;
+            }
+        }
+    }
+
+    async fn await_wake(&mut self) -> Result<(), Stuck> {
+        match &mut self.manner {
+            Manner::Eager | Manner::Lazy(..) => wait(self.adapter.woken()).await,
+            Manner::Wandering => {
+                wait(self.adapter.woken()).await?;
+                self.adapter.change_task();
+                Ok(())
+            }
+            Manner::Restless(patience) => {
+                // Woken or not: it comes back.
+                let _ = timeout(*patience, self.adapter.woken()).await;
+                self.adapter.change_task();
+                Ok(())
+            }
+            Manner::Late(dice, scale) => {
+                if dice.below(2) == 0 {
+                    return wait(self.adapter.woken()).await;
+                }
+                jump(dice.span(*scale)).await;
+                Ok(())
+            }
+        }
+    }
+
+    fn stuck(&self, stuck: Stuck) -> Violation {
+        let at = self.watch.elapsed();
+        if self.adapter.is_earlier_task_woken() {
+            return Rule::KeepsAWaker.broken(format!(
+                "at {at:?} a task was woken that it had left, not the one it is in"
+            ));
+        }
+        Rule::Alive.broken(format!("at {at:?} it {stuck} ({})", self.manner))
+    }
+}
+
+impl Input {
+    /// The items that came out, those that are held, and those still here, in one row.
+    pub(super) fn join(self, out: Vec<u32>, held: Vec<u32>) -> Vec<u32> {
+        out.into_iter()
+            .chain(held)
+            .chain(self.into_rest())
+            .collect()
+    }
+}

@@ -1,0 +1,18 @@
+//! What paceline's adapters are tested with: virtual time, exact equality, failures that draw themselves.
+//!
+//! * [`marble`]: timelines drawn as rows, `a - b |`, played into an adapter and compared with what came out.
+//! * [`wakes`]: futures and streams polled by hand, and who kept the waker.
+//! * [`clock`]: leaps and stopwatches on tokio's paused clock.
+//! * [`probe`]: a source and a sink driven by hand, one step at a time.
+//! * [`conformance`]: the rules every stream adapter keeps, checked on any of them.
+//!
+//! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream.
+
+pub mod clock;
+pub mod conformance;
+pub mod marble;
+pub mod probe;
+pub mod wakes;
+
+mod patience;
+mod script;

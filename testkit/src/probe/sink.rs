@@ -1,0 +1,222 @@
+//! A sink driven by hand: slow, full or failing.
+
+use std::{
+    error::Error,
+    fmt, mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use crate::clock::Stopwatch;
+
+/// A sink that takes items when its handle lets it. It starts able to take none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use futures::SinkExt;
+/// use testkit::probe;
+///
+/// let (handle, mut sink) = probe::sink();
+/// handle.accept(2);
+/// sink.send('a').await.unwrap();
+/// sink.send('b').await.unwrap();
+/// assert_eq!(handle.taken(), ['a', 'b']);
+///
+/// handle.fail_next();
+/// assert_eq!(sink.send('c').await, Err(probe::Broken));
+/// # }
+/// ```
+pub fn sink<T>() -> (SinkHandle<T>, Sink<T>) {
+    let state = Arc::new(Mutex::new(State {
+        room: Some(0),
+        fails_next: false,
+        is_ready: false,
+        sent_when_not_ready: false,
+        taken: Vec::new(),
+        flushes: 0,
+        is_closed: false,
+        watch: None,
+        waker: None,
+    }));
+    let sink = Sink {
+        state: Arc::clone(&state),
+    };
+    (SinkHandle { state }, sink)
+}
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, told or asked by the test"
+)]
+struct State<T> {
+    /// `None` is room for any number.
+    room: Option<usize>,
+    fails_next: bool,
+    is_ready: bool,
+    sent_when_not_ready: bool,
+    taken: Vec<(Duration, T)>,
+    flushes: usize,
+    is_closed: bool,
+    /// Started at the first poll.
+    watch: Option<Stopwatch>,
+    waker: Option<Waker>,
+}
+
+impl<T> State<T> {
+    /// What every call on the sink does first.
+    fn begin(&mut self) -> Result<Duration, Broken> {
+        let watch = self.watch.get_or_insert_with(Stopwatch::start);
+        if mem::take(&mut self.fails_next) {
+            return Err(Broken);
+        }
+        Ok(watch.elapsed())
+    }
+}
+
+fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The test's half of a [`sink`].
+pub struct SinkHandle<T> {
+    state: Arc<Mutex<State<T>>>,
+}
+
+impl<T> SinkHandle<T> {
+    /// Lets the sink take `more` items.
+    pub fn accept(&self, more: usize) {
+        let mut state = lock(&self.state);
+        state.room = state.room.map(|room| room + more);
+        Self::wake(state);
+    }
+
+    /// Lets the sink take whatever comes.
+    pub fn accept_all(&self) {
+        let mut state = lock(&self.state);
+        state.room = None;
+        Self::wake(state);
+    }
+
+    /// Makes the next call on the sink fail, whichever it is; once.
+    pub fn fail_next(&self) {
+        let mut state = lock(&self.state);
+        state.fails_next = true;
+        Self::wake(state);
+    }
+
+    /// What the sink has taken since this was asked last, here or by [`taken_at`](Self::taken_at).
+    #[must_use]
+    pub fn taken(&self) -> Vec<T> {
+        self.taken_at().into_iter().map(|(_, item)| item).collect()
+    }
+
+    /// The same, with the time from the sink's first call to each item.
+    #[must_use]
+    pub fn taken_at(&self) -> Vec<(Duration, T)> {
+        mem::take(&mut lock(&self.state).taken)
+    }
+
+    /// How often the sink was flushed.
+    #[must_use]
+    pub fn flushes(&self) -> usize {
+        lock(&self.state).flushes
+    }
+
+    /// Whether the sink was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        lock(&self.state).is_closed
+    }
+
+    /// Whether the sink was ever sent an item without having said that it is ready: a fault of the caller.
+    #[must_use]
+    pub fn sent_when_not_ready(&self) -> bool {
+        lock(&self.state).sent_when_not_ready
+    }
+
+    /// With the lock released: whoever is woken may poll at once.
+    fn wake(mut state: MutexGuard<'_, State<T>>) {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> fmt::Debug for SinkHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SinkHandle").finish_non_exhaustive()
+    }
+}
+
+/// The adapter's half of a [`sink`].
+#[must_use = "sinks do nothing unless polled"]
+pub struct Sink<T> {
+    state: Arc<Mutex<State<T>>>,
+}
+
+impl<T> futures_sink::Sink<T> for Sink<T> {
+    type Error = Broken;
+
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut state = lock(&self.state);
+        state.begin()?;
+        state.is_ready = state.room != Some(0);
+        if state.is_ready {
+            return Poll::Ready(Ok(()));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn start_send(self: Pin<&mut Self>, item: T) -> Result<(), Broken> {
+        let mut state = lock(&self.state);
+        let at = state.begin()?;
+        if !mem::take(&mut state.is_ready) {
+            state.sent_when_not_ready = true;
+        }
+        state.room = state.room.map(|room| room.saturating_sub(1));
+        state.taken.push((at, item));
+        Ok(())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut state = lock(&self.state);
+        state.begin()?;
+        state.flushes += 1;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let mut state = lock(&self.state);
+        state.begin()?;
+        state.is_closed = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T> fmt::Debug for Sink<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sink").finish_non_exhaustive()
+    }
+}
+
+/// What a call on the sink fails with after [`SinkHandle::fail_next`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "there is nothing more to say about it"
+)]
+pub struct Broken;
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the sink was told to fail")
+    }
+}
+
+impl Error for Broken {}

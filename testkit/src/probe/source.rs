@@ -1,0 +1,203 @@
+//! A stream driven by hand.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use futures_core::{FusedStream, Stream};
+
+/// A stream that gives what its handle sends, when it sends it.
+///
+/// ```
+/// use std::task::Poll;
+/// use testkit::{probe, wakes::Driven};
+///
+/// let (handle, source) = probe::source();
+/// let mut source = Driven::new(source);
+/// assert_eq!(source.poll_next(), Poll::Pending);
+///
+/// handle.send('a');
+/// handle.end();
+/// assert!(source.is_woken());
+/// assert_eq!(source.poll_next(), Poll::Ready(Some('a')));
+/// assert_eq!(source.poll_next(), Poll::Ready(None));
+/// ```
+pub fn source<T>() -> (SourceHandle<T>, Source<T>) {
+    let state = Arc::new(Mutex::new(State {
+        queue: VecDeque::new(),
+        progress: Progress::Open,
+        waker: None,
+        polls: 0,
+        polled_after_end: false,
+        dropped: false,
+    }));
+    let source = Source {
+        state: Arc::clone(&state),
+        hint: None,
+    };
+    (SourceHandle { state }, source)
+}
+
+struct State<T> {
+    queue: VecDeque<T>,
+    progress: Progress,
+    waker: Option<Waker>,
+    polls: usize,
+    polled_after_end: bool,
+    dropped: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Progress {
+    Open,
+    Ending,
+    Ended,
+}
+
+fn lock<T>(state: &Mutex<State<T>>) -> MutexGuard<'_, State<T>> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The test's half of a [`source`].
+pub struct SourceHandle<T> {
+    state: Arc<Mutex<State<T>>>,
+}
+
+impl<T> SourceHandle<T> {
+    /// Lets the source give this item, after those sent before.
+    ///
+    /// # Panics
+    ///
+    /// After [`end`](Self::end).
+    #[track_caller]
+    pub fn send(&self, item: T) {
+        let mut state = lock(&self.state);
+        assert!(
+            state.progress == Progress::Open,
+            "a source gives nothing after its end"
+        );
+        state.queue.push_back(item);
+        Self::wake(state);
+    }
+
+    /// Lets the source end, after the items sent before.
+    pub fn end(&self) {
+        let mut state = lock(&self.state);
+        if state.progress == Progress::Open {
+            state.progress = Progress::Ending;
+        }
+        Self::wake(state);
+    }
+
+    /// How often the source was polled.
+    #[must_use]
+    pub fn polls(&self) -> usize {
+        lock(&self.state).polls
+    }
+
+    /// Whether the source was polled again after it had said `None`.
+    #[must_use]
+    pub fn polled_after_end(&self) -> bool {
+        lock(&self.state).polled_after_end
+    }
+
+    /// Whether the source is gone.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        lock(&self.state).dropped
+    }
+
+    /// With the lock released: whoever is woken may poll at once.
+    fn wake(mut state: MutexGuard<'_, State<T>>) {
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> fmt::Debug for SourceHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceHandle")
+            .field("polls", &self.polls())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The adapter's half of a [`source`].
+#[must_use = "streams do nothing unless polled"]
+pub struct Source<T> {
+    state: Arc<Mutex<State<T>>>,
+    hint: Option<(usize, Option<usize>)>,
+}
+
+impl<T> Source<T> {
+    /// Says this as its `size_hint`, true or not. Without it, counts what was sent.
+    ///
+    /// ```
+    /// use futures::Stream;
+    /// use testkit::probe;
+    ///
+    /// let (_handle, source) = probe::source::<char>();
+    ///
+    /// assert_eq!(source.size_hint(), (0, None));
+    /// assert_eq!(source.hinting(3, Some(5)).size_hint(), (3, Some(5)));
+    /// ```
+    pub fn hinting(mut self, lower: usize, upper: Option<usize>) -> Self {
+        self.hint = Some((lower, upper));
+        self
+    }
+}
+
+impl<T> Stream for Source<T> {
+    type Item = T;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = lock(&self.state);
+        state.polls += 1;
+        if let Some(item) = state.queue.pop_front() {
+            return Poll::Ready(Some(item));
+        }
+        match state.progress {
+            Progress::Open => {
+                state.waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Progress::Ending => state.progress = Progress::Ended,
+            Progress::Ended => state.polled_after_end = true,
+        }
+        Poll::Ready(None)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let state = lock(&self.state);
+        let sent = state.queue.len();
+        let counted = (sent, (state.progress != Progress::Open).then_some(sent));
+        self.hint.unwrap_or(counted)
+    }
+}
+
+impl<T> FusedStream for Source<T> {
+    fn is_terminated(&self) -> bool {
+        lock(&self.state).progress == Progress::Ended
+    }
+}
+
+impl<T> Drop for Source<T> {
+    fn drop(&mut self) {
+        lock(&self.state).dropped = true;
+    }
+}
+
+impl<T> fmt::Debug for Source<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("hint", &self.hint)
+            .finish_non_exhaustive()
+    }
+}

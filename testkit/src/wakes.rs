@@ -1,0 +1,311 @@
+//! Futures and streams polled by hand, and what became of the waker.
+//!
+//! A `Pending` is a promise that somebody will wake the task. Here a test looks whether anybody could.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_core::Stream;
+use pin_project_lite::pin_project;
+
+/// A waker, and the count of its wakes.
+///
+/// ```
+/// use testkit::wakes;
+///
+/// let (waker, counted) = wakes::counter();
+/// let clone = waker.clone();
+/// assert!(counted.is_kept());
+///
+/// clone.wake();
+/// assert_eq!(counted.count(), 1);
+/// assert!(!counted.is_kept());
+/// ```
+#[must_use]
+pub fn counter() -> (Waker, Wakes) {
+    let counter = Arc::new(Counter::default());
+    let waker = Waker::from(Arc::clone(&counter));
+    (waker, Wakes { counter })
+}
+
+/// What became of a waker from [`counter`].
+#[derive(Debug)]
+pub struct Wakes {
+    counter: Arc<Counter>,
+}
+
+impl Wakes {
+    /// How often the waker or a clone of it was woken.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.counter.count.load(Ordering::SeqCst)
+    }
+
+    /// Whether anybody besides the test holds a clone of the waker.
+    ///
+    /// The test itself is taken to hold one: the waker that [`counter`] gave it. Keep that while you ask.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        Arc::strong_count(&self.counter) > 2
+    }
+
+    /// Waits until the count is above `seen`.
+    async fn above(&self, seen: usize) {
+        poll_fn(|cx| {
+            *self.counter.watcher() = Some(cx.waker().clone());
+            if self.count() > seen {
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    count: AtomicUsize,
+    /// The test's own task, if it waits for a wake.
+    watcher: Mutex<Option<Waker>>,
+}
+
+impl Counter {
+    fn watcher(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let watcher = self.watcher().take();
+        if let Some(watcher) = watcher {
+            watcher.wake();
+        }
+    }
+}
+
+/// A future, stream or sink driven by hand, with a waker that counts.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// use std::task::Poll;
+/// use testkit::{clock, marble, wakes::Driven};
+///
+/// let mut stream = Driven::new(marble::source("a b |"));
+/// assert_eq!(stream.poll_next(), Poll::Ready(Some('a')));
+/// assert_eq!(stream.poll_next(), Poll::Pending);
+/// assert!(stream.is_waker_kept());
+///
+/// clock::jump(marble::TICK).await;
+/// assert!(stream.is_woken());
+/// assert_eq!(stream.poll_next(), Poll::Ready(Some('b')));
+/// # }
+/// ```
+pub struct Driven<T> {
+    inner: Pin<Box<T>>,
+    waker: Waker,
+    wakes: Wakes,
+    /// The count of wakes when it was polled last.
+    seen: usize,
+    /// The tasks it lived in before, and how often they had been woken when it left.
+    earlier: Vec<(Wakes, usize)>,
+}
+
+impl<T> Driven<T> {
+    /// Boxes and pins it; it is polled when the test says so.
+    pub fn new(inner: T) -> Self {
+        let (waker, counted) = counter();
+        Self {
+            inner: Box::pin(inner),
+            waker,
+            wakes: counted,
+            seen: 0,
+            earlier: Vec::new(),
+        }
+    }
+
+    /// Gives it back.
+    #[must_use]
+    pub fn into_inner(self) -> T
+    where
+        T: Unpin,
+    {
+        *Pin::into_inner(self.inner)
+    }
+
+    /// Gives it back, still pinned.
+    #[must_use]
+    pub fn into_pin(self) -> Pin<Box<T>> {
+        self.inner
+    }
+
+    /// Polls in any way the closure likes: for sinks, or for methods of its own.
+    ///
+    /// ```
+    /// use futures::Sink;
+    /// use testkit::{probe, wakes::Driven};
+    ///
+    /// let (handle, sink) = probe::sink::<char>();
+    /// let mut sink = Driven::new(sink);
+    /// assert!(sink.poll_with(|sink, cx| sink.poll_ready(cx)).is_pending());
+    ///
+    /// handle.accept(1);
+    /// assert!(sink.is_woken());
+    /// assert!(sink.poll_with(|sink, cx| sink.poll_ready(cx)).is_ready());
+    /// ```
+    pub fn poll_with<R>(&mut self, poll: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> R) -> R {
+        self.seen = self.wakes.count();
+        poll(self.inner.as_mut(), &mut Context::from_waker(&self.waker))
+    }
+
+    /// Polls the future once.
+    pub fn poll(&mut self) -> Poll<T::Output>
+    where
+        T: Future,
+    {
+        self.poll_with(T::poll)
+    }
+
+    /// Polls the stream once.
+    pub fn poll_next(&mut self) -> Poll<Option<T::Item>>
+    where
+        T: Stream,
+    {
+        self.poll_with(T::poll_next)
+    }
+
+    /// Moves it to another task: from the next poll on, another waker is the one to wake.
+    pub fn change_task(&mut self) {
+        let (waker, counted) = counter();
+        self.waker = waker;
+        let left = mem::replace(&mut self.wakes, counted);
+        let count = left.count();
+        self.earlier.push((left, count));
+        self.seen = 0;
+    }
+
+    /// Waits until it was woken since its last poll.
+    pub async fn woken(&self) {
+        self.wakes.above(self.seen).await;
+    }
+
+    /// Whether it was woken since its last poll began.
+    #[must_use]
+    pub fn is_woken(&self) -> bool {
+        self.wakes.count() > self.seen
+    }
+
+    /// How often it was woken in all.
+    #[must_use]
+    pub fn wakes(&self) -> usize {
+        let earlier = self.earlier.iter().map(|(wakes, _)| wakes.count());
+        self.wakes.count() + earlier.sum::<usize>()
+    }
+
+    /// Whether anybody could still wake the task it is in.
+    #[must_use]
+    pub fn is_waker_kept(&self) -> bool {
+        self.wakes.is_kept()
+    }
+
+    /// Whether a task that it had left was woken, later.
+    pub(crate) fn is_earlier_task_woken(&self) -> bool {
+        self.earlier
+            .iter()
+            .any(|(wakes, count)| wakes.count() > *count)
+    }
+
+    /// Looks at it.
+    #[must_use]
+    pub fn get(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Driven<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driven")
+            .field("inner", &self.inner)
+            .field("is_woken", &self.is_woken())
+            .field("is_waker_kept", &self.is_waker_kept())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counts how often the future is polled, also in a task of its own.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use testkit::wakes;
+///
+/// let future = wakes::count_polls(tokio::task::yield_now());
+/// let polls = future.polls();
+/// tokio::spawn(future).await.unwrap();
+///
+/// assert_eq!(polls.count(), 2);
+/// # }
+/// ```
+pub fn count_polls<F: Future>(future: F) -> CountPolls<F> {
+    CountPolls {
+        future,
+        polls: Polls::default(),
+    }
+}
+
+pin_project! {
+    /// Future for the [`count_polls`] function.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct CountPolls<F> {
+        #[pin]
+        future: F,
+        polls: Polls,
+    }
+}
+
+impl<F> CountPolls<F> {
+    /// The count, to be kept when the future goes to its task.
+    pub fn polls(&self) -> Polls {
+        self.polls.clone()
+    }
+}
+
+impl<F: Future> Future for CountPolls<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.polls.count.fetch_add(1, Ordering::SeqCst);
+        this.future.poll(cx)
+    }
+}
+
+/// How often a [`CountPolls`] was polled.
+#[derive(Clone, Debug, Default)]
+pub struct Polls {
+    count: Arc<AtomicUsize>,
+}
+
+impl Polls {
+    /// The polls so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+}

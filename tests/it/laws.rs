@@ -1,0 +1,114 @@
+//! Every policy keeps every law of [`Policy`](paceline::policy::Policy), on thousands of random traces.
+//!
+//! A law is a generic function over a `Subject`; a subject is a policy with random parameters, the bound that its docs
+//! state, and a naive model of it. To put another policy under the laws, make it a subject and add its line at the end.
+//! `PROPTEST_CASES` sets the number of traces: eight times as many.
+
+mod answers;
+mod bounds;
+mod changes;
+mod edges;
+mod model;
+mod subject;
+mod trace;
+mod twins;
+
+/// One module for each policy, one test in it for each law.
+macro_rules! keep_every_law {
+    ($($name:ident: $policy:ty,)*) => {$(
+        mod $name {
+            use super::{answers, bounds, changes, edges};
+
+            #[test]
+            fn told_to_wait_it_is_refused_until_then_and_passes_then() {
+                answers::told_to_wait_it_is_refused_until_then_and_passes_then::<$policy>();
+            }
+
+            #[test]
+            fn a_refusal_changes_nothing() {
+                answers::a_refusal_changes_nothing::<$policy>();
+            }
+
+            #[test]
+            fn a_peek_says_what_a_decision_says() {
+                answers::a_peek_says_what_a_decision_says::<$policy>();
+            }
+
+            #[test]
+            fn cost_zero_passes_and_changes_nothing() {
+                answers::cost_zero_passes_and_changes_nothing::<$policy>();
+            }
+
+            #[test]
+            fn only_what_is_dearer_than_the_capacity_never_passes() {
+                answers::only_what_is_dearer_than_the_capacity_never_passes::<$policy>();
+            }
+
+            #[test]
+            fn it_agrees_with_its_model() {
+                answers::it_agrees_with_its_model::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_any_trace_holds_more_than_its_docs_say() {
+                bounds::no_window_of_any_trace_holds_more_than_its_docs_say::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_a_greedy_trace_holds_more_than_its_docs_say() {
+                bounds::no_window_of_a_greedy_trace_holds_more_than_its_docs_say::<$policy>();
+            }
+
+            #[test]
+            fn after_a_retune_the_new_bound_holds() {
+                bounds::after_a_retune_the_new_bound_holds::<$policy>();
+            }
+
+            #[test]
+            fn once_settled_it_answers_like_a_fresh_one() {
+                changes::once_settled_it_answers_like_a_fresh_one::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_never_makes_it_better_than_full() {
+                changes::a_refund_never_makes_it_better_than_full::<$policy>();
+            }
+
+            #[test]
+            fn what_is_refunded_at_once_was_never_asked_for() {
+                changes::what_is_refunded_at_once_was_never_asked_for::<$policy>();
+            }
+
+            #[test]
+            fn a_retune_to_the_same_parameters_changes_no_answer() {
+                changes::a_retune_to_the_same_parameters_changes_no_answer::<$policy>();
+            }
+
+            #[test]
+            fn a_retune_keeps_what_was_spent() {
+                changes::a_retune_keeps_what_was_spent::<$policy>();
+            }
+
+            #[test]
+            fn nothing_panics_at_the_edges_in_whatever_order() {
+                edges::nothing_panics_at_the_edges_in_whatever_order::<$policy>();
+            }
+
+            #[test]
+            fn it_agrees_with_its_model_for_a_hundred_days() {
+                edges::it_agrees_with_its_model_for_a_hundred_days::<$policy>();
+            }
+
+            #[test]
+            fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still() {
+                edges::a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still::<$policy>();
+            }
+        }
+    )*};
+}
+
+keep_every_law! {
+    interval: paceline::policy::Interval,
+    token_bucket: paceline::policy::TokenBucket,
+    unlimited: paceline::policy::Unlimited,
+}

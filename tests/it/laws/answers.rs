@@ -1,0 +1,159 @@
+//! Laws of a single answer.
+
+use std::time::Duration;
+
+use paceline::policy::Decision;
+use paceline::time::Tick;
+use proptest::test_runner::TestCaseResult;
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::model::Model;
+use super::subject::Subject;
+use super::trace::{Ask, Case, cases, check};
+
+pub(super) fn told_to_wait_it_is_refused_until_then_and_passes_then<S: Subject>() {
+    check(cases::<S>(), |case| {
+        each_answer(&case, |policy, before, ask, answer| {
+            let Decision::Wait { retry_in } = answer else {
+                return Ok(());
+            };
+            prop_assert!(retry_in > Duration::ZERO, "told {answer:?} for {ask:?}");
+            let Some(then) = sum(ask.at, retry_in) else {
+                return Ok(());
+            };
+            let nano = Duration::from_nanos(1);
+            for left in [retry_in / 2, retry_in / 7, nano] {
+                if !left.is_zero() {
+                    let answer = policy.peek(before, then.before(left), ask.cost);
+                    let wait = Decision::Wait { retry_in: left };
+                    prop_assert_eq!(answer, wait, "{:?} before {:?} for {:?}", left, then, ask);
+                }
+            }
+            let answer = policy.peek(before, then, ask.cost);
+            prop_assert_eq!(answer, Decision::Pass, "at {:?} for {:?}", then, ask);
+            Ok(())
+        })
+    });
+}
+
+pub(super) fn a_refusal_changes_nothing<S: Subject>() {
+    check(cases::<S>(), |case| {
+        each_answer(&case, |policy, before, ask, answer| {
+            if answer.is_pass() {
+                return Ok(());
+            }
+            let mut after = before.clone();
+            let _ = policy.decide(&mut after, ask.at, ask.cost);
+            prop_assert_eq!(
+                told_apart(before),
+                told_apart(&after),
+                "{:?} to {:?}",
+                answer,
+                ask
+            );
+            Ok(())
+        })
+    });
+}
+
+pub(super) fn a_peek_says_what_a_decision_says<S: Subject>() {
+    check(cases::<S>(), |case| {
+        each_answer(&case, |policy, before, ask, answer| {
+            let untouched = told_apart(before);
+            prop_assert_eq!(
+                policy.peek(before, ask.at, ask.cost),
+                answer,
+                "to {:?}",
+                ask
+            );
+            prop_assert_eq!(told_apart(before), untouched, "after {:?}", ask);
+            Ok(())
+        })
+    });
+}
+
+pub(super) fn cost_zero_passes_and_changes_nothing<S: Subject>() {
+    check(cases::<S>(), |case| {
+        each_answer(&case, |policy, before, ask, _| {
+            let mut after = before.clone();
+            let answer = policy.decide(&mut after, ask.at, 0);
+            prop_assert_eq!(answer, Decision::Pass, "at {:?}", ask.at);
+            prop_assert_eq!(told_apart(before), told_apart(&after), "at {:?}", ask.at);
+            Ok(())
+        })
+    });
+}
+
+/// And so everything else passes in the end: a wait is exact.
+pub(super) fn only_what_is_dearer_than_the_capacity_never_passes<S: Subject>() {
+    check(cases::<S>(), |case| {
+        each_answer(&case, |policy, before, ask, answer| {
+            let never = |cost| matches!(policy.peek(before, ask.at, cost), Decision::Never { .. });
+            prop_assert!(!never(1), "cost 1 at {:?}", ask.at);
+            let fresh = policy.peek(&policy.fresh(ask.at), ask.at, ask.cost);
+            let Decision::Never { capacity } = answer else {
+                let fresh_never = matches!(fresh, Decision::Never { .. });
+                prop_assert!(!fresh_never, "a fresh one never passes {ask:?}");
+                return Ok(());
+            };
+            prop_assert_eq!(fresh, answer, "a fresh one, to {:?}", ask);
+            prop_assert!(ask.cost > capacity, "{answer:?} to {ask:?}");
+            prop_assert!(!never(capacity), "the capacity {capacity} at {:?}", ask.at);
+            prop_assert!(
+                never(capacity.saturating_add(1)),
+                "{capacity} + 1 at {:?}",
+                ask.at
+            );
+            Ok(())
+        })
+    });
+}
+
+pub(super) fn it_agrees_with_its_model<S: Subject>() {
+    check(cases::<S>(), |case| {
+        agrees(&case.policy, case.start, &case.asks)
+    });
+}
+
+/// Up to the last tick, which means never.
+pub(super) fn agrees<S: Subject>(policy: &S, start: Tick, asks: &[Ask]) -> TestCaseResult {
+    let mut state = policy.fresh(start);
+    let mut model = S::Model::start(policy, start);
+    for ask in asks.iter().take_while(|ask| ask.at < Tick::MAX) {
+        let due = model.due(ask.at, ask.cost);
+        let answer = policy.decide(&mut state, ask.at, ask.cost);
+        prop_assert!(
+            due.is_told_by(answer, ask.at, 0),
+            "{answer:?} to {ask:?}, due {due:?}"
+        );
+        if answer.is_pass() {
+            model.count(ask.at, ask.cost);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `law` with the policy, the state before each request, the request and the answer.
+fn each_answer<S: Subject>(
+    case: &Case<S>,
+    law: impl Fn(&S, &S::State, Ask, Decision) -> TestCaseResult,
+) -> TestCaseResult {
+    let mut state = case.policy.fresh(case.start);
+    for &ask in &case.asks {
+        let before = state.clone();
+        let answer = case.policy.decide(&mut state, ask.at, ask.cost);
+        law(&case.policy, &before, ask, answer)?;
+    }
+    Ok(())
+}
+
+/// All there is to see of a state.
+fn told_apart(state: &impl std::fmt::Debug) -> String {
+    format!("{state:?}")
+}
+
+/// `None` beyond the last tick, and at it: it means never.
+fn sum(tick: Tick, duration: Duration) -> Option<Tick> {
+    let then = tick.after(duration);
+    (then < Tick::MAX).then_some(then)
+}

@@ -1,0 +1,72 @@
+//! No more than promised, wherever one looks.
+
+use paceline::time::Tick;
+use proptest::prelude::Strategy;
+use proptest::prop_assert;
+use proptest::test_runner::TestCaseResult;
+
+use super::subject::{Subject, Window};
+use super::trace::{Ask, Case, asks, cases, check, greedy_cases};
+
+pub(super) fn no_window_of_any_trace_holds_more_than_its_docs_say<S: Subject>() {
+    check(cases::<S>(), keeps_its_bound);
+}
+
+pub(super) fn no_window_of_a_greedy_trace_holds_more_than_its_docs_say<S: Subject>() {
+    check(greedy_cases::<S>(), keeps_its_bound);
+}
+
+/// Whatever was owed before: that makes it less, never more.
+pub(super) fn after_a_retune_the_new_bound_holds<S: Subject>() {
+    let cases = (greedy_cases::<S>(), greedy_cases::<S>());
+    check(
+        cases.prop_map(|(old, new)| (old, new.policy, new.then)),
+        |(old, policy, then)| {
+            let (mut state, now) = old.end();
+            policy.retune(&old.policy, &mut state, now);
+            let asks = asks(&policy, state.clone(), now, &then);
+            allows_every_window(&policy, &passed(&policy, state, &asks))
+        },
+    );
+}
+
+fn keeps_its_bound<S: Subject>(case: Case<S>) -> TestCaseResult {
+    let Case {
+        policy,
+        start,
+        asks,
+        ..
+    } = case;
+    let state = policy.fresh(start);
+    allows_every_window(&policy, &passed(&policy, state, &asks))
+}
+
+fn passed<S: Subject>(policy: &S, mut state: S::State, asks: &[Ask]) -> Vec<Ask> {
+    let mut passed = asks.to_vec();
+    passed.retain(|ask| policy.decide(&mut state, ask.at, ask.cost).is_pass() && ask.cost > 0);
+    // After the last tick nobody counts.
+    passed.retain(|ask| ask.at < Tick::MAX);
+    passed
+}
+
+/// Every window that is the shortest to hold what it holds.
+fn allows_every_window(policy: &impl Subject, passed: &[Ask]) -> TestCaseResult {
+    for (i, first) in passed.iter().enumerate() {
+        let (mut total, mut dearest) = (0, 0);
+        for last in &passed[i..] {
+            total += u128::from(last.cost);
+            dearest = dearest.max(last.cost);
+            let window = Window {
+                span: last.at.as_nanos() - first.at.as_nanos(),
+                total,
+                dearest,
+                last: last.cost,
+            };
+            prop_assert!(
+                policy.allows(&window),
+                "{window:?} from {first:?} to {last:?}"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Laws of what is done to a state: it settles, is refunded, is retuned.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use paceline::policy::Decision;
+use paceline::time::Tick;
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::TestCaseResult;
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::model::Model;
+use super::subject::Subject;
+use super::trace::{Ask, asks, cases, check};
+
+/// And a nanosecond before it does not, on some trace: the instant is exact, unless there is nothing to wait for.
+pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
+    let (settled_late, told_apart) = (Cell::new(false), Cell::new(false));
+    check((cases::<S>(), 0..50u64), |(case, later)| {
+        let (state, now) = case.end();
+        let settled = case.policy.settled_at(&state);
+        if settled == Tick::MAX {
+            return Ok(());
+        }
+        let from = settled.max(now).after(Duration::from_nanos(later));
+        let fresh = case.policy.fresh(from);
+        for asks in [
+            asks(&case.policy, fresh.clone(), from, &case.then),
+            asks(&case.policy, state.clone(), from, &case.then),
+        ] {
+            alike(&case.policy, &state, &fresh, &asks)?;
+        }
+        if settled > now {
+            settled_late.set(true);
+            let from = settled.before(Duration::from_nanos(1));
+            let fresh = case.policy.fresh(from);
+            let asks = asks(&case.policy, fresh.clone(), from, &case.then);
+            told_apart.set(told_apart.get() || alike(&case.policy, &state, &fresh, &asks).is_err());
+        }
+        Ok(())
+    });
+    assert_eq!(
+        settled_late.get(),
+        told_apart.get(),
+        "it settles before it says so"
+    );
+}
+
+/// Whatever is refunded, and when: what passes then passes a full one too, after the same requests.
+pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
+    let refunds = vec(
+        (any::<proptest::sample::Index>(), 0..5u32, any::<bool>()),
+        1..4,
+    );
+    check((cases::<S>(), refunds), |(case, refunds)| {
+        let (mut state, now) = case.end();
+        for (index, more, much) in refunds {
+            let cost = index.get(&case.asks).cost;
+            let cost = if much {
+                u32::MAX
+            } else {
+                cost.saturating_add(more)
+            };
+            case.policy.refund(&mut state, now, cost);
+        }
+        let best = case.policy.full();
+        let mut full = best.fresh(now);
+        for ask in asks(&case.policy, state.clone(), now, &case.then) {
+            let from_full = best.peek(&full, ask.at, ask.cost);
+            let answer = case.policy.decide(&mut state, ask.at, ask.cost);
+            prop_assert!(
+                !sooner(answer, from_full),
+                "{answer:?}, not {from_full:?}, to {ask:?}"
+            );
+            if answer.is_pass() {
+                let _ = best.decide(&mut full, ask.at, ask.cost);
+            }
+        }
+        Ok(())
+    });
+}
+
+/// All of it or a part: it is as if only the rest had passed.
+pub(super) fn what_is_refunded_at_once_was_never_asked_for<S: Subject>() {
+    check((cases::<S>(), any::<u32>()), |(case, part)| {
+        let (mut state, mut now) = case.end();
+        let cost = case.asks.last().map_or(1, |ask| ask.cost);
+        if let Decision::Wait { retry_in } = case.policy.peek(&state, now, cost) {
+            now = now.after(retry_in);
+        }
+        let mut without = state.clone();
+        if !case.policy.decide(&mut state, now, cost).is_pass() {
+            return Ok(());
+        }
+        let refund = if part % 2 == 0 {
+            cost
+        } else {
+            part % cost.max(1)
+        };
+        case.policy.refund(&mut state, now, refund);
+        let rest = case.policy.decide(&mut without, now, cost - refund);
+        prop_assert_eq!(
+            rest,
+            Decision::Pass,
+            "{} of {} at {:?}",
+            cost - refund,
+            cost,
+            now
+        );
+        let asks = asks(&case.policy, without.clone(), now, &case.then);
+        alike(&case.policy, &state, &without, &asks)
+    });
+}
+
+pub(super) fn a_retune_to_the_same_parameters_changes_no_answer<S: Subject>() {
+    check(cases::<S>(), |case| {
+        let (state, now) = case.end();
+        let mut retuned = state.clone();
+        case.policy.retune(&case.policy, &mut retuned, now);
+        let asks = asks(&case.policy, state.clone(), now, &case.then);
+        alike(&case.policy, &state, &retuned, &asks)
+    });
+}
+
+/// What the model keeps, to the part; a policy that has to round may be late by a nanosecond, never early.
+pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
+    check((cases::<S>(), S::any()), |(case, new)| {
+        let mut state = case.policy.fresh(case.start);
+        let mut model = S::Model::start(&case.policy, case.start);
+        let mut now = case.start;
+        for ask in case.asks.iter().take_while(|ask| ask.at < Tick::MAX) {
+            now = ask.at;
+            if case.policy.decide(&mut state, ask.at, ask.cost).is_pass() {
+                model.count(ask.at, ask.cost);
+            }
+        }
+        new.retune(&case.policy, &mut state, now);
+        let late = S::Model::LATE_WHEN_RETUNED;
+        let Some(model) = model.retuned(&new, now) else {
+            return Ok(());
+        };
+        for ask in asks(&new, state.clone(), now, &case.then) {
+            if ask.at == Tick::MAX {
+                break;
+            }
+            let due = model.due(ask.at, ask.cost);
+            let answer = new.peek(&state, ask.at, ask.cost);
+            prop_assert!(
+                due.is_told_by(answer, ask.at, late),
+                "{answer:?} to {ask:?}, due {due:?}"
+            );
+        }
+        Ok(())
+    });
+}
+
+/// Asks both everything. A wait beyond the last tick is one for ever, however long it says it is.
+fn alike<S: Subject>(policy: &S, one: &S::State, other: &S::State, asks: &[Ask]) -> TestCaseResult {
+    let (mut one, mut other) = (one.clone(), other.clone());
+    for ask in asks {
+        let first = policy.decide(&mut one, ask.at, ask.cost);
+        let second = policy.decide(&mut other, ask.at, ask.cost);
+        let never = |answer| match answer {
+            Decision::Wait { retry_in } => ask.at.after(retry_in) == Tick::MAX,
+            Decision::Pass | Decision::Never { .. } => false,
+        };
+        if !(never(first) && never(second)) {
+            prop_assert_eq!(first, second, "to {:?} of {:?}", ask, asks);
+        }
+    }
+    Ok(())
+}
+
+/// Whether one answer lets the request pass sooner than the other, given at the same time.
+fn sooner(one: Decision, other: Decision) -> bool {
+    let wait = |decision| match decision {
+        Decision::Pass => Some(Duration::ZERO),
+        Decision::Wait { retry_in } => Some(retry_in),
+        Decision::Never { .. } => None,
+    };
+    match (wait(one), wait(other)) {
+        (Some(one), Some(other)) => one < other,
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}

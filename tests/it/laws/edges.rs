@@ -1,0 +1,113 @@
+//! Laws of the edges: of the numbers, of a long run, of a clock that goes back.
+
+use std::time::Duration;
+
+use paceline::policy::Decision;
+use paceline::time::Tick;
+use proptest::collection::vec;
+use proptest::prelude::{Just, any, prop_oneof};
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::answers::agrees;
+use super::subject::Subject;
+use super::trace::{Ask, asks, cases, check, check_times, starts};
+
+/// Calls on every method, with times that jump back and forth.
+pub(super) fn nothing_panics_at_the_edges_in_whatever_order<S: Subject>() {
+    let cost = || prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
+    let calls = vec((0..4u8, starts(), cost(), S::any()), 1..40);
+    check((S::any(), starts(), calls), |(mut policy, start, calls)| {
+        let mut state = policy.fresh(start);
+        for (call, now, cost, new) in calls {
+            match call {
+                0 => {
+                    new.retune(&policy, &mut state, now);
+                    policy = new;
+                }
+                1 => policy.refund(&mut state, now, cost),
+                _ => {
+                    let peek = policy.peek(&state, now, cost);
+                    let answer = policy.decide(&mut state, now, cost);
+                    prop_assert_eq!(peek, answer, "to {} at {:?}", cost, now);
+                }
+            }
+            let _ = policy.settled_at(&state);
+        }
+        Ok(())
+    });
+}
+
+/// Every other step is greedy, and whatever is rounded in one adds up; the others nap.
+pub(super) fn it_agrees_with_its_model_for_a_hundred_days<S: Subject>() {
+    const NAPS: u32 = 300;
+    const NAP: Duration = Duration::from_secs(100 * 86_400 / NAPS as u64);
+    check_times(1, (S::any(), any::<u64>()), |(policy, seed)| {
+        let nap = NAP + Duration::from_nanos(seed % 1000);
+        let mut state = policy.fresh(Tick::ZERO);
+        let mut now = Tick::ZERO;
+        let mut asks = Vec::new();
+        for step in 0..2 * NAPS {
+            let cost = u32::try_from((seed >> (step % 48)) % 7).unwrap_or(1) + 1;
+            asks.push(Ask { at: now, cost });
+            now = match policy.decide(&mut state, now, cost) {
+                _ if step % 2 == 0 => now.after(nap),
+                Decision::Wait { retry_in } if now.after(retry_in) < Tick::MAX => {
+                    now.after(retry_in)
+                }
+                _ => now,
+            };
+        }
+        agrees(&policy, Tick::ZERO, &asks)
+    });
+}
+
+/// Nor do the requests after it.
+pub(super) fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still<
+    S: Subject,
+>() {
+    let back = vec(
+        prop_oneof![3 => Just(0), 4 => 0..50u64, 1 => any::<u64>()],
+        30,
+    );
+    check((cases::<S>(), back), |(case, back)| {
+        let policy = case.policy;
+        let mut state = policy.fresh(case.start);
+        // The latest that the policy has heard of.
+        let mut latest = case.start;
+        for (ask, back) in case.asks.iter().zip(back) {
+            let reading = Tick::from_nanos(ask.at.as_nanos().saturating_sub(back));
+            let still = reading.max(latest);
+            let mut stood = state.clone();
+            let answer = policy.decide(&mut state, reading, ask.cost);
+            let answer_still = policy.decide(&mut stood, still, ask.cost);
+            // If the one that stands still passes, nobody knows since when it would have.
+            prop_assert!(
+                answer_still.is_pass() || due(answer, reading) >= due(answer_still, still),
+                "{answer:?} at {reading:?}, but {answer_still:?} at {still:?}"
+            );
+            if !answer.is_pass() {
+                continue;
+            }
+            if ask.cost > 0 {
+                latest = still;
+            }
+            for probe in asks(&policy, stood.clone(), still, &case.then) {
+                let answer = policy.peek(&state, probe.at, probe.cost);
+                let answer_still = policy.peek(&stood, probe.at, probe.cost);
+                prop_assert!(
+                    due(answer, probe.at) >= due(answer_still, probe.at),
+                    "after {ask:?} read as {reading:?}: {answer:?}, not {answer_still:?} to {probe:?}"
+                );
+            }
+        }
+        Ok(())
+    });
+}
+
+fn due(answer: Decision, now: Tick) -> Tick {
+    match answer {
+        Decision::Pass => now,
+        Decision::Wait { retry_in } => now.after(retry_in),
+        Decision::Never { .. } => Tick::MAX,
+    }
+}

@@ -1,0 +1,213 @@
+//! What the laws have to know of a policy.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use paceline::policy::{Interval, Policy, TokenBucket, Unlimited};
+use paceline::time::Rate;
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
+
+use super::model::{Bucket, Free, Model, Spacing};
+
+/// A policy under the laws.
+pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
+    /// Written apart from the policy, and so simple that it must be right.
+    type Model: Model<Self>;
+
+    /// Random parameters, the extreme ones among them.
+    fn any() -> BoxedStrategy<Self>;
+
+    /// The same limit, but as good as it can be when it starts.
+    fn full(&self) -> Self;
+
+    /// About how many nanoseconds one permit takes.
+    fn permit(&self) -> u64;
+
+    /// How many nanoseconds until it is another day: a period, a window.
+    fn period(&self) -> u64;
+
+    /// How much can pass at once.
+    fn burst(&self) -> u32;
+
+    /// Whether the docs of the policy allow this window.
+    fn allows(&self, window: &Window) -> bool;
+}
+
+/// A window of a trace, from one request that passed to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// Nanoseconds from the first to the last. The shortest half-open window that holds both is longer by next to nothing.
+    pub(super) span: u64,
+    /// What passed in it.
+    pub(super) total: u128,
+    /// The largest cost in it.
+    pub(super) dearest: u32,
+    /// The cost of the last request.
+    pub(super) last: u32,
+}
+
+impl Subject for Interval {
+    type Model = Spacing;
+
+    fn any() -> BoxedStrategy<Self> {
+        let interval = prop_oneof![
+            1 => Just(Duration::ZERO),
+            6 => (1..50u64).prop_map(Duration::from_nanos),
+            2 => durations(),
+        ];
+        (interval, any::<bool>())
+            .prop_map(|(interval, delayed)| {
+                let every = Self::every(interval);
+                if delayed { every.delayed() } else { every }
+            })
+            .boxed()
+    }
+
+    fn full(&self) -> Self {
+        Self::every(self.interval())
+    }
+
+    fn permit(&self) -> u64 {
+        nanos(self.interval())
+    }
+
+    fn period(&self) -> u64 {
+        nanos(self.interval())
+    }
+
+    fn burst(&self) -> u32 {
+        1
+    }
+
+    /// "A half-open window of m · d holds at most m; with costs, less than m plus the cost of its last request."
+    fn allows(&self, window: &Window) -> bool {
+        let interval = self.interval().as_nanos();
+        if interval == 0 {
+            return true;
+        }
+        // The least m with span < m · d.
+        let m = u128::from(window.span) / interval + 1;
+        window.total < m + u128::from(window.last)
+    }
+}
+
+impl Subject for TokenBucket {
+    type Model = Bucket;
+
+    fn any() -> BoxedStrategy<Self> {
+        let permits = prop_oneof![
+            6 => 1..12u32,
+            1 => Just(u32::MAX),
+            1 => 1..=u32::MAX,
+        ];
+        let period = prop_oneof![
+            6 => (1..50u64).prop_map(Duration::from_nanos),
+            3 => durations(),
+        ];
+        let burst = prop_oneof![
+            2 => Just(1),
+            4 => 2..9u32,
+            1 => Just(u32::MAX),
+            1 => 1..=u32::MAX,
+        ];
+        (permits, period, burst, any::<bool>(), any::<bool>())
+            .prop_map(|(permits, period, burst, empty, debt)| {
+                let mut bucket = Self::new(Rate::new(permits, period), burst);
+                if empty {
+                    bucket = bucket.empty();
+                }
+                if debt {
+                    bucket = bucket.with_debt();
+                }
+                bucket
+            })
+            .boxed()
+    }
+
+    fn full(&self) -> Self {
+        let full = Self::new(self.rate(), self.burst());
+        if self.owes() { full.with_debt() } else { full }
+    }
+
+    fn permit(&self) -> u64 {
+        nanos(self.rate().period() / self.rate().permits())
+    }
+
+    fn period(&self) -> u64 {
+        nanos(self.rate().period())
+    }
+
+    fn burst(&self) -> u32 {
+        self.burst()
+    }
+
+    /// "A half-open window of T holds at most burst + rate · T; with debt, the dearest request in it + rate · T if that is
+    /// more."
+    fn allows(&self, window: &Window) -> bool {
+        let period = self.rate().period().as_nanos();
+        let burst = if self.owes() {
+            self.burst().max(window.dearest)
+        } else {
+            self.burst()
+        };
+        let came = u128::from(self.rate().permits()) * u128::from(window.span);
+        match (window.total - u128::from(burst).min(window.total)).checked_mul(period) {
+            Some(over) => over <= came,
+            None => false,
+        }
+    }
+}
+
+impl Subject for Unlimited {
+    type Model = Free;
+
+    fn any() -> BoxedStrategy<Self> {
+        Just(Self).boxed()
+    }
+
+    fn full(&self) -> Self {
+        Self
+    }
+
+    fn permit(&self) -> u64 {
+        1
+    }
+
+    fn period(&self) -> u64 {
+        1
+    }
+
+    fn burst(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn allows(&self, _window: &Window) -> bool {
+        true
+    }
+}
+
+/// Whether a bucket was built [`with_debt`](TokenBucket::with_debt).
+pub(super) trait Owes {
+    fn owes(&self) -> bool;
+}
+
+impl Owes for TokenBucket {
+    fn owes(&self) -> bool {
+        *self == self.with_debt()
+    }
+}
+
+/// From a nanosecond to for ever.
+fn durations() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        Just(Duration::from_secs(1)),
+        Just(Duration::from_secs(86_400)),
+        Just(Duration::from_nanos(u64::MAX)),
+        Just(Duration::MAX),
+        (1..=u64::MAX).prop_map(Duration::from_nanos),
+    ]
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,229 @@
+//! Random traces: what is asked of a policy, and when.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use paceline::policy::Decision;
+use paceline::time::Tick;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::test_runner::{Config, TestCaseResult, TestRunner};
+
+use super::subject::Subject;
+
+/// Tries `law` on thousands of values, and panics with the smallest one that breaks it.
+#[track_caller]
+pub(super) fn check<T: Debug>(values: impl Strategy<Value = T>, law: impl Fn(T) -> TestCaseResult) {
+    check_times(8, values, law);
+}
+
+/// [`check`], but `times` · 256 values.
+#[track_caller]
+pub(super) fn check_times<T: Debug>(
+    times: u32,
+    values: impl Strategy<Value = T>,
+    law: impl Fn(T) -> TestCaseResult,
+) {
+    let default = Config::default();
+    let config = Config {
+        cases: default.cases.saturating_mul(times),
+        failure_persistence: None,
+        ..default
+    };
+    if let Err(broken) = TestRunner::new(config).run(&values, law) {
+        panic!("{broken}");
+    }
+}
+
+/// A policy, when its clock started, what was asked of it since, and what is to be asked next.
+#[derive(Clone, Debug)]
+pub(super) struct Case<S> {
+    pub(super) policy: S,
+    pub(super) start: Tick,
+    pub(super) asks: Vec<Ask>,
+    pub(super) then: Vec<Step>,
+}
+
+impl<S: Subject> Case<S> {
+    /// The state after everything was asked, and the time.
+    pub(super) fn end(&self) -> (S::State, Tick) {
+        let mut state = self.policy.fresh(self.start);
+        for ask in &self.asks {
+            let _ = self.policy.decide(&mut state, ask.at, ask.cost);
+        }
+        (state, self.asks.last().map_or(self.start, |ask| ask.at))
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) at: Tick,
+    pub(super) cost: u32,
+}
+
+/// One request of a trace that has no policy yet: it becomes an [`Ask`] when there is one to measure by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    gap: Gap,
+    cost: Cost,
+}
+
+/// How long after the request before.
+#[derive(Clone, Copy, Debug)]
+enum Gap {
+    Nanos(u64),
+    /// So many times what one permit takes, and up to 1 ns off.
+    Permits(u64, i8),
+    /// So many times the period, and up to 1 ns off.
+    Periods(u64, i8),
+    /// Exactly when the request before was told to come again, and up to 1 ns off.
+    Told(i8),
+    /// When the state settles, and up to 1 ns off.
+    Settled(i8),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cost {
+    Exactly(u32),
+    /// All that may pass at once, and so much more.
+    Burst(u32),
+    /// The same as the request before.
+    Again,
+}
+
+/// Requests of all kinds.
+pub(super) fn cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
+    cases_of(S::any(), steps(mixed, 30))
+}
+
+/// The same, of this policy.
+pub(super) fn cases_with<S: Subject>(policy: &S) -> impl Strategy<Value = Case<S>> {
+    cases_of(Just(policy.clone()), steps(mixed, 30))
+}
+
+/// Requests that come at the very instant that was told, or at the same instant as the one before.
+pub(super) fn greedy_cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
+    cases_of(S::any(), steps(greedy, 60))
+}
+
+/// A random start, mostly an early one.
+pub(super) fn starts() -> impl Strategy<Value = Tick> {
+    prop_oneof![
+        4 => Just(0),
+        4 => 0..1000u64,
+        2 => any::<u64>(),
+        1 => (0..1000u64).prop_map(|before| u64::MAX - before),
+    ]
+    .prop_map(Tick::from_nanos)
+}
+
+fn cases_of<S: Subject>(
+    policy: impl Strategy<Value = S>,
+    before: impl Strategy<Value = Vec<Step>>,
+) -> impl Strategy<Value = Case<S>> {
+    (policy, starts(), before, steps(mixed, 15)).prop_map(|(policy, start, before, then)| {
+        let asks = asks(&policy, policy.fresh(start), start, &before);
+        Case {
+            policy,
+            start,
+            asks,
+            then,
+        }
+    })
+}
+
+/// Four dice for each step: many small strategies would take longer than what they are for.
+fn steps(step: fn(Dice) -> Step, most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let dice = (0..20u8, any::<u8>(), 0..20u8, any::<u8>());
+    vec(dice.prop_map(step), 1..most)
+}
+
+/// What kind of gap, and which; what kind of cost, and which. All zeros are the plainest step.
+type Dice = (u8, u8, u8, u8);
+
+fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
+    let off = i8::try_from(gap % 3).unwrap_or(0) - 1;
+    let times = u64::from(gap / 3 % 6);
+    Step {
+        gap: match gap_kind {
+            0..4 => Gap::Nanos(u64::from(gap % 2)),
+            4..6 => Gap::Nanos(u64::from(gap % 50)),
+            6 => Gap::Nanos(u64::MAX >> (gap % 64)),
+            7..11 => Gap::Permits(times, off),
+            11..13 => Gap::Periods(times, off),
+            13..19 => Gap::Told(off),
+            _ => Gap::Settled(off),
+        },
+        cost: match cost_kind {
+            0..6 => Cost::Exactly(1),
+            6..10 => Cost::Exactly(u32::from(cost % 9)),
+            10..14 => Cost::Again,
+            14..16 => Cost::Burst(0),
+            16 => Cost::Burst(1),
+            17 => Cost::Exactly(u32::MAX),
+            _ => Cost::Exactly(u32::MAX >> (cost % 32)),
+        },
+    }
+}
+
+fn greedy((gap_kind, _, cost_kind, cost): Dice) -> Step {
+    Step {
+        gap: match gap_kind {
+            0..6 => Gap::Nanos(0),
+            6..18 => Gap::Told(0),
+            _ => Gap::Settled(0),
+        },
+        cost: match cost_kind {
+            0..10 => Cost::Exactly(1),
+            10..16 => Cost::Again,
+            16..18 => Cost::Exactly(1 + u32::from(cost % 4)),
+            _ => Cost::Burst(0),
+        },
+    }
+}
+
+/// The requests that `steps` are for this policy from this state on. Time never goes back.
+pub(super) fn asks<S: Subject>(
+    policy: &S,
+    mut state: S::State,
+    mut now: Tick,
+    steps: &[Step],
+) -> Vec<Ask> {
+    let mut told = now;
+    let mut before = 1;
+    let mut asks = Vec::with_capacity(steps.len());
+    for step in steps {
+        let at = match step.gap {
+            Gap::Nanos(nanos) => now.after(Duration::from_nanos(nanos)),
+            Gap::Permits(times, off) => by(after(now, policy.permit(), times), off),
+            Gap::Periods(times, off) => by(after(now, policy.period(), times), off),
+            Gap::Told(off) => by(told, off),
+            Gap::Settled(off) => match policy.settled_at(&state) {
+                Tick::MAX => now,
+                settled => by(settled, off),
+            },
+        };
+        let cost = match step.cost {
+            Cost::Exactly(cost) => cost,
+            Cost::Burst(more) => policy.burst().saturating_add(more),
+            Cost::Again => before,
+        };
+        now = now.max(at);
+        told = match policy.decide(&mut state, now, cost) {
+            Decision::Wait { retry_in } => now.after(retry_in),
+            Decision::Pass | Decision::Never { .. } => now,
+        };
+        before = cost;
+        asks.push(Ask { at: now, cost });
+    }
+    asks
+}
+
+fn after(now: Tick, nanos: u64, times: u64) -> Tick {
+    now.after(Duration::from_nanos(nanos.saturating_mul(times)))
+}
+
+fn by(tick: Tick, off: i8) -> Tick {
+    Tick::from_nanos(tick.as_nanos().saturating_add_signed(off.into()))
+}

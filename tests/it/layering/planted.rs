@@ -1,0 +1,151 @@
+//! Small texts with a fault in them, one for each rule.
+
+use super::{Fault, layering, length, purity};
+
+/// The lines on which `rule` sees a fault.
+/// No line at all.
+const NONE: [usize; 0] = [];
+
+fn seen(rule: fn(&str, &str) -> Vec<Fault>, path: &str, text: &str) -> Vec<usize> {
+    rule(path, text).iter().map(|fault| fault.line).collect()
+}
+
+#[test]
+fn an_upward_path_is_seen_wherever_it_stands() {
+    let text =
+        "use crate::time::Tick;\nuse crate::limiter::Shared;\nfn f(_: crate::stream::Pace) {}\n";
+    assert_eq!(seen(layering, "src/policy/interval.rs", text), [2, 3]);
+    assert_eq!(seen(layering, "src/limiter/shared.rs", text), [3]);
+    assert_eq!(seen(layering, "src/lib.rs", text), NONE);
+}
+
+#[test]
+fn a_sideways_path_is_seen() {
+    assert_eq!(
+        seen(layering, "src/sink/pace.rs", "use crate::stream::Pace;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/tower/rate.rs", "use crate::redis::Redis;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/batch/mod.rs", "use crate::policy::Policy;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/shed/mod.rs", "use crate::fair::FairShare;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/sink/group.rs", "use crate::batch::Batch;"),
+        NONE
+    );
+}
+
+#[test]
+fn paths_that_hide_where_they_lead_are_seen() {
+    assert_eq!(
+        seen(
+            layering,
+            "src/stream/pace.rs",
+            "use crate::{\n    time::Tick,\n};"
+        ),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/stream/pace.rs", "use super::super::sink;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/stream/mod.rs", "use super::sink::Pace;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/stream/mod.rs", "use crate as all;"),
+        [1]
+    );
+    assert_eq!(
+        seen(layering, "src/stream/pace.rs", "use super::ext::Ext;"),
+        NONE
+    );
+    assert_eq!(
+        seen(layering, "src/stream/mod.rs", "pub(super) mod pace;"),
+        NONE
+    );
+}
+
+#[test]
+fn a_folder_without_a_layer_is_seen() {
+    assert_eq!(seen(layering, "src/util/mod.rs", ""), [1]);
+}
+
+#[test]
+fn every_banned_word_is_seen() {
+    for word in super::BANNED {
+        let text = format!("fn f() {{\n    {word} }}\n");
+        assert_eq!(seen(purity, "src/batch/mod.rs", &text), [2], "{word}");
+        assert_eq!(seen(purity, "src/limiter/mod.rs", &text), NONE, "{word}");
+    }
+    assert_eq!(
+        seen(
+            purity,
+            "src/policy/interval.rs",
+            "fn f(_: f64) {}\nfn g(_: f32) {}"
+        ),
+        [1, 2]
+    );
+    assert_eq!(seen(purity, "src/shed/mod.rs", "fn f(_: f64) {}"), NONE);
+    assert_eq!(
+        seen(
+            purity,
+            "src/fair/mod.rs",
+            "fn f(_: MutexGuard<u8>) {}\nx.unwrap();"
+        ),
+        [1, 2]
+    );
+}
+
+#[test]
+fn words_that_only_look_banned_are_not_seen() {
+    let text = "#[expect(clippy::cast_possible_truncation)]\nassert!(x);\ny.unwrap_or(0);\nfn expects() {}";
+    assert_eq!(seen(purity, "src/policy/interval.rs", text), NONE);
+}
+
+#[test]
+fn comments_and_quotes_are_not_code() {
+    let text = "/// [`Shared`](crate::limiter::Shared)\n// Instant\n/* Mutex\n/* Waker */ async */\n\
+                const A: &str = \"sleep // \\\" todo!\";\nconst B: &str = r#\"\"panic!\"#;\nlet c = '\"';";
+    assert_eq!(seen(purity, "src/policy/interval.rs", text), NONE);
+    assert_eq!(seen(layering, "src/policy/interval.rs", text), NONE);
+    let after = format!("{text}\nfn f<'a>() {{ async {{}} }} // '\n");
+    assert_eq!(seen(purity, "src/policy/interval.rs", &after), [8]);
+}
+
+#[test]
+fn tests_are_exempt_and_what_is_before_them_is_not() {
+    let text = "#[cfg(test)]\nfn f() { panic!() }\n#[cfg(test)]\nmod tests {\n    use crate::stream::Pace;\n    panic!()\n}";
+    assert_eq!(seen(purity, "src/policy/interval.rs", text), [2]);
+    assert_eq!(seen(layering, "src/policy/interval.rs", text), NONE);
+}
+
+#[test]
+fn a_line_too_many_is_seen() {
+    assert_eq!(
+        seen(length, "src/policy/interval.rs", &"\n".repeat(400)),
+        NONE
+    );
+    assert_eq!(
+        seen(length, "src/policy/interval.rs", &"\n".repeat(401)),
+        [401]
+    );
+}
+
+#[test]
+fn a_fault_names_file_and_line() {
+    let fault = &layering("src/sink/pace.rs", "\nuse crate::stream::Pace;")[0];
+    assert_eq!(
+        fault.to_string(),
+        "src/sink/pace.rs:2: `sink` must not know `stream`"
+    );
+}

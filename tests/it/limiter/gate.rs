@@ -1,0 +1,93 @@
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use paceline::limiter::{Gate, Limiter};
+use paceline::policy::{Decision, Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use crate::timed::{ms, now, since};
+
+#[tokio::test(start_paused = true)]
+async fn asks_again_when_polled_so_that_a_waiter_feels_a_change() {
+    let limit = Interval::every(ms(1_000)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut gate = Gate::new(limit.clone());
+    let mut passing = Driven::new(poll_fn(|cx| gate.poll_pass(1, cx)));
+    assert!(passing.poll().is_pending());
+
+    jump(ms(10)).await;
+    limit.retune(Interval::every(ms(10)));
+    assert!(passing.is_woken());
+    assert!(passing.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_passes_when_it_comes_and_one_only() {
+    let start = now();
+    let mut gate = Gate::new(Interval::every(ms(100)).owned());
+    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
+    jump(ms(350)).await;
+
+    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
+    assert_eq!(since(start), 350);
+    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
+    assert_eq!(since(start), 450);
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_at_once_what_can_never_pass() {
+    let mut gate = Gate::new(TokenBucket::new(Rate::per_second(1), 3).owned());
+
+    let refused = poll_fn(|cx| gate.poll_pass(4, cx)).await.unwrap_err();
+    assert!(refused.is_too_costly() && !refused.is_unreachable());
+    assert_eq!(
+        refused.to_string(),
+        "a cost of 4 can never pass a limit of 3 at once"
+    );
+    assert_eq!(refused.into_too_costly().capacity(), 3);
+}
+
+#[derive(Debug)]
+struct Gone;
+
+#[tokio::test(start_paused = true)]
+async fn hands_on_why_a_limit_cannot_be_reached() {
+    struct Unreachable;
+    impl Limiter for Unreachable {
+        type Error = Gone;
+        fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Gone>> {
+            Poll::Ready(Err(Gone))
+        }
+        fn give_up(&mut self) {}
+    }
+
+    let refused = poll_fn(|cx| Gate::new(Unreachable).poll_pass(1, cx))
+        .await
+        .unwrap_err();
+    assert!(refused.is_unreachable());
+    assert_eq!(refused.to_string(), "the limit could not be reached");
+    assert!(matches!(refused.into_unreachable(), Ok(Gone)));
+}
+
+/// A limiter of somebody else's that breaks the law.
+struct Closed;
+
+impl Limiter for Closed {
+    type Error = Infallible;
+
+    fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+        Poll::Ready(Ok(Decision::Never { capacity: 0 }))
+    }
+
+    fn give_up(&mut self) {}
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "a limiter must let cost 1 pass in the end")]
+async fn names_the_law_that_a_foreign_limiter_breaks() {
+    let Ok(()) = poll_fn(|cx| Gate::new(Closed).poll_one(cx)).await;
+}

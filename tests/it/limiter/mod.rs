@@ -1,0 +1,6 @@
+mod cancelling;
+mod gate;
+mod line;
+mod owned;
+mod shared;
+mod within;

@@ -1,0 +1,224 @@
+use futures::FutureExt;
+use paceline::limiter::Shared;
+use paceline::policy::{Decision, Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use crate::timed::{ms, now, since};
+
+fn bucket(burst: u32) -> TokenBucket {
+    TokenBucket::new(Rate::new(1, ms(100)), burst)
+}
+
+fn wait(millis: u64) -> Decision {
+    Decision::Wait {
+        retry_in: ms(millis),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_clone_spends_another_misses() {
+    let limit = bucket(2).shared();
+    let other = limit.clone();
+
+    assert_eq!(limit.try_acquire(1), Decision::Pass);
+    assert_eq!(other.try_acquire(1), Decision::Pass);
+    assert_eq!(limit.try_acquire(1), wait(100));
+    assert_eq!(other.try_acquire(3), Decision::Never { capacity: 2 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn peeking_counts_nothing() {
+    let limit = bucket(1).shared();
+
+    assert_eq!(limit.peek(1), Decision::Pass);
+    assert_eq!(limit.peek(1), Decision::Pass);
+    assert_eq!(limit.try_acquire(1), Decision::Pass);
+    assert_eq!(limit.peek(1), wait(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn trying_never_overtakes_the_line_and_says_how_long_it_is() {
+    let limit = bucket(3).shared();
+    limit.acquire(2).await.unwrap();
+    let mut dear = Driven::new(limit.acquire(3));
+    let mut cheap = Driven::new(limit.acquire(1));
+    assert!(dear.poll().is_pending());
+    assert!(cheap.poll().is_pending());
+
+    assert_eq!(
+        limit.try_acquire(1),
+        wait(400),
+        "one token is there, but it is not its turn"
+    );
+    assert_eq!(limit.peek(2), wait(500));
+    assert_eq!(limit.try_acquire(4), Decision::Never { capacity: 3 });
+    assert_eq!(limit.try_acquire(0), Decision::Pass);
+
+    jump(ms(1_000)).await;
+    assert_eq!(
+        limit.try_acquire(1),
+        wait(200),
+        "the two go first, and the second of them waits 100"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_the_line_is_never_zero() {
+    let limit = bucket(5).shared();
+    limit.acquire(5).await.unwrap();
+    let mut waits = Driven::new(limit.acquire(1));
+    assert!(waits.poll().is_pending());
+    jump(ms(500)).await;
+
+    let Decision::Wait { retry_in } = limit.try_acquire(1) else {
+        panic!("somebody stands in line");
+    };
+    assert!(!retry_in.is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_goes_to_the_first_in_line() {
+    let start = now();
+    let limit = bucket(2).shared();
+    limit.acquire(2).await.unwrap();
+    let mut first = Driven::new(limit.acquire(2));
+    let mut second = Driven::new(limit.acquire(1));
+    assert!(first.poll().is_pending());
+    assert!(second.poll().is_pending());
+
+    limit.refund(1);
+    assert!(first.is_woken() && !second.is_woken());
+    assert!(first.poll().is_pending());
+    limit.refund(1);
+    assert!(first.poll().is_ready());
+    second.into_inner().await.unwrap();
+    assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_never_fills_it_over_the_brim() {
+    let limit = bucket(2).shared();
+    limit.refund(5);
+    assert_eq!(limit.try_acquire(2), Decision::Pass);
+    limit.refund(5);
+    assert_eq!(limit.try_acquire(2), Decision::Pass);
+    assert_eq!(limit.try_acquire(1), wait(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_in_line_feels_new_parameters_at_once() {
+    let start = now();
+    let limit = Interval::every(ms(60_000)).shared();
+    limit.acquire(1).await.unwrap();
+    let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(limit.acquire(1))).collect();
+    tokio::time::timeout(ms(10), std::future::pending::<()>())
+        .await
+        .unwrap_err();
+
+    limit.retune(Interval::every(ms(100)));
+    for (task, n) in tasks.into_iter().zip(1..) {
+        task.await.unwrap().unwrap();
+        assert_eq!(since(start), n * 100);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_never_pass_under_new_parameters_is_told() {
+    let limit = bucket(5).shared();
+    limit.acquire(5).await.unwrap();
+    let mut first = Driven::new(limit.acquire(5));
+    let mut second = Driven::new(limit.acquire(4));
+    assert!(first.poll().is_pending());
+    assert!(second.poll().is_pending());
+
+    limit.retune(bucket(3));
+    assert!(second.is_woken());
+    let std::task::Poll::Ready(Err(never)) = second.poll() else {
+        panic!("it is told, also behind others");
+    };
+    assert_eq!((never.cost(), never.capacity()), (4, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_an_empty_limit_starts_at_its_first_use() {
+    let limit = bucket(2).empty().shared();
+    jump(ms(1_000)).await;
+
+    assert_eq!(limit.peek(1), wait(100));
+    jump(ms(100)).await;
+    assert_eq!(limit.try_acquire(1), Decision::Pass);
+}
+
+#[test]
+fn can_live_in_a_static_and_serve_several_runtimes() {
+    static LIMIT: std::sync::LazyLock<Shared<Interval>> =
+        std::sync::LazyLock::new(|| Interval::every(ms(1)).shared());
+
+    let work = || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            for _ in 0..50 {
+                LIMIT.acquire(1).await.unwrap();
+            }
+        });
+    };
+    let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(work)).collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// The one behind is not asleep on a timer of the runtime that went away.
+#[test]
+fn a_runtime_that_ends_takes_nobody_else_with_it() {
+    let limit = Interval::every(ms(20)).shared();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap()
+    };
+    let (here, there) = (runtime(), runtime());
+    limit.acquire(1).now_or_never().unwrap().unwrap();
+
+    let mut first = Box::pin(limit.acquire(1));
+    let mut second = Box::pin(limit.acquire(1));
+    there.block_on(async { assert!((&mut first).now_or_never().is_none()) });
+    here.block_on(async { assert!((&mut second).now_or_never().is_none()) });
+    there.block_on(first).unwrap();
+    drop(there);
+    here.block_on(second).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_moves_to_another_task_is_woken_there() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut first = Driven::new(limit.acquire(1));
+    let mut second = Driven::new(limit.acquire(1));
+    assert!(first.poll().is_pending());
+    assert!(second.poll().is_pending());
+    second.change_task();
+    assert!(second.poll().is_pending());
+
+    jump(ms(100)).await;
+    assert!(first.poll().is_ready());
+    assert!(!second.is_woken());
+    jump(ms(100)).await;
+    assert!(second.is_woken());
+    assert!(second.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "polled after it was ready")]
+async fn a_finished_acquire_is_not_asked_again() {
+    let mut passed = Driven::new(bucket(5).shared().acquire(1));
+    assert!(passed.poll().is_ready());
+    let _ = passed.poll();
+}

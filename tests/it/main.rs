@@ -1,0 +1,11 @@
+//! One binary; its modules mirror `src/`.
+
+mod laws;
+mod layering;
+mod limiter;
+mod names;
+mod neighbours;
+mod stream;
+mod time;
+mod timed;
+mod tree;

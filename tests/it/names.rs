@@ -1,0 +1,153 @@
+//! Every public type can be named, and has the auto traits that its parts allow.
+//!
+//! The lint `unnameable_types` does not look into `pin_project!`, so this is written out.
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use futures::stream::{Iter, Pending};
+use paceline::batch::{Group, Window};
+use paceline::limiter::{
+    Acquire, AcquireError, AcquireWithin, Gate, Limiter, Owned, PassError, PolicyExt, Shared,
+    TooCostly,
+};
+use paceline::policy::{
+    Decision, Interval, IntervalState, Policy, TokenBucket, TokenBucketState, Unlimited,
+};
+use paceline::stream::{
+    Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
+};
+use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
+
+type Input = Pending<u8>;
+
+fn free<T: Send + Sync + Unpin>() {}
+fn shown<T: Debug>() {}
+fn value<T: Copy + Eq + Debug + Send + Sync + Unpin + 'static>() {}
+fn error<T: std::error::Error + Send + Sync + 'static>() {}
+
+#[test]
+fn values_are_plain() {
+    value::<Tick>();
+    value::<Rate>();
+    value::<Decision>();
+    value::<Interval>();
+    value::<IntervalState>();
+    value::<TokenBucket>();
+    value::<TokenBucketState>();
+    value::<Unlimited>();
+    value::<Window>();
+}
+
+#[test]
+fn errors_are_errors_whatever_is_in_them() {
+    struct Secret;
+    error::<RateError>();
+    error::<ParseRateError>();
+    error::<TooCostly<Secret>>();
+    error::<PassError<RateError>>();
+    error::<AcquireError>();
+    error::<Exceeded<Secret>>();
+}
+
+#[test]
+fn everything_can_be_sent_shared_and_moved() {
+    free::<Clock>();
+    free::<Timer>();
+    free::<Group<u8>>();
+    free::<Owned<TokenBucket>>();
+    free::<Shared<TokenBucket>>();
+    free::<Gate<Shared<Interval>>>();
+    free::<Acquire<Interval>>();
+    free::<AcquireWithin<Interval>>();
+    free::<Pace<Input, Owned<Interval>>>();
+    free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
+    free::<PaceBatches<Input, Owned<Interval>>>();
+    free::<GroupedWithin<Input>>();
+    free::<Enforce<Input, Owned<Interval>>>();
+    free::<Shed<Input, Owned<Interval>>>();
+}
+
+#[test]
+fn everything_can_be_printed_also_over_items_that_cannot() {
+    struct Secret;
+    #[derive(Debug)]
+    struct Secrets;
+    impl Stream for Secrets {
+        type Item = Secret;
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Secret>> {
+            Poll::Ready(Some(Secret))
+        }
+    }
+    shown::<Clock>();
+    shown::<Timer>();
+    shown::<Group<Secret>>();
+    shown::<Owned<TokenBucket>>();
+    shown::<Shared<TokenBucket>>();
+    shown::<Gate<Shared<Interval>>>();
+    shown::<Acquire<Interval>>();
+    shown::<AcquireWithin<Interval>>();
+    shown::<Pace<Secrets, Owned<Interval>>>();
+    shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
+    shown::<PaceBatches<Secrets, Owned<Interval>>>();
+    shown::<GroupedWithin<Secrets>>();
+    shown::<Enforce<Secrets, Owned<Interval>>>();
+    shown::<Shed<Secrets, Owned<Interval>>>();
+}
+
+#[test]
+fn traits_can_be_named_and_limiters_made_objects() {
+    fn policy<P: Policy + PolicyExt>() {}
+    fn streams<S: PaceStreamExt>() {}
+    policy::<Interval>();
+    streams::<Iter<std::vec::IntoIter<u8>>>();
+    let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
+}
+
+/// A type that is added has to be named above.
+#[test]
+fn every_public_type_is_named_above() {
+    let here = include_str!("names.rs");
+    let mut seen = 0;
+    for (path, text) in sources() {
+        let public = text.lines().filter_map(|line| {
+            let line = line.trim_start().strip_prefix("pub ")?;
+            let (_, name) = ["struct ", "enum ", "trait "].iter().find_map(|kind| {
+                line.split_once(kind)
+                    .filter(|(before, _)| before.is_empty())
+            })?;
+            name.split(|c: char| !c.is_alphanumeric()).next()
+        });
+        for name in public {
+            seen += 1;
+            assert!(
+                here.contains(name),
+                "{name} of {} is not named here",
+                path.display()
+            );
+        }
+    }
+    assert!(seen > 25, "{seen} types were found");
+}
+
+/// Every file of the library, with its text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                sources.push((path, text));
+            }
+        }
+    }
+    sources
+}

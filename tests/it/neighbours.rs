@@ -1,0 +1,45 @@
+//! Our extension traits beside those of `futures` and `tokio_stream`: no method name may be ambiguous.
+#![expect(
+    unused_imports,
+    reason = "that the traits can be imported together is the test"
+)]
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::TryStreamExt as _;
+use futures::stream;
+use paceline::policy::Interval;
+use paceline::prelude::*;
+use tokio_stream::StreamExt as _;
+
+#[tokio::test(start_paused = true)]
+async fn every_method_can_be_called_beside_the_neighbours_traits() {
+    let d = Duration::from_millis(1);
+    let limit = Interval::every(d).shared();
+
+    let _ = stream::iter([1]).pace(limit.clone());
+    let _ = stream::iter([1]).min_interval(d);
+    let _ = stream::iter([1]).pace_by_cost(limit.clone(), |cost| *cost);
+    let _ = stream::iter([1]).pace_batches(limit.clone(), 1);
+    let _ = stream::iter([1]).grouped_within(1, d);
+    let _ = stream::iter([1]).enforce(limit.clone());
+    let _ = stream::iter([1]).shed(limit);
+}
+
+/// A method that is added to the trait has to be called above.
+#[test]
+fn every_method_is_called_above() {
+    let source = include_str!("../../src/stream/ext.rs");
+    let here = include_str!("neighbours.rs");
+    let methods = source
+        .lines()
+        .filter_map(|line| line.strip_prefix("    fn "))
+        .map(|line| line.split(['(', '<']).next().unwrap());
+    for method in methods {
+        assert!(
+            here.contains(&format!(".{method}(")),
+            "{method} is not called"
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! Every adapter goes through the suite.
+
+use std::time::Duration;
+
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::stream::Window;
+use paceline::time::Rate;
+use testkit::conformance::{Input, Subject, check_unmovable};
+
+use crate::timed::ms;
+
+const D: Duration = ms(100);
+
+#[tokio::test(start_paused = true)]
+async fn pace() {
+    Subject::new(|input: Input| input.min_interval(D))
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_over_a_shared_limit() {
+    Subject::new(|input: Input| input.pace(Interval::every(D).delayed().shared()))
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_over_a_bucket() {
+    Subject::new(|input: Input| input.pace(TokenBucket::new(Rate::new(3, D), 2).owned()))
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_by_cost() {
+    Subject::new(|input: Input| {
+        let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
+        input.pace_by_cost(limit, |item| item % 5)
+    })
+    .items(|item| vec![item.unwrap_or_else(|never| never.into_item())])
+    .into_parts(|adapter| {
+        let (input, held) = adapter.into_parts();
+        (input, held.into_iter().collect())
+    })
+    .scale(D)
+    .check()
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_batches() {
+    for max in [1, 3, usize::MAX] {
+        Subject::new(move |input: Input| input.pace_batches(Interval::every(D).owned(), max))
+            .items(|batch| batch)
+            .into_parts(|adapter| adapter.into_parts())
+            .spacing(D)
+            .check()
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grouped_within() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        for max in [1, 3, usize::MAX] {
+            Subject::new(move |input: Input| input.grouped_within(max, D).window(window))
+                .items(|group| group)
+                .into_parts(|adapter| adapter.into_parts())
+                .scale(D)
+                .check()
+                .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn enforce() {
+    Subject::new(|input: Input| input.enforce(Interval::every(D).owned()))
+        .items(|item| vec![item.unwrap_or_else(|refused| refused.into_item())])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shed() {
+    Subject::new(|input: Input| input.shed(Interval::every(D).shared()))
+        .items(|item| vec![item])
+        .lossy()
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_need_not_be_unpin() {
+    let limit = || Interval::every(D).owned();
+    check_unmovable(|input| input.min_interval(D)).await;
+    check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
+    check_unmovable(|input| input.pace_batches(limit(), 3)).await;
+    check_unmovable(|input| input.grouped_within(3, D)).await;
+    check_unmovable(|input| input.enforce(limit())).await;
+    check_unmovable(|input| input.shed(limit())).await;
+}

@@ -1,0 +1,83 @@
+use futures::{FutureExt, StreamExt, stream};
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+
+use crate::timed::{arriving, assert_left, drained, ms};
+
+#[tokio::test(start_paused = true)]
+async fn answers_at_once_and_says_how_long_it_would_have_been() {
+    let limit = Interval::every(ms(100)).owned();
+    let input = arriving([(0, 'a'), (30, 'b'), (100, 'c'), (199, 'd')], 300);
+
+    let left = drained(input.enforce(limit)).await;
+    let expected = [
+        (0, Ok('a')),
+        (30, Err((Some(ms(70)), 'b'))),
+        (100, Ok('c')),
+        (199, Err((Some(ms(1)), 'd'))),
+    ];
+    let answers = left.items.into_iter().map(|(at, item)| {
+        (
+            at,
+            item.map_err(|refused| (refused.retry_in(), refused.into_item())),
+        )
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), expected);
+    assert_eq!(left.end, 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_overtakes_those_who_wait() {
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
+    limit.acquire(1).await.unwrap();
+    let mut dear = limit.acquire(2);
+    assert!((&mut dear).now_or_never().is_none());
+
+    let mut enforced = stream::iter([1, 2]).enforce(limit);
+    let refused = enforced.next().await.unwrap().unwrap_err();
+    assert_eq!(
+        refused.retry_in(),
+        Some(ms(200)),
+        "the dear one first, then a token more"
+    );
+    dear.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_is_no_reason_to_refuse_or_to_pass_two() {
+    let limit = Interval::every(ms(100)).owned();
+    let input = arriving([(0, 'a'), (100, 'b'), (110, 'c')], 110);
+    let mut enforced = Box::pin(input.enforce(limit));
+    assert!(enforced.next().await.unwrap().is_ok());
+    assert!(enforced.next().now_or_never().is_none());
+    jump(ms(180)).await;
+    assert!(enforced.next().await.unwrap().is_ok());
+    assert_eq!(
+        enforced.next().await.unwrap().unwrap_err().retry_in(),
+        Some(ms(100))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_reads_well_and_keeps_its_secret() {
+    let limit = Interval::every(ms(100)).owned();
+    let mut enforced = stream::iter(["a", "hush"]).enforce(limit);
+    assert_eq!(enforced.next().await, Some(Ok("a")));
+    let refused = enforced.next().await.unwrap().unwrap_err();
+
+    assert_eq!(refused.to_string(), "rate limit exceeded, retry in 100ms");
+    assert_eq!(
+        format!("{refused:?}"),
+        "Exceeded { retry_in: Some(100ms), .. }"
+    );
+    assert_eq!(refused.into_item(), "hush");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_none_refuses_nothing() {
+    let limit = paceline::policy::Unlimited.owned();
+    let left = drained(stream::iter(0..3).enforce(limit)).await;
+    assert_left(&left, [(0, Ok(0)), (0, Ok(1)), (0, Ok(2))], 0);
+}

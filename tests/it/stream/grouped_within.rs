@@ -1,0 +1,163 @@
+use std::time::Duration;
+
+use futures::{FutureExt, Stream, StreamExt, stream};
+use paceline::prelude::*;
+use paceline::stream::Window;
+use testkit::clock::jump;
+use testkit::marble::{self, TICK};
+
+use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+
+/// The vector that tells the windows apart.
+async fn grouped(window: Window) -> crate::timed::Left<Vec<char>> {
+    let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000);
+    drained(input.grouped_within(10, ms(1_000)).window(window)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_from_the_first_item_makes_nobody_wait_longer() {
+    let left = grouped(Window::FirstItem).await;
+    assert_left(&left, [(1_900, vec!['a', 'b']), (3_100, vec!['c'])], 5_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_from_the_last_group_lets_one_out_alone_after_a_pause() {
+    let left = grouped(Window::LastGroup).await;
+    assert_left(&left, [(1_000, vec!['a', 'b']), (2_100, vec!['c'])], 5_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_on_a_grid_ends_at_whole_windows() {
+    let left = grouped(Window::Grid).await;
+    assert_left(&left, [(1_000, vec!['a', 'b']), (3_000, vec!['c'])], 5_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_group_leaves_in_the_instant_of_its_last_item() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        marble::check(
+            |s| s.grouped_within(2, TICK * 9).window(window),
+            "a - b c - d |",
+            "- - [ab] - - [cd] |",
+        )
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_group_starts_the_grid_anew() {
+    marble::check(
+        |s| s.grouped_within(2, TICK * 4).window(Window::Grid),
+        "a b c - - - - - |",
+        "- [ab] - - - [c] - - |",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_arrives_with_the_end_of_the_window_is_in_the_next_group() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        marble::check(
+            |s| s.grouped_within(9, TICK * 3).window(window),
+            "a - - b - - - |",
+            "- - - [a] - - [b] |",
+        )
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_leaves_with_the_end() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        let group = |s: marble::Source| s.grouped_within(9, TICK * 9).window(window);
+        marble::check(group, "a b |", "- - ([ab]|)").await;
+        marble::check(group, "- - |", "- - |").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_nobody_asked_for_leaves_at_the_next_poll() {
+    let (handle, source) = testkit::probe::source();
+    let start = now();
+    let mut groups = source.grouped_within(9, ms(50));
+    handle.send('a');
+    assert!(groups.next().now_or_never().is_none());
+    sleep(200).await;
+    handle.send('b');
+    assert_eq!(
+        groups.next().await,
+        Some(vec!['a']),
+        "b came after the window"
+    );
+    assert_eq!(since(start), 200);
+    assert_eq!(groups.next().await, Some(vec!['b']));
+    assert_eq!(since(start), 250);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_costs_no_item_and_no_window() {
+    let start = now();
+    let input = arriving([(0, 'a'), (170, 'b'), (175, 'c')], 175);
+    let mut groups = Box::pin(input.grouped_within(9, ms(100)).window(Window::Grid));
+    assert!(groups.next().now_or_never().is_none());
+    jump(ms(172)).await;
+    assert_eq!(groups.next().await, Some(vec!['a']));
+    assert_eq!(since(start), 172);
+    assert_eq!(groups.next().await, Some(vec!['b', 'c']));
+    assert_eq!(since(start), 175);
+}
+
+/// Each item takes a millisecond of the clock, and none of them is pending.
+#[tokio::test(start_paused = true)]
+async fn the_window_holds_though_the_input_is_never_pending() {
+    let input = stream::iter(0..40).map(|n| {
+        // `advance` moves the clock at its first poll.
+        let _ = tokio::time::advance(ms(1)).now_or_never();
+        n
+    });
+    let groups: Vec<_> = input
+        .grouped_within(usize::MAX, ms(10))
+        .map(|group| group.len())
+        .collect()
+        .await;
+    assert_eq!(
+        groups,
+        [11, 11, 11, 7],
+        "its first item, and ten milliseconds"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_group_and_the_longest_window_work() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        let input = arriving([(0, 1), (1_000_000, 2)], 2_000_000);
+        let groups = input
+            .grouped_within(usize::MAX, Duration::MAX)
+            .window(window);
+        assert_left(&drained(groups).await, [(2_000_000, vec![1, 2])], 2_000_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_the_group_that_waits() {
+    let mut groups = stream::iter(1..=2)
+        .chain(stream::pending())
+        .grouped_within(9, ms(50));
+    assert!(groups.next().now_or_never().is_none());
+    assert_eq!(groups.size_hint().0, 1);
+
+    let (_, held) = groups.into_parts();
+    assert_eq!(held, [1, 2]);
+}
+
+#[test]
+#[should_panic(expected = "a group needs room for at least 1 item, got 0")]
+fn refuses_groups_of_nothing() {
+    let _ = stream::iter([1]).grouped_within(0, ms(1));
+}
+
+#[test]
+#[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
+fn refuses_a_window_of_nothing() {
+    let _ = stream::iter([1]).grouped_within(1, Duration::ZERO);
+}

@@ -1,0 +1,7 @@
+mod conformance;
+mod enforce;
+mod grouped_within;
+mod pace;
+mod pace_batches;
+mod pace_by_cost;
+mod shed;

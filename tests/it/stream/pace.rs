@@ -1,0 +1,250 @@
+use futures::stream::{self, FusedStream};
+use futures::{FutureExt, Stream, StreamExt};
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::stream::Pace;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::marble::{self, TICK};
+use testkit::probe;
+use testkit::wakes::Driven;
+
+use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_saves_nothing_up_while_quiet() {
+    let input = arriving([(0, 1), (0, 2), (1_000, 3), (1_000, 4)], 1_000);
+
+    let left = drained(input.min_interval(ms(100))).await;
+    assert_left(&left, [(0, 1), (100, 2), (1_000, 3), (1_100, 4)], 1_100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_moves_the_slots_after_it() {
+    let start = now();
+    let mut paced = Driven::new(stream::iter([1, 2, 3]).min_interval(ms(100)));
+    assert!(paced.poll_next().is_ready());
+    assert!(paced.poll_next().is_pending());
+
+    jump(ms(180)).await;
+    assert!(paced.poll_next().is_ready(), "due at 100, fired at 180");
+    assert!(paced.poll_next().is_pending());
+    jump(ms(20)).await;
+    assert!(paced.poll_next().is_pending(), "not at 200");
+
+    paced.into_inner().next().await;
+    assert_eq!(since(start), 280);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_consumer_moves_the_slots_after_it() {
+    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
+    let start = now();
+
+    paced.next().await;
+    sleep(250).await;
+    paced.next().await;
+    assert_eq!(since(start), 250);
+    paced.next().await;
+    assert_eq!(since(start), 350);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_interval_counts_from_the_first_poll() {
+    let limit = Interval::every(ms(100)).delayed();
+    for first in [0, 30] {
+        let paced = arriving([(first, 1), (first, 2)], 500).pace(limit.owned());
+        sleep(77).await; // built, and not polled yet
+        assert_left(&drained(paced).await, [(100, 1), (200, 2)], 500);
+    }
+
+    let shared = arriving([(30, 1), (30, 2)], 30).pace(limit.shared());
+    assert_left(&drained(shared).await, [(100, 1), (200, 2)], 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_bucket_fills_from_the_first_poll() {
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 5).empty();
+    let input = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350);
+
+    let left = drained(input.pace(limit.owned())).await;
+    assert_left(&left, [(350, 1), (350, 2), (350, 3), (400, 4)], 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_passes_its_burst_then_its_rate() {
+    let limit = TokenBucket::new(Rate::new(1, ms(200)), 5);
+    let arrivals = (1..=6).map(|n| (0, n)).chain((7..=10).map(|n| (700, n)));
+
+    let left = drained(arriving(arrivals, 700).pace(limit.owned())).await;
+    let burst = (1..=5).map(|n| (0, n));
+    let rest = [(200, 6), (700, 7), (700, 8), (800, 9), (1_000, 10)];
+    assert_left(&left, burst.chain(rest), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_of_ten_a_second_lets_nineteen_through_in_its_first_second() {
+    let limit = TokenBucket::new(Rate::per_second(10), 10);
+
+    let left = drained(stream::iter(0..40).pace(limit.owned())).await;
+    let in_the_first_second = left.items.iter().filter(|(at, _)| *at < 1_000).count();
+    assert_eq!(in_the_first_second, 19);
+    assert_eq!(left.end, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_keeps_the_grid_of_a_bucket() {
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2);
+    let start = now();
+    let mut paced = stream::iter(0..5).pace(limit.owned());
+    paced.next().await;
+    paced.next().await;
+
+    assert!(paced.next().now_or_never().is_none());
+    jump(ms(180)).await;
+    paced.next().await;
+    assert_eq!(since(start), 180);
+    paced.next().await;
+    assert_eq!(since(start), 200, "the long-run rate is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_with_its_input_not_one_delay_later() {
+    marble::check(|s| s.min_interval(TICK * 6_000), "a |", "a |").await;
+    marble::check(|s| s.min_interval(TICK * 6_000), "|", "|").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_item_leaves_when_due_and_the_end_with_it() {
+    marble::check(|s| s.min_interval(TICK * 3), "(ab|)", "a - - (b|)").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_are_items_like_any_other() {
+    marble::try_check(|s| s.min_interval(TICK * 2), "a X b |", "a - X - (b|)").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_asks_and_nothing_is_owed() {
+    marble::check_on_demand(
+        |s| s.min_interval(TICK * 2),
+        "(abc) |",
+        "? - - - - - - ? ? -",
+        "a - - - - - - b - c |",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
+    marble::check(|s| s.min_interval(TICK * 0), "(abc) d |", "(abc) d |").await;
+
+    let mut for_ever = stream::iter([1, 2]).min_interval(std::time::Duration::MAX);
+    assert_eq!(for_ever.next().await, Some(1));
+    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), for_ever.next()).await;
+    assert!(waited.is_err());
+    assert_eq!(for_ever.into_parts().1, Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_the_item_that_waits() {
+    let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
+    paced.next().await;
+    assert!(paced.next().now_or_never().is_none());
+    assert_eq!(paced.size_hint(), (2, Some(2)));
+
+    let (rest, held) = paced.into_parts();
+    assert_eq!(held, Some(2));
+    assert_eq!(rest.collect::<Vec<_>>().await, [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaves_the_input_alone_while_it_holds_an_item() {
+    let (handle, source) = probe::source();
+    let mut paced = Driven::new(source.min_interval(ms(100)));
+    (1..=3).for_each(|n| handle.send(n));
+
+    assert!(paced.poll_next().is_ready());
+    assert!(paced.poll_next().is_pending());
+    let polls = handle.polls();
+    assert!(paced.poll_next().is_pending());
+    assert_eq!(handle.polls(), polls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lends_a_limiter_and_leaves_the_line_with_it() {
+    let start = now();
+    let mut lent = Interval::every(ms(100)).shared();
+    let other = lent.clone();
+    {
+        let mut paced = stream::iter([1, 2]).pace(&mut lent);
+        paced.next().await;
+        assert!(paced.next().now_or_never().is_none());
+    }
+    other.acquire(1).await.unwrap();
+    assert_eq!(since(start), 100, "nobody stands before it any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_share_a_limit_take_turns() {
+    let limit = Interval::every(ms(10)).shared();
+    let a = stream::iter(0..3).map(|n| ('a', n)).pace(limit.clone());
+    let b = stream::iter(0..3).map(|n| ('b', n)).pace(limit.clone());
+
+    let left = drained(stream::select(a, b)).await;
+    let order: String = left.items.iter().map(|(_, (name, _))| name).collect();
+    assert_eq!(order, "ababab");
+    assert_eq!(left.end, 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_first_and_then_spacing_ends_one_interval_later() {
+    let groups = |limit: Interval| {
+        stream::iter(1..=5)
+            .grouped_within(2, ms(100))
+            .pace(limit.owned())
+    };
+    let every = Interval::every(ms(100));
+    let expected = |from: u64| {
+        [vec![1, 2], vec![3, 4], vec![5]]
+            .into_iter()
+            .zip(from..)
+            .map(|(group, n)| (n * 100, group))
+    };
+
+    assert_left(&drained(groups(every)).await, expected(0), 200);
+    assert_left(&drained(groups(every.delayed())).await, expected(1), 300);
+}
+
+#[test]
+fn can_be_built_outside_a_runtime_and_run_in_one_later() {
+    let paced = stream::iter([1, 2]).min_interval(ms(100));
+    let mut paced: Pace<_, _> = paced;
+    assert!(!paced.is_terminated());
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let start = now();
+        assert_eq!(paced.by_ref().collect::<Vec<_>>().await, [1, 2]);
+        assert_eq!(since(start), 100);
+    });
+    assert!(paced.is_terminated());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_item_it_holds_is_not_printed() {
+    struct Secret;
+    let mut paced = Box::pin(stream::repeat_with(|| Secret).take(2).min_interval(ms(100)));
+    paced.next().await;
+    assert!(paced.next().now_or_never().is_none());
+    assert_eq!(paced.size_hint().0, 1);
+    assert_debug_says_held(&stream::iter(["hush"; 2]).min_interval(ms(1)));
+
+    fn assert_debug_says_held<S: Stream + std::fmt::Debug>(stream: &S) {
+        assert!(format!("{stream:?}").contains("held: 0"));
+    }
+}

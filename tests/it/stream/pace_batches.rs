@@ -1,0 +1,132 @@
+use futures::{FutureExt, Stream, StreamExt, stream};
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::marble::{self, TICK};
+
+use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+
+fn every(millis: u64) -> paceline::limiter::Owned<Interval> {
+    Interval::every(ms(millis)).owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_all_that_has_arrived_at_each_slot() {
+    let left = drained(stream::iter(1..=7).pace_batches(every(100), 3)).await;
+    assert_left(
+        &left,
+        [(0, vec![1, 2, 3]), (100, vec![4, 5, 6]), (200, vec![7])],
+        200,
+    );
+
+    let input = arriving([(0, 1), (150, 2), (160, 3), (500, 4)], 500);
+    let left = drained(input.pace_batches(every(100), 2)).await;
+    assert_left(
+        &left,
+        [(0, vec![1]), (150, vec![2]), (250, vec![3]), (500, vec![4])],
+        500,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_arrives_with_the_slot_is_in_it() {
+    marble::check(
+        |s| s.pace_batches(every(30), 9),
+        "a b - c - - - - - |",
+        "[a] - - [bc] - - - - - |",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_batch_is_not_delayed_and_a_batch_need_not_be_full() {
+    marble::check(
+        |s| s.pace_batches(every(1_000), 100),
+        "- - a |",
+        "- - [a] |",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_at_the_end_leaves_when_due() {
+    marble::check(
+        |s| s.pace_batches(every(40), 2),
+        "(abc|)",
+        "[ab] - - - ([c]|)",
+    )
+    .await;
+    marble::check(|s| s.pace_batches(every(40), 2), "|", "|").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_consumer_finds_all_that_arrived_and_no_two_slots() {
+    marble::check_on_demand(
+        |s| s.pace_batches(Interval::every(TICK * 2).owned(), 9),
+        "a b c d e f g |",
+        "? ? - - - ? ? ?",
+        "[a] - [bc] - - [def] - ([g]|)",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_moves_the_slots_after_it() {
+    let start = now();
+    let mut batches = stream::iter(1..=5).pace_batches(every(100), 2);
+    batches.next().await;
+    assert!(batches.next().now_or_never().is_none());
+    jump(ms(180)).await;
+    assert_eq!(batches.next().await, Some(vec![3, 4]));
+    assert_eq!(since(start), 180);
+    assert_eq!(batches.next().await, Some(vec![5]));
+    assert_eq!(since(start), 280);
+}
+
+#[tokio::test(start_paused = true)]
+async fn works_with_any_limit() {
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2);
+
+    let left = drained(stream::iter(1..=7).pace_batches(limit.owned(), 2)).await;
+    let expected = [
+        (0, vec![1, 2]),
+        (0, vec![3, 4]),
+        (100, vec![5, 6]),
+        (200, vec![7]),
+    ];
+    assert_left(&left, expected, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_any_size_is_collected_from_an_input_that_is_never_pending() {
+    let left = drained(stream::iter(0..10_000).pace_batches(every(100), usize::MAX)).await;
+    assert_left(&left, [(0, (0..10_000).collect())], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lets_other_tasks_run_while_it_collects() {
+    let mut batches = stream::iter(0..10_000).pace_batches(every(100), usize::MAX);
+    assert!(batches.next().now_or_never().is_none());
+    assert!(batches.size_hint().0 == 1);
+    sleep(0).await;
+    assert_eq!(batches.next().await.unwrap().len(), 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_the_items_that_wait() {
+    let mut batches = stream::iter(1..=9).pace_batches(every(100), 3);
+    batches.next().await;
+    assert!(batches.next().now_or_never().is_none());
+    assert_eq!(batches.size_hint(), (2, Some(4)));
+
+    let (rest, held) = batches.into_parts();
+    assert_eq!(held, [4, 5, 6]);
+    assert_eq!(rest.collect::<Vec<_>>().await, [7, 8, 9]);
+}
+
+#[test]
+#[should_panic(expected = "a batch needs room for at least 1 item, got 0")]
+fn refuses_batches_of_nothing() {
+    let _ = stream::iter([1]).pace_batches(every(100), 0);
+}

@@ -1,0 +1,76 @@
+//! Streams in milliseconds: what arrives when, what left when.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a source and a consumer of their own, which share nothing with the timers under test"
+)]
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use tokio::time::{Instant, sleep_until};
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Items that are there at so many milliseconds from the first poll, and the end at `end`.
+pub(crate) fn arriving<T, I>(items: I, end: u64) -> impl Stream<Item = T>
+where
+    I: IntoIterator<Item = (u64, T)>,
+{
+    let state = (None, items.into_iter());
+    stream::unfold(state, move |(start, mut items)| async move {
+        let start = start.unwrap_or_else(Instant::now);
+        let Some((at, item)) = items.next() else {
+            sleep_until(start + ms(end)).await;
+            return None;
+        };
+        sleep_until(start + ms(at)).await;
+        Some((item, (Some(start), items)))
+    })
+}
+
+/// What came out, and when.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Left<T> {
+    pub(crate) items: Vec<(u64, T)>,
+    pub(crate) end: u64,
+}
+
+/// Takes everything, as fast as it comes, and writes down the milliseconds from the first poll.
+pub(crate) async fn drained<S: Stream>(stream: S) -> Left<S::Item> {
+    let start = Instant::now();
+    let items = stream.map(|item| (since(start), item)).collect().await;
+    Left {
+        items,
+        end: since(start),
+    }
+}
+
+/// Asserts what left when.
+#[track_caller]
+pub(crate) fn assert_left<T: Debug + PartialEq>(
+    left: &Left<T>,
+    items: impl IntoIterator<Item = (u64, T)>,
+    end: u64,
+) {
+    assert_eq!(left.items, items.into_iter().collect::<Vec<_>>());
+    assert_eq!(left.end, end, "the end");
+}
+
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Whole milliseconds since then; anything in between is a mistake in a test.
+#[track_caller]
+pub(crate) fn since(start: Instant) -> u64 {
+    let elapsed = start.elapsed();
+    assert_eq!(elapsed.subsec_nanos() % 1_000_000, 0, "{elapsed:?}");
+    u64::try_from(elapsed.as_millis()).unwrap()
+}
+
+pub(crate) async fn sleep(millis: u64) {
+    tokio::time::sleep(ms(millis)).await;
+}
