@@ -26,10 +26,9 @@ pub enum Window {
 /// let mut group = Group::new(2, Duration::from_nanos(100), Window::FirstItem);
 /// let at = Tick::from_nanos;
 ///
-/// assert!(!group.push('a', at(30)));
+/// assert_eq!(group.push('a', at(30)), None);
 /// assert_eq!(group.due(), Some(at(130)));
-/// assert!(group.push('b', at(40)), "full");
-/// assert_eq!(group.take(at(40)), ['a', 'b']);
+/// assert_eq!(group.push('b', at(40)), Some(vec!['a', 'b']), "full");
 /// ```
 pub struct Group<T> {
     items: Vec<T>,
@@ -73,33 +72,36 @@ impl<T> Group<T> {
         }
     }
 
-    /// Adds an item that arrived `now`; says whether the group is complete with it.
+    /// Adds an item that arrived `now`. Gives back the group that is complete thereby: with this item, or before it, if
+    /// the window of those held was over when it came.
+    ///
+    /// In the latter case the item is held as the first of the next group, which may be [due](Self::is_due) at once.
     #[must_use = "a group that is complete should leave at once"]
-    pub fn push(&mut self, item: T, now: Tick) -> bool {
+    pub fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
         self.begin(now);
+        let over = self.is_due(now).then(|| self.take(now));
         if self.items.is_empty() {
             self.open(now);
         }
         self.items.push(item);
-        self.items.len() >= self.max || self.is_due(now)
+        over.or_else(|| self.is_due(now).then(|| self.take(now)))
     }
 
-    /// When the group has to leave; `None` while it is empty.
+    /// When the window of the items held ends; `None` while there are none.
     #[must_use]
     pub fn due(&self) -> Option<Tick> {
         self.ends.filter(|_| !self.items.is_empty())
     }
 
-    /// Whether a group that is not empty has to leave `now`.
+    /// Whether a group has to leave `now`: it is full, or its window is over. Never while it is empty.
     #[must_use]
     pub fn is_due(&self, now: Tick) -> bool {
-        self.due().is_some_and(|due| due <= now)
+        self.is_full() || self.due().is_some_and(|due| due <= now)
     }
 
     /// The group, which leaves `now`. The next one begins.
     pub fn take(&mut self, now: Tick) -> Vec<T> {
-        let is_full = self.items.len() >= self.max;
-        if is_full || self.window == Window::LastGroup {
+        if self.is_full() || self.window == Window::LastGroup {
             self.restart(now);
         }
         if self.window == Window::FirstItem {
@@ -136,6 +138,10 @@ impl<T> Group<T> {
     #[must_use]
     pub fn into_items(self) -> Vec<T> {
         self.items
+    }
+
+    fn is_full(&self) -> bool {
+        self.items.len() >= self.max
     }
 
     fn restart(&mut self, now: Tick) {
@@ -203,13 +209,13 @@ mod tests {
     fn a_window_from_the_first_item_makes_nobody_wait_longer() {
         let mut group = started(3, Window::FirstItem);
 
-        assert!(!group.push('a', at(90)));
-        assert!(!group.push('b', at(150)));
+        assert_eq!(group.push('a', at(90)), None);
+        assert_eq!(group.push('b', at(150)), None);
         assert_eq!(group.due(), Some(at(190)));
         assert!(!group.is_due(at(189)));
         assert!(group.is_due(at(190)));
         assert_eq!(group.take(at(190)), ['a', 'b']);
-        assert!(!group.push('c', at(195)));
+        assert_eq!(group.push('c', at(195)), None);
         assert_eq!(group.due(), Some(at(295)));
     }
 
@@ -217,42 +223,65 @@ mod tests {
     fn a_window_from_the_last_group_that_ends_empty_lets_the_next_out_alone() {
         let mut group = started(9, Window::LastGroup);
 
-        assert!(!group.push('a', at(90)));
+        assert_eq!(group.push('a', at(90)), None);
         assert_eq!(group.due(), Some(at(100)));
         assert_eq!(
             group.take(at(130)),
             ['a'],
             "late, and the next window counts from there"
         );
-        assert!(!group.push('b', at(229)));
+        assert_eq!(group.push('b', at(229)), None);
         assert_eq!(group.take(at(230)), ['b']);
-        assert!(
+        assert_eq!(
             group.push('c', at(330)),
+            Some(vec!['c']),
             "the window ended with the arrival"
         );
-        assert_eq!(group.take(at(330)), ['c']);
     }
 
     #[test]
     fn a_grid_stays_whatever_is_late_until_a_group_is_full() {
         let mut group = started(2, Window::Grid);
 
-        assert!(!group.push('a', at(90)));
+        assert_eq!(group.push('a', at(90)), None);
         assert_eq!(group.due(), Some(at(100)));
         assert_eq!(group.take(at(130)), ['a']);
-        assert!(!group.push('b', at(200)), "the tick is over: it goes first");
+        assert_eq!(
+            group.push('b', at(200)),
+            None,
+            "the tick is over: it goes first"
+        );
         assert_eq!(group.due(), Some(at(300)));
-        assert!(group.push('c', at(250)));
-        assert_eq!(group.take(at(250)), ['b', 'c']);
-        assert!(!group.push('d', at(1_010)));
+        assert_eq!(group.push('c', at(250)), Some(vec!['b', 'c']));
+        assert_eq!(group.push('d', at(1_010)), None);
         assert_eq!(group.due(), Some(at(1_050)));
+    }
+
+    #[test]
+    fn an_item_that_comes_when_the_window_is_over_is_the_first_of_the_next() {
+        for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+            let mut group = started(9, window);
+            assert_eq!(group.push('a', at(0)), None);
+            assert_eq!(group.push('b', at(100)), Some(vec!['a']), "{window:?}");
+            assert_eq!(group.due(), Some(at(200)));
+            assert_eq!(group.push('c', at(350)), Some(vec!['b']));
+            assert_eq!(group.into_items(), ['c']);
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_is_full_at_once() {
+        let mut group = started(1, Window::FirstItem);
+        assert_eq!(group.push('a', at(0)), Some(vec!['a']));
+        assert_eq!(group.push('b', at(0)), Some(vec!['b']));
+        assert!(group.is_empty() && group.due().is_none());
     }
 
     #[test]
     fn the_longest_window_and_the_largest_group_work() {
         for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
             let mut group = Group::new(usize::MAX, Duration::MAX, window);
-            assert!(!group.push('a', at(5)));
+            assert_eq!(group.push('a', at(5)), None);
             assert_eq!(group.due(), Some(Tick::MAX));
             assert_eq!(group.take(at(6)), ['a']);
         }

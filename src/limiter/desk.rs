@@ -5,7 +5,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Clock;
 
 use super::forecast::Forecast;
-use super::line::{Line, Ticket, Waiter};
+use super::line::{Call, Line, Ticket, Waiter};
 
 /// What a [`Shared`](super::Shared) limit locks: the policy with its state, and the line of those who wait.
 ///
@@ -57,7 +57,8 @@ impl<P: Policy> Desk<P> {
         if stays {
             self.stand(place, is_turn, cost, waker, after);
         } else {
-            self.leave(place, decision.is_pass(), after);
+            let is_foreseen = is_turn && decision.is_pass() && matches!(ask, Ask::ToPass);
+            self.leave(place, is_foreseen.then_some(cost), after);
         }
         if is_turn || !stays {
             Poll::Ready(decision)
@@ -81,7 +82,7 @@ impl<P: Policy> Desk<P> {
 
     /// Leaves the line without having passed.
     pub(super) fn give_up(&mut self, place: &mut Option<Ticket>, after: &mut After) {
-        self.leave(place, false, after);
+        self.leave(place, None, after);
     }
 
     pub(super) fn refund(&mut self, cost: u32, after: &mut After) {
@@ -143,13 +144,15 @@ impl<P: Policy> Desk<P> {
         after.drop = self.line.ask_again(ticket, cost, waker);
     }
 
-    fn leave(&mut self, place: &mut Option<Ticket>, passed: bool, after: &mut After) {
+    /// Leaves the line, having paid what is said if anything.
+    fn leave(&mut self, place: &mut Option<Ticket>, paid: Option<u32>, after: &mut After) {
         let Some(ticket) = place.take() else {
             return;
         };
         let was_first = self.line.is_first(ticket);
+        let as_foreseen = was_first && paid == self.line.cost_of(ticket);
         after.drop = self.line.leave(ticket);
-        if passed && !self.line.is_empty() {
+        if as_foreseen && !self.line.is_empty() {
             self.forecast.passed();
         } else {
             self.forecast.overthrown();
@@ -167,7 +170,7 @@ impl<P: Policy> Desk<P> {
                 Decision::Wait { retry_in } => retry_in,
                 Decision::Pass | Decision::Never { .. } => Duration::ZERO,
             };
-            after.wake = first.wake_after(wait);
+            after.call = Some(first.call(now, wait));
         }
     }
 
@@ -184,7 +187,7 @@ impl<P: Policy> Desk<P> {
 #[derive(Debug, Default)]
 #[must_use = "somebody may have to be woken"]
 pub(super) struct After {
-    wake: Option<Waker>,
+    call: Option<Call>,
     wake_all: Vec<Waker>,
     drop: Option<Waiter>,
 }
@@ -192,7 +195,7 @@ pub(super) struct After {
 impl After {
     pub(super) fn run(self) {
         drop(self.drop);
-        self.wake.into_iter().for_each(Waker::wake);
+        self.call.into_iter().for_each(Call::make);
         self.wake_all.into_iter().for_each(Waker::wake);
     }
 }

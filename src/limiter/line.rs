@@ -2,8 +2,9 @@ use core::fmt;
 use core::task::{Context, Waker};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
-use crate::time::Timer;
+use crate::time::{Tick, Timer};
 
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
@@ -36,8 +37,8 @@ impl Line {
             .is_some_and(|(first, _)| *first == ticket)
     }
 
-    pub(super) fn first(&mut self) -> Option<&mut Waiter> {
-        self.waiters.values_mut().next()
+    pub(super) fn first(&self) -> Option<&Waiter> {
+        self.waiters.values().next()
     }
 
     pub(super) fn cost_of(&self, ticket: Ticket) -> Option<u32> {
@@ -68,11 +69,9 @@ impl Line {
             return None;
         }
         // Another task holds it now, maybe in another runtime.
-        let timer = waiter.timer.is_some().then(Timer::of_this_runtime);
-        let moved = Waiter {
-            cost,
-            waker: waker.clone(),
-            timer,
+        let moved = match waiter.alarm {
+            Some(_) => Waiter::behind(cost, waker),
+            None => Waiter::told(cost, waker),
         };
         Some(core::mem::replace(waiter, moved))
     }
@@ -95,9 +94,8 @@ impl fmt::Debug for Line {
 pub(super) struct Waiter {
     cost: u32,
     waker: Waker,
-    /// Wakes them when their turn has come, although their task has not run since they became the first: that saves one
-    /// wake-up in two. Whoever is told how long to wait sleeps on a timer of their own and needs none here.
-    timer: Option<Timer>,
+    /// Saves one wake-up in two. Whoever is told how long to wait sleeps on a timer of their own and needs none.
+    alarm: Option<Arc<Mutex<Alarm>>>,
 }
 
 impl Waiter {
@@ -106,14 +104,14 @@ impl Waiter {
         Self {
             cost,
             waker: waker.clone(),
-            timer: None,
+            alarm: None,
         }
     }
 
-    /// One who has others before them. The timer is of the runtime in which they wait, not of those others'.
+    /// One who has others before them. The alarm is of the runtime in which they wait, not of those others'.
     pub(super) fn behind(cost: u32, waker: &Waker) -> Self {
         Self {
-            timer: Some(Timer::of_this_runtime()),
+            alarm: Some(Arc::new(Mutex::new(Alarm::new()))),
             ..Self::told(cost, waker)
         }
     }
@@ -122,13 +120,72 @@ impl Waiter {
         self.cost
     }
 
-    /// Sees to it that they are woken after `wait`; gives back their waker if that is to be done at once.
-    pub(super) fn wake_after(&mut self, wait: Duration) -> Option<Waker> {
-        let Some(timer) = self.timer.as_mut().filter(|_| !wait.is_zero()) else {
-            return Some(self.waker.clone());
+    /// What wakes them `wait` after `now`.
+    pub(super) fn call(&self, now: Tick, wait: Duration) -> Call {
+        Call {
+            now,
+            wait,
+            waker: self.waker.clone(),
+            alarm: self.alarm.clone(),
+        }
+    }
+}
+
+/// Somebody is to be woken when their turn has come.
+#[derive(Debug)]
+pub(super) struct Call {
+    now: Tick,
+    wait: Duration,
+    waker: Waker,
+    alarm: Option<Arc<Mutex<Alarm>>>,
+}
+
+impl Call {
+    /// Sets the alarm, or wakes them now if there is none or nothing to wait for. Not to be called under a lock of the
+    /// limit: setting it may wake, and waking runs foreign code.
+    pub(super) fn make(self) {
+        if self.wait.is_zero() || !self.set_alarm() {
+            self.waker.wake();
+        }
+    }
+
+    fn set_alarm(&self) -> bool {
+        // If somebody sets the same alarm just now, it is not clear who knows more: they are woken, and ask.
+        let alarm = self.alarm.as_ref().map(|alarm| alarm.try_lock());
+        let Some(Ok(mut alarm)) = alarm else {
+            return false;
         };
-        timer.arm(wait);
-        let elapsed = timer.poll_elapsed(&mut Context::from_waker(&self.waker));
-        elapsed.is_ready().then(|| self.waker.clone())
+        alarm.set(self.now, self.wait, &self.waker)
+    }
+}
+
+/// What wakes somebody in line when their turn has come, although their task has not run since they became the first.
+#[derive(Debug)]
+struct Alarm {
+    timer: Timer,
+    due: Tick,
+}
+
+impl Alarm {
+    /// Of the runtime in which this is called.
+    fn new() -> Self {
+        Self {
+            timer: Timer::of_this_runtime(),
+            due: Tick::ZERO,
+        }
+    }
+
+    /// Sets it, unless it is set to an earlier instant already: calls may come in another order than they were meant, and
+    /// to be woken early costs less than to be woken late. False if it cannot be set.
+    fn set(&mut self, now: Tick, wait: Duration, waker: &Waker) -> bool {
+        let due = now.after(wait);
+        let is_set_earlier = now < self.due && self.due <= due;
+        if is_set_earlier {
+            return true;
+        }
+        self.due = due;
+        self.timer.arm(wait);
+        let elapsed = self.timer.poll_elapsed(&mut Context::from_waker(waker));
+        elapsed.is_pending()
     }
 }

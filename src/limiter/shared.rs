@@ -41,7 +41,7 @@ use super::{Answer, Limiter};
 ///
 /// It is in order of arrival, whatever the costs: a dear request at its head is not overtaken by cheap ones. Who could
 /// never pass is told at once. Leaving the line costs nothing and grants nothing. All this takes time that is logarithmic
-/// in the number of waiters, and one wake-up for each permit granted, with 100,000 waiters too.
+/// in the number of waiters, and about one wake-up for each permit granted, with 100,000 waiters too.
 ///
 /// **Window bound**: that of its policy, over all clones together.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl<P: Policy> Shared<P> {
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
     /// It fails at once when the wait, with those ahead, is known to be too long, and when the time is over at the latest.
-    /// Nothing is counted then.
+    /// Nothing is counted then. The time begins when it is first polled.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -160,6 +160,9 @@ impl<P: Policy> Shared<P> {
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
+    ///
+    /// While others wait, the time it says takes them into account; in a line of more than 64 it may not know about all of
+    /// them, and say less.
     pub fn peek(&self, cost: u32) -> Decision {
         self.locked(|desk, _| desk.ask_aside(Ask::ToLook, cost))
     }
@@ -259,7 +262,8 @@ impl<P: Policy> Drop for Shared<P> {
     }
 }
 
-/// Nothing foreign runs under the lock but the policy, so nobody can ask for it twice.
+/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken and nothing is dropped: a waker may ask
+/// this very limit when that happens.
 fn locked<P: Policy, T>(
     desk: &Mutex<Desk<P>>,
     work: impl FnOnce(&mut Desk<P>, &mut After) -> T,

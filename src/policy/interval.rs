@@ -1,7 +1,8 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{Rate, Tick};
 
+use super::sums::saturating_duration;
 use super::{Decision, Policy};
 
 /// Minimum spacing: the next request passes one interval after the last one *did*, whatever was late.
@@ -12,6 +13,8 @@ use super::{Decision, Policy};
 ///
 /// **Window bound**: two requests of cost 1 are never closer than the interval d, so a half-open window of m · d holds at
 /// most m of them, wherever it begins. With costs, the window holds less than m plus the cost of its last request.
+///
+/// Every cost can pass: it is never told [`Decision::Never`].
 ///
 /// An interval of zero is no limit. One of more than 584 years is for ever.
 ///
@@ -47,6 +50,25 @@ impl Interval {
             every: interval,
             delayed: false,
         }
+    }
+
+    /// As far apart as `rate` allows if its permits are spread evenly: period / permits, rounded up to whole nanoseconds.
+    ///
+    /// Any window of the rate's period then holds at most the rate's permits. (`Duration / n` rounds *down*, and lets one
+    /// more into some windows.)
+    ///
+    /// ```
+    /// use paceline::policy::Interval;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let interval = Interval::from_rate(Rate::per_second(3));
+    /// assert_eq!(interval.interval(), Duration::from_nanos(333_333_334));
+    /// ```
+    #[must_use]
+    pub const fn from_rate(rate: Rate) -> Self {
+        let nanos = rate.period().as_nanos().div_ceil(rate.permits() as u128);
+        Self::every(saturating_duration(nanos))
     }
 
     /// Makes the first request wait too: one interval from the start of the limit's clock.
@@ -202,6 +224,18 @@ mod tests {
         let faster = Interval::every(Duration::from_nanos(5));
         faster.retune(&slower, &mut state, at(10));
         assert_eq!(faster.decide(&mut state, at(10), 1), AT_ONCE);
+    }
+
+    #[test]
+    fn a_rate_is_spread_evenly_and_rounded_up() {
+        let thirds = Interval::from_rate(Rate::per_second(3));
+        assert_eq!(thirds.interval(), Duration::from_nanos(333_333_334));
+        let exact = Interval::from_rate(Rate::per_second(20));
+        assert_eq!(exact.interval(), Duration::from_millis(50));
+        let fastest = Interval::from_rate(Rate::new(u32::MAX, Duration::from_nanos(1)));
+        assert_eq!(fastest.interval(), Duration::from_nanos(1));
+        let slowest = Interval::from_rate(Rate::new(1, Duration::MAX));
+        assert_eq!(slowest.interval(), Duration::MAX);
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! | [`TokenBucket`] rate, burst | burst + rate · T | rate | up to `burst` at once | 16 bytes |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
-//! A provider that says "n per window" and counts a *sliding* window is satisfied by [`Interval`] of window / n, which
-//! spreads the requests evenly. A bucket of rate n / window and burst n is not enough: it lets up to 2n − 1 through in the
+//! A provider that says "n per window" and counts a *sliding* window is satisfied by [`Interval::from_rate`], which is
+//! window / n, rounded up, and spreads the requests evenly. A bucket of rate n / window and burst n is not enough: it lets up to 2n − 1 through in the
 //! first window.
 //!
 //! # Costs

@@ -3,10 +3,19 @@
 use core::time::Duration;
 
 /// A duration of so many nanoseconds, or the longest there is.
-pub(super) fn saturating_duration(nanos: u128) -> Duration {
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "seconds are compared before, and the rest is less than a second"
+)]
+pub(super) const fn saturating_duration(nanos: u128) -> Duration {
     const NANOS_PER_SEC: u128 = 1_000_000_000;
-    let rest = u32::try_from(nanos % NANOS_PER_SEC).unwrap_or(0);
-    u64::try_from(nanos / NANOS_PER_SEC).map_or(Duration::MAX, |secs| Duration::new(secs, rest))
+    if nanos >= Duration::MAX.as_nanos() {
+        return Duration::MAX;
+    }
+    Duration::new(
+        (nanos / NANOS_PER_SEC) as u64,
+        (nanos % NANOS_PER_SEC) as u32,
+    )
 }
 
 /// `part · to / from`, rounded up, for `part < from`. Where the product has no room (both periods are of centuries), the

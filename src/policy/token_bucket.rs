@@ -105,11 +105,6 @@ impl TokenBucket {
         self.burst
     }
 
-    /// Equal, and with shares of the same size: 60/min is 1/s, but counts otherwise.
-    fn is_same(&self, other: &Self) -> bool {
-        self == other && self.rate.permits() == other.rate.permits()
-    }
-
     fn shares_at(&self, tick: Tick) -> Shares {
         Shares::from(tick.as_nanos()) * Shares::from(self.rate.permits())
     }
@@ -170,7 +165,7 @@ impl Policy for TokenBucket {
     /// Keeps the tokens with their fraction, cut to the new burst; keeps a debt up to one new burst. The same parameters
     /// change nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
-        if self.is_same(old) {
+        if self == old && self.rate.permits() == old.rate.permits() {
             return;
         }
         let (from, to) = (old.shares_of(1), self.shares_of(1));
@@ -182,8 +177,13 @@ impl Policy for TokenBucket {
         let missing = missing
             .saturating_add(self.shares_of(self.burst.saturating_sub(old.burst)))
             .saturating_sub(self.shares_of(old.burst.saturating_sub(self.burst)));
-        let empty = self.shares_of(self.burst);
-        state.full_at = self.shares_at(now) + missing.min(empty.saturating_mul(2));
+        // 60/min is 1/s, in shares of another size.
+        let most = if self == old {
+            u128::MAX
+        } else {
+            2 * self.shares_of(self.burst)
+        };
+        state.full_at = self.shares_at(now).saturating_add(missing.min(most));
     }
 
     fn settled_at(&self, state: &TokenBucketState) -> Tick {
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
 
         // 1.5 tokens at 15 ns.
-        let slower = TokenBucket::new(Rate::new(1, Duration::from_nanos(1_000)), 3);
+        let slower = TokenBucket::new(Rate::new(1, Duration::from_micros(1)), 3);
         slower.retune(&LIMIT, &mut state, at(15));
         assert_eq!(slower.decide(&mut state, at(15), 1), Decision::Pass);
         assert_eq!(slower.decide(&mut state, at(15), 1), wait(500));

@@ -36,6 +36,8 @@ pin_project! {
     /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back. A group
     ///   that nobody asked for at the end of its window leaves at the next poll.
     /// * **Cancel safety**: dropping `next()` loses nothing; the group stays held.
+    ///
+    /// **Window bound**: none, since a full group leaves at once; [`pace`](super::PaceStreamExt::pace) the groups for one.
     #[must_use = "streams do nothing unless polled"]
     pub struct GroupedWithin<S: Stream> {
         #[pin]
@@ -73,8 +75,8 @@ impl<S: Stream> GroupedWithin<S> {
         (self.input.into_inner(), self.group.into_items())
     }
 
-    /// Takes items until the group is complete, which is what it says: full, over time, or the last.
-    fn poll_complete(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    /// Takes items until a group is complete: full, over time, or the last one, which may be empty.
+    fn poll_group(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vec<S::Item>> {
         let mut this = self.project();
         let mut turn = Turn::new();
         let mut now = this.clock.now();
@@ -84,8 +86,8 @@ impl<S: Stream> GroupedWithin<S> {
                 Poll::Ready(None) => break,
                 Poll::Ready(Some(item)) => {
                     now = this.clock.now();
-                    if this.group.push(item, now) {
-                        break;
+                    if let Some(complete) = this.group.push(item, now) {
+                        return Poll::Ready(complete);
                     }
                     ready!(turn.poll_go_on(cx));
                 }
@@ -101,7 +103,7 @@ impl<S: Stream> GroupedWithin<S> {
                 }
             }
         }
-        Poll::Ready(())
+        Poll::Ready(this.group.take(now))
     }
 }
 
@@ -109,12 +111,11 @@ impl<S: Stream> Stream for GroupedWithin<S> {
     type Item = Vec<S::Item>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
-        ready!(self.as_mut().poll_complete(cx));
+        let group = ready!(self.as_mut().poll_group(cx));
 
         let this = self.project();
         this.timer.disarm();
         *this.armed = None;
-        let group = this.group.take(this.clock.now());
         Poll::Ready(Some(group).filter(|group| !group.is_empty()))
     }
 

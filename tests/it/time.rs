@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since};
+use crate::timed::{ms, now, since, sleep};
 
 async fn elapse(timer: &mut Timer) {
     poll_fn(|cx| timer.poll_elapsed(cx)).await;
@@ -20,7 +20,7 @@ async fn whole_milliseconds_are_exact_with_one_wake_up() {
         timer.arm(ms(millis));
         let mut waiting = Driven::new(poll_fn(move |cx| timer.poll_elapsed(cx)));
         assert!(waiting.poll().is_pending());
-        tokio::time::sleep(ms(millis)).await;
+        sleep(millis).await;
         assert!(waiting.is_woken());
         assert!(waiting.poll().is_ready());
         assert_eq!(since(start), millis);

@@ -67,9 +67,9 @@ async fn one_who_was_called_and_leaves_calls_the_next() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(limit.acquire(1))).collect();
-    waiting
-        .iter_mut()
-        .for_each(|one| assert!(one.poll().is_pending()));
+    for one in &mut waiting {
+        assert!(one.poll().is_pending());
+    }
     jump(ms(100)).await;
     assert!(waiting[0].is_woken());
 

@@ -57,9 +57,9 @@ async fn a_late_wake_up_keeps_the_order_and_the_spacing() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(limit.acquire(1))).collect();
-    waiting
-        .iter_mut()
-        .for_each(|one| assert!(one.poll().is_pending()));
+    for one in &mut waiting {
+        assert!(one.poll().is_pending());
+    }
 
     jump(ms(580)).await;
     assert!(waiting[2].poll().is_pending());

@@ -169,9 +169,9 @@ fn can_live_in_a_static_and_serve_several_runtimes() {
         });
     };
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(work)).collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
 }
 
 /// The one behind is not asleep on a timer of the runtime that went away.

@@ -141,3 +141,28 @@ async fn a_long_line_is_foreseen_too() {
     assert!(in_time.poll().is_pending());
     assert!(unsure_at_first || since(start) == 0);
 }
+
+/// Looking at the head of a long line spends nothing, so those behind are not through any earlier or later for it.
+#[tokio::test(start_paused = true)]
+async fn who_only_looks_and_leaves_does_not_count_in_what_is_foreseen() {
+    use paceline::limiter::Limiter;
+
+    let limit = Interval::every(ms(1)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut looks = limit.clone();
+    let mut looking = Driven::new(std::future::poll_fn(move |cx| looks.poll_open(50, cx)));
+    assert!(looking.poll().is_ready(), "told to wait");
+    let mut ahead: Vec<_> = (0..100).map(|_| Driven::new(limit.acquire(1))).collect();
+    for one in &mut ahead {
+        assert!(one.poll().is_pending());
+    }
+    assert!(
+        limit.acquire_within(1, ms(149)).await.is_err(),
+        "the dear one first, as far as is known"
+    );
+
+    jump(ms(1)).await;
+    assert!(looking.poll().is_ready(), "it could pass, and leaves");
+    let mut in_time = Driven::new(limit.acquire_within(1, ms(100)));
+    assert!(in_time.poll().is_pending());
+}

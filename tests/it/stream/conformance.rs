@@ -57,7 +57,7 @@ async fn pace_by_cost() {
         let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
         input.pace_by_cost(limit, |item| item % 5)
     })
-    .items(|item| vec![item.unwrap_or_else(|never| never.into_item())])
+    .items(|item| vec![item.unwrap_or_else(paceline::limiter::TooCostly::into_item)])
     .into_parts(|adapter| {
         let (input, held) = adapter.into_parts();
         (input, held.into_iter().collect())
@@ -72,7 +72,7 @@ async fn pace_batches() {
     for max in [1, 3, usize::MAX] {
         Subject::new(move |input: Input| input.pace_batches(Interval::every(D).owned(), max))
             .items(|batch| batch)
-            .into_parts(|adapter| adapter.into_parts())
+            .into_parts(paceline::stream::PaceBatches::into_parts)
             .spacing(D)
             .check()
             .await;
@@ -85,7 +85,7 @@ async fn grouped_within() {
         for max in [1, 3, usize::MAX] {
             Subject::new(move |input: Input| input.grouped_within(max, D).window(window))
                 .items(|group| group)
-                .into_parts(|adapter| adapter.into_parts())
+                .into_parts(paceline::stream::GroupedWithin::into_parts)
                 .scale(D)
                 .check()
                 .await;
@@ -96,7 +96,7 @@ async fn grouped_within() {
 #[tokio::test(start_paused = true)]
 async fn enforce() {
     Subject::new(|input: Input| input.enforce(Interval::every(D).owned()))
-        .items(|item| vec![item.unwrap_or_else(|refused| refused.into_item())])
+        .items(|item| vec![item.unwrap_or_else(paceline::stream::Exceeded::into_item)])
         .into_parts(|adapter| {
             let (input, held) = adapter.into_parts();
             (input, held.into_iter().collect())

@@ -1,0 +1,111 @@
+//! What a provider writes down about its client.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "a provider has a clock of its own; sharing the library's would share its mistakes"
+)]
+
+use core::time::Duration;
+use std::{collections::HashSet, time::Instant};
+
+use super::{
+    Name,
+    judge::{Judge, Tally},
+};
+use crate::{message::Wire, segments::segments};
+
+/// A provider's own count of what it got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    pub(crate) tally: Tally,
+    /// Messages accepted, each counted once.
+    pub(crate) accepted: u32,
+    /// Messages that had been accepted before.
+    pub(crate) duplicates: u32,
+    /// Units a second, from the first accepted request to the last; `None` before the second.
+    pub(crate) per_second: Option<f64>,
+}
+
+/// What a provider writes down.
+#[derive(Debug)]
+pub(super) struct Books {
+    name: Name,
+    judge: Judge,
+    known: HashSet<String>,
+    duplicates: u32,
+    /// Requests that were taken.
+    answers: u32,
+    /// Units accepted before the last request.
+    units: u32,
+    last_units: u32,
+    /// When the first of them came, and the last.
+    span: Option<(Instant, Instant)>,
+}
+
+impl Books {
+    pub(super) fn new(name: Name, judge: Judge) -> Self {
+        Self {
+            name,
+            judge,
+            known: HashSet::new(),
+            duplicates: 0,
+            answers: 0,
+            units: 0,
+            last_units: 0,
+            span: None,
+        }
+    }
+
+    /// Judges a request, then accepts its messages; how many of them are new.
+    pub(super) fn take(
+        &mut self,
+        at: Instant,
+        request: Vec<Wire<'static>>,
+    ) -> Result<u32, Duration> {
+        let name = self.name;
+        let size = |message: &Wire<'_>| match name {
+            Name::Solo | Name::Bulk => 1,
+            Name::Segments => segments(&message.text),
+        };
+        let cost = match name {
+            Name::Bulk => 1,
+            Name::Solo | Name::Segments => request.iter().map(size).sum(),
+        };
+        self.judge.arrive(at, cost)?;
+        self.answers += 1;
+
+        let (mut new, mut units) = (0, 0);
+        for message in request {
+            let size = size(&message);
+            if self.known.insert(message.id.into_owned()) {
+                new += 1;
+                units += size;
+            } else {
+                self.duplicates += 1;
+            }
+        }
+        if new > 0 {
+            self.units += self.last_units;
+            self.last_units = units;
+            self.span = Some((self.span.map_or(at, |(first, _)| first), at));
+        }
+        Ok(new)
+    }
+
+    pub(super) const fn answers(&self) -> u32 {
+        self.answers
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        let span = self.span.map_or(Duration::ZERO, |(first, last)| {
+            last.saturating_duration_since(first)
+        });
+        Figures {
+            tally: self.judge.tally(),
+            accepted: u32::try_from(self.known.len()).unwrap_or(u32::MAX),
+            duplicates: self.duplicates,
+            // The last request has its gap still before it, so it does not count.
+            per_second: (!span.is_zero()).then(|| f64::from(self.units) / span.as_secs_f64()),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Two judges of one quota, written apart from the library: one looks at every window there is, the other at windows
+//! that follow each other from a phase nobody knows.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "a provider has a clock of its own; sharing the library's would share its mistakes"
+)]
+
+use core::time::Duration;
+use std::{collections::VecDeque, time::Instant};
+
+/// How long a provider answers nobody who has overstepped its quota.
+pub(super) const BAN: Duration = Duration::from_secs(2);
+
+/// What a provider has against its client.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Tally {
+    /// Arrivals that were too many, by either judge.
+    pub(crate) violations: u32,
+    pub(crate) sliding: u32,
+    pub(crate) fixed: u32,
+    pub(crate) bans: u32,
+}
+
+/// Counts arrivals, and bans who brings too many.
+#[derive(Debug)]
+pub(super) struct Judge {
+    sliding: Sliding,
+    fixed: Fixed,
+    banned_until: Option<Instant>,
+    tally: Tally,
+}
+
+impl Judge {
+    /// Never more than `units` in a window. At `start`, `phase` of the first fixed one is already over.
+    pub(super) const fn new(units: u32, window: Duration, start: Instant, phase: Duration) -> Self {
+        Self {
+            sliding: Sliding {
+                units,
+                window,
+                arrivals: VecDeque::new(),
+                total: 0,
+            },
+            fixed: Fixed {
+                units,
+                window,
+                start,
+                phase,
+                index: 0,
+                total: 0,
+            },
+            banned_until: None,
+            tally: Tally {
+                violations: 0,
+                sliding: 0,
+                fixed: 0,
+                bans: 0,
+            },
+        }
+    }
+
+    /// Judges an arrival; refused, it says how long the ban still lasts. Every arrival counts, a refused one too.
+    pub(super) fn arrive(&mut self, at: Instant, cost: u32) -> Result<(), Duration> {
+        let sliding = self.sliding.is_over(at, cost);
+        let fixed = self.fixed.is_over(at, cost);
+        self.tally.sliding += u32::from(sliding);
+        self.tally.fixed += u32::from(fixed);
+        self.tally.violations += u32::from(sliding || fixed);
+
+        let left = self
+            .banned_until
+            .map_or(Duration::ZERO, |until| until.saturating_duration_since(at));
+        if !left.is_zero() {
+            return Err(left);
+        }
+        if sliding || fixed {
+            self.tally.bans += 1;
+            self.banned_until = Some(at + BAN);
+            return Err(BAN);
+        }
+        Ok(())
+    }
+
+    pub(super) const fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+/// The sum over the window that ends with the arrival. Each window's fullest moment is its last arrival, so no
+/// position is missed.
+#[derive(Debug)]
+struct Sliding {
+    units: u32,
+    window: Duration,
+    arrivals: VecDeque<(Instant, u32)>,
+    total: u32,
+}
+
+impl Sliding {
+    fn is_over(&mut self, at: Instant, cost: u32) -> bool {
+        // Half-open: an arrival exactly one window ago is gone.
+        let gone =
+            |&(earlier, _): &(Instant, u32)| at.saturating_duration_since(earlier) >= self.window;
+        while self.arrivals.front().is_some_and(gone) {
+            self.total -= self.arrivals.pop_front().map_or(0, |(_, cost)| cost);
+        }
+        self.arrivals.push_back((at, cost));
+        self.total += cost;
+        self.total > self.units
+    }
+}
+
+/// The sum over the window that the arrival falls in.
+#[derive(Debug)]
+struct Fixed {
+    units: u32,
+    window: Duration,
+    start: Instant,
+    phase: Duration,
+    index: u128,
+    total: u32,
+}
+
+impl Fixed {
+    fn is_over(&mut self, at: Instant, cost: u32) -> bool {
+        let since = at.saturating_duration_since(self.start) + self.phase;
+        let index = since.as_nanos() / self.window.as_nanos();
+        if index != self.index {
+            self.index = index;
+            self.total = 0;
+        }
+        self.total += cost;
+        self.total > self.units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BAN, Duration, Instant, Judge, Tally};
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn arrivals_exactly_a_window_apart_are_fine() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
+
+        for k in 0..5 {
+            assert_eq!(judge.arrive(start + ms(50) * k, 1), Ok(()));
+        }
+        assert_eq!(judge.tally(), Tally::default());
+    }
+
+    #[test]
+    fn a_nanosecond_sooner_is_seen_by_the_sliding_judge_alone() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
+
+        assert_eq!(judge.arrive(start + ms(30), 1), Ok(()));
+        assert_eq!(
+            judge.arrive(
+                (start + ms(80))
+                    .checked_sub(Duration::from_nanos(1))
+                    .unwrap(),
+                1
+            ),
+            Err(BAN)
+        );
+        assert_eq!(
+            judge.tally(),
+            Tally {
+                violations: 1,
+                sliding: 1,
+                fixed: 0,
+                bans: 1
+            }
+        );
+    }
+
+    #[test]
+    fn costs_are_summed_over_every_window() {
+        let start = Instant::now();
+        let mut judge = Judge::new(10, ms(100), start, Duration::ZERO);
+
+        assert_eq!(judge.arrive(start + ms(60), 6), Ok(()));
+        assert_eq!(judge.arrive(start + ms(99), 4), Ok(()));
+        // The six are gone, the four are not.
+        assert_eq!(judge.arrive(start + ms(160), 6), Ok(()));
+        assert_eq!(judge.arrive(start + ms(198), 1), Err(BAN));
+    }
+
+    #[test]
+    fn both_judges_can_object_to_one_arrival() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
+
+        assert_eq!(judge.arrive(start + ms(10), 1), Ok(()));
+        assert_eq!(judge.arrive(start + ms(20), 1), Err(BAN));
+        assert_eq!(
+            judge.tally(),
+            Tally {
+                violations: 1,
+                sliding: 1,
+                fixed: 1,
+                bans: 1
+            }
+        );
+    }
+
+    #[test]
+    fn the_phase_moves_the_fixed_windows() {
+        let start = Instant::now();
+        let mut fixed = Judge::new(1, ms(50), start, ms(40)).fixed;
+
+        assert!(!fixed.is_over(start + ms(9), 1));
+        assert!(!fixed.is_over(start + ms(10), 1));
+        assert!(fixed.is_over(start + ms(59), 1));
+    }
+
+    #[test]
+    fn a_ban_refuses_everything_and_ends() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
+        assert_eq!(judge.arrive(start, 1), Ok(()));
+        assert_eq!(judge.arrive(start, 1), Err(BAN));
+
+        assert_eq!(judge.arrive(start + ms(1500), 1), Err(ms(500)));
+        assert_eq!(judge.arrive(start + BAN, 1), Ok(()));
+        assert_eq!(judge.tally().bans, 1);
+    }
+}

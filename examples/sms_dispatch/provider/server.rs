@@ -1,0 +1,196 @@
+//! The providers' HTTP servers, on loopback, in a thread with a runtime of its own.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "a provider has a clock of its own; sharing the library's would share its mistakes"
+)]
+
+use core::{
+    future::{Ready, ready},
+    time::Duration,
+};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Instant,
+};
+
+use axum::{
+    Extension, Json, Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+    serve::ListenerExt,
+};
+use futures::{future::join_all, stream};
+use serde_json::json;
+use tokio::runtime;
+
+use super::{
+    Name,
+    books::{Books, Figures},
+    judge::Judge,
+};
+use crate::{message::Wire, segments::segments};
+
+pub(crate) const RETRY_AFTER: &str = "retry-after";
+/// Under `lose_answers`, each so many-th answer is lost.
+const LOST: u32 = 20;
+
+/// What is to go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Answers 503 throughout.
+    pub(crate) down: Option<Name>,
+    /// Takes the messages, and drops every twentieth answer.
+    pub(crate) lose_answers: Option<Name>,
+}
+
+/// A provider that is up: where it is, and what it has written down.
+#[derive(Clone, Debug)]
+pub(crate) struct Provider {
+    pub(crate) name: Name,
+    pub(crate) address: SocketAddr,
+    books: Arc<Mutex<Books>>,
+    down: bool,
+    lose_answers: bool,
+}
+
+/// When the request came, before anything of it but the head was read.
+#[derive(Clone, Copy, Debug)]
+struct Arrival(Instant);
+
+/// Starts all three.
+pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
+    let mut providers = Vec::new();
+    let mut listeners = Vec::new();
+    for name in Name::ALL {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        providers.push(Provider::new(name, listener.local_addr()?, faults));
+        listeners.push(listener);
+    }
+    let sites: Vec<_> = providers.iter().cloned().zip(listeners).collect();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::Builder::new()
+        .name("providers".into())
+        .spawn(move || {
+            runtime.block_on(join_all(
+                sites
+                    .into_iter()
+                    .map(|(provider, listener)| provider.serve(listener)),
+            ))
+        })?;
+    Ok(providers)
+}
+
+impl Provider {
+    fn new(name: Name, address: SocketAddr, faults: Faults) -> Self {
+        let quota = name.quota();
+        let phase = quota.window.mul_f64(fastrand::f64());
+        let judge = Judge::new(quota.units, quota.window, Instant::now(), phase);
+        Self {
+            name,
+            address,
+            books: Arc::new(Mutex::new(Books::new(name, judge))),
+            down: faults.down == Some(name),
+            lose_answers: faults.lose_answers == Some(name),
+        }
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        self.books().figures()
+    }
+
+    async fn serve(self, listener: TcpListener) -> io::Result<()> {
+        // Small answers must not wait for more to say.
+        let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| {
+            let _ = stream.set_nodelay(true);
+        });
+        let router = Router::new()
+            .route("/ping", get(Self::ping))
+            .route(self.name.path(), post(Self::take))
+            .layer(middleware::from_fn(stamp))
+            .with_state(self);
+        axum::serve(listener, router).await
+    }
+
+    /// Not counted: it is there to measure the way.
+    fn ping(State(provider): State<Self>) -> Ready<StatusCode> {
+        let status = if provider.down {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::NO_CONTENT
+        };
+        ready(status)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "extractors come by value")]
+    fn take(
+        State(provider): State<Self>,
+        Extension(arrival): Extension<Arrival>,
+        body: Bytes,
+    ) -> Ready<Response> {
+        ready(provider.answer(arrival, &body))
+    }
+
+    fn answer(&self, arrival: Arrival, body: &[u8]) -> Response {
+        if self.down {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        let Some(request) = self.parse(body) else {
+            return StatusCode::BAD_REQUEST.into_response();
+        };
+        let mut books = self.books();
+        match books.take(arrival.0, request) {
+            Err(banned_for) => banned(banned_for),
+            Ok(_) if self.lose_answers && books.answers() % LOST == 0 => lost(),
+            Ok(accepted) => Json(json!({ "accepted": accepted })).into_response(),
+        }
+    }
+
+    fn parse(&self, body: &[u8]) -> Option<Vec<Wire<'static>>> {
+        let quota = self.name.quota();
+        let request: Vec<Wire<'static>> = match self.name {
+            Name::Bulk => serde_json::from_slice(body).ok()?,
+            Name::Solo | Name::Segments => vec![serde_json::from_slice(body).ok()?],
+        };
+        let fits = request
+            .iter()
+            .all(|message| segments(&message.text) <= quota.max_segments);
+        (fits && (1..=quota.batch).contains(&request.len())).then_some(request)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn stamp(mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(Arrival(Instant::now()));
+    next.run(request).await
+}
+
+fn banned(left: Duration) -> Response {
+    // Rounded down it would invite the client back into the ban.
+    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+    (
+        StatusCode::TOO_MANY_REQUESTS,
+        [(RETRY_AFTER, seconds.to_string())],
+    )
+        .into_response()
+}
+
+/// A body that breaks before it begins: the connection is closed, and the client cannot know what became of its request.
+fn lost() -> Response {
+    Response::new(Body::from_stream(stream::iter([Err::<Bytes, _>(
+        io::Error::other("lost"),
+    )])))
+}

@@ -1,0 +1,104 @@
+//! The only tests on the wall clock. They have lower bounds alone: a busy machine may be late, and never early.
+#![expect(
+    clippy::disallowed_types,
+    reason = "a clock that shares nothing with the one under test"
+)]
+
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::{Rate, Timer};
+
+/// The n-th of a row at least `interval` apart cannot come before (n − 1) intervals, whoever is suspended when.
+async fn spaced(interval: Duration, count: u32) {
+    let start = Instant::now();
+    let mut paced = stream::repeat(()).min_interval(interval);
+    for n in 0..count {
+        paced.next().await;
+        assert!(start.elapsed() >= interval * n, "the {n}th of {interval:?}");
+    }
+}
+
+async fn every_interval() {
+    for (micros, count) in [
+        (100, 300),
+        (500, 100),
+        (1_000, 100),
+        (1_500, 60),
+        (10_000, 20),
+    ] {
+        spaced(Duration::from_micros(micros), count).await;
+    }
+}
+
+#[tokio::test]
+async fn emissions_are_never_early_on_one_thread() {
+    every_interval().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn emissions_are_never_early_on_many_threads() {
+    tokio::spawn(every_interval()).await.unwrap();
+}
+
+#[tokio::test]
+async fn timers_are_never_early() {
+    let mut timer = Timer::new();
+    for micros in (0..3_000).step_by(37) {
+        let wait = Duration::from_micros(micros);
+        let start = Instant::now();
+        timer.arm(wait);
+        poll_fn(|cx| timer.poll_elapsed(cx)).await;
+        assert!(start.elapsed() >= wait);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_tasks_on_many_threads_stay_inside_one_limit_and_all_are_served() {
+    const TASKS: u32 = 16;
+    const EACH: u32 = 50;
+    let start = Instant::now();
+    let limit = Interval::every(Duration::from_micros(200)).shared();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|_| {
+            let limit = limit.clone();
+            tokio::spawn(async move {
+                for n in 0..EACH {
+                    limit.acquire(1).await.unwrap();
+                    if n % 7 == 0 {
+                        // One who leaves the line in between.
+                        let _ =
+                            tokio::time::timeout(Duration::from_micros(50), limit.acquire(1)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let least = Duration::from_micros(200) * (TASKS * EACH - 1);
+    assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn streams_on_many_threads_share_a_bucket() {
+    const STREAMS: u32 = 8;
+    const EACH: u32 = 40;
+    let start = Instant::now();
+    let limit = TokenBucket::new(Rate::per_second(2_000), 20).shared();
+    let tasks: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let paced = stream::iter(0..EACH).pace(limit.clone());
+            tokio::spawn(paced.count())
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), EACH as usize);
+    }
+    let least = Duration::from_micros(500) * (STREAMS * EACH - 20);
+    assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+}

@@ -1,0 +1,373 @@
+//! Runs the `sms_dispatch` example as a user does: its exit status, what it prints, and what it leaves behind.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::LazyLock,
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+const HEADER: &str = "id,provider,to,text\n";
+
+/// A directory of its own for one test, gone when it is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        let path = env::temp_dir().join(format!("sms_dispatch-{}-{test}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Starts the example here, with nothing on its standard input yet.
+    fn start(&self, args: &[&str]) -> Child {
+        Command::new(&*EXAMPLE)
+            .args(args)
+            .current_dir(&self.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        self.start(args).wait_with_output().unwrap().into()
+    }
+
+    fn feed(&self, input: &[u8], args: &[&str]) -> Run {
+        let mut child = self.start(args);
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run said.
+#[derive(Debug)]
+struct Run {
+    status: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Run {
+    /// Its JSON, with the sums that must be right whatever happened.
+    #[track_caller]
+    fn report(&self) -> Value {
+        let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
+        assert_eq!(
+            report["rows"],
+            count(&report, "sent") + count(&report, "unsent") + count(&report, "bad_rows"),
+        );
+        for sum in ["sent", "unsent", "duplicates", "violations", "bans"] {
+            let providers = report["providers"].as_array().unwrap();
+            let each = providers.iter().map(|provider| count(provider, sum));
+            assert_eq!(each.sum::<u64>(), count(&report, sum), "{sum}");
+        }
+        report
+    }
+}
+
+/// The example, built beside this test. Cargo gives integration tests a package's binaries, but not its examples, and if
+/// an example has unit tests it does not even build it without them.
+static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = env::current_exe().unwrap();
+    let built = test.ancestors().nth(2).unwrap();
+    let profile = match built.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--quiet",
+            "--example",
+            "sms_dispatch",
+            "--profile",
+            profile,
+        ])
+        .arg("--target-dir")
+        .arg(built.parent().unwrap())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(status.unwrap().success());
+    built
+        .join("examples/sms_dispatch")
+        .with_extension(env::consts::EXE_EXTENSION)
+});
+
+fn count(report: &Value, name: &str) -> u64 {
+    report[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} in {report}"))
+}
+
+fn of<'a>(report: &'a Value, provider: &str) -> &'a Value {
+    let providers = report["providers"].as_array().unwrap();
+    providers
+        .iter()
+        .find(|line| line["provider"] == provider)
+        .unwrap()
+}
+
+/// The ids in a CSV file, in their order.
+fn ids(path: &Path) -> Vec<String> {
+    let mut reader = csv::Reader::from_path(path).unwrap();
+    reader
+        .records()
+        .map(|record| record.unwrap()[0].to_owned())
+        .collect()
+}
+
+/// Good rows for one provider.
+fn rows(provider: &str, count: usize) -> String {
+    let row = |id| format!("{provider}{id},{provider},+4915112345678,message {id}\n");
+    (0..count).map(row).collect()
+}
+
+#[test]
+fn all_is_sent_and_nobody_is_overrun() {
+    let run = Scratch::new("all").run(&["--limit", "40", "--skip-bad", "--json"]);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(count(&report, "sent"), 120);
+    assert_eq!(count(&report, "bad_rows"), 10);
+    assert_eq!(count(&report, "violations"), 0, "{report}");
+    assert_eq!(count(&report, "duplicates"), 0);
+    assert_eq!(report["mode"], "paced");
+    for provider in report["providers"].as_array().unwrap() {
+        let percent = provider["percent_of_allowed"].as_f64().unwrap();
+        assert!(percent > 0.0 && percent <= 100.0, "{provider}");
+        assert!(provider["margin_worst_ms"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn the_table_is_all_there_is_on_standard_output() {
+    let run = Scratch::new("table").run(&["--limit", "3", "--skip-bad"]);
+
+    assert!(run.out.starts_with('┌'), "{run:?}");
+    assert!(
+        run.out
+            .contains("19 rows = 9 sent + 0 unsent + 10 bad; 0 duplicates;"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn bad_rows_are_named_by_line_and_the_others_are_sent() {
+    let scratch = Scratch::new("bad");
+    let mut input = HEADER.as_bytes().to_vec();
+    input.extend(b"a,solo,+4915112345678,\"two\nlines\"\n");
+    input.extend(b"b,telco,+4915112345678,hi\n");
+    input.extend(b"c,solo\n");
+    input.extend(b"d,solo,015112345678,hi\n");
+    input.extend(b"e,solo,+4915112345678,\n");
+    input.extend(b"a,solo,+4915112345678,again\n");
+    input.extend(b"f,solo,+4915112345678,caf\xe9\n");
+    input.extend(format!("g,segments,+4915112345678,{}\n", "x".repeat(700)).bytes());
+    input.extend(b"h,bulk,+4915112345678,last\n");
+    let path = scratch.file("rows.csv", input);
+
+    let run = scratch.run(&[path.to_str().unwrap(), "--json"]);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(1), "{run:?}");
+    for line in [
+        "line 4: unknown provider \"telco\", known are solo, bulk, segments",
+        "line 5: 2 columns where 4 are needed",
+        "line 6: the number \"015112345678\" is not + and 7 to 15 digits",
+        "line 7: the text is empty",
+        "line 8: the id \"a\" is taken by line 2",
+        "line 9: the text is not UTF-8",
+        "line 10: the text takes 5 segments, segments takes at most 4",
+    ] {
+        assert!(run.err.lines().any(|said| said == line), "{line}: {run:?}");
+    }
+    assert_eq!((count(&report, "sent"), count(&report, "bad_rows")), (2, 7));
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_ends_with_2() {
+    let scratch = Scratch::new("nonsense");
+    let binary = scratch.file("binary", [0xff, 0, 0xfe, b'\n', 7, 7]);
+    for (args, said) in [
+        (vec!["no/such.csv"], "no/such.csv: "),
+        (vec!["-"], "the input is empty"),
+        (vec![binary.to_str().unwrap()], "the header is "),
+        (vec!["--naive", "perfectly"], "invalid value 'perfectly'"),
+        (vec!["--limit", "0"], "invalid value '0' for '--limit <N>'"),
+        (
+            vec!["--down", "telco"],
+            "possible values: solo, bulk, segments",
+        ),
+        (vec!["--nonsense"], "--nonsense"),
+    ] {
+        let run = scratch.run(&args);
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.err.contains(said), "{said}: {run:?}");
+        assert_eq!(run.out, "");
+    }
+}
+
+#[test]
+fn a_header_without_rows_is_no_input() {
+    let run = Scratch::new("header").feed(HEADER.as_bytes(), &["-"]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.err.contains("not one row"), "{run:?}");
+}
+
+#[test]
+fn standard_input_is_sent() {
+    let input = format!("{HEADER}{}", rows("bulk", 25));
+    let run = Scratch::new("stdin").feed(input.as_bytes(), &["-", "--json"]);
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(count(&run.report(), "sent"), 25);
+}
+
+#[test]
+fn what_a_dead_provider_did_not_take_can_be_fed_in_again() {
+    let scratch = Scratch::new("down");
+    let input = format!("{HEADER}{}{}", rows("solo", 5), rows("bulk", 12));
+    let input = scratch.file("rows.csv", input);
+    // Somebody's messages of last time.
+    let earlier = scratch.file("unsent.csv", "not to be overwritten");
+
+    let run = scratch.run(&[
+        input.to_str().unwrap(),
+        "--down",
+        "bulk",
+        "--retries",
+        "1",
+        "--json",
+    ]);
+    let report = run.report();
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert_eq!(count(of(&report, "solo"), "sent"), 5);
+    assert_eq!(count(of(&report, "bulk"), "unsent"), 12);
+    assert!(
+        run.err.contains("bulk was given up: it answered 503"),
+        "{run:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(earlier).unwrap(),
+        "not to be overwritten"
+    );
+
+    let unsent = scratch.0.join("unsent-2.csv");
+    assert_eq!(ids(&unsent), ids(&input)[5..]);
+    let again = scratch.run(&[unsent.to_str().unwrap(), "--json"]);
+    assert_eq!(again.status, Some(0), "{again:?}");
+    assert_eq!(count(of(&again.report(), "bulk"), "sent"), 12);
+}
+
+#[test]
+fn a_lost_answer_is_a_duplicate_at_the_provider_and_no_loss() {
+    for provider in ["solo", "bulk", "segments"] {
+        let scratch = Scratch::new(provider);
+        let messages = if provider == "bulk" { 205 } else { 45 };
+        let input = format!("{HEADER}{}", rows(provider, messages));
+        let run = scratch.feed(
+            input.as_bytes(),
+            &["-", "--lose-answers", provider, "--json"],
+        );
+        let report = run.report();
+
+        assert_eq!(run.status, Some(0), "{run:?}");
+        assert_eq!(count(&report, "sent"), messages as u64);
+        assert_eq!(count(of(&report, provider), "accepted"), messages as u64);
+        assert!(count(&report, "duplicates") > 0, "{report}");
+        assert_eq!(count(&report, "violations"), 0, "{report}");
+    }
+}
+
+#[test]
+fn interrupted_it_answers_for_every_row() {
+    let scratch = Scratch::new("interrupt");
+    let mut child = scratch.start(&["--json", "--unsent", "rest.csv"]);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    // It has begun, and has far more to send than it can in a second.
+    assert!(said.any(|line| line.unwrap().starts_with("solo 0/")));
+    let listener = thread::spawn(move || said.count());
+    thread::sleep(Duration::from_secs(1));
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+    let run: Run = child.wait_with_output().unwrap().into();
+    let report = run.report();
+    listener.join().unwrap();
+
+    assert_eq!(run.status, Some(130), "{run:?}");
+    assert!(count(&report, "sent") > 0);
+    assert!(count(&report, "unsent") > 0);
+    assert_eq!(
+        ids(&scratch.0.join("rest.csv")).len() as u64,
+        count(&report, "unsent")
+    );
+    for provider in report["providers"].as_array().unwrap() {
+        // What was in flight was answered, and is not sent again.
+        assert_eq!(
+            count(provider, "accepted"),
+            count(provider, "sent"),
+            "{provider}"
+        );
+    }
+}
+
+#[test]
+fn a_token_bucket_gets_itself_banned_and_loses_nothing() {
+    let scratch = Scratch::new("naive");
+    let input = format!("{HEADER}{}", rows("solo", 4));
+    let run = scratch.feed(input.as_bytes(), &["-", "--naive", "bucket", "--json"]);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(report["mode"], "naive bucket");
+    assert_eq!(count(&report, "sent"), 4);
+    assert!(count(&report, "violations") > 0);
+    assert!(count(&report, "bans") > 0);
+}
+
+#[test]
+fn it_stops_when_its_time_is_over() {
+    let scratch = Scratch::new("time");
+    let run = scratch.run(&["--for", "1", "--json"]);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(3), "{run:?}");
+    assert!(count(&report, "sent") > 0);
+    assert_eq!(
+        ids(&scratch.0.join("unsent.csv")).len() as u64,
+        count(&report, "unsent")
+    );
+}
