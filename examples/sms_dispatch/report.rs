@@ -1,5 +1,6 @@
 //! What came of it all, as a table or as JSON.
 
+use core::iter;
 use core::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -11,6 +12,22 @@ use crate::{
     provider::Figures,
     rows::Rows,
 };
+
+/// What the table says of each provider, in the order of [`Line::cells`].
+const ROWS: [&str; 12] = [
+    "provider",
+    "quota",
+    "allowed /s",
+    "achieved /s",
+    "% of allowed",
+    "violations sliding/fixed",
+    "bans",
+    "sent",
+    "unsent",
+    "duplicates",
+    "wait ms p50/p99",
+    "margin ms start/end/worst",
+];
 
 /// The whole run.
 #[derive(Debug, Serialize)]
@@ -95,24 +112,17 @@ impl Report {
 
     pub(crate) fn to_table(&self) -> String {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED).set_header([
-            "provider",
-            "quota",
-            "allowed /s",
-            "achieved /s",
-            "%",
-            "violations\nsliding/fixed",
-            "bans",
-            "sent",
-            "unsent",
-            "dupl.",
-            "wait ms\np50/p99",
-            "margin ms\nstart/end/worst",
-        ]);
-        for line in &self.providers {
-            table.add_row(line.cells());
+        table.load_style(presets::UTF8_FULL_CONDENSED);
+        for (row, name) in ROWS.iter().enumerate() {
+            let cells = self.providers.iter().map(|line| line.cells()[row].clone());
+            let cells: Vec<_> = iter::once((*name).to_owned()).chain(cells).collect();
+            if row == 0 {
+                table.set_header(cells);
+            } else {
+                table.add_row(cells);
+            }
         }
-        for column in table.column_iter_mut().skip(2) {
+        for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
