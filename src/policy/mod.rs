@@ -12,28 +12,46 @@
 //! |---|---|---|---|---|
 //! | [`Interval`] d | ⌈T / d⌉, so m in a window of m · d | 1 / d | one at once | 16 bytes |
 //! | [`TokenBucket`] rate, burst | burst + rate · T | rate | up to `burst` at once | 16 bytes |
+//! | [`SlidingLog`] n, W | n in a window of W, exactly | n / W | n at once | 16 bytes an instant, up to n of them |
+//! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
+//! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | n / W | n at once | 32 bytes |
+//! | [`FixedWindow`] n, W | 2 n in a window of W, even of 1 ns | n / W | n at once | 16 bytes |
+//! | [`All`] of several | that of each | the least | what all allow | theirs |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
+//! Memory is that of a state; the logs and counters take a little more to manage theirs, and none before they are used.
+//! All are exact in time: nothing is rounded in favour of the one who asks.
+//!
 //! A provider that says "n per window" and counts a *sliding* window is satisfied by [`Interval::from_rate`], which is
-//! window / n, rounded up, and spreads the requests evenly. A bucket of rate n / window and burst n is not enough: it lets up to 2n − 1 through in the
-//! first window.
+//! window / n, rounded up, and spreads the requests evenly, or by [`SlidingLog`], which lets bursts pass. A bucket of rate
+//! n / window and burst n is not enough: it lets up to 2n − 1 through in the first window.
 //!
 //! # Costs
 //!
 //! Every request has a cost, mostly 1. Cost 0 always passes and uses nothing.
 
+mod all;
 mod decision;
+mod fixed_window;
 mod interval;
+mod ledger;
+mod sliding_counter;
+mod sliding_log;
 mod sums;
 mod token_bucket;
 mod unlimited;
 
 use core::fmt::Debug;
+use core::time::Duration;
 
 use crate::time::Tick;
 
+pub use all::All;
 pub use decision::Decision;
+pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
+pub use sliding_counter::{SlidingCounter, SlidingCounterState};
+pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use token_bucket::{TokenBucket, TokenBucketState};
 pub use unlimited::Unlimited;
 
@@ -93,4 +111,13 @@ pub trait Policy {
 
     /// From when on the state answers like a fresh one, if nothing is asked of it before; [`Tick::MAX`] if never.
     fn settled_at(&self, state: &Self::State) -> Tick;
+}
+
+#[track_caller]
+const fn assert_window(limit: u32, window: Duration) {
+    assert!(limit > 0, "a window needs a limit of at least 1, got 0");
+    assert!(
+        !window.is_zero(),
+        "a window needs to be at least 1 ns long, got 0"
+    );
 }

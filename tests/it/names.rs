@@ -16,7 +16,8 @@ use paceline::limiter::{
     TooCostly,
 };
 use paceline::policy::{
-    Decision, Interval, IntervalState, Policy, TokenBucket, TokenBucketState, Unlimited,
+    All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
+    SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
     Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
@@ -40,6 +41,11 @@ fn values_are_plain() {
     value::<TokenBucket>();
     value::<TokenBucketState>();
     value::<Unlimited>();
+    value::<SlidingLog>();
+    value::<SlidingCounter>();
+    value::<FixedWindow>();
+    value::<FixedWindowState>();
+    value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
 }
 
@@ -57,6 +63,8 @@ fn errors_are_errors_whatever_is_in_them() {
 #[test]
 fn everything_can_be_sent_shared_and_moved() {
     free::<Clock>();
+    free::<SlidingLogState>();
+    free::<SlidingCounterState>();
     free::<Timer>();
     free::<Group<u8>>();
     free::<Owned<TokenBucket>>();
@@ -84,6 +92,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
         }
     }
     shown::<Clock>();
+    shown::<SlidingLogState>();
+    shown::<SlidingCounterState>();
     shown::<Timer>();
     shown::<Group<Secret>>();
     shown::<Owned<TokenBucket>>();

@@ -1,0 +1,165 @@
+use crate::time::Tick;
+
+use super::{Decision, Policy};
+
+/// Several limits at once: a request passes if every one lets it pass, or it is counted by none.
+///
+/// For quotas like "10 a second and 500 a day". It takes a tuple of two to six policies, which may be `All` themselves.
+/// Every limit is looked at before any is charged; the wait is the longest of theirs.
+///
+/// **Window bound**: that of each of them.
+///
+/// ```
+/// use paceline::policy::{All, Decision, Interval, Policy, SlidingLog};
+/// use paceline::time::Tick;
+/// use std::time::Duration;
+///
+/// let limit = All::new((
+///     Interval::every(Duration::from_nanos(10)),
+///     SlidingLog::new(2, Duration::from_nanos(100)),
+/// ));
+/// let at = Tick::from_nanos;
+/// let mut state = limit.fresh(at(0));
+///
+/// assert_eq!(limit.decide(&mut state, at(0), 1), Decision::Pass);
+/// assert_eq!(limit.decide(&mut state, at(10), 1), Decision::Pass);
+/// assert_eq!(
+///     limit.decide(&mut state, at(20), 1),
+///     Decision::Wait { retry_in: Duration::from_nanos(80) }
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct All<T> {
+    limits: T,
+}
+
+impl<T> All<T> {
+    /// Every one of `limits`, a tuple of policies.
+    #[must_use]
+    pub const fn new(limits: T) -> Self {
+        Self { limits }
+    }
+
+    /// The limits.
+    #[must_use]
+    pub const fn limits(&self) -> &T {
+        &self.limits
+    }
+}
+
+/// What several say together: whatever keeps a request away longest.
+fn strictest(one: Decision, other: Decision) -> Decision {
+    use Decision::{Never, Pass, Wait};
+    match (one, other) {
+        (Never { capacity: a }, Never { capacity: b }) => Never { capacity: a.min(b) },
+        (never @ Never { .. }, _) | (_, never @ Never { .. }) => never,
+        (Wait { retry_in: a }, Wait { retry_in: b }) => Wait { retry_in: a.max(b) },
+        (wait @ Wait { .. }, Pass) | (Pass, wait @ Wait { .. }) => wait,
+        (Pass, Pass) => Pass,
+    }
+}
+
+/// A tuple is a list of types, which the language can only spell out.
+macro_rules! all_of {
+    ($($policy:ident $limit:tt),+) => {
+        impl<$($policy: Policy),+> Policy for All<($($policy,)+)> {
+            type State = ($($policy::State,)+);
+
+            fn fresh(&self, now: Tick) -> Self::State {
+                ($(self.limits.$limit.fresh(now),)+)
+            }
+
+            fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
+                let decision = self.peek(state, now, cost);
+                if decision.is_pass() {
+                    $(let _ = self.limits.$limit.decide(&mut state.$limit, now, cost);)+
+                }
+                decision
+            }
+
+            fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
+                let decision = Decision::Pass;
+                $(let decision = strictest(decision, self.limits.$limit.peek(&state.$limit, now, cost));)+
+                decision
+            }
+
+            fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
+                $(self.limits.$limit.refund(&mut state.$limit, now, cost);)+
+            }
+
+            fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
+                $(self.limits.$limit.retune(&old.limits.$limit, &mut state.$limit, now);)+
+            }
+
+            fn settled_at(&self, state: &Self::State) -> Tick {
+                let settled_at = Tick::ZERO;
+                $(let settled_at = settled_at.max(self.limits.$limit.settled_at(&state.$limit));)+
+                settled_at
+            }
+        }
+    };
+}
+
+all_of!(A 0, B 1);
+all_of!(A 0, B 1, C 2);
+all_of!(A 0, B 1, C 2, D 3);
+all_of!(A 0, B 1, C 2, D 3, E 4);
+all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::policy::{FixedWindow, Interval, SlidingLog, TokenBucket, Unlimited};
+    use crate::time::Rate;
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn wait(nanos: u64) -> Decision {
+        Decision::Wait {
+            retry_in: Duration::from_nanos(nanos),
+        }
+    }
+
+    #[test]
+    fn none_is_charged_when_one_refuses() {
+        let bucket = TokenBucket::new(Rate::new(1, Duration::from_nanos(10)), 5);
+        let limit = All::new((bucket, Interval::every(Duration::from_nanos(100))));
+        let mut state = limit.fresh(at(0));
+
+        assert_eq!(limit.decide(&mut state, at(0), 1), Decision::Pass);
+        for _ in 0..9 {
+            assert_eq!(limit.decide(&mut state, at(0), 1), wait(100));
+        }
+        assert_eq!(bucket.peek(&state.0, at(0), 4), Decision::Pass);
+    }
+
+    #[test]
+    fn the_wait_is_the_longest_and_exact() {
+        let window = |limit, nanos| SlidingLog::new(limit, Duration::from_nanos(nanos));
+        let limit = All::new((window(1, 10), window(2, 50), window(3, 300)));
+        let mut state = limit.fresh(at(0));
+
+        for (now, waits) in [(0, 10), (10, 40), (50, 250), (300, 10)] {
+            assert_eq!(limit.decide(&mut state, at(now), 1), Decision::Pass);
+            assert_eq!(limit.decide(&mut state, at(now), 1), wait(waits));
+            assert_eq!(limit.decide(&mut state, at(now + waits - 1), 1), wait(1));
+        }
+    }
+
+    #[test]
+    fn what_the_smallest_can_never_pass_never_passes() {
+        let limit = All::new((
+            FixedWindow::new(7, Duration::from_nanos(10)),
+            FixedWindow::new(5, Duration::from_nanos(10)),
+            Unlimited,
+        ));
+        let mut state = limit.fresh(at(0));
+        let decisions = [8, 6, 5].map(|cost| limit.decide(&mut state, at(0), cost));
+        let never = Decision::Never { capacity: 5 };
+        assert_eq!(decisions, [never, never, Decision::Pass]);
+    }
+}

@@ -1,0 +1,189 @@
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::{Decision, Policy};
+
+/// So much in each window, counted from its first request; **twice the limit can pass around the end of a window**.
+///
+/// A window begins with the first request that nothing else counts against, and ends after its time. What counters with an
+/// expiry do, and cheap; for providers that count in such windows themselves *and* begin them with your first request.
+/// Where the provider's windows lie elsewhere, use [`SlidingLog`](super::SlidingLog).
+///
+/// **Window bound**: a half-open window of the given length that lies anywhere holds at most 2 · `limit`; as 2 · `limit`
+/// can pass within a nanosecond.
+///
+/// ```
+/// use paceline::policy::{Decision, FixedWindow, Policy};
+/// use paceline::time::Tick;
+/// use std::time::Duration;
+///
+/// const LIMIT: FixedWindow = FixedWindow::new(2, Duration::from_nanos(100));
+/// let at = Tick::from_nanos;
+/// let mut state = LIMIT.fresh(at(0));
+///
+/// assert_eq!(LIMIT.decide(&mut state, at(40), 2), Decision::Pass);
+/// assert_eq!(
+///     LIMIT.decide(&mut state, at(50), 1),
+///     Decision::Wait { retry_in: Duration::from_nanos(90) }
+/// );
+/// assert_eq!(LIMIT.decide(&mut state, at(140), 2), Decision::Pass);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FixedWindow {
+    limit: u32,
+    window: Duration,
+}
+
+impl FixedWindow {
+    /// At most `limit` in each `window`.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` or `window` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(limit: u32, window: Duration) -> Self {
+        super::assert_window(limit, window);
+        Self { limit, window }
+    }
+
+    /// How much a window holds at most.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How long a window is.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// When the next window can begin.
+    fn ends_at(&self, state: FixedWindowState) -> Tick {
+        if state.spent == 0 {
+            return Tick::ZERO;
+        }
+        state.began.after(self.window)
+    }
+}
+
+impl Policy for FixedWindow {
+    type State = FixedWindowState;
+
+    fn fresh(&self, now: Tick) -> FixedWindowState {
+        FixedWindowState {
+            began: now,
+            spent: 0,
+        }
+    }
+
+    fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
+        if cost == 0 {
+            return Decision::Pass;
+        }
+        if cost > self.limit {
+            return Decision::Never {
+                capacity: self.limit,
+            };
+        }
+        let ends_at = self.ends_at(*state);
+        if ends_at <= now {
+            *state = FixedWindowState {
+                began: now,
+                spent: cost,
+            };
+            return Decision::Pass;
+        }
+        match state.spent.checked_add(cost) {
+            Some(spent) if spent <= self.limit => {
+                state.spent = spent;
+                Decision::Pass
+            }
+            _ => Decision::Wait {
+                retry_in: ends_at.since(now),
+            },
+        }
+    }
+
+    fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {
+        state.spent = state.spent.saturating_sub(cost);
+    }
+
+    /// Keeps the count, and when the window began.
+    fn retune(&self, _old: &Self, _state: &mut FixedWindowState, _now: Tick) {}
+
+    fn settled_at(&self, state: &FixedWindowState) -> Tick {
+        self.ends_at(*state)
+    }
+}
+
+/// When the window of a [`FixedWindow`] began, and what was spent in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FixedWindowState {
+    began: Tick,
+    spent: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: FixedWindow = FixedWindow::new(3, Duration::from_nanos(100));
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn wait(nanos: u64) -> Decision {
+        Decision::Wait {
+            retry_in: Duration::from_nanos(nanos),
+        }
+    }
+
+    #[test]
+    fn a_window_begins_with_its_first_request() {
+        let mut state = LIMIT.fresh(at(0));
+
+        assert_eq!(LIMIT.decide(&mut state, at(70), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(169), 2), wait(1));
+        assert_eq!(LIMIT.decide(&mut state, at(169), 1), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(170), 3), Decision::Pass);
+        assert_eq!(LIMIT.settled_at(&state), at(270));
+    }
+
+    #[test]
+    fn twice_the_limit_passes_around_an_edge() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 1), Decision::Pass);
+
+        assert_eq!(LIMIT.decide(&mut state, at(99), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(100), 3), Decision::Pass);
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_spent_in_the_same_window() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
+
+        LIMIT.refund(&mut state, at(10), 1);
+        assert_eq!(LIMIT.decide(&mut state, at(10), 2), wait(90));
+        assert_eq!(LIMIT.decide(&mut state, at(10), 1), Decision::Pass);
+        LIMIT.refund(&mut state, at(10), 99);
+        assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Pass);
+    }
+
+    #[test]
+    fn new_parameters_keep_the_count() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
+
+        let larger = FixedWindow::new(5, Duration::from_nanos(200));
+        larger.retune(&LIMIT, &mut state, at(10));
+        assert_eq!(larger.decide(&mut state, at(10), 3), wait(190));
+        assert_eq!(larger.decide(&mut state, at(10), 2), Decision::Pass);
+        LIMIT.retune(&larger, &mut state, at(20));
+        assert_eq!(LIMIT.decide(&mut state, at(20), 1), wait(80));
+    }
+}

@@ -1,0 +1,220 @@
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::ledger::Ledger;
+use super::{Decision, Policy};
+
+/// An exact sliding window: never more than the limit in any window, however it is placed.
+///
+/// It remembers when what was spent, and an entry that is exactly one window old is gone. What a provider means who says
+/// "100 a minute, any minute", at the full rate and with the full burst.
+///
+/// **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins.
+///
+/// **Memory**: 16 bytes for each instant at which something was spent within the last window, so at most `limit` of them;
+/// taken as it is used, and released when all is over. Every question takes logarithmic time.
+///
+/// ```
+/// use paceline::policy::{Decision, Policy, SlidingLog};
+/// use paceline::time::Tick;
+/// use std::time::Duration;
+///
+/// const LIMIT: SlidingLog = SlidingLog::new(2, Duration::from_nanos(100));
+/// let at = Tick::from_nanos;
+/// let mut state = LIMIT.fresh(at(0));
+///
+/// assert_eq!(LIMIT.decide(&mut state, at(0), 1), Decision::Pass);
+/// assert_eq!(LIMIT.decide(&mut state, at(60), 1), Decision::Pass);
+/// assert_eq!(
+///     LIMIT.decide(&mut state, at(99), 1),
+///     Decision::Wait { retry_in: Duration::from_nanos(1) }
+/// );
+/// assert_eq!(
+///     LIMIT.decide(&mut state, at(99), 2),
+///     Decision::Wait { retry_in: Duration::from_nanos(61) }
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[doc(alias("sliding window log", "rolling window"))]
+pub struct SlidingLog {
+    limit: u32,
+    window: Duration,
+}
+
+impl SlidingLog {
+    /// At most `limit` in any `window`.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` or `window` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(limit: u32, window: Duration) -> Self {
+        super::assert_window(limit, window);
+        Self { limit, window }
+    }
+
+    /// How much any window holds at most.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How long a window is.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Forgets what is a window old.
+    fn tidy(&self, state: &mut SlidingLogState, now: Tick) {
+        let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(gone) = now.as_nanos().checked_sub(window) {
+            state.ledger.forget(gone);
+        }
+    }
+}
+
+impl Policy for SlidingLog {
+    type State = SlidingLogState;
+
+    fn fresh(&self, _now: Tick) -> SlidingLogState {
+        SlidingLogState {
+            ledger: Ledger::default(),
+        }
+    }
+
+    fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u32) -> Decision {
+        let decision = self.peek(state, now, cost);
+        if decision.is_pass() && cost > 0 {
+            self.tidy(state, now);
+            state.ledger.spend(now.as_nanos(), cost);
+        }
+        decision
+    }
+
+    fn peek(&self, state: &SlidingLogState, now: Tick, cost: u32) -> Decision {
+        let Some(room) = self.limit.checked_sub(cost) else {
+            return Decision::Never {
+                capacity: self.limit,
+            };
+        };
+        let Some(must_go) = state.ledger.must_go(u64::from(room)) else {
+            return Decision::Pass;
+        };
+        let open_at = Tick::from_nanos(must_go).after(self.window);
+        if cost == 0 || open_at <= now {
+            return Decision::Pass;
+        }
+        Decision::Wait {
+            retry_in: open_at.since(now),
+        }
+    }
+
+    fn refund(&self, state: &mut SlidingLogState, _now: Tick, cost: u32) {
+        state.ledger.take_back(cost);
+    }
+
+    /// Keeps the entries.
+    fn retune(&self, old: &Self, state: &mut SlidingLogState, now: Tick) {
+        old.tidy(state, now);
+    }
+
+    fn settled_at(&self, state: &SlidingLogState) -> Tick {
+        let last = state.ledger.last().map(Tick::from_nanos);
+        last.map_or(Tick::ZERO, |last| last.after(self.window))
+    }
+}
+
+/// What a [`SlidingLog`] let pass, and when.
+#[derive(Clone, Debug)]
+pub struct SlidingLogState {
+    ledger: Ledger,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: SlidingLog = SlidingLog::new(3, Duration::from_nanos(100));
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn wait(nanos: u64) -> Decision {
+        Decision::Wait {
+            retry_in: Duration::from_nanos(nanos),
+        }
+    }
+
+    #[test]
+    fn an_entry_exactly_one_window_old_is_gone() {
+        let mut state = LIMIT.fresh(at(0));
+
+        assert_eq!(LIMIT.decide(&mut state, at(0), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(90), 1), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(99), 1), wait(1));
+        assert_eq!(LIMIT.decide(&mut state, at(100), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(100), 1), wait(90));
+    }
+
+    #[test]
+    fn a_wait_is_exact_for_any_cost() {
+        let mut state = LIMIT.fresh(at(0));
+        for when in [0, 10, 20] {
+            assert_eq!(LIMIT.decide(&mut state, at(when), 1), Decision::Pass);
+        }
+        let waits = [1, 2, 3, 4].map(|cost| LIMIT.peek(&state, at(50), cost));
+        assert_eq!(
+            waits,
+            [
+                wait(50),
+                wait(60),
+                wait(70),
+                Decision::Never { capacity: 3 }
+            ]
+        );
+    }
+
+    #[test]
+    fn memory_is_released_when_all_is_over() {
+        let limit = SlidingLog::new(1_000, Duration::from_nanos(100));
+        let mut state = limit.fresh(at(0));
+        for when in 0..1_000 {
+            let _ = limit.decide(&mut state, at(when), 1);
+        }
+        assert_eq!(limit.settled_at(&state), at(1_099));
+        limit.retune(&limit, &mut state, at(1_099));
+        assert!(state.ledger.is_empty());
+        assert_eq!(limit.settled_at(&state), at(0));
+    }
+
+    #[test]
+    fn new_parameters_keep_the_entries() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
+
+        let longer = SlidingLog::new(4, Duration::from_nanos(500));
+        longer.retune(&LIMIT, &mut state, at(50));
+        assert_eq!(longer.decide(&mut state, at(50), 1), Decision::Pass);
+        assert_eq!(longer.decide(&mut state, at(50), 1), wait(450));
+
+        let stricter = SlidingLog::new(1, Duration::from_nanos(100));
+        stricter.retune(&longer, &mut state, at(60));
+        assert_eq!(stricter.decide(&mut state, at(60), 1), wait(90));
+    }
+
+    #[test]
+    #[should_panic(expected = "a window needs a limit of at least 1, got 0")]
+    fn refuses_a_limit_of_nothing() {
+        let _ = SlidingLog::new(0, Duration::from_secs(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "a window needs to be at least 1 ns long, got 0")]
+    fn refuses_a_window_of_nothing() {
+        let _ = SlidingLog::new(1, Duration::ZERO);
+    }
+}
