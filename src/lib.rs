@@ -62,7 +62,9 @@
 //! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
-//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it.
+//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. The way begins inside your own
+//! program: the system may suspend a task after an item has passed and before it is used, and then the next one seems to
+//! follow too closely to whoever looks at a clock of their own.
 //!
 //! # Features
 //!

@@ -4,7 +4,7 @@ use core::time::Duration;
 use crate::policy::{Decision, Policy};
 use crate::time::Clock;
 
-use super::forecast::Forecast;
+use super::forecast::{Forecast, retry_in};
 use super::line::{Call, Line, Ticket, Waiter};
 
 /// What a [`Shared`](super::Shared) limit locks: the policy with its state, and the line of those who wait.
@@ -67,10 +67,24 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    /// Asks as one who does not stand in line, and so comes after everybody who does.
-    pub(super) fn ask_aside(&mut self, ask: Ask, cost: u32) -> Decision {
-        if cost == 0 || self.line.is_empty() {
+    /// Asks without joining the line, and so comes after everybody who stands there; one who stands first is asked for
+    /// nothing else, and leaves the line if it passes.
+    pub(super) fn ask_aside(
+        &mut self,
+        ask: Ask,
+        place: &mut Option<Ticket>,
+        cost: u32,
+        after: &mut After,
+    ) -> Decision {
+        if cost == 0 {
             return self.decide(ask, cost);
+        }
+        if self.is_turn_of(*place) {
+            let decision = self.decide(ask, cost);
+            if decision.is_pass() && matches!(ask, Ask::ToPass) {
+                self.leave(place, Some(cost), after);
+            }
+            return decision;
         }
         match self.decide(Ask::ToLook, cost) {
             never @ Decision::Never { .. } => never,
@@ -78,6 +92,11 @@ impl<P: Policy> Desk<P> {
                 retry_in: self.wait_behind_line(cost).max(Duration::from_nanos(1)),
             },
         }
+    }
+
+    /// How many stand in line.
+    pub(super) fn waiting(&self) -> usize {
+        self.line.len()
     }
 
     /// Leaves the line without having passed.
@@ -166,9 +185,11 @@ impl<P: Policy> Desk<P> {
     fn call_first(&mut self, after: &mut After) {
         let now = self.clock.now();
         if let (Some(first), Some(state)) = (self.line.first(), &self.state) {
-            let wait = match self.policy.peek(state, now, first.cost()) {
-                Decision::Wait { retry_in } => retry_in,
-                Decision::Pass | Decision::Never { .. } => Duration::ZERO,
+            // Who leaves because a policy panicked must not ask it again: a second panic ends the program.
+            let wait = if std::thread::panicking() {
+                Duration::ZERO
+            } else {
+                retry_in(self.policy.peek(state, now, first.cost()))
             };
             after.call = Some(first.call(now, wait));
         }

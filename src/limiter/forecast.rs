@@ -99,7 +99,8 @@ impl<S: Clone> Tail<S> {
     }
 }
 
-fn retry_in(decision: Decision) -> Duration {
+/// How long it says to wait, if it does.
+pub(super) fn retry_in(decision: Decision) -> Duration {
     match decision {
         Decision::Wait { retry_in } => retry_in,
         Decision::Pass | Decision::Never { .. } => Duration::ZERO,

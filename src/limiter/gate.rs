@@ -111,7 +111,7 @@ impl<L: Limiter> Gate<L> {
         if !self.begun {
             self.begun = true;
             // Cost 0 uses nothing, and whether it was answered changes nothing.
-            let _ = self.limiter.poll_decide(0, cx);
+            let _ = self.limiter.poll_try(0, cx);
         }
     }
 }

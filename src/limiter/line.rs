@@ -155,7 +155,8 @@ impl Call {
         let Some(Ok(mut alarm)) = alarm else {
             return false;
         };
-        alarm.set(self.now, self.wait, &self.waker)
+        // A timer moves to whoever sets it, and the runtime of those who wait may have ended: then they are woken as well.
+        alarm.timer.is_of_this_runtime() && alarm.set(self.now, self.wait, &self.waker)
     }
 }
 
@@ -167,7 +168,7 @@ struct Alarm {
 }
 
 impl Alarm {
-    /// Of the runtime in which this is called.
+    /// Of the runtime in which this is called: that of the one who waits.
     fn new() -> Self {
         Self {
             timer: Timer::of_this_runtime(),

@@ -58,7 +58,8 @@ pub trait Limiter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>>;
 
-    /// Asks without standing in line: never [`Decision::Pass`] while others stand there.
+    /// Asks without joining the line: never [`Decision::Pass`] while others stand before this handle. One that stands
+    /// first itself leaves the line when it passes.
     ///
     /// Provided: [`poll_decide`](Self::poll_decide), for a limiter that has no line.
     ///
@@ -92,6 +93,27 @@ pub trait Limiter {
 
 /// A limiter that is lent.
 impl<L: Limiter + ?Sized> Limiter for &mut L {
+    type Error = L::Error;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_decide(cost, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_try(cost, cx)
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+        (**self).poll_open(cost, cx)
+    }
+
+    fn give_up(&mut self) {
+        (**self).give_up();
+    }
+}
+
+/// A limiter that is chosen while the program runs.
+impl<L: Limiter + ?Sized> Limiter for Box<L> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {

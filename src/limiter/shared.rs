@@ -1,4 +1,5 @@
 use core::convert::Infallible;
+use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +8,7 @@ use crate::policy::{Decision, Policy};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Ask, Desk};
+use super::forecast::retry_in;
 use super::line::Ticket;
 use super::{Answer, Limiter};
 
@@ -41,10 +43,10 @@ use super::{Answer, Limiter};
 ///
 /// It is in order of arrival, whatever the costs: a dear request at its head is not overtaken by cheap ones. Who could
 /// never pass is told at once. Leaving the line costs nothing and grants nothing. All this takes time that is logarithmic
-/// in the number of waiters, and about one wake-up for each permit granted, with 100,000 waiters too.
+/// in the number of waiters, with 100,000 of them too. Each is woken about once: in the instant in which the permit is due,
+/// and once before it where that lies between two of the timer's milliseconds.
 ///
 /// **Window bound**: that of its policy, over all clones together.
-#[derive(Debug)]
 pub struct Shared<P: Policy> {
     desk: Arc<Mutex<Desk<P>>>,
     place: Option<Ticket>,
@@ -99,7 +101,8 @@ impl<P: Policy> Shared<P> {
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
     /// It fails at once when the wait, with those ahead, is known to be too long, and when the time is over at the latest.
-    /// Nothing is counted then. The time begins when it is first polled.
+    /// Nothing is counted then. The time begins when it is first polled; like any future it can say nothing while it is
+    /// not polled, and one that is polled late takes a permit that is there.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -156,7 +159,7 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        self.locked(|desk, _| desk.ask_aside(Ask::ToPass, cost))
+        self.ask_aside(Ask::ToPass, cost)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -164,7 +167,7 @@ impl<P: Policy> Shared<P> {
     /// While others wait, the time it says takes them into account; in a line of more than 64 it may not know about all of
     /// them, and say less.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.locked(|desk, _| desk.ask_aside(Ask::ToLook, cost))
+        self.ask_aside(Ask::ToLook, cost)
     }
 
     /// Gives back `cost` permits that passed and were not used; those who wait may go sooner.
@@ -202,10 +205,12 @@ impl<P: Policy> Shared<P> {
 
     /// How long `cost` would have to wait if it joined the line now, at the least.
     pub(super) fn forecast(&self, cost: u32) -> Duration {
-        match self.peek(cost) {
-            Decision::Wait { retry_in } => retry_in,
-            Decision::Pass | Decision::Never { .. } => Duration::ZERO,
-        }
+        retry_in(self.peek(cost))
+    }
+
+    /// As one who has no place in line, whoever holds this handle.
+    fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
+        self.locked(|desk, after| desk.ask_aside(ask, &mut None, cost, after))
     }
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -230,7 +235,11 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        Poll::Ready(Ok(self.try_acquire(cost)))
+        let place = &mut self.place;
+        let decision = locked(&self.desk, |desk, after| {
+            desk.ask_aside(Ask::ToPass, place, cost, after)
+        });
+        Poll::Ready(Ok(decision))
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -252,6 +261,16 @@ impl<P: Policy> Clone for Shared<P> {
             desk: Arc::clone(&self.desk),
             place: None,
         }
+    }
+}
+
+/// Says how many wait. What it prints is read before anything is written, so that a slow writer holds up nobody.
+impl<P: Policy> fmt::Debug for Shared<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.locked(|desk, _| desk.waiting());
+        f.debug_struct("Shared")
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
     }
 }
 

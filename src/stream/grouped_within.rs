@@ -99,6 +99,7 @@ impl<S: Stream> GroupedWithin<S> {
                         this.timer.arm(due.since(now));
                     }
                     ready!(this.timer.poll_elapsed(cx));
+                    *this.armed = None;
                     now = this.clock.now();
                 }
             }

@@ -2,14 +2,19 @@ use core::convert::Infallible;
 use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
+use core::time::Duration;
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::limiter::{Gate, Limiter};
+use crate::time::{Clock, Tick};
 
 use super::input::{Input, Turn};
+
+/// How long an input that is never pending is read before what there is may leave.
+const LONG_ENOUGH: Duration = Duration::from_millis(1);
 
 pin_project! {
     /// Stream for the [`pace_batches`](super::PaceStreamExt::pace_batches) method: all that has arrived, at each permit.
@@ -31,7 +36,8 @@ pin_project! {
     /// * **Waits** on the input and the limiter both; on the limiter alone when the batch is full.
     /// * **Ends** when the input does and the last batch has passed.
     /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back. An input
-    ///   that is never pending is read until the batch is full, so choose a `max` that fits in memory.
+    ///   that is never pending is read until the batch is full, or for about a millisecond if a permit is there; while there
+    ///   is none it is read on, so choose a `max` that fits in memory.
     /// * **Cancel safety**: dropping `next()` loses nothing; the batch stays held.
     ///
     /// **Window bound**: that of the limiter's policy, counted in batches.
@@ -42,6 +48,9 @@ pin_project! {
         gate: Gate<L>,
         max: usize,
         batch: Vec<S::Item>,
+        clock: Clock,
+        // Since when an input that is never pending has been read for this batch.
+        reading_since: Option<Tick>,
     }
 }
 
@@ -54,6 +63,8 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
             gate: Gate::new(limiter),
             max,
             batch: Vec::new(),
+            clock: Clock::new(),
+            reading_since: None,
         }
     }
 
@@ -71,8 +82,16 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
                 break;
             };
             this.batch.push(item);
-            ready!(turn.poll_go_on(cx));
+            if turn.poll_go_on(cx).is_pending() {
+                let now = this.clock.now();
+                let since = *this.reading_since.get_or_insert(now);
+                if now.since(since) < LONG_ENOUGH {
+                    return Poll::Pending;
+                }
+                break;
+            }
         }
+        *this.reading_since = None;
         Poll::Ready(())
     }
 }
@@ -126,6 +145,6 @@ where
             .field("gate", &self.gate)
             .field("max", &self.max)
             .field("held", &self.batch.len())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

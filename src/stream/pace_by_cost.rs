@@ -42,7 +42,9 @@ pin_project! {
         input: Input<S>,
         gate: Gate<L>,
         cost_of: F,
-        held: Option<(S::Item, u32)>,
+        held: Option<S::Item>,
+        // What the item held costs, once that has been asked.
+        cost: Option<u32>,
     }
 }
 
@@ -53,12 +55,13 @@ impl<S: Stream, L: Limiter, F> PaceByCost<S, L, F> {
             gate: Gate::new(limiter),
             cost_of,
             held: None,
+            cost: None,
         }
     }
 
     /// The input, and the item that was waiting to pass, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
-        (self.input.into_inner(), self.held.map(|(item, _)| item))
+        (self.input.into_inner(), self.held)
     }
 }
 
@@ -75,17 +78,15 @@ where
         this.gate.begin(cx);
 
         if this.held.is_none() {
-            let item = ready!(this.input.poll_next(cx));
-            *this.held = item.map(|item| {
-                let cost = (this.cost_of)(&item);
-                (item, cost)
-            });
+            *this.held = ready!(this.input.poll_next(cx));
         }
-        let Some((_, cost)) = this.held else {
+        let Some(item) = this.held.as_ref() else {
             return Poll::Ready(None);
         };
-        let passed = ready!(this.gate.poll_pass(*cost, cx));
-        Poll::Ready(this.held.take().map(|(item, _)| match passed {
+        let cost = *this.cost.get_or_insert_with(|| (this.cost_of)(item));
+        let passed = ready!(this.gate.poll_pass(cost, cx));
+        *this.cost = None;
+        Poll::Ready(this.held.take().map(|item| match passed {
             Ok(()) => Ok(item),
             Err(never) => Err(never.into_too_costly().with_item(item)),
         }))

@@ -7,6 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::instant;
@@ -48,6 +49,8 @@ const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 #[derive(Debug, Default)]
 pub struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
+    /// The runtime that `sleep` belongs to.
+    home: Option<Id>,
     due: Option<Instant>,
 }
 
@@ -57,21 +60,28 @@ impl Timer {
     pub const fn new() -> Self {
         Self {
             sleep: None,
+            home: None,
             due: None,
         }
     }
 
-    /// A timer that is not armed and lives in the runtime of whoever calls this, even if it is armed from another one.
+    /// A timer that is not armed, and has its memory already.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime, or in one built without `enable_time`.
     #[must_use]
     pub fn of_this_runtime() -> Self {
-        Self {
-            sleep: Some(Box::pin(sleep_until(instant() + FAR_AHEAD))),
-            due: None,
-        }
+        let mut timer = Self::new();
+        timer.sleep_until(instant() + FAR_AHEAD);
+        timer
+    }
+
+    /// Whether it belongs to the runtime in which this is called. One that does not moves when it is armed or polled, and
+    /// in the runtime that it came from nobody is woken any more.
+    #[must_use]
+    pub fn is_of_this_runtime(&self) -> bool {
+        self.home.is_some() && self.home == this_runtime()
     }
 
     /// Sets it to fire `after` from now. Whatever it was set to before is forgotten.
@@ -82,17 +92,15 @@ impl Timer {
     pub fn arm(&mut self, after: Duration) {
         let now = instant();
         let after = after.min(FAR_AHEAD);
-        let ask_for = now + after.saturating_sub(LEAD);
-        match &mut self.sleep {
-            Some(sleep) => sleep.as_mut().reset(ask_for),
-            None => self.sleep = Some(Box::pin(sleep_until(ask_for))),
-        }
+        self.sleep_until(now + after.saturating_sub(LEAD));
         self.due = Some(now + after);
     }
 
-    /// Nobody waits for it any more.
+    /// Nobody waits for it any more, and it wakes nobody.
     pub fn disarm(&mut self) {
-        self.due = None;
+        if self.due.take().is_some() {
+            self.sleep_until(instant() + FAR_AHEAD);
+        }
     }
 
     /// Ready once the time it was set to has come, or when it is not armed.
@@ -101,14 +109,41 @@ impl Timer {
     ///
     /// Nothing is lost while nobody polls it: it is ready at the first poll after its due instant.
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let (Some(due), Some(sleep)) = (self.due, &mut self.sleep) {
-            while instant() < due {
-                ready!(sleep.as_mut().poll(cx));
-                // That was the grid point before the due instant, or it is over now and the next round sees it.
-                sleep.as_mut().reset(due);
-            }
-            self.disarm();
+        let Some(due) = self.due else {
+            return Poll::Ready(());
+        };
+        if self.is_elsewhere() {
+            self.sleep_until(due);
         }
+        while instant() < due {
+            let Some(sleep) = &mut self.sleep else { break };
+            ready!(sleep.as_mut().poll(cx));
+            // That was the grid point before the due instant, or it is over now and the next round sees it.
+            sleep.as_mut().reset(due);
+        }
+        self.due = None;
         Poll::Ready(())
     }
+
+    /// Whether it is polled in another runtime than it belongs to, which may have ended.
+    fn is_elsewhere(&self) -> bool {
+        let here = this_runtime();
+        here.is_some() && self.home != here
+    }
+
+    fn sleep_until(&mut self, instant: Instant) {
+        if self.is_elsewhere() {
+            self.sleep = None;
+        }
+        if let Some(sleep) = &mut self.sleep {
+            sleep.as_mut().reset(instant);
+        } else {
+            self.sleep = Some(Box::pin(sleep_until(instant)));
+            self.home = this_runtime();
+        }
+    }
+}
+
+fn this_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
 }

@@ -1,6 +1,10 @@
-use futures::FutureExt;
-use paceline::limiter::Shared;
-use paceline::policy::{Decision, Interval, TokenBucket};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use futures::{StreamExt, stream};
+use paceline::limiter::{Limiter, Shared};
+use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
@@ -136,7 +140,7 @@ async fn who_can_never_pass_under_new_parameters_is_told() {
 
     limit.retune(bucket(3));
     assert!(second.is_woken());
-    let std::task::Poll::Ready(Err(never)) = second.poll() else {
+    let Poll::Ready(Err(never)) = second.poll() else {
         panic!("it is told, also behind others");
     };
     assert_eq!((never.cost(), never.capacity()), (4, 3));
@@ -174,28 +178,6 @@ fn can_live_in_a_static_and_serve_several_runtimes() {
     }
 }
 
-/// The one behind is not asleep on a timer of the runtime that went away.
-#[test]
-fn a_runtime_that_ends_takes_nobody_else_with_it() {
-    let limit = Interval::every(ms(20)).shared();
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap()
-    };
-    let (here, there) = (runtime(), runtime());
-    limit.acquire(1).now_or_never().unwrap().unwrap();
-
-    let mut first = Box::pin(limit.acquire(1));
-    let mut second = Box::pin(limit.acquire(1));
-    there.block_on(async { assert!((&mut first).now_or_never().is_none()) });
-    here.block_on(async { assert!((&mut second).now_or_never().is_none()) });
-    there.block_on(first).unwrap();
-    drop(there);
-    here.block_on(second).unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn whoever_moves_to_another_task_is_woken_there() {
     let limit = Interval::every(ms(100)).shared();
@@ -221,4 +203,55 @@ async fn a_finished_acquire_is_not_asked_again() {
     let mut passed = Driven::new(bucket(5).shared().acquire(1));
     assert!(passed.poll().is_ready());
     let _ = passed.poll();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stands_first_may_try_and_passes() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut handle = limit.clone();
+    let mut first = Driven::new(poll_fn(|cx| handle.poll_decide(1, cx)));
+    assert!(first.poll().is_ready(), "told to wait");
+    drop(first);
+    let mut behind = Driven::new(limit.acquire(1));
+    assert!(behind.poll().is_pending());
+
+    jump(ms(100)).await;
+    let mut trying = Driven::new(poll_fn(|cx| handle.poll_try(1, cx)));
+    assert_eq!(trying.poll(), Poll::Ready(Ok(Decision::Pass)));
+    jump(ms(100)).await;
+    assert!(behind.is_woken());
+    assert!(behind.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handle_that_is_lent_keeps_its_place_in_line() {
+    let mut lent = Interval::every(ms(100)).shared();
+    let limit = lent.clone();
+    limit.acquire(1).await.unwrap();
+    let mut asking = Driven::new(poll_fn(|cx| lent.poll_decide(1, cx)));
+    assert!(asking.poll().is_ready(), "told to wait");
+    drop(asking);
+    let mut behind = Driven::new(limit.acquire(1));
+    assert!(behind.poll().is_pending());
+
+    let mut paced = Driven::new(stream::iter([1]).pace(&mut lent));
+    assert!(paced.poll_next().is_pending());
+    jump(ms(100)).await;
+    assert!(paced.poll_next().is_ready());
+    assert!(behind.poll().is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_can_be_chosen_while_the_program_runs() {
+    type Chosen = Box<dyn Limiter<Error = Infallible>>;
+    let start = now();
+    let limits: [Chosen; 2] = [
+        Box::new(Unlimited.owned()),
+        Box::new(Interval::every(ms(100)).shared()),
+    ];
+    for limit in limits {
+        assert_eq!(stream::iter(0..3).pace(limit).count().await, 3);
+    }
+    assert_eq!(since(start), 200);
 }

@@ -134,6 +134,30 @@ async fn the_largest_group_and_the_longest_window_work() {
     }
 }
 
+/// A paused clock leaps to whatever is due next, and be it in thirty years.
+#[tokio::test(start_paused = true)]
+async fn a_window_longer_than_any_timer_does_not_spin() {
+    let input = stream::iter(['a']).chain(stream::pending());
+    let mut groups = input.grouped_within(9, Duration::MAX);
+    let forty_years = Duration::from_secs(40 * 365 * 86_400);
+    let waited = tokio::time::timeout(forty_years, groups.next()).await;
+    assert!(waited.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_of_a_window_that_was_replaced_is_never_heard_again() {
+    let (handle, source) = testkit::probe::source();
+    let mut groups = testkit::wakes::Driven::new(source.grouped_within(2, ms(100)));
+    handle.send('a');
+    assert!(groups.poll_next().is_pending());
+    handle.send('b');
+    assert!(groups.poll_next().is_ready());
+    assert!(groups.poll_next().is_pending());
+    jump(ms(200)).await;
+    tokio::task::yield_now().await;
+    assert!(!groups.is_woken());
+}
+
 #[tokio::test(start_paused = true)]
 async fn gives_back_the_group_that_waits() {
     let mut groups = stream::iter(1..=2)

@@ -113,6 +113,24 @@ async fn lets_other_tasks_run_while_it_collects() {
     assert_eq!(batches.next().await.unwrap().len(), 10_000);
 }
 
+/// Each item takes a tenth of a millisecond of the clock, and none of them is pending.
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_not_missed_though_the_input_is_never_pending() {
+    let input = stream::repeat(1).map(|item| {
+        // `advance` moves the clock at its first poll.
+        let _ = tokio::time::advance(ms(1) / 10).now_or_never();
+        item
+    });
+    let mut batches = input.pace_batches(every(100), usize::MAX);
+    let start = std::pin::pin!(batches.next()).await.unwrap().len();
+    assert!((10..1_000).contains(&start), "{start} items at once");
+    let next = batches.next().await.unwrap().len();
+    assert!(
+        (1_000 - 256..1_000 + 256).contains(&next),
+        "{next} in an interval"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn gives_back_the_items_that_wait() {
     let mut batches = stream::iter(1..=9).pace_batches(every(100), 3);

@@ -88,3 +88,18 @@ async fn the_cost_of_an_item_is_asked_for_once() {
     let (_, held) = paced.into_parts();
     assert_eq!(held, Some(3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_cost_panics_is_not_lost() {
+    let limit = Interval::every(ms(100)).owned();
+    let panics = Cell::new(true);
+    let mut paced = stream::iter([7]).pace_by_cost(limit, |_| {
+        assert!(!panics.replace(false), "no cost yet");
+        1
+    });
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = paced.next().now_or_never();
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(paced.next().await, Some(Ok(7)));
+}
