@@ -82,6 +82,9 @@ impl<P: Policy> Future for AcquireWithin<P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let passed = ready!(self.poll_in_time(cx));
+        if passed.as_ref().is_err_and(AcquireError::is_too_late) {
+            unfinished(&mut self.gate).limiter().was_too_late();
+        }
         self.gate = None;
         Poll::Ready(passed)
     }

@@ -1,40 +1,35 @@
 use core::task::{Poll, Waker};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
 use crate::policy::{Decision, Policy};
-use crate::time::Clock;
+use crate::time::Tick;
 
 use super::forecast::{Forecast, retry_in};
+use super::limit::{Ask, Limit};
 use super::line::{Call, Line, Ticket, Waiter};
+use super::patience::{Start, Watch};
+use super::{Mode, Stats};
 
-/// What a [`Shared`](super::Shared) limit locks: the policy with its state, and the line of those who wait.
+/// What a [`Shared`](super::Shared) limit locks: the limit, and the line of those who wait for it.
 ///
-/// Only the first in line is answered by the policy. Whoever leaves, or lets the others go sooner, sees to it that the next
+/// Only the first in line is answered by the limit. Whoever leaves, or lets the others go sooner, sees to it that the next
 /// one is woken: that is [`After`].
 #[derive(Debug)]
 pub(super) struct Desk<P: Policy> {
-    policy: P,
-    clock: Clock,
-    state: Option<P::State>,
+    limit: Limit<P>,
     line: Line,
     forecast: Forecast<P::State>,
-}
-
-/// Whether what passes is counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ask {
-    ToPass,
-    ToLook,
+    watch: Watch,
 }
 
 impl<P: Policy> Desk<P> {
-    pub(super) const fn new(policy: P) -> Self {
+    pub(super) fn new(policy: P, watcher: Start) -> Self {
         Self {
-            policy,
-            clock: Clock::new(),
-            state: None,
+            limit: Limit::new(policy),
             line: Line::new(),
             forecast: Forecast::new(),
+            watch: Watch::new(watcher),
         }
     }
 
@@ -47,28 +42,39 @@ impl<P: Policy> Desk<P> {
         waker: &Waker,
         after: &mut After,
     ) -> Poll<Decision> {
-        let is_turn = cost == 0 || self.is_turn_of(*place);
-        let decision = self.decide(if is_turn { ask } else { Ask::ToLook }, cost);
-        let stays = match decision {
-            Decision::Pass => !is_turn,
-            Decision::Wait { .. } => true,
-            Decision::Never { .. } => false,
-        };
-        if stays {
-            self.stand(place, is_turn, cost, waker, after);
-        } else {
-            let is_foreseen = is_turn && decision.is_pass() && matches!(ask, Ask::ToPass);
-            self.leave(place, is_foreseen.then_some(cost), after);
-        }
-        if is_turn || !stays {
-            Poll::Ready(decision)
-        } else {
-            Poll::Pending
+        let now = self.limit.now();
+        let is_turn = self.is_turn_of(*place, cost);
+        let decision = self
+            .limit
+            .ask(if is_turn { ask } else { Ask::ToLook }, now, cost);
+        match decision {
+            Decision::Wait { retry_in } if is_turn => {
+                after.look = self.watch.expect_at(now.after(retry_in));
+                self.stand(place, Waiter::told, cost, waker, after);
+                Poll::Ready(decision)
+            }
+            Decision::Pass if is_turn => {
+                let is_foreseen = ask == Ask::ToPass;
+                self.leave(place, is_foreseen.then_some(cost), after);
+                Poll::Ready(decision)
+            }
+            Decision::Never { .. } => {
+                self.limit.stats.refused += 1;
+                self.leave(place, None, after);
+                Poll::Ready(decision)
+            }
+            Decision::Pass | Decision::Wait { .. } => {
+                self.stand(place, Waiter::behind, cost, waker, after);
+                if self.line.is_anybody_behind() {
+                    after.start = self.watch.begin();
+                }
+                Poll::Pending
+            }
         }
     }
 
-    /// Asks without joining the line, and so comes after everybody who stands there; one who stands first is asked for
-    /// nothing else, and leaves the line if it passes.
+    /// Asks without joining the line, and so comes after everybody who stands there; one who stands first leaves the line if
+    /// it passes.
     pub(super) fn ask_aside(
         &mut self,
         ask: Ask,
@@ -76,27 +82,23 @@ impl<P: Policy> Desk<P> {
         cost: u32,
         after: &mut After,
     ) -> Decision {
-        if cost == 0 {
-            return self.decide(ask, cost);
-        }
-        if self.is_turn_of(*place) {
-            let decision = self.decide(ask, cost);
-            if decision.is_pass() && matches!(ask, Ask::ToPass) {
-                self.leave(place, Some(cost), after);
-            }
-            return decision;
-        }
-        match self.decide(Ask::ToLook, cost) {
-            never @ Decision::Never { .. } => never,
-            Decision::Pass | Decision::Wait { .. } => Decision::Wait {
+        let now = self.limit.now();
+        let is_turn = self.is_turn_of(*place, cost);
+        let decision = self
+            .limit
+            .ask(if is_turn { ask } else { Ask::ToLook }, now, cost);
+        let decision = match decision {
+            Decision::Pass | Decision::Wait { .. } if !is_turn => Decision::Wait {
                 retry_in: self.wait_behind_line(cost).max(Duration::from_nanos(1)),
             },
+            _ => decision,
+        };
+        if ask == Ask::ToPass && decision.is_pass() && cost > 0 {
+            self.leave(place, Some(cost), after);
+        } else if ask == Ask::ToPass && !decision.is_pass() {
+            self.limit.stats.refused += 1;
         }
-    }
-
-    /// How many stand in line.
-    pub(super) fn waiting(&self) -> usize {
-        self.line.len()
+        decision
     }
 
     /// Leaves the line without having passed.
@@ -104,37 +106,82 @@ impl<P: Policy> Desk<P> {
         self.leave(place, None, after);
     }
 
+    /// Somebody gave up because it took too long.
+    pub(super) fn refused(&mut self) {
+        self.limit.stats.refused += 1;
+    }
+
     pub(super) fn refund(&mut self, cost: u32, after: &mut After) {
-        let now = self.clock.now();
-        if let Some(state) = &mut self.state {
-            self.policy.refund(state, now, cost);
-            self.forecast.overthrown();
-            self.call_first(after);
-        }
+        let now = self.limit.now();
+        self.limit.refund(now, cost);
+        self.forecast.overthrown();
+        self.call_first(now, after);
     }
 
     pub(super) fn retune(&mut self, policy: P, after: &mut After) {
-        let now = self.clock.now();
-        let old = core::mem::replace(&mut self.policy, policy);
-        if let Some(state) = &mut self.state {
-            self.policy.retune(&old, state, now);
+        let now = self.limit.now();
+        self.limit.retune(now, policy);
+        self.forecast.overthrown();
+        after.wake_all = self.line.wakers().collect();
+    }
+
+    pub(super) fn pause_for(&mut self, duration: Duration) {
+        let now = self.limit.now();
+        self.limit.pause_until(now.after(duration));
+        self.forecast.overthrown();
+    }
+
+    pub(super) fn resume(&mut self, after: &mut After) {
+        let now = self.limit.now();
+        self.limit.resume();
+        self.forecast.overthrown();
+        self.call_first(now, after);
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode, after: &mut After) {
+        self.limit.set_mode(mode);
+        after.wake_all = self.line.wakers().collect();
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            waiting: self.line.len(),
+            ..self.limit.stats
+        }
+    }
+
+    /// If the first in line has let their turn go by for too long, they step aside and the next one is called. Says how long
+    /// to look away; `None` if nobody is kept waiting.
+    pub(super) fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Option<Duration> {
+        if !self.line.is_anybody_behind() {
+            return None;
+        }
+        let now = self.limit.now();
+        if self.watch.look(now).is_zero() {
+            self.line.set_first_aside();
             self.forecast.overthrown();
-            after.wake_all = self.line.wakers().collect();
+            self.call_first(now, after);
         }
+        let left = self.watch.look(now);
+        self.watch.look_again_at(now.after(left), task);
+        Some(left)
     }
 
-    fn decide(&mut self, ask: Ask, cost: u32) -> Decision {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        match ask {
-            Ask::ToPass => self.policy.decide(state, now, cost),
-            Ask::ToLook => self.policy.peek(state, now, cost),
-        }
+    pub(super) fn is_not_watched(&mut self) {
+        self.watch.end();
     }
 
-    fn is_turn_of(&self, place: Option<Ticket>) -> bool {
+    fn is_turn_of(&mut self, place: Option<Ticket>, cost: u32) -> bool {
+        if cost == 0 || self.limit.passes_everybody() {
+            return true;
+        }
         match place {
-            Some(ticket) => self.line.is_first(ticket),
+            Some(ticket) => {
+                if self.line.come_back(ticket) {
+                    self.forecast.overthrown();
+                }
+                self.line.is_first(ticket)
+            }
             None => self.line.is_empty(),
         }
     }
@@ -142,19 +189,15 @@ impl<P: Policy> Desk<P> {
     fn stand(
         &mut self,
         place: &mut Option<Ticket>,
-        is_turn: bool,
+        waiter: fn(u32, &Waker) -> Waiter,
         cost: u32,
         waker: &Waker,
         after: &mut After,
     ) {
         let Some(ticket) = *place else {
-            let waiter = if is_turn {
-                Waiter::told(cost, waker)
-            } else {
-                Waiter::behind(cost, waker)
-            };
-            *place = Some(self.line.join(waiter));
-            self.forecast.joined(&self.policy, cost);
+            *place = Some(self.line.join(waiter(cost, waker)));
+            self.forecast.joined(self.limit.policy(), cost);
+            self.limit.stats.held_back += 1;
             return;
         };
         if self.line.cost_of(ticket) != Some(cost) {
@@ -177,46 +220,69 @@ impl<P: Policy> Desk<P> {
             self.forecast.overthrown();
         }
         if was_first {
-            self.call_first(after);
+            let now = self.limit.now();
+            self.call_first(now, after);
         }
     }
 
     /// Sees to it that whoever is first now is woken when their turn has come.
-    fn call_first(&mut self, after: &mut After) {
-        let now = self.clock.now();
-        if let (Some(first), Some(state)) = (self.line.first(), &self.state) {
+    fn call_first(&mut self, now: Tick, after: &mut After) {
+        if let Some(first) = self.line.first() {
             // Who leaves because a policy panicked must not ask it again: a second panic ends the program.
             let wait = if std::thread::panicking() {
                 Duration::ZERO
             } else {
-                retry_in(self.policy.peek(state, now, first.cost()))
+                retry_in(self.limit.look(now, first.cost()))
             };
             after.call = Some(first.call(now, wait));
+            after.look = self.watch.expect_at(now.after(wait));
+        }
+        if self.line.is_anybody_behind() {
+            after.start = self.watch.begin();
         }
     }
 
     fn wait_behind_line(&mut self, cost: u32) -> Duration {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.forecast
-            .wait(&self.policy, state, now, cost, &self.line)
+        let now = self.limit.now();
+        let (policy, state, from) = self.limit.outlook(now);
+        let open_at = self.forecast.open_at(policy, state, from, cost, &self.line);
+        open_at.since(now)
     }
 }
 
 /// What is left to do when the lock is released: a waker runs foreign code when it wakes and when it is dropped, and that
 /// may ask this very limit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[must_use = "somebody may have to be woken"]
 pub(super) struct After {
     call: Option<Call>,
+    look: Option<Waker>,
+    start: Option<Start>,
     wake_all: Vec<Waker>,
     drop: Option<Waiter>,
 }
 
 impl After {
-    pub(super) fn run(self) {
+    fn run(self) {
         drop(self.drop);
+        self.look.into_iter().for_each(Waker::wake);
+        self.start.into_iter().for_each(|start| start());
         self.call.into_iter().for_each(Call::make);
         self.wake_all.into_iter().for_each(Waker::wake);
     }
+}
+
+/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken and nothing is dropped: a waker may ask
+/// this very limit when that happens.
+pub(super) fn locked<P: Policy, T>(
+    desk: &Mutex<Desk<P>>,
+    work: impl FnOnce(&mut Desk<P>, &mut After) -> T,
+) -> T {
+    let mut after = After::default();
+    // A policy must not panic; should one do, its state is as it left it, and the line is whole.
+    let mut guard = desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = work(&mut guard, &mut after);
+    drop(guard);
+    after.run();
+    done
 }

@@ -53,23 +53,23 @@ impl<S: Clone> Forecast<S> {
         self.tail = None;
     }
 
-    /// How long one more of `cost` would have to wait behind those in `line`, at the least.
-    pub(super) fn wait<P: Policy<State = S>>(
+    /// When one more of `cost` could pass behind those in `line`, at the earliest. Nobody passes before `from`.
+    pub(super) fn open_at<P: Policy<State = S>>(
         &mut self,
         policy: &P,
         state: &S,
-        now: Tick,
+        from: Tick,
         cost: u32,
         line: &Line,
-    ) -> Duration {
+    ) -> Tick {
         let len = line.len();
         if len <= SHORT || self.changes >= len {
             self.changes = 0;
-            self.tail = Some(Tail::of(policy, state.clone(), now, line));
+            self.tail = Some(Tail::of(policy, state.clone(), from, line));
         }
         match &self.tail {
-            Some(tail) => tail.wait(policy, now, cost),
-            None => retry_in(policy.peek(state, now, cost)),
+            Some(tail) => tail.open_at(policy, from, cost),
+            None => from.after(retry_in(policy.peek(state, from, cost))),
         }
     }
 }
@@ -92,10 +92,9 @@ impl<S: Clone> Tail<S> {
         }
     }
 
-    fn wait<P: Policy<State = S>>(&self, policy: &P, now: Tick, cost: u32) -> Duration {
-        let from = self.at.max(now);
-        let wait = retry_in(policy.peek(&self.state, from, cost));
-        from.since(now).saturating_add(wait)
+    fn open_at<P: Policy<State = S>>(&self, policy: &P, from: Tick, cost: u32) -> Tick {
+        let from = self.at.max(from);
+        from.after(retry_in(policy.peek(&self.state, from, cost)))
     }
 }
 

@@ -10,8 +10,11 @@ use crate::time::{Tick, Timer};
 pub(super) type Ticket = u64;
 
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
+///
+/// Whoever let their turn go by stands aside: the others pass before them, and they are first again when they ask.
 pub(super) struct Line {
     waiters: BTreeMap<Ticket, Waiter>,
+    aside: BTreeMap<Ticket, Waiter>,
     next: Ticket,
 }
 
@@ -19,6 +22,7 @@ impl Line {
     pub(super) const fn new() -> Self {
         Self {
             waiters: BTreeMap::new(),
+            aside: BTreeMap::new(),
             next: 0,
         }
     }
@@ -27,8 +31,13 @@ impl Line {
         self.waiters.is_empty()
     }
 
+    /// How many wait, also aside.
     pub(super) fn len(&self) -> usize {
-        self.waiters.len()
+        self.waiters.len() + self.aside.len()
+    }
+
+    pub(super) fn is_anybody_behind(&self) -> bool {
+        self.waiters.len() > 1
     }
 
     pub(super) fn is_first(&self, ticket: Ticket) -> bool {
@@ -51,7 +60,20 @@ impl Line {
     }
 
     pub(super) fn wakers(&self) -> impl Iterator<Item = Waker> + '_ {
-        self.waiters.values().map(|waiter| waiter.waker.clone())
+        let waiters = self.waiters.values().chain(self.aside.values());
+        waiters.map(|waiter| waiter.waker.clone())
+    }
+
+    pub(super) fn set_first_aside(&mut self) {
+        self.aside.extend(self.waiters.pop_first());
+    }
+
+    /// Whether this one stood aside, and no longer does.
+    pub(super) fn come_back(&mut self, ticket: Ticket) -> bool {
+        let came_back = self.aside.remove_entry(&ticket);
+        let has_come_back = came_back.is_some();
+        self.waiters.extend(came_back);
+        has_come_back
     }
 
     pub(super) fn join(&mut self, waiter: Waiter) -> Ticket {
@@ -77,14 +99,15 @@ impl Line {
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {
-        self.waiters.remove(&ticket)
+        let waiter = self.waiters.remove(&ticket);
+        waiter.or_else(|| self.aside.remove(&ticket))
     }
 }
 
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line")
-            .field("waiting", &self.waiters.len())
+            .field("waiting", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -144,7 +167,8 @@ impl Call {
     /// Sets the alarm, or wakes them now if there is none or nothing to wait for. Not to be called under a lock of the
     /// limit: setting it may wake, and waking runs foreign code.
     pub(super) fn make(self) {
-        if self.wait.is_zero() || !self.set_alarm() {
+        // A timer of a runtime that is ending panics, and a second panic ends the program.
+        if self.wait.is_zero() || std::thread::panicking() || !self.set_alarm() {
             self.waker.wake();
         }
     }

@@ -14,12 +14,15 @@
 //! [`Decision`].
 
 mod acquire;
+mod control;
 mod desk;
 mod error;
 mod forecast;
 mod gate;
+mod limit;
 mod line;
 mod owned;
+mod patience;
 mod shared;
 
 use core::convert::Infallible;
@@ -28,6 +31,7 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Policy};
 
 pub use acquire::{Acquire, AcquireWithin};
+pub use control::{Mode, Stats};
 pub use error::{AcquireError, PassError, TooCostly};
 pub use gate::Gate;
 pub use owned::Owned;
@@ -152,7 +156,11 @@ pub trait PolicyExt: Policy + Sized {
     }
 
     /// For many tasks and adapters: clones share one limit, first come, first served.
-    fn shared(self) -> Shared<Self> {
+    fn shared(self) -> Shared<Self>
+    where
+        Self: Send + 'static,
+        Self::State: Send,
+    {
         Shared::new(self)
     }
 }

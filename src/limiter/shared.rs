@@ -2,15 +2,17 @@ use core::convert::Infallible;
 use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::policy::{Decision, Policy};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::desk::{After, Ask, Desk};
+use super::desk::{After, Desk, locked};
 use super::forecast::retry_in;
+use super::limit::Ask;
 use super::line::Ticket;
-use super::{Answer, Limiter};
+use super::patience::watcher;
+use super::{Answer, Limiter, Mode, Stats};
 
 /// One limit for many tasks and adapters: every clone asks the same one, and those who wait are served first come, first
 /// served.
@@ -46,21 +48,31 @@ use super::{Answer, Limiter};
 /// in the number of waiters, with 100,000 of them too. Each is woken about once: in the instant in which the permit is due,
 /// and once before it where that lies between two of the timer's milliseconds.
 ///
+/// **An idle head.** A stream or task whose turn has come and that is not polled, because its owner is busy elsewhere, does
+/// not hold up the others: when it has let its turn go by for 10 ms, the next in line may pass before it. It keeps its place,
+/// and is first again as soon as it asks. (A task that runs at all comes within microseconds of its turn. Where the whole
+/// runtime is late, nobody is overtaken for that.)
+///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
     desk: Arc<Mutex<Desk<P>>>,
     place: Option<Ticket>,
 }
 
-impl<P: Policy> Shared<P> {
+impl<P> Shared<P>
+where
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
     /// A limit nobody has used yet.
+    #[must_use]
     pub fn new(policy: P) -> Self {
-        Self {
-            desk: Arc::new(Mutex::new(Desk::new(policy))),
-            place: None,
-        }
+        let desk = Arc::new_cyclic(|desk| Mutex::new(Desk::new(policy, watcher(desk))));
+        Self { desk, place: None }
     }
+}
 
+impl<P: Policy> Shared<P> {
     /// Waits for `cost` permits, behind everybody who came before.
     ///
     /// ```
@@ -203,6 +215,86 @@ impl<P: Policy> Shared<P> {
         self.locked(|desk, after| desk.retune(policy, after));
     }
 
+    /// Lets nothing pass before `duration` is over, for anybody: after a provider has said "too many requests".
+    ///
+    /// Those who wait feel it at once. Of two pauses the later end counts. What can never pass is still told so, and cost 0
+    /// passes.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    ///
+    /// limit.pause_for(Duration::from_secs(2));
+    /// limit.pause_for(Duration::from_secs(1));
+    /// limit.acquire(1).await.unwrap();
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
+    pub fn pause_for(&self, duration: Duration) {
+        self.locked(|desk, _| desk.pause_for(duration));
+    }
+
+    /// Ends every pause. Those who wait go as soon as the policy lets them.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    ///
+    /// limit.pause_for(Duration::MAX);
+    /// assert!(!limit.try_acquire(1).is_pass());
+    /// limit.resume();
+    /// assert!(limit.try_acquire(1).is_pass());
+    /// # }
+    /// ```
+    pub fn resume(&self) {
+        self.locked(Desk::resume);
+    }
+
+    /// Whether the limit holds, is only watched, or is off. Those who wait feel it at once.
+    ///
+    /// ```
+    /// use paceline::limiter::{Mode, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    ///
+    /// limit.set_mode(Mode::Shadow);
+    /// for _ in 0..3 {
+    ///     assert!(limit.try_acquire(1).is_pass());
+    /// }
+    /// assert_eq!(limit.stats().passed, 3);
+    /// assert_eq!(limit.stats().held_back, 2);
+    /// # }
+    /// ```
+    pub fn set_mode(&self, mode: Mode) {
+        self.locked(|desk, after| desk.set_mode(mode, after));
+    }
+
+    /// What it has done so far, and how many wait.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.locked(|desk, _| desk.stats())
+    }
+
+    /// An `acquire_within` failed because of the time.
+    pub(super) fn was_too_late(&self) {
+        self.locked(|desk, _| desk.refused());
+    }
+
     /// How long `cost` would have to wait if it joined the line now, at the least.
     pub(super) fn forecast(&self, cost: u32) -> Duration {
         retry_in(self.peek(cost))
@@ -264,12 +356,12 @@ impl<P: Policy> Clone for Shared<P> {
     }
 }
 
-/// Says how many wait. What it prints is read before anything is written, so that a slow writer holds up nobody.
+/// Says what it has done. What it prints is read before anything is written, so that a slow writer holds up nobody.
 impl<P: Policy> fmt::Debug for Shared<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.locked(|desk, _| desk.waiting());
+        let stats = self.stats();
         f.debug_struct("Shared")
-            .field("waiting", &waiting)
+            .field("stats", &stats)
             .finish_non_exhaustive()
     }
 }
@@ -279,19 +371,4 @@ impl<P: Policy> Drop for Shared<P> {
     fn drop(&mut self) {
         self.give_up();
     }
-}
-
-/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken and nothing is dropped: a waker may ask
-/// this very limit when that happens.
-fn locked<P: Policy, T>(
-    desk: &Mutex<Desk<P>>,
-    work: impl FnOnce(&mut Desk<P>, &mut After) -> T,
-) -> T {
-    let mut after = After::default();
-    // A policy must not panic; should one do, its state is as it left it, and the line is whole.
-    let mut guard = desk.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = work(&mut guard, &mut after);
-    drop(guard);
-    after.run();
-    done
 }

@@ -12,8 +12,8 @@ use futures::Stream;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
 use paceline::limiter::{
-    Acquire, AcquireError, AcquireWithin, Gate, Limiter, Owned, PassError, PolicyExt, Shared,
-    TooCostly,
+    Acquire, AcquireError, AcquireWithin, Gate, Limiter, Mode, Owned, PassError, PolicyExt, Shared,
+    Stats, TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -47,6 +47,8 @@ fn values_are_plain() {
     value::<FixedWindowState>();
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
+    value::<Mode>();
+    value::<Stats>();
 }
 
 #[test]

@@ -187,5 +187,5 @@ async fn a_writer_that_asks_the_limit_can_print_it() {
     }
     let limit = bucket(ms(100));
     std::fmt::write(&mut Writes(limit.clone()), format_args!("{limit:?}")).unwrap();
-    assert_eq!(format!("{limit:?}"), "Shared { waiting: 0, .. }");
+    assert!(format!("{limit:?}").starts_with("Shared { stats: Stats { passed: 0,"));
 }

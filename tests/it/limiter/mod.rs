@@ -1,8 +1,10 @@
 mod cancelling;
+mod control;
 mod foreign;
 mod gate;
 mod line;
 mod owned;
+mod patience;
 mod runtimes;
 mod shared;
 mod within;

@@ -5,7 +5,7 @@ use paceline::time::Rate;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since};
+use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn no_is_said_at_once_when_those_ahead_take_too_long() {
@@ -26,17 +26,17 @@ async fn no_is_said_at_once_when_those_ahead_take_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_is_said_at_the_deadline_when_those_ahead_are_late() {
+async fn no_is_said_at_the_deadline_when_the_limit_became_stricter() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
-    let mut idle = Driven::new(limit.acquire(1));
-    assert!(idle.poll().is_pending());
+    let waiting = tokio::spawn(limit.acquire_within(1, ms(150)));
+    sleep(50).await;
 
-    let refused = limit.acquire_within(1, ms(200)).await.unwrap_err();
-    assert!(refused.is_too_late());
-    assert_eq!(since(start), 200);
-    assert!(idle.poll().is_ready());
+    limit.pause_for(ms(1_000));
+    assert!(waiting.await.unwrap().unwrap_err().is_too_late());
+    assert_eq!(since(start), 150);
+    assert_eq!(limit.stats().waiting, 0);
 }
 
 #[tokio::test(start_paused = true)]

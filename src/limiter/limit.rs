@@ -1,0 +1,130 @@
+use crate::policy::{Decision, Policy};
+use crate::time::{Clock, Tick};
+
+use super::forecast::retry_in;
+use super::{Mode, Stats};
+
+/// A policy with its state and its clock, and what can be said to it while it runs: a pause, and a mode.
+///
+/// It answers one question at a time and knows nothing of those who wait.
+#[derive(Debug)]
+pub(super) struct Limit<P: Policy> {
+    policy: P,
+    clock: Clock,
+    state: Option<P::State>,
+    mode: Mode,
+    paused_until: Tick,
+    pub(super) stats: Stats,
+}
+
+/// Whether what passes is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ask {
+    ToPass,
+    ToLook,
+}
+
+impl<P: Policy> Limit<P> {
+    pub(super) const fn new(policy: P) -> Self {
+        Self {
+            policy,
+            clock: Clock::new(),
+            state: None,
+            mode: Mode::Enforce,
+            paused_until: Tick::ZERO,
+            stats: Stats::new(),
+        }
+    }
+
+    /// What time it is; the state begins with the first time anybody asks.
+    pub(super) fn now(&mut self) -> Tick {
+        let now = self.clock.now();
+        self.state.get_or_insert_with(|| self.policy.fresh(now));
+        now
+    }
+
+    /// Whether everybody passes, whatever the policy says.
+    pub(super) fn passes_everybody(&self) -> bool {
+        self.mode != Mode::Enforce
+    }
+
+    /// The answer `now`, in the present mode.
+    pub(super) fn ask(&mut self, ask: Ask, now: Tick, cost: u32) -> Decision {
+        if cost == 0 || self.mode == Mode::Off {
+            return Decision::Pass;
+        }
+        let decision = match ask {
+            Ask::ToPass => self.decide(now, cost),
+            Ask::ToLook => self.look(now, cost),
+        };
+        if decision.is_pass() || self.mode == Mode::Shadow {
+            let is_counted = u64::from(ask == Ask::ToPass);
+            self.stats.passed += is_counted;
+            self.stats.held_back += is_counted * u64::from(!decision.is_pass());
+            return Decision::Pass;
+        }
+        decision
+    }
+
+    /// What the policy and the pause say, whatever the mode. Nothing is counted.
+    pub(super) fn look(&self, now: Tick, cost: u32) -> Decision {
+        let Some(state) = &self.state else {
+            return Decision::Pass;
+        };
+        self.unless_paused(self.policy.peek(state, now, cost), now)
+    }
+
+    /// The least instant at which whoever asks now could pass, and the state they would find: for forecasts.
+    pub(super) fn outlook(&mut self, now: Tick) -> (&P, &P::State, Tick) {
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        (&self.policy, state, now.max(self.paused_until))
+    }
+
+    pub(super) fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    pub(super) fn refund(&mut self, now: Tick, cost: u32) {
+        if let Some(state) = &mut self.state {
+            self.policy.refund(state, now, cost);
+        }
+    }
+
+    pub(super) fn retune(&mut self, now: Tick, policy: P) {
+        let old = core::mem::replace(&mut self.policy, policy);
+        if let Some(state) = &mut self.state {
+            self.policy.retune(&old, state, now);
+        }
+    }
+
+    /// Of two pauses the later end counts.
+    pub(super) fn pause_until(&mut self, until: Tick) {
+        self.paused_until = self.paused_until.max(until);
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.paused_until = Tick::ZERO;
+    }
+
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+    }
+
+    fn decide(&mut self, now: Tick, cost: u32) -> Decision {
+        if now < self.paused_until {
+            return self.look(now, cost);
+        }
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.policy.decide(state, now, cost)
+    }
+
+    /// A pause makes everybody wait, but does not hide what could never pass.
+    fn unless_paused(&self, decision: Decision, now: Tick) -> Decision {
+        match decision {
+            Decision::Pass | Decision::Wait { .. } if now < self.paused_until => Decision::Wait {
+                retry_in: retry_in(decision).max(self.paused_until.since(now)),
+            },
+            _ => decision,
+        }
+    }
+}
