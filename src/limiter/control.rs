@@ -1,3 +1,7 @@
+use crate::policy::Decision;
+
+use super::limit::Ask;
+
 /// How seriously a limit is taken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
@@ -13,6 +17,19 @@ pub enum Mode {
     Shadow,
     /// Everything passes, and nothing is charged or counted: a kill switch.
     Off,
+}
+
+impl Mode {
+    /// What an answer becomes in this mode, counted if it was asked in earnest.
+    pub(super) fn judge(self, ask: Ask, decision: Decision, stats: &mut Stats) -> Decision {
+        if !decision.is_pass() && self == Self::Enforce {
+            return decision;
+        }
+        let is_counted = u64::from(ask == Ask::ToPass && self != Self::Off);
+        stats.passed += is_counted;
+        stats.held_back += is_counted * u64::from(!decision.is_pass());
+        Decision::Pass
+    }
 }
 
 /// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
@@ -31,6 +48,13 @@ pub struct Stats {
 }
 
 impl Stats {
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.refused += other.refused;
+        self.held_back += other.held_back;
+        self.waiting += other.waiting;
+    }
+
     pub(super) const fn new() -> Self {
         Self {
             passed: 0,

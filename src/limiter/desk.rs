@@ -24,9 +24,9 @@ pub(super) struct Desk<P: Policy> {
 }
 
 impl<P: Policy> Desk<P> {
-    pub(super) fn new(policy: P, watcher: Start) -> Self {
+    pub(super) fn new(limit: Limit<P>, watcher: Start) -> Self {
         Self {
-            limit: Limit::new(policy),
+            limit,
             line: Line::new(),
             forecast: Forecast::new(),
             watch: Watch::new(watcher),
@@ -165,6 +165,10 @@ impl<P: Policy> Desk<P> {
         let left = self.watch.look(now);
         self.watch.look_again_at(now.after(left), task);
         Some(left)
+    }
+
+    pub(super) const fn limit(&self) -> &Limit<P> {
+        &self.limit
     }
 
     pub(super) fn is_not_watched(&mut self) {

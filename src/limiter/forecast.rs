@@ -105,3 +105,77 @@ pub(super) fn retry_in(decision: Decision) -> Duration {
         Decision::Pass | Decision::Never { .. } => Duration::ZERO,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::task::Waker;
+
+    use super::super::line::Waiter;
+    use super::*;
+    use crate::policy::Interval;
+
+    const EVERY: Interval = Interval::every(Duration::from_nanos(10));
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn line_of(waiters: usize) -> Line {
+        let mut line = Line::new();
+        for _ in 0..waiters {
+            line.join(Waiter::told(1, Waker::noop()));
+        }
+        line
+    }
+
+    #[test]
+    fn a_short_line_is_gone_through_for_each_question() {
+        let mut forecast = Forecast::new();
+        let (line, state) = (line_of(SHORT), EVERY.fresh(at(0)));
+
+        for from in [0, 7] {
+            let open_at = forecast.open_at(&EVERY, &state, at(from), 1, &line);
+            assert_eq!(open_at, at(from + 640));
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_gone_through_when_as_much_has_happened_in_it() {
+        let mut forecast = Forecast::new();
+        let (line, state) = (line_of(100), EVERY.fresh(at(0)));
+        let ask =
+            |forecast: &mut Forecast<_>, from| forecast.open_at(&EVERY, &state, at(from), 1, &line);
+        for _ in 0..99 {
+            forecast.joined(&EVERY, 1);
+        }
+        assert_eq!(
+            ask(&mut forecast, 0),
+            at(0),
+            "what is not known is not said"
+        );
+        forecast.joined(&EVERY, 1);
+        assert_eq!(ask(&mut forecast, 0), at(1_000));
+        for _ in 0..99 {
+            forecast.passed();
+        }
+        assert_eq!(
+            ask(&mut forecast, 500),
+            at(1_000),
+            "they were late, which is not noticed yet"
+        );
+        forecast.passed();
+        assert_eq!(ask(&mut forecast, 500), at(1_500));
+    }
+
+    #[test]
+    fn who_joins_is_added_at_the_end() {
+        let mut forecast = Forecast::new();
+        let (line, state) = (line_of(100), EVERY.fresh(at(0)));
+        for _ in 0..100 {
+            forecast.joined(&EVERY, 1);
+        }
+        assert_eq!(forecast.open_at(&EVERY, &state, at(0), 1, &line), at(1_000));
+        forecast.joined(&EVERY, 3);
+        assert_eq!(forecast.open_at(&EVERY, &state, at(0), 1, &line), at(1_030));
+    }
+}

@@ -36,6 +36,35 @@ impl<P: Policy> Limit<P> {
         }
     }
 
+    /// A limit that goes on from a state.
+    pub(super) const fn with_state(policy: P, clock: Clock, state: P::State, mode: Mode) -> Self {
+        Self {
+            policy,
+            clock,
+            state: Some(state),
+            mode,
+            paused_until: Tick::ZERO,
+            stats: Stats::new(),
+        }
+    }
+
+    pub(super) const fn state(&self) -> Option<&P::State> {
+        self.state.as_ref()
+    }
+
+    pub(super) fn is_paused(&self, now: Tick) -> bool {
+        now < self.paused_until
+    }
+
+    /// From when on a fresh one would answer alike.
+    pub(super) fn settled_at(&self) -> Tick {
+        let settled_at = self
+            .state
+            .as_ref()
+            .map(|state| self.policy.settled_at(state));
+        settled_at.unwrap_or(Tick::ZERO).max(self.paused_until)
+    }
+
     /// What time it is; the state begins with the first time anybody asks.
     pub(super) fn now(&mut self) -> Tick {
         let now = self.clock.now();
@@ -57,13 +86,7 @@ impl<P: Policy> Limit<P> {
             Ask::ToPass => self.decide(now, cost),
             Ask::ToLook => self.look(now, cost),
         };
-        if decision.is_pass() || self.mode == Mode::Shadow {
-            let is_counted = u64::from(ask == Ask::ToPass);
-            self.stats.passed += is_counted;
-            self.stats.held_back += is_counted * u64::from(!decision.is_pass());
-            return Decision::Pass;
-        }
-        decision
+        self.mode.judge(ask, decision, &mut self.stats)
     }
 
     /// What the policy and the pause say, whatever the mode. Nothing is counted.

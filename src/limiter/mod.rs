@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`Owned`] | one adapter, nobody else | no lock |
 //! | [`Shared`] | many tasks and adapters, served first come, first served | one short lock |
+//! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | `&mut L` | lending either to an adapter for a while | the same |
 //!
 //! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets something pass.
@@ -19,6 +20,8 @@ mod desk;
 mod error;
 mod forecast;
 mod gate;
+mod keyed;
+mod keys;
 mod limit;
 mod line;
 mod owned;
@@ -26,6 +29,7 @@ mod patience;
 mod shared;
 
 use core::convert::Infallible;
+use core::hash::Hash;
 use core::task::{Context, Poll};
 
 use crate::policy::{Decision, Policy};
@@ -34,6 +38,7 @@ pub use acquire::{Acquire, AcquireWithin};
 pub use control::{Mode, Stats};
 pub use error::{AcquireError, PassError, TooCostly};
 pub use gate::Gate;
+pub use keyed::{AcquireAt, Keyed, KeyedAt};
 pub use owned::Owned;
 pub use shared::Shared;
 
@@ -162,6 +167,16 @@ pub trait PolicyExt: Policy + Sized {
         Self::State: Send,
     {
         Shared::new(self)
+    }
+
+    /// A limit for each key, with the same parameters for all.
+    fn keyed<K>(self) -> Keyed<K, Self>
+    where
+        Self: Clone + Send + Sync + 'static,
+        Self::State: Send,
+        K: Hash + Eq + Clone,
+    {
+        Keyed::new(self)
     }
 }
 

@@ -5,11 +5,12 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use crate::policy::{Decision, Policy};
+use crate::time::Tick;
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
 use super::forecast::retry_in;
-use super::limit::Ask;
+use super::limit::{Ask, Limit};
 use super::line::Ticket;
 use super::patience::watcher;
 use super::{Answer, Limiter, Mode, Stats};
@@ -67,7 +68,11 @@ where
     /// A limit nobody has used yet.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        let desk = Arc::new_cyclic(|desk| Mutex::new(Desk::new(policy, watcher(desk))));
+        Self::of(Limit::new(policy))
+    }
+
+    pub(super) fn of(limit: Limit<P>) -> Self {
+        let desk = Arc::new_cyclic(|desk| Mutex::new(Desk::new(limit, watcher(desk))));
         Self { desk, place: None }
     }
 }
@@ -288,6 +293,23 @@ impl<P: Policy> Shared<P> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.locked(|desk, _| desk.stats())
+    }
+
+    /// The state and what was counted, if this is the only handle of a limit that is not paused.
+    pub(super) fn if_sole_and_not_paused(&self, now: Tick) -> Option<(P::State, Stats)> {
+        if Arc::strong_count(&self.desk) > 1 {
+            return None;
+        }
+        self.locked(|desk, _| {
+            let limit = desk.limit();
+            let state = limit.state().filter(|_| !limit.is_paused(now));
+            state.map(|state| (state.clone(), desk.stats()))
+        })
+    }
+
+    /// From when on a fresh one would answer alike, if nobody asks before.
+    pub(super) fn settled_at(&self) -> Tick {
+        self.locked(|desk, _| desk.limit().settled_at())
     }
 
     /// An `acquire_within` failed because of the time.

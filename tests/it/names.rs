@@ -12,8 +12,8 @@ use futures::Stream;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
 use paceline::limiter::{
-    Acquire, AcquireError, AcquireWithin, Gate, Limiter, Mode, Owned, PassError, PolicyExt, Shared,
-    Stats, TooCostly,
+    Acquire, AcquireAt, AcquireError, AcquireWithin, Gate, Keyed, KeyedAt, Limiter, Mode, Owned,
+    PassError, PolicyExt, Shared, Stats, TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -73,6 +73,9 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
     free::<Acquire<Interval>>();
+    free::<Keyed<String, Interval>>();
+    free::<KeyedAt<String, Interval>>();
+    free::<AcquireAt<String, Interval>>();
     free::<AcquireWithin<Interval>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
@@ -102,6 +105,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
     shown::<Acquire<Interval>>();
+    shown::<Keyed<String, Interval>>();
+    shown::<KeyedAt<String, Interval>>();
+    shown::<AcquireAt<String, Interval>>();
     shown::<AcquireWithin<Interval>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();

@@ -2,6 +2,7 @@ mod cancelling;
 mod control;
 mod foreign;
 mod gate;
+mod keyed;
 mod line;
 mod owned;
 mod patience;
