@@ -4,5 +4,7 @@
 //! a clock.
 
 mod group;
+mod window;
 
-pub use group::{Group, Window};
+pub use group::Group;
+pub use window::Window;

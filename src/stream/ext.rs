@@ -5,7 +5,7 @@ use futures_core::Stream;
 use crate::limiter::{Limiter, Owned};
 use crate::policy::Interval;
 
-use super::{Enforce, GroupedWithin, Pace, PaceBatches, PaceByCost, Shed};
+use super::{Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost, Shed};
 
 /// Throttling for every stream.
 ///
@@ -168,6 +168,42 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         GroupedWithin::new(self, max, window)
+    }
+
+    /// Groups items: a group leaves when it weighs `max_weight`, before it would weigh more, or when its window ends.
+    ///
+    /// An item that is heavier than that leaves alone, at once. See [`GroupedWeightedWithin`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let texts = futures::stream::iter(["four", "and", "seven..", "far too long"]);
+    /// let calls = texts.grouped_weighted_within(10, Duration::from_millis(20), |text| text.len() as u64);
+    ///
+    /// let calls: Vec<_> = calls.collect().await;
+    /// assert_eq!(calls, [vec!["four", "and"], vec!["seven.."], vec!["far too long"]]);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max_weight` or `window` is zero.
+    #[track_caller]
+    fn grouped_weighted_within<F>(
+        self,
+        max_weight: u64,
+        window: Duration,
+        weigh: F,
+    ) -> GroupedWeightedWithin<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&Self::Item) -> u64,
+    {
+        GroupedWeightedWithin::new(self, max_weight, window, weigh)
     }
 
     /// Answers at once: items that come too soon are given back as errors.

@@ -45,8 +45,9 @@ impl<S: Stream> Input<S> {
     }
 
     /// How many groups of at most `max` are still to come when `held` items wait in one.
-    pub(super) fn size_hint_in_groups(&self, held: usize, max: usize) -> (usize, Option<usize>) {
+    pub(super) fn size_hint_in_groups(&self, held: usize, max: u64) -> (usize, Option<usize>) {
         let (lower, upper) = self.size_hint();
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
         (
             lower.saturating_add(held).div_ceil(max),
             upper.and_then(|upper| upper.checked_add(usize::from(held > 0))),

@@ -16,8 +16,10 @@
 //! * They can be built outside a runtime; a tokio runtime with time enabled is needed once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
+mod collector;
 mod enforce;
 mod ext;
+mod grouped_weighted_within;
 mod grouped_within;
 mod input;
 mod pace;
@@ -27,6 +29,7 @@ mod shed;
 
 pub use enforce::{Enforce, Exceeded};
 pub use ext::PaceStreamExt;
+pub use grouped_weighted_within::GroupedWeightedWithin;
 pub use grouped_within::GroupedWithin;
 pub use pace::Pace;
 pub use pace_batches::PaceBatches;

@@ -20,7 +20,8 @@ use paceline::policy::{
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
-    Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
+    Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost,
+    PaceStreamExt, Shed,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
@@ -76,6 +77,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
+    free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
 }
@@ -105,6 +107,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
+    shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
 }

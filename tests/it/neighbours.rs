@@ -23,6 +23,7 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).pace_by_cost(limit.clone(), |cost| *cost);
     let _ = stream::iter([1]).pace_batches(limit.clone(), 1);
     let _ = stream::iter([1]).grouped_within(1, d);
+    let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);
     let _ = stream::iter([1]).enforce(limit.clone());
     let _ = stream::iter([1]).shed(limit);
 }

@@ -93,6 +93,24 @@ async fn grouped_within() {
     }
 }
 
+/// Items of every kind: without weight, with room, exact and too heavy.
+#[tokio::test(start_paused = true)]
+async fn grouped_weighted_within() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        for max in [1, 5, u64::MAX] {
+            Subject::new(move |input: Input| {
+                let weigh = |item: &u32| u64::from(item * 7 % 8);
+                input.grouped_weighted_within(max, D, weigh).window(window)
+            })
+            .items(|group| group)
+            .into_parts(paceline::stream::GroupedWeightedWithin::into_parts)
+            .scale(D)
+            .check()
+            .await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn enforce() {
     Subject::new(|input: Input| input.enforce(Interval::every(D).owned()))
@@ -123,6 +141,7 @@ async fn inputs_need_not_be_unpin() {
     check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
     check_unmovable(|input| input.pace_batches(limit(), 3)).await;
     check_unmovable(|input| input.grouped_within(3, D)).await;
+    check_unmovable(|input| input.grouped_weighted_within(3, D, |_| 2)).await;
     check_unmovable(|input| input.enforce(limit())).await;
     check_unmovable(|input| input.shed(limit())).await;
 }

@@ -1,5 +1,6 @@
 mod conformance;
 mod enforce;
+mod grouped_weighted_within;
 mod grouped_within;
 mod pace;
 mod pace_batches;
