@@ -48,6 +48,9 @@
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
+//! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
+//! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
+//! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
 //!
 //! # What is promised
 //!

@@ -1,6 +1,6 @@
 use core::task::{Context, Poll, ready};
 
-use crate::batch::{Group, Window};
+use crate::batch::{Group, Newest, Window};
 use crate::time::{Clock, Tick, Timer};
 
 use super::input::Turn;
@@ -138,5 +138,29 @@ impl<T> Accumulator for Group<T> {
 
     fn end(&mut self, now: Tick) -> Option<Vec<T>> {
         Accumulator::take(self, now)
+    }
+}
+
+impl<T> Accumulator for Newest<T> {
+    type Complete = T;
+
+    fn begin(&mut self, now: Tick) {
+        self.begin(now);
+    }
+
+    fn due(&self) -> Option<Tick> {
+        self.due()
+    }
+
+    fn is_due(&self, now: Tick) -> bool {
+        self.is_due(now)
+    }
+
+    fn take(&mut self, _: Tick) -> Option<T> {
+        self.take()
+    }
+
+    fn end(&mut self, now: Tick) -> Option<T> {
+        self.end(now)
     }
 }

@@ -5,7 +5,10 @@ use futures_core::Stream;
 use crate::limiter::{Limiter, Owned};
 use crate::policy::Interval;
 
-use super::{Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost, Shed};
+use super::{
+    Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost, Sample,
+    Shed, ThrottleFirst,
+};
 
 /// Throttling for every stream.
 ///
@@ -260,6 +263,97 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         Shed::new(self, limiter)
+    }
+
+    /// Emits an item when it has been quiet for `delay` after it, and drops and counts the others.
+    ///
+    /// See [`Debounce`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let typed = futures::stream::iter(["p", "pa", "pac", "pace"]).chain(futures::stream::pending());
+    /// let mut searches = typed.debounce(Duration::from_millis(300));
+    ///
+    /// assert_eq!(searches.next().await, Some("pace"));
+    /// assert_eq!(start.elapsed(), Duration::from_millis(300));
+    /// assert_eq!(searches.dropped_count(), 3);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `delay` is zero.
+    #[track_caller]
+    fn debounce(self, delay: Duration) -> Debounce<Self>
+    where
+        Self: Sized,
+    {
+        Debounce::new(self, delay)
+    }
+
+    /// Emits the newest item at each `period`, and drops and counts the others.
+    ///
+    /// See [`Sample`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let progress = futures::stream::iter(0..=100).min_interval(Duration::from_millis(10));
+    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).keep_last().collect().await;
+    ///
+    /// assert_eq!(shown, [24, 49, 74, 99, 100]); // what comes with a tick waits for the next
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `period` is zero.
+    #[track_caller]
+    fn sample(self, period: Duration) -> Sample<Self>
+    where
+        Self: Sized,
+    {
+        Sample::new(self, period)
+    }
+
+    /// Emits an item, then drops and counts what comes within `quiet` after that emission.
+    ///
+    /// See [`ThrottleFirst`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let clicks = futures::stream::iter(1..=9).min_interval(Duration::from_millis(100));
+    /// let mut orders = clicks.throttle_first(Duration::from_millis(300));
+    ///
+    /// assert_eq!(orders.by_ref().collect::<Vec<_>>().await, [1, 4, 7]);
+    /// assert_eq!(orders.dropped_count(), 6);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `quiet` is zero.
+    #[track_caller]
+    fn throttle_first(self, quiet: Duration) -> ThrottleFirst<Self>
+    where
+        Self: Sized,
+    {
+        ThrottleFirst::new(self, quiet)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. What they do when
 //! something comes too soon differs, and so do their types: late rather than never ([`Pace`], [`PaceByCost`],
-//! [`PaceBatches`]), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`]).
+//! [`PaceBatches`]), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`], [`Debounce`],
+//! [`Sample`], [`ThrottleFirst`]).
 //!
 //! # What all of them promise
 //!
@@ -17,6 +18,7 @@
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
 mod collector;
+mod debounce;
 mod enforce;
 mod ext;
 mod grouped_weighted_within;
@@ -25,8 +27,11 @@ mod input;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;
+mod sample;
 mod shed;
+mod throttle_first;
 
+pub use debounce::Debounce;
 pub use enforce::{Enforce, Exceeded};
 pub use ext::PaceStreamExt;
 pub use grouped_weighted_within::GroupedWeightedWithin;
@@ -34,7 +39,9 @@ pub use grouped_within::GroupedWithin;
 pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
+pub use sample::Sample;
 pub use shed::Shed;
+pub use throttle_first::ThrottleFirst;
 
 #[doc(no_inline)]
 pub use crate::batch::Window;

@@ -20,8 +20,8 @@ use paceline::policy::{
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
-    Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost,
-    PaceStreamExt, Shed,
+    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
+    PaceByCost, PaceStreamExt, Sample, Shed, ThrottleFirst,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
@@ -80,6 +80,9 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<Debounce<Input>>();
+    free::<Sample<Input>>();
+    free::<ThrottleFirst<Input>>();
 }
 
 #[test]
@@ -110,6 +113,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<Debounce<Secrets>>();
+    shown::<Sample<Secrets>>();
+    shown::<ThrottleFirst<Secrets>>();
 }
 
 #[test]

@@ -26,6 +26,9 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);
     let _ = stream::iter([1]).enforce(limit.clone());
     let _ = stream::iter([1]).shed(limit);
+    let _ = stream::iter([1]).debounce(d);
+    let _ = stream::iter([1]).sample(d);
+    let _ = stream::iter([1]).throttle_first(d);
 }
 
 /// A method that is added to the trait has to be called above.

@@ -135,6 +135,54 @@ async fn shed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn debounce() {
+    Subject::new(|input: Input| input.debounce(D))
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .lossy()
+        .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sample() {
+    for keep_last in [false, true] {
+        Subject::new(move |input: Input| {
+            let sampled = input.sample(D);
+            if keep_last {
+                sampled.keep_last()
+            } else {
+                sampled
+            }
+        })
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .lossy()
+        .scale(D)
+        .check()
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttle_first() {
+    Subject::new(|input: Input| input.throttle_first(D))
+        .items(|item| vec![item])
+        .into_parts(|adapter| (adapter.into_inner(), Vec::new()))
+        .lossy()
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn inputs_need_not_be_unpin() {
     let limit = || Interval::every(D).owned();
     check_unmovable(|input| input.min_interval(D)).await;
@@ -144,4 +192,7 @@ async fn inputs_need_not_be_unpin() {
     check_unmovable(|input| input.grouped_weighted_within(3, D, |_| 2)).await;
     check_unmovable(|input| input.enforce(limit())).await;
     check_unmovable(|input| input.shed(limit())).await;
+    check_unmovable(|input| input.debounce(D)).await;
+    check_unmovable(|input| input.sample(D)).await;
+    check_unmovable(|input| input.throttle_first(D)).await;
 }
