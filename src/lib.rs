@@ -45,6 +45,7 @@
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
 //! | groups of 1 MB at most | `rows.grouped_weighted_within(1_000_000, d, \|row\| row.len() as u64)` |
+//! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |

@@ -20,12 +20,14 @@ use paceline::policy::{
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
-    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, PaceStreamExt, Sample, Shed, ThrottleFirst,
+    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, OnError, Pace, PaceBatches,
+    PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    TryGroupedWeightedWithin, TryGroupedWithin,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
 type Input = Pending<u8>;
+type Results = Pending<Result<u8, u8>>;
 
 fn free<T: Send + Sync + Unpin>() {}
 fn shown<T: Debug>() {}
@@ -48,6 +50,7 @@ fn values_are_plain() {
     value::<FixedWindowState>();
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
+    value::<OnError>();
 }
 
 #[test]
@@ -80,6 +83,8 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<TryGroupedWithin<Results>>();
+    free::<TryGroupedWeightedWithin<Results, fn(&u8) -> u64>>();
     free::<Debounce<Input>>();
     free::<Sample<Input>>();
     free::<ThrottleFirst<Input>>();
@@ -94,6 +99,14 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
         type Item = Secret;
         fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Secret>> {
             Poll::Ready(Some(Secret))
+        }
+    }
+    #[derive(Debug)]
+    struct SecretResults;
+    impl Stream for SecretResults {
+        type Item = Result<Secret, Secret>;
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Ready(Some(Err(Secret)))
         }
     }
     shown::<Clock>();
@@ -113,6 +126,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<TryGroupedWithin<SecretResults>>();
+    shown::<TryGroupedWeightedWithin<SecretResults, fn(&Secret) -> u64>>();
     shown::<Debounce<Secrets>>();
     shown::<Sample<Secrets>>();
     shown::<ThrottleFirst<Secrets>>();
@@ -122,8 +137,10 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn streams<S: PaceStreamExt>() {}
+    fn results<S: PaceTryStreamExt>() {}
     policy::<Interval>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
+    results::<Results>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
 }
 

@@ -10,3 +10,5 @@ mod pace_by_cost;
 mod sample;
 mod shed;
 mod throttle_first;
+mod try_grouped_weighted_within;
+mod try_grouped_within;
