@@ -44,9 +44,14 @@
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
+//! | groups of 1 MB at most | `rows.grouped_weighted_within(1_000_000, d, \|row\| row.len() as u64)` |
+//! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
+//! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
+//! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
+//! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
 //!
 //! # What is promised
 //!

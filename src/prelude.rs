@@ -2,3 +2,4 @@
 
 pub use crate::limiter::PolicyExt as _;
 pub use crate::stream::PaceStreamExt as _;
+pub use crate::stream::PaceTryStreamExt as _;

@@ -3,20 +3,11 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
-/// Where the window of a group starts.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Window {
-    /// At the first item of the group: nobody waits longer than the window.
-    #[default]
-    FirstItem,
-    /// At the last group that left, or the start. A window that ends empty lets the next item out at once, alone.
-    LastGroup,
-    /// On a grid of whole windows from the start. A full group starts the grid anew.
-    Grid,
-}
+use super::window::{Window, Windows};
 
-/// A group by count or age, whichever comes first.
+/// A group by count or weight, or by age, whichever comes first.
+///
+/// A group by count is a group by weight in which each item weighs 1.
 ///
 /// ```
 /// use paceline::batch::{Group, Window};
@@ -32,17 +23,14 @@ pub enum Window {
 /// ```
 pub struct Group<T> {
     items: Vec<T>,
-    max: usize,
-    length: Duration,
-    window: Window,
-    /// Where the windows are counted from: the grid's origin, or the start of the last window. Unset before the start.
-    origin: Option<Tick>,
-    /// When the present window ends, if it has one.
-    ends: Option<Tick>,
+    /// What the items weigh together: at most `max`, unless there is only one.
+    weight: u64,
+    max: u64,
+    windows: Windows,
 }
 
 impl<T> Group<T> {
-    /// Groups of at most `max` items, of at most `length` each.
+    /// Groups of at most `max` items, of at most `length` each. Each item weighs 1: see [`push`](Self::push).
     ///
     /// # Panics
     ///
@@ -51,46 +39,80 @@ impl<T> Group<T> {
     #[track_caller]
     pub const fn new(max: usize, length: Duration, window: Window) -> Self {
         assert!(max > 0, "a group needs room for at least 1 item, got 0");
+        Self::weighing(max as u64, length, window)
+    }
+
+    /// Groups that weigh at most `max` each, of at most `length` each.
+    ///
+    /// ```
+    /// use paceline::batch::{Group, Window};
+    /// use paceline::time::Tick;
+    /// use std::time::Duration;
+    ///
+    /// let mut group = Group::weighing(10, Duration::from_nanos(100), Window::FirstItem);
+    /// let now = Tick::ZERO;
+    ///
+    /// assert_eq!(group.push_weighing('a', 6, now), None);
+    /// assert_eq!(group.push_weighing('b', 6, now), Some(vec!['a']), "b has no room beside it");
+    /// assert_eq!(group.push_weighing('c', 4, now), Some(vec!['b', 'c']), "full");
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max` or `length` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn weighing(max: u64, length: Duration, window: Window) -> Self {
         assert!(
-            !length.is_zero(),
-            "a group needs a window of at least 1 ns, got 0"
+            max > 0,
+            "a group needs room for a weight of at least 1, got 0"
         );
         Self {
             items: Vec::new(),
+            weight: 0,
             max,
-            length,
-            window,
-            origin: None,
-            ends: None,
+            windows: Windows::new(length, window),
         }
     }
 
     /// Starts the windows, if that has not been done.
     pub fn begin(&mut self, now: Tick) {
-        if self.origin.is_none() {
-            self.restart(now);
-        }
+        self.windows.begin(now);
+    }
+
+    /// Adds an item that arrived `now` and weighs 1: as [`push_weighing`](Self::push_weighing) does.
+    #[must_use = "a group that is complete should leave at once"]
+    pub fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
+        self.push_weighing(item, 1, now)
     }
 
     /// Adds an item that arrived `now`. Gives back the group that is complete thereby: with this item, or before it, if
-    /// the window of those held was over when it came.
+    /// the window of those held was over when it came or if it has no room beside them.
     ///
-    /// In the latter case the item is held as the first of the next group, which may be [due](Self::is_due) at once.
+    /// In the latter cases the item is held as the first of the next group, which may be [due](Self::is_due) at once: one
+    /// that fills a group by itself completes two, the one before and its own.
     #[must_use = "a group that is complete should leave at once"]
-    pub fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
+    pub fn push_weighing(&mut self, item: T, weight: u64, now: Tick) -> Option<Vec<T>> {
         self.begin(now);
-        let over = self.is_due(now).then(|| self.take(now));
+        let before = if self.is_due(now) {
+            Some(self.take(now))
+        } else if self.has_room_for(weight) {
+            None
+        } else {
+            Some(self.close(true, now))
+        };
         if self.items.is_empty() {
-            self.open(now);
+            self.windows.open(now);
         }
         self.items.push(item);
-        over.or_else(|| self.is_due(now).then(|| self.take(now)))
+        self.weight = self.weight.saturating_add(weight);
+        before.or_else(|| self.is_due(now).then(|| self.take(now)))
     }
 
     /// When the window of the items held ends; `None` while there are none.
     #[must_use]
     pub fn due(&self) -> Option<Tick> {
-        self.ends.filter(|_| !self.items.is_empty())
+        self.windows.ends().filter(|_| !self.items.is_empty())
     }
 
     /// Whether a group has to leave `now`: it is full, or its window is over. Never while it is empty.
@@ -99,15 +121,9 @@ impl<T> Group<T> {
         self.is_full() || self.due().is_some_and(|due| due <= now)
     }
 
-    /// The group, which leaves `now`. The next one begins.
+    /// The group, which leaves `now`. The next one begins, unless there was none.
     pub fn take(&mut self, now: Tick) -> Vec<T> {
-        if self.is_full() || self.window == Window::LastGroup {
-            self.restart(now);
-        }
-        if self.window == Window::FirstItem {
-            self.ends = None;
-        }
-        core::mem::take(&mut self.items)
+        self.close(self.is_full(), now)
     }
 
     /// How many items are held.
@@ -122,16 +138,19 @@ impl<T> Group<T> {
         self.items.is_empty()
     }
 
-    /// The most items a group holds.
+    /// The most that a group weighs, unless a single item is heavier: the most items it holds, if each weighs 1.
     #[must_use]
-    pub const fn max(&self) -> usize {
+    pub const fn max(&self) -> u64 {
         self.max
     }
 
     /// The same, with windows that start elsewhere.
     #[must_use]
     pub fn with_window(self, window: Window) -> Self {
-        Self { window, ..self }
+        Self {
+            windows: self.windows.with_rule(window),
+            ..self
+        }
     }
 
     /// The items held.
@@ -140,23 +159,23 @@ impl<T> Group<T> {
         self.items
     }
 
-    fn is_full(&self) -> bool {
-        self.items.len() >= self.max
+    const fn is_full(&self) -> bool {
+        self.weight >= self.max
     }
 
-    fn restart(&mut self, now: Tick) {
-        self.origin = Some(now);
-        self.ends = Some(now.after(self.length));
+    /// Whether an item of that weight can join. The first of a group always can.
+    fn has_room_for(&self, weight: u64) -> bool {
+        self.items.is_empty() || weight <= self.max.saturating_sub(self.weight)
     }
 
-    /// Finds the window that an item belongs to that arrives `now` and is the first of its group.
-    fn open(&mut self, now: Tick) {
-        let from = match self.window {
-            Window::FirstItem => now,
-            Window::LastGroup => return,
-            Window::Grid => last_on_grid(self.origin.unwrap_or(now), self.length, now),
-        };
-        self.ends = Some(from.after(self.length));
+    /// Takes the items, which leave `now`: because the group was filled, or because its window is over.
+    fn close(&mut self, was_filled: bool, now: Tick) -> Vec<T> {
+        if self.items.is_empty() {
+            return Vec::new();
+        }
+        self.windows.close(was_filled, now);
+        self.weight = 0;
+        core::mem::take(&mut self.items)
     }
 }
 
@@ -165,19 +184,11 @@ impl<T> fmt::Debug for Group<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group")
             .field("len", &self.items.len())
+            .field("weight", &self.weight)
             .field("max", &self.max)
-            .field("length", &self.length)
-            .field("window", &self.window)
+            .field("windows", &self.windows)
             .finish_non_exhaustive()
     }
-}
-
-/// The last point at or before `now` of a grid of `step` that begins at `origin`.
-fn last_on_grid(origin: Tick, step: Duration, now: Tick) -> Tick {
-    let past = now.since(origin).as_nanos() % step.as_nanos();
-    now.before(Duration::from_nanos(
-        u64::try_from(past).unwrap_or(u64::MAX),
-    ))
 }
 
 #[cfg(test)]
@@ -278,6 +289,82 @@ mod tests {
     }
 
     #[test]
+    fn by_weight_the_maximum_exactly_closes_a_group() {
+        let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
+        assert_eq!(group.push_weighing('a', 4, at(0)), None);
+        assert_eq!(group.push_weighing('b', 6, at(1)), Some(vec!['a', 'b']));
+        assert!(group.is_empty());
+    }
+
+    #[test]
+    fn an_item_without_room_closes_the_group_and_starts_the_next() {
+        let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
+        assert_eq!(group.push_weighing('a', 6, at(0)), None);
+        assert_eq!(group.push_weighing('b', 5, at(30)), Some(vec!['a']));
+        assert_eq!(group.due(), Some(at(130)), "its own window");
+        assert!(!group.is_due(at(30)));
+        assert_eq!(group.push_weighing('c', 5, at(40)), Some(vec!['b', 'c']));
+    }
+
+    #[test]
+    fn one_that_is_too_heavy_leaves_alone_with_no_empty_group_before_it() {
+        let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
+        assert_eq!(group.push_weighing('a', 11, at(0)), Some(vec!['a']));
+        assert_eq!(group.push_weighing('b', 1, at(0)), None);
+        assert_eq!(group.due(), Some(at(100)));
+    }
+
+    #[test]
+    fn one_that_completes_two_groups_is_held_and_due() {
+        for weight in [10, 11, u64::MAX] {
+            let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
+            assert_eq!(group.push_weighing('a', 1, at(0)), None);
+            assert_eq!(group.push_weighing('b', weight, at(0)), Some(vec!['a']));
+            assert!(group.is_due(at(0)));
+            assert_eq!(group.push_weighing('c', weight, at(0)), Some(vec!['b']));
+            assert_eq!(group.take(at(0)), ['c']);
+            assert!(group.is_empty() && !group.is_due(Tick::MAX));
+        }
+    }
+
+    #[test]
+    fn a_group_that_an_item_closes_restarts_the_grid_as_a_full_one_does() {
+        let mut group = Group::weighing(10, LENGTH, Window::Grid);
+        group.begin(at(0));
+        assert_eq!(group.push_weighing('a', 6, at(20)), None);
+        assert_eq!(group.push_weighing('b', 6, at(30)), Some(vec!['a']));
+        assert_eq!(group.due(), Some(at(130)));
+    }
+
+    #[test]
+    fn the_largest_weights_do_not_overflow() {
+        let mut group = Group::weighing(u64::MAX, LENGTH, Window::FirstItem);
+        let most = u64::MAX - 1;
+        assert_eq!(group.push_weighing('a', most, at(0)), None);
+        assert_eq!(group.push_weighing('b', most, at(0)), Some(vec!['a']));
+        assert_eq!(group.push_weighing('c', 1, at(0)), Some(vec!['b', 'c']));
+    }
+
+    #[test]
+    fn what_weighs_nothing_waits_for_time() {
+        let mut group = Group::weighing(1, LENGTH, Window::FirstItem);
+        for _ in 0..9 {
+            assert_eq!(group.push_weighing('a', 0, at(0)), None);
+        }
+        assert_eq!(group.due(), Some(at(100)));
+        assert_eq!(group.push_weighing('b', 2, at(1)), Some(vec!['a'; 9]));
+        assert_eq!(group.take(at(1)), ['b']);
+    }
+
+    #[test]
+    fn to_take_nothing_starts_no_window() {
+        let mut group = started(9, Window::LastGroup);
+        assert!(group.take(at(50)).is_empty());
+        assert_eq!(group.push('a', at(60)), None);
+        assert_eq!(group.due(), Some(at(100)));
+    }
+
+    #[test]
     fn the_longest_window_and_the_largest_group_work() {
         for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
             let mut group = Group::new(usize::MAX, Duration::MAX, window);
@@ -291,6 +378,12 @@ mod tests {
     #[should_panic(expected = "a group needs room for at least 1 item, got 0")]
     fn refuses_groups_of_nothing() {
         let _ = Group::<char>::new(0, LENGTH, Window::Grid);
+    }
+
+    #[test]
+    #[should_panic(expected = "a group needs room for a weight of at least 1, got 0")]
+    fn refuses_groups_of_no_weight() {
+        let _ = Group::<char>::weighing(0, LENGTH, Window::Grid);
     }
 
     #[test]

@@ -4,5 +4,9 @@
 //! a clock.
 
 mod group;
+mod newest;
+mod window;
 
-pub use group::{Group, Window};
+pub use group::Group;
+pub(crate) use newest::Newest;
+pub use window::Window;

@@ -5,7 +5,10 @@ use futures_core::Stream;
 use crate::limiter::{Limiter, Owned};
 use crate::policy::Interval;
 
-use super::{Enforce, GroupedWithin, Pace, PaceBatches, PaceByCost, Shed};
+use super::{
+    Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost, Sample,
+    Shed, ThrottleFirst,
+};
 
 /// Throttling for every stream.
 ///
@@ -170,6 +173,42 @@ pub trait PaceStreamExt: Stream {
         GroupedWithin::new(self, max, window)
     }
 
+    /// Groups items: a group leaves when it weighs `max_weight`, before it would weigh more, or when its window ends.
+    ///
+    /// An item that is heavier than that leaves alone, at once. See [`GroupedWeightedWithin`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let texts = futures::stream::iter(["four", "and", "seven..", "far too long"]);
+    /// let calls = texts.grouped_weighted_within(10, Duration::from_millis(20), |text| text.len() as u64);
+    ///
+    /// let calls: Vec<_> = calls.collect().await;
+    /// assert_eq!(calls, [vec!["four", "and"], vec!["seven.."], vec!["far too long"]]);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max_weight` or `window` is zero.
+    #[track_caller]
+    fn grouped_weighted_within<F>(
+        self,
+        max_weight: u64,
+        window: Duration,
+        weigh: F,
+    ) -> GroupedWeightedWithin<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&Self::Item) -> u64,
+    {
+        GroupedWeightedWithin::new(self, max_weight, window, weigh)
+    }
+
     /// Answers at once: items that come too soon are given back as errors.
     ///
     /// See [`Enforce`] for exactly when.
@@ -224,6 +263,97 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         Shed::new(self, limiter)
+    }
+
+    /// Emits an item when it has been quiet for `delay` after it, and drops and counts the others.
+    ///
+    /// See [`Debounce`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let typed = futures::stream::iter(["p", "pa", "pac", "pace"]).chain(futures::stream::pending());
+    /// let mut searches = typed.debounce(Duration::from_millis(300));
+    ///
+    /// assert_eq!(searches.next().await, Some("pace"));
+    /// assert_eq!(start.elapsed(), Duration::from_millis(300));
+    /// assert_eq!(searches.dropped_count(), 3);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `delay` is zero.
+    #[track_caller]
+    fn debounce(self, delay: Duration) -> Debounce<Self>
+    where
+        Self: Sized,
+    {
+        Debounce::new(self, delay)
+    }
+
+    /// Emits the newest item at each `period`, and drops and counts the others.
+    ///
+    /// See [`Sample`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let progress = futures::stream::iter(0..=100).min_interval(Duration::from_millis(10));
+    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).keep_last().collect().await;
+    ///
+    /// assert_eq!(shown, [24, 49, 74, 99, 100]); // what comes with a tick waits for the next
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `period` is zero.
+    #[track_caller]
+    fn sample(self, period: Duration) -> Sample<Self>
+    where
+        Self: Sized,
+    {
+        Sample::new(self, period)
+    }
+
+    /// Emits an item, then drops and counts what comes within `quiet` after that emission.
+    ///
+    /// See [`ThrottleFirst`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let clicks = futures::stream::iter(1..=9).min_interval(Duration::from_millis(100));
+    /// let mut orders = clicks.throttle_first(Duration::from_millis(300));
+    ///
+    /// assert_eq!(orders.by_ref().collect::<Vec<_>>().await, [1, 4, 7]);
+    /// assert_eq!(orders.dropped_count(), 6);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `quiet` is zero.
+    #[track_caller]
+    fn throttle_first(self, quiet: Duration) -> ThrottleFirst<Self>
+    where
+        Self: Sized,
+    {
+        ThrottleFirst::new(self, quiet)
     }
 }
 

@@ -1,6 +1,6 @@
 use core::fmt;
 use core::pin::Pin;
-use core::task::{Context, Poll, ready};
+use core::task::{Context, Poll};
 use core::time::Duration;
 
 use futures_core::Stream;
@@ -8,9 +8,9 @@ use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::batch::{Group, Window};
-use crate::time::{Clock, Tick, Timer};
 
-use super::input::{Input, Turn};
+use super::collector::Collector;
+use super::input::Input;
 
 pin_project! {
     /// Stream for the [`grouped_within`](super::PaceStreamExt::grouped_within) method: groups by count or time, whichever
@@ -42,11 +42,7 @@ pin_project! {
     pub struct GroupedWithin<S: Stream> {
         #[pin]
         input: Input<S>,
-        group: Group<S::Item>,
-        clock: Clock,
-        timer: Timer,
-        // What the timer is set to.
-        armed: Option<Tick>,
+        collector: Collector<Group<S::Item>>,
     }
 }
 
@@ -55,80 +51,45 @@ impl<S: Stream> GroupedWithin<S> {
     pub(super) const fn new(stream: S, max: usize, window: Duration) -> Self {
         Self {
             input: Input::new(stream),
-            group: Group::new(max, window, Window::FirstItem),
-            clock: Clock::new(),
-            timer: Timer::new(),
-            armed: None,
+            collector: Collector::new(Group::new(max, window, Window::FirstItem)),
         }
     }
 
     /// Where the windows start; [`Window::FirstItem`] if nothing is said. To be called before the first poll.
     pub fn window(self, window: Window) -> Self {
         Self {
-            group: self.group.with_window(window),
+            collector: self.collector.with_window(window),
             ..self
         }
     }
 
     /// The input, and the items that were waiting for their group to be complete.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (self.input.into_inner(), self.group.into_items())
-    }
-
-    /// Takes items until a group is complete: full, over time, or the last one, which may be empty.
-    fn poll_group(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vec<S::Item>> {
-        let mut this = self.project();
-        let mut turn = Turn::new();
-        let mut now = this.clock.now();
-        this.group.begin(now);
-        while !this.group.is_due(now) {
-            match this.input.as_mut().poll_next(cx) {
-                Poll::Ready(None) => break,
-                Poll::Ready(Some(item)) => {
-                    now = this.clock.now();
-                    if let Some(complete) = this.group.push(item, now) {
-                        return Poll::Ready(complete);
-                    }
-                    ready!(turn.poll_go_on(cx));
-                }
-                Poll::Pending => {
-                    let Some(due) = this.group.due() else {
-                        return Poll::Pending;
-                    };
-                    if this.armed.replace(due) != Some(due) {
-                        this.timer.arm(due.since(now));
-                    }
-                    ready!(this.timer.poll_elapsed(cx));
-                    *this.armed = None;
-                    now = this.clock.now();
-                }
-            }
-        }
-        Poll::Ready(this.group.take(now))
+        (
+            self.input.into_inner(),
+            self.collector.into_inner().into_items(),
+        )
     }
 }
 
 impl<S: Stream> Stream for GroupedWithin<S> {
     type Item = Vec<S::Item>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
-        let group = ready!(self.as_mut().poll_group(cx));
-
-        let this = self.project();
-        this.timer.disarm();
-        *this.armed = None;
-        Poll::Ready(Some(group).filter(|group| !group.is_empty()))
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
+        let mut this = self.project();
+        this.collector
+            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), Group::push)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input
-            .size_hint_in_groups(self.group.len(), self.group.max())
+        let group = self.collector.get();
+        self.input.size_hint_in_groups(group.len(), group.max())
     }
 }
 
 impl<S: Stream> FusedStream for GroupedWithin<S> {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.group.is_empty()
+        self.input.is_ended() && self.collector.get().is_empty()
     }
 }
 
@@ -137,7 +98,7 @@ impl<S: Stream + fmt::Debug> fmt::Debug for GroupedWithin<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupedWithin")
             .field("input", &self.input)
-            .field("group", &self.group)
+            .field("group", self.collector.get())
             .finish_non_exhaustive()
     }
 }

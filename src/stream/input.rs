@@ -1,7 +1,7 @@
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use futures_core::Stream;
+use futures_core::{Stream, TryStream};
 use pin_project_lite::pin_project;
 
 /// How many items an adapter that collects takes from its input before it lets other tasks run.
@@ -32,6 +32,29 @@ impl<S> Input<S> {
     pub(super) const fn is_ended(&self) -> bool {
         self.ended
     }
+
+    fn poll_unless_ended<T>(
+        self: Pin<&mut Self>,
+        poll: impl FnOnce(Pin<&mut S>) -> Poll<Option<T>>,
+    ) -> Poll<Option<T>> {
+        let this = self.project();
+        if *this.ended {
+            return Poll::Ready(None);
+        }
+        let next = poll(this.stream);
+        *this.ended = matches!(next, Poll::Ready(None));
+        next
+    }
+}
+
+impl<S: TryStream> Input<S> {
+    /// `poll_next`, for those who have to know that the item is a `Result`.
+    pub(super) fn poll_try_next(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<S::Ok, S::Error>>> {
+        self.poll_unless_ended(|stream| stream.try_poll_next(cx))
+    }
 }
 
 impl<S: Stream> Input<S> {
@@ -45,8 +68,9 @@ impl<S: Stream> Input<S> {
     }
 
     /// How many groups of at most `max` are still to come when `held` items wait in one.
-    pub(super) fn size_hint_in_groups(&self, held: usize, max: usize) -> (usize, Option<usize>) {
+    pub(super) fn size_hint_in_groups(&self, held: usize, max: u64) -> (usize, Option<usize>) {
         let (lower, upper) = self.size_hint();
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
         (
             lower.saturating_add(held).div_ceil(max),
             upper.and_then(|upper| upper.checked_add(usize::from(held > 0))),
@@ -58,13 +82,7 @@ impl<S: Stream> Stream for Input<S> {
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        let this = self.project();
-        if *this.ended {
-            return Poll::Ready(None);
-        }
-        let next = this.stream.poll_next(cx);
-        *this.ended = matches!(next, Poll::Ready(None));
-        next
+        self.poll_unless_ended(|stream| stream.poll_next(cx))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -119,7 +119,8 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input.size_hint_in_groups(self.batch.len(), self.max)
+        self.input
+            .size_hint_in_groups(self.batch.len(), self.max as u64)
     }
 }
 

@@ -53,6 +53,34 @@ impl Tick {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The last point at or before it of a grid of `step` that begins at `origin`; `origin` if it is earlier.
+    ///
+    /// ```
+    /// use paceline::time::Tick;
+    /// use std::time::Duration;
+    ///
+    /// let (origin, step) = (Tick::from_nanos(5), Duration::from_nanos(100));
+    ///
+    /// assert_eq!(Tick::from_nanos(399).last_on_grid(origin, step).as_nanos(), 305);
+    /// assert_eq!(Tick::from_nanos(405).last_on_grid(origin, step).as_nanos(), 405);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `step` is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn last_on_grid(self, origin: Self, step: Duration) -> Self {
+        assert!(
+            !step.is_zero(),
+            "a grid needs a step of at least 1 ns, got 0"
+        );
+        if self.0 <= origin.0 {
+            return origin;
+        }
+        Self(self.0 - (self.0 - origin.0) % saturating_nanos(step))
+    }
 }
 
 /// A duration of more than 584 years is as good as for ever.
@@ -89,5 +117,20 @@ mod tests {
 
         assert_eq!(tick.after(Duration::from_nanos(3)).as_nanos(), 10);
         assert_eq!(tick.before(Duration::from_nanos(3)).as_nanos(), 4);
+    }
+
+    #[test]
+    fn finds_its_place_on_a_grid() {
+        let (origin, step) = (Tick(5), Duration::from_nanos(100));
+
+        assert_eq!(Tick(0).last_on_grid(origin, step), origin);
+        assert_eq!(Tick(104).last_on_grid(origin, step), origin);
+        assert_eq!(Tick(105).last_on_grid(origin, step), Tick(105));
+        assert_eq!(Tick(104).last_on_grid(origin, Duration::MAX), origin);
+        assert_eq!(
+            Tick::MAX.last_on_grid(Tick::ZERO, Duration::MAX),
+            Tick::MAX,
+            "after 584 years there is nothing else"
+        );
     }
 }

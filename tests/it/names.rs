@@ -20,11 +20,14 @@ use paceline::policy::{
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
-    Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
+    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, OnError, Pace, PaceBatches,
+    PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    TryGroupedWeightedWithin, TryGroupedWithin,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
 type Input = Pending<u8>;
+type Results = Pending<Result<u8, u8>>;
 
 fn free<T: Send + Sync + Unpin>() {}
 fn shown<T: Debug>() {}
@@ -49,6 +52,7 @@ fn values_are_plain() {
     value::<Window>();
     value::<Mode>();
     value::<Stats>();
+    value::<OnError>();
 }
 
 #[test]
@@ -81,8 +85,14 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
+    free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<TryGroupedWithin<Results>>();
+    free::<TryGroupedWeightedWithin<Results, fn(&u8) -> u64>>();
+    free::<Debounce<Input>>();
+    free::<Sample<Input>>();
+    free::<ThrottleFirst<Input>>();
 }
 
 #[test]
@@ -94,6 +104,14 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
         type Item = Secret;
         fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Secret>> {
             Poll::Ready(Some(Secret))
+        }
+    }
+    #[derive(Debug)]
+    struct SecretResults;
+    impl Stream for SecretResults {
+        type Item = Result<Secret, Secret>;
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Ready(Some(Err(Secret)))
         }
     }
     shown::<Clock>();
@@ -113,16 +131,24 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
+    shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<TryGroupedWithin<SecretResults>>();
+    shown::<TryGroupedWeightedWithin<SecretResults, fn(&Secret) -> u64>>();
+    shown::<Debounce<Secrets>>();
+    shown::<Sample<Secrets>>();
+    shown::<ThrottleFirst<Secrets>>();
 }
 
 #[test]
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn streams<S: PaceStreamExt>() {}
+    fn results<S: PaceTryStreamExt>() {}
     policy::<Interval>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
+    results::<Results>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
 }
 

@@ -23,14 +23,25 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).pace_by_cost(limit.clone(), |cost| *cost);
     let _ = stream::iter([1]).pace_batches(limit.clone(), 1);
     let _ = stream::iter([1]).grouped_within(1, d);
+    let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);
     let _ = stream::iter([1]).enforce(limit.clone());
     let _ = stream::iter([1]).shed(limit);
+    let _ = stream::iter([1]).debounce(d);
+    let _ = stream::iter([1]).sample(d);
+    let _ = stream::iter([1]).throttle_first(d);
+
+    let results = || stream::iter([Ok::<u64, ()>(1)]);
+    let _ = results().try_grouped_within(1, d);
+    let _ = results().try_grouped_weighted_within(1, d, |weight| *weight);
 }
 
-/// A method that is added to the trait has to be called above.
+/// A method that is added to a trait has to be called above.
 #[test]
 fn every_method_is_called_above() {
-    let source = include_str!("../../src/stream/ext.rs");
+    let source = concat!(
+        include_str!("../../src/stream/ext.rs"),
+        include_str!("../../src/stream/try_ext.rs")
+    );
     let here = include_str!("neighbours.rs");
     let methods = source
         .lines()

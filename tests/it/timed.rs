@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::time::{Instant, sleep_until};
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -28,6 +28,16 @@ where
         };
         sleep_until(start + ms(at)).await;
         Some((item, (Some(start), items)))
+    })
+}
+
+/// The numbers from 1 on, each after so many milliseconds of the clock, and never pending.
+pub(crate) fn busy(gaps: impl IntoIterator<Item = u64>) -> impl Stream<Item = u64> {
+    let numbered = (1..).zip(gaps).collect::<Vec<_>>();
+    stream::iter(numbered).map(|(n, gap)| {
+        // `advance` moves the clock at its first poll.
+        let _ = tokio::time::advance(ms(gap)).now_or_never();
+        n
     })
 }
 

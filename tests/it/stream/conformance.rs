@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::Map;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::stream::Window;
+use paceline::stream::{OnError, Window};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
@@ -93,6 +95,97 @@ async fn grouped_within() {
     }
 }
 
+/// Items of every kind: without weight, with room, exact and too heavy.
+#[tokio::test(start_paused = true)]
+async fn grouped_weighted_within() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        for max in [1, 5, u64::MAX] {
+            Subject::new(move |input: Input| {
+                let weigh = |item: &u32| u64::from(item * 7 % 8);
+                input.grouped_weighted_within(max, D, weigh).window(window)
+            })
+            .items(|group| group)
+            .into_parts(paceline::stream::GroupedWeightedWithin::into_parts)
+            .scale(D)
+            .check()
+            .await;
+        }
+    }
+}
+
+type Results = Map<Input, fn(u32) -> Result<u32, u32>>;
+
+/// Every fourth item is an error.
+fn results(input: Input) -> Results {
+    input.map(|item| if item % 4 == 2 { Err(item) } else { Ok(item) })
+}
+
+/// What an output item of a `try_` adapter carries.
+fn carried(result: Result<Vec<u32>, u32>) -> Vec<u32> {
+    result.unwrap_or_else(|error| vec![error])
+}
+
+/// What came apart of a `try_` adapter.
+fn parts((input, held): (Results, Vec<Result<u32, u32>>)) -> (Input, Vec<u32>) {
+    let held = held
+        .into_iter()
+        .map(|result| result.unwrap_or_else(|error| error));
+    (input.into_inner(), held.collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_grouped_within() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        for max in [1, 3, usize::MAX] {
+            Subject::new(move |input| results(input).try_grouped_within(max, D).window(window))
+                .items(carried)
+                .into_parts(|adapter| parts(adapter.into_parts()))
+                .scale(D)
+                .check()
+                .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_grouped_within_that_discards() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        for max in [1, 3, usize::MAX] {
+            Subject::new(move |input| {
+                let groups = results(input).try_grouped_within(max, D);
+                groups.window(window).on_error(OnError::Discard)
+            })
+            .items(carried)
+            .into_parts(|adapter| parts(adapter.into_parts()))
+            .lossy()
+            .scale(D)
+            .check()
+            .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_grouped_weighted_within() {
+    for rule in [OnError::Flush, OnError::Discard] {
+        for max in [1, 5, u64::MAX] {
+            let subject = Subject::new(move |input| {
+                let weigh = |item: &u32| u64::from(item * 7 % 8);
+                let groups = results(input).try_grouped_weighted_within(max, D, weigh);
+                groups.on_error(rule)
+            });
+            let subject = subject
+                .items(carried)
+                .into_parts(|adapter| parts(adapter.into_parts()))
+                .scale(D);
+            match rule {
+                OnError::Flush => subject.check().await,
+                _ => subject.lossy().check().await,
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn enforce() {
     Subject::new(|input: Input| input.enforce(Interval::every(D).owned()))
@@ -117,12 +210,70 @@ async fn shed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn debounce() {
+    Subject::new(|input: Input| input.debounce(D))
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .lossy()
+        .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sample() {
+    for keep_last in [false, true] {
+        Subject::new(move |input: Input| {
+            let sampled = input.sample(D);
+            if keep_last {
+                sampled.keep_last()
+            } else {
+                sampled
+            }
+        })
+        .items(|item| vec![item])
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .lossy()
+        .scale(D)
+        .check()
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttle_first() {
+    Subject::new(|input: Input| input.throttle_first(D))
+        .items(|item| vec![item])
+        .into_parts(|adapter| (adapter.into_inner(), Vec::new()))
+        .lossy()
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn inputs_need_not_be_unpin() {
     let limit = || Interval::every(D).owned();
     check_unmovable(|input| input.min_interval(D)).await;
     check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
     check_unmovable(|input| input.pace_batches(limit(), 3)).await;
     check_unmovable(|input| input.grouped_within(3, D)).await;
+    check_unmovable(|input| input.grouped_weighted_within(3, D, |_| 2)).await;
+    check_unmovable(|input| input.map(Ok::<_, ()>).try_grouped_within(3, D)).await;
+    check_unmovable(|input| {
+        let results = input.map(|item| if item == 1 { Err(item) } else { Ok(item) });
+        results.try_grouped_weighted_within(3, D, |_| 2)
+    })
+    .await;
     check_unmovable(|input| input.enforce(limit())).await;
     check_unmovable(|input| input.shed(limit())).await;
+    check_unmovable(|input| input.debounce(D)).await;
+    check_unmovable(|input| input.sample(D)).await;
+    check_unmovable(|input| input.throttle_first(D)).await;
 }

@@ -6,7 +6,7 @@ use paceline::stream::Window;
 use testkit::clock::jump;
 use testkit::marble::{self, TICK};
 
-use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
+use crate::timed::{arriving, assert_left, busy, drained, ms, now, since, sleep};
 
 /// The vector that tells the windows apart.
 async fn grouped(window: Window) -> crate::timed::Left<Vec<char>> {
@@ -107,15 +107,9 @@ async fn a_late_timer_costs_no_item_and_no_window() {
     assert_eq!(since(start), 175);
 }
 
-/// Each item takes a millisecond of the clock, and none of them is pending.
 #[tokio::test(start_paused = true)]
 async fn the_window_holds_though_the_input_is_never_pending() {
-    let input = stream::iter(0..40).map(|n| {
-        // `advance` moves the clock at its first poll.
-        let _ = tokio::time::advance(ms(1)).now_or_never();
-        n
-    });
-    let groups: Vec<_> = input
+    let groups: Vec<_> = busy([1; 40])
         .grouped_within(usize::MAX, ms(10))
         .map(|group| group.len())
         .collect()

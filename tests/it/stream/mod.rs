@@ -1,7 +1,14 @@
 mod conformance;
+mod debounce;
 mod enforce;
+mod grouped_weighted_within;
 mod grouped_within;
+mod lossy;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;
+mod sample;
 mod shed;
+mod throttle_first;
+mod try_grouped_weighted_within;
+mod try_grouped_within;

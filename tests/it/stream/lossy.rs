@@ -1,0 +1,97 @@
+//! What the lossy adapters drop is counted, at every moment.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use futures::{FutureExt, Stream, StreamExt};
+use paceline::prelude::*;
+use testkit::clock::jump;
+
+use crate::timed::{arriving, ms};
+
+/// Several in one instant, some on a multiple of the 100 ms, some a little off it.
+const ARRIVALS: [u64; 14] = [
+    0, 0, 30, 100, 100, 101, 199, 300, 450, 451, 600, 600, 700, 999,
+];
+
+/// Leaps that land on instants, between them and far behind them.
+const LEAPS: [u64; 12] = [0, 50, 50, 1, 49, 130, 70, 100, 220, 29, 301, 100];
+
+/// The items that arrived, counted when they are handed over.
+type Arrived = Rc<Cell<u64>>;
+
+/// An input that counts.
+fn input(arrived: &Arrived) -> Pin<Box<dyn Stream<Item = u64>>> {
+    let arrived = Rc::clone(arrived);
+    let counted = arriving((0..).zip(ARRIVALS).map(|(n, at)| (at, n)), 1_050)
+        .inspect(move |_| arrived.set(arrived.get() + 1));
+    Box::pin(counted)
+}
+
+/// Asks now and then, and compares after each answer.
+async fn adds_up<S: Stream + Unpin>(
+    build: impl Fn(Pin<Box<dyn Stream<Item = u64>>>) -> S,
+    count: impl Fn(&S) -> u64,
+    split: impl Fn(S) -> u64,
+) {
+    for leaps in 0..=LEAPS.len() {
+        let arrived = Arrived::default();
+        let mut adapter = build(input(&arrived));
+        let mut emitted = 0;
+        for leap in &LEAPS[..leaps] {
+            while let Some(Some(_)) = adapter.next().now_or_never() {
+                emitted += 1;
+            }
+            let dropped = count(&adapter);
+            assert!(
+                arrived.get() - emitted - dropped <= 1,
+                "after {leaps} leaps"
+            );
+            jump(ms(*leap)).await;
+        }
+        let dropped = count(&adapter);
+        let held = split(adapter);
+        assert_eq!(
+            emitted + dropped + held,
+            arrived.get(),
+            "after {leaps} leaps"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_debounce_emits_drops_and_holds_is_what_arrived() {
+    adds_up(
+        |input| input.debounce(ms(100)),
+        paceline::stream::Debounce::dropped_count,
+        |adapter| u64::from(adapter.into_parts().1.is_some()),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_sample_emits_drops_and_holds_is_what_arrived() {
+    adds_up(
+        |input| input.sample(ms(100)),
+        paceline::stream::Sample::dropped_count,
+        |adapter| u64::from(adapter.into_parts().1.is_some()),
+    )
+    .await;
+    adds_up(
+        |input| input.sample(ms(100)).keep_last(),
+        paceline::stream::Sample::dropped_count,
+        |adapter| u64::from(adapter.into_parts().1.is_some()),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_throttle_first_emits_and_drops_is_what_arrived() {
+    adds_up(
+        |input| input.throttle_first(ms(100)),
+        paceline::stream::ThrottleFirst::dropped_count,
+        |_| 0,
+    )
+    .await;
+}

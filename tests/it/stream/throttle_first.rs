@@ -1,0 +1,106 @@
+use std::time::Duration;
+
+use futures::{FutureExt, Stream, StreamExt, stream};
+use paceline::prelude::*;
+use testkit::clock::jump;
+use testkit::marble::{self, TICK};
+
+use crate::timed::{arriving, assert_left, busy, drained, ms, now, since, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn emits_and_then_ignores_until_the_time_is_over() {
+    let arrivals = [(0, 1), (0, 2), (99, 3), (100, 4), (250, 5), (349, 6)];
+    let mut first = Box::pin(arriving(arrivals, 400).throttle_first(ms(100)));
+    let left = drained(first.by_ref()).await;
+    assert_left(&left, [(0, 1), (100, 4), (250, 5)], 400);
+    assert_eq!(first.dropped_count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_it_ignores_does_not_prolong_the_time() {
+    marble::check(
+        |s| s.throttle_first(TICK * 3),
+        "a b c d e f g |",
+        "a - - d - - g |",
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_with_its_input() {
+    let first = |s: marble::Source| s.throttle_first(TICK * 9);
+    marble::check(first, "a - |", "a - |").await;
+    marble::check(first, "(ab|)", "(a|)").await;
+    marble::check(first, "|", "|").await;
+}
+
+/// The second is asked for late; what follows within the time after *that* is ignored.
+#[tokio::test(start_paused = true)]
+async fn the_time_counts_from_the_emission() {
+    let (handle, source) = testkit::probe::source();
+    let start = now();
+    let mut first = source.throttle_first(ms(100));
+    handle.send('a');
+    first.next().await;
+    handle.send('b');
+    sleep(170).await;
+    assert_eq!(first.next().await, Some('b'));
+    assert_eq!(since(start), 170);
+
+    sleep(99).await;
+    handle.send('c');
+    assert!(first.next().now_or_never().is_none(), "269 is too soon");
+    sleep(1).await;
+    handle.send('d');
+    assert_eq!(first.next().now_or_never(), Some(Some('d')));
+    assert_eq!(first.dropped_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_lets_one_pass_and_no_more() {
+    let input = arriving([(0, 1), (110, 2), (120, 3), (280, 4)], 300);
+    let start = now();
+    let mut first = Box::pin(input.throttle_first(ms(100)));
+    assert_eq!(first.next().await, Some(1));
+    assert!(first.next().now_or_never().is_none());
+    jump(ms(150)).await;
+    assert_eq!(first.next().await, Some(2));
+    assert_eq!(since(start), 150);
+    assert_eq!(first.next().await, Some(4));
+    assert_eq!(since(start), 280);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_holds_though_the_input_is_never_pending() {
+    let left = drained(busy([1; 25]).throttle_first(ms(10))).await;
+    assert_left(&left, [(1, 1), (11, 11), (21, 21)], 25);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lets_other_tasks_run_while_the_input_is_never_pending() {
+    let mut first = stream::repeat(1).throttle_first(ms(100));
+    first.next().await;
+    assert!(first.next().now_or_never().is_none());
+    assert!(first.dropped_count() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_time_lets_one_pass() {
+    let first = arriving([(0, 1), (1_000_000, 2)], 2_000_000).throttle_first(Duration::MAX);
+    assert_left(&drained(first).await, [(0, 1)], 2_000_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_very_first_is_certain() {
+    let mut first = stream::iter(1..=3).throttle_first(ms(100));
+    assert_eq!(first.size_hint(), (1, Some(3)));
+    first.next().await;
+    assert_eq!(first.size_hint(), (0, Some(2)));
+    assert_eq!(first.into_inner().collect::<Vec<_>>().await, [2, 3]);
+}
+
+#[test]
+#[should_panic(expected = "`throttle_first` needs a quiet time of at least 1 ns, got 0")]
+fn refuses_a_time_of_nothing() {
+    let _ = stream::iter([1]).throttle_first(Duration::ZERO);
+}
