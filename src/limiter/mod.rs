@@ -16,6 +16,7 @@
 mod acquire;
 mod desk;
 mod error;
+mod exceeded;
 mod forecast;
 mod gate;
 mod line;
@@ -29,6 +30,7 @@ use crate::policy::{Decision, Policy};
 
 pub use acquire::{Acquire, AcquireWithin};
 pub use error::{AcquireError, PassError, TooCostly};
+pub use exceeded::Exceeded;
 pub use gate::Gate;
 pub use owned::Owned;
 pub use shared::Shared;

@@ -25,7 +25,7 @@ mod pace_batches;
 mod pace_by_cost;
 mod shed;
 
-pub use enforce::{Enforce, Exceeded};
+pub use enforce::Enforce;
 pub use ext::PaceStreamExt;
 pub use grouped_within::GroupedWithin;
 pub use pace::Pace;
@@ -35,3 +35,5 @@ pub use shed::Shed;
 
 #[doc(no_inline)]
 pub use crate::batch::Window;
+#[doc(no_inline)]
+pub use crate::limiter::Exceeded;
