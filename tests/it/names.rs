@@ -9,22 +9,29 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::Stream;
+use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
 use paceline::limiter::{
-    Acquire, AcquireError, AcquireWithin, Gate, Limiter, Owned, PassError, PolicyExt, Shared,
-    TooCostly,
+    Acquire, AcquireError, AcquireWithin, Exceeded, Gate, Limiter, Owned, PassError, PolicyExt,
+    Shared, TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
+use paceline::sink::{
+    EnforceSends, Exceeded as ExceededInSink, GroupSends, PaceSends, PaceSendsByCost, PaceSinkExt,
+    SendError, ShedSends,
+};
 use paceline::stream::{
-    Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
+    Enforce, Exceeded as ExceededInStream, GroupedWithin, Pace, PaceBatches, PaceByCost,
+    PaceStreamExt, Shed,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
 type Input = Pending<u8>;
+type Output = Drain<u8>;
 
 fn free<T: Send + Sync + Unpin>() {}
 fn shown<T: Debug>() {}
@@ -58,6 +65,9 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<PassError<RateError>>();
     error::<AcquireError>();
     error::<Exceeded<Secret>>();
+    error::<ExceededInStream<Secret>>();
+    error::<SendError<RateError, TooCostly<Secret>>>();
+    error::<SendError<RateError, ExceededInSink<Secret>>>();
 }
 
 #[test]
@@ -78,6 +88,11 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWithin<Input>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<PaceSends<Output, Owned<Interval>, u8>>();
+    free::<PaceSendsByCost<Output, Shared<Interval>, fn(&u8) -> u32, u8>>();
+    free::<EnforceSends<Output, Owned<Interval>, u8>>();
+    free::<ShedSends<Output, Owned<Interval>, u8>>();
+    free::<GroupSends<Output, u8>>();
 }
 
 #[test]
@@ -107,14 +122,22 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWithin<Secrets>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<PaceSends<Output, Owned<Interval>, Secret>>();
+    shown::<PaceSendsByCost<Output, Shared<Interval>, fn(&Secret) -> u32, Secret>>();
+    shown::<EnforceSends<Output, Owned<Interval>, Secret>>();
+    shown::<ShedSends<Output, Owned<Interval>, Secret>>();
+    shown::<GroupSends<Output, Secret>>();
+    shown::<SendError<RateError, TooCostly<Secret>>>();
 }
 
 #[test]
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn streams<S: PaceStreamExt>() {}
+    fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
+    sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
 }
 
