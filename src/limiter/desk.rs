@@ -5,7 +5,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Clock;
 
 use super::forecast::Forecast;
-use super::line::{Call, Line, Ticket, Waiter};
+use super::line::{Call, Line, Place, Waiter};
 
 /// What a [`Shared`](super::Shared) limit locks: the policy with its state, and the line of those who wait.
 ///
@@ -42,12 +42,12 @@ impl<P: Policy> Desk<P> {
     pub(super) fn ask_in_line(
         &mut self,
         ask: Ask,
-        place: &mut Option<Ticket>,
+        place: &mut Place,
         cost: u32,
         waker: &Waker,
         after: &mut After,
     ) -> Poll<Decision> {
-        let is_turn = cost == 0 || self.is_turn_of(*place);
+        let is_turn = cost == 0 || self.line.is_turn_of(*place);
         let decision = self.decide(if is_turn { ask } else { Ask::ToLook }, cost);
         let stays = match decision {
             Decision::Pass => !is_turn,
@@ -58,7 +58,11 @@ impl<P: Policy> Desk<P> {
             self.stand(place, is_turn, cost, waker, after);
         } else {
             let is_foreseen = is_turn && decision.is_pass() && matches!(ask, Ask::ToPass);
+            let kept = place.kept();
             self.leave(place, is_foreseen.then_some(cost), after);
+            if decision.is_pass() && matches!(ask, Ask::ToLook) {
+                *place = kept;
+            }
         }
         if is_turn || !stays {
             Poll::Ready(decision)
@@ -69,8 +73,18 @@ impl<P: Policy> Desk<P> {
 
     /// Asks as one who does not stand in line, and so comes after everybody who does.
     pub(super) fn ask_aside(&mut self, ask: Ask, cost: u32) -> Decision {
-        if cost == 0 || self.line.is_empty() {
-            return self.decide(ask, cost);
+        self.ask_from(&mut Place::Outside, ask, cost)
+    }
+
+    /// The same, as one who may have kept a place.
+    pub(super) fn ask_from(&mut self, place: &mut Place, ask: Ask, cost: u32) -> Decision {
+        let is_turn = !matches!(place, Place::InLine(_)) && self.line.is_turn_of(*place);
+        if cost == 0 || is_turn {
+            let decision = self.decide(ask, cost);
+            if cost > 0 && decision.is_pass() {
+                self.use_up(place);
+            }
+            return decision;
         }
         match self.decide(Ask::ToLook, cost) {
             never @ Decision::Never { .. } => never,
@@ -81,7 +95,7 @@ impl<P: Policy> Desk<P> {
     }
 
     /// Leaves the line without having passed.
-    pub(super) fn give_up(&mut self, place: &mut Option<Ticket>, after: &mut After) {
+    pub(super) fn give_up(&mut self, place: &mut Place, after: &mut After) {
         self.leave(place, None, after);
     }
 
@@ -113,30 +127,34 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    fn is_turn_of(&self, place: Option<Ticket>) -> bool {
-        match place {
-            Some(ticket) => self.line.is_first(ticket),
-            None => self.line.is_empty(),
-        }
-    }
-
     fn stand(
         &mut self,
-        place: &mut Option<Ticket>,
+        place: &mut Place,
         is_turn: bool,
         cost: u32,
         waker: &Waker,
         after: &mut After,
     ) {
-        let Some(ticket) = *place else {
-            let waiter = if is_turn {
+        let waiter = || {
+            if is_turn {
                 Waiter::told(cost, waker)
             } else {
                 Waiter::behind(cost, waker)
-            };
-            *place = Some(self.line.join(waiter));
-            self.forecast.joined(&self.policy, cost);
-            return;
+            }
+        };
+        let ticket = match *place {
+            Place::InLine(ticket) => ticket,
+            Place::Outside => {
+                *place = Place::InLine(self.line.join(waiter()));
+                self.forecast.joined(&self.policy, cost);
+                return;
+            }
+            Place::Kept(ticket) => {
+                *place = Place::InLine(ticket);
+                self.line.come_back(ticket, waiter());
+                self.forecast.overthrown();
+                return;
+            }
         };
         if self.line.cost_of(ticket) != Some(cost) {
             self.forecast.overthrown();
@@ -144,12 +162,22 @@ impl<P: Policy> Desk<P> {
         after.drop = self.line.ask_again(ticket, cost, waker);
     }
 
+    /// A place that was kept is kept no longer.
+    fn use_up(&mut self, place: &mut Place) {
+        if let Place::Kept(_) = core::mem::take(place) {
+            // It may have passed before those in line.
+            self.forecast.overthrown();
+        }
+    }
+
     /// Leaves the line, having paid what is said if anything.
-    fn leave(&mut self, place: &mut Option<Ticket>, paid: Option<u32>, after: &mut After) {
-        let Some(ticket) = place.take() else {
+    fn leave(&mut self, place: &mut Place, paid: Option<u32>, after: &mut After) {
+        let was_first = self.line.is_turn_of(*place);
+        let Place::InLine(ticket) = *place else {
+            self.use_up(place);
             return;
         };
-        let was_first = self.line.is_first(ticket);
+        *place = Place::Outside;
         let as_foreseen = was_first && paid == self.line.cost_of(ticket);
         after.drop = self.line.leave(ticket);
         if as_foreseen && !self.line.is_empty() {

@@ -9,6 +9,26 @@ use crate::time::{Tick, Timer};
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
 
+/// Where a handle stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Place {
+    #[default]
+    Outside,
+    InLine(Ticket),
+    /// Out of the line since its turn had come when it only looked: before all who came later, and in nobody's way.
+    Kept(Ticket),
+}
+
+impl Place {
+    /// The same place, out of the line.
+    pub(super) const fn kept(self) -> Self {
+        match self {
+            Self::Outside => Self::Outside,
+            Self::InLine(ticket) | Self::Kept(ticket) => Self::Kept(ticket),
+        }
+    }
+}
+
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
 pub(super) struct Line {
     waiters: BTreeMap<Ticket, Waiter>,
@@ -31,10 +51,14 @@ impl Line {
         self.waiters.len()
     }
 
-    pub(super) fn is_first(&self, ticket: Ticket) -> bool {
-        self.waiters
-            .first_key_value()
-            .is_some_and(|(first, _)| *first == ticket)
+    /// Whether nobody stands before `place`.
+    pub(super) fn is_turn_of(&self, place: Place) -> bool {
+        let first = self.waiters.keys().next().copied();
+        match place {
+            Place::Outside => first.is_none(),
+            Place::InLine(ticket) => first == Some(ticket),
+            Place::Kept(ticket) => first.is_none_or(|first| ticket < first),
+        }
     }
 
     pub(super) fn first(&self) -> Option<&Waiter> {
@@ -59,6 +83,11 @@ impl Line {
         self.next += 1;
         self.waiters.insert(ticket, waiter);
         ticket
+    }
+
+    /// Somebody comes back to the place that they kept.
+    pub(super) fn come_back(&mut self, ticket: Ticket, waiter: Waiter) {
+        self.waiters.insert(ticket, waiter);
     }
 
     /// Somebody in line asks again. What that replaced is for the caller to drop, once no lock is held.

@@ -60,7 +60,7 @@ pub trait Limiter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>>;
 
-    /// Asks without standing in line: never [`Decision::Pass`] while others stand there.
+    /// Asks without standing in line: never [`Decision::Pass`] while others stand there who came before.
     ///
     /// Provided: [`poll_decide`](Self::poll_decide), for a limiter that has no line.
     ///
@@ -72,6 +72,9 @@ pub trait Limiter {
     }
 
     /// Stands in line until `cost` permits would pass, and leaves it on [`Decision::Pass`]. Nothing is counted.
+    ///
+    /// Whoever has stood in line and left it so holds up nobody, and yet has waited: with the next question for permits the
+    /// handle comes before those who joined after it.
     ///
     /// Provided: says [`Decision::Pass`] at once, for a limiter that cannot look without counting. Whoever asks must be
     /// able to wait afterwards anyhow, since another handle may have been quicker.

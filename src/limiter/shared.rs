@@ -7,7 +7,7 @@ use crate::policy::{Decision, Policy};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Ask, Desk};
-use super::line::Ticket;
+use super::line::Place;
 use super::{Answer, Limiter};
 
 /// One limit for many tasks and adapters: every clone asks the same one, and those who wait are served first come, first
@@ -47,7 +47,7 @@ use super::{Answer, Limiter};
 #[derive(Debug)]
 pub struct Shared<P: Policy> {
     desk: Arc<Mutex<Desk<P>>>,
-    place: Option<Ticket>,
+    place: Place,
 }
 
 impl<P: Policy> Shared<P> {
@@ -55,7 +55,7 @@ impl<P: Policy> Shared<P> {
     pub fn new(policy: P) -> Self {
         Self {
             desk: Arc::new(Mutex::new(Desk::new(policy))),
-            place: None,
+            place: Place::Outside,
         }
     }
 
@@ -230,7 +230,11 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        Poll::Ready(Ok(self.try_acquire(cost)))
+        let place = &mut self.place;
+        let decision = locked(&self.desk, |desk, _| {
+            desk.ask_from(place, Ask::ToPass, cost)
+        });
+        Poll::Ready(Ok(decision))
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -238,7 +242,7 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn give_up(&mut self) {
-        if self.place.is_some() {
+        if !matches!(self.place, Place::Outside) {
             let place = &mut self.place;
             locked(&self.desk, |desk, after| desk.give_up(place, after));
         }
@@ -250,7 +254,7 @@ impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
             desk: Arc::clone(&self.desk),
-            place: None,
+            place: Place::Outside,
         }
     }
 }

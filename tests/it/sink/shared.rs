@@ -51,6 +51,26 @@ async fn greedy_sinks_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn sinks_streams_and_plain_calls_take_turns() {
+    let limit = Interval::every(ms(10)).shared();
+    let (outlet, calls) = mpsc::unbounded();
+    greedy('a', 4, &limit, &outlet);
+    let paced = stream::iter(['s'; 4]).pace(limit.clone());
+    tokio::spawn(paced.map(Ok).forward(outlet.clone()));
+    let plain = outlet.clone();
+    let line = limit.clone();
+    tokio::spawn(async move {
+        for _ in 0..4 {
+            line.acquire(1).await.unwrap();
+            plain.unbounded_send('p').unwrap();
+        }
+    });
+    greedy('b', 4, &limit, &outlet);
+    drop(outlet);
+    assert_eq!(turns(calls).await, "aaspbaspbaspbspb");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_ready_sink_that_never_sends_holds_up_nobody() {
     let limit = Interval::every(ms(10)).shared();
     let mut idle = Driven::new(futures::sink::drain::<char>().pace_sends(limit.clone()));
@@ -89,6 +109,38 @@ async fn nobody_is_overtaken_by_an_item_that_was_ready_before_they_came() {
     jump(ms(10)).await;
     assert_eq!(sink.flush(), Poll::Ready(Ok(())));
     assert_eq!(taken_ms(&handle), [(20, 'a')]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
+    let limit = Interval::every(ms(10)).shared();
+    let (handle, sink) = probe::sink();
+    handle.accept_all();
+    let mut sink = Driven::new(sink.pace_sends(limit.clone()));
+    limit.acquire(1).await.unwrap();
+    assert!(sink.ready().is_pending());
+    let mut behind: Vec<_> = (0..3).map(|_| Driven::new(limit.acquire(1))).collect();
+    assert!(behind.iter_mut().all(|waits| waits.poll().is_pending()));
+
+    jump(ms(10)).await;
+    assert!(sink.ready().is_ready());
+    assert!(behind[0].is_woken(), "in nobody's way");
+    assert!(behind[0].poll().is_ready());
+    sink.start('a').unwrap(); // the slot is gone: held
+    assert!(sink.flush().is_pending());
+    jump(ms(10)).await;
+    assert!(behind[1].poll().is_pending());
+    assert!(sink.flush().is_ready());
+
+    assert!(sink.ready().is_pending(), "behind those in line now");
+    for (n, waits) in behind[1..].iter_mut().enumerate() {
+        waits.woken().await;
+        assert!(waits.poll().is_ready(), "{n}");
+    }
+    sink.woken().await;
+    assert!(sink.ready().is_ready());
+    sink.start('b').unwrap();
+    assert_eq!(taken_ms(&handle), [(20, 'a'), (50, 'b')]);
 }
 
 #[tokio::test(start_paused = true)]
