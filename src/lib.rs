@@ -23,7 +23,8 @@
 //! # The map
 //!
 //! ```text
-//!   time ◀── policy ◀── limiter ◀── stream ──▶ batch
+//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch
+//!                                  └── sink   ──▶ batch
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
@@ -31,10 +32,12 @@
 //!   [`TokenBucket`](policy::TokenBucket) lets bursts pass. The [module's table](policy#which-one) compares them.
 //! * A **[limiter]** gives a policy somewhere to live: [`owned`](limiter::PolicyExt::owned) by one adapter, or
 //!   [`shared`](limiter::PolicyExt::shared) by many tasks, first come, first served.
-//! * An **adapter** joins a limiter to a [stream]. Late, refused and dropped are different types:
+//! * An **adapter** joins a limiter to a [stream] or a [sink]. Late, refused and dropped are different types:
 //!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
-//! * Without a stream, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * For a sink, say [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: the item is on its way when the inner sink has
+//!   it.
+//! * Without either, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
 //!
 //! | to | write |
 //! |---|---|
@@ -52,6 +55,8 @@
 //! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
 //! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
 //! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
+//! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
+//! | groups for a sink that takes them | `database.group_sends(100, Duration::from_millis(20))` |
 //!
 //! # What is promised
 //!
@@ -79,6 +84,7 @@ pub mod batch;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;
+pub mod sink;
 pub mod stream;
 pub mod time;
 

@@ -7,7 +7,7 @@ use crate::time::Tick;
 
 use super::forecast::{Forecast, retry_in};
 use super::limit::{Ask, Limit};
-use super::line::{Call, Line, Ticket, Waiter};
+use super::line::{Call, Line, Place, Waiter};
 use super::patience::{Start, Watch};
 use super::{Mode, Stats};
 
@@ -37,7 +37,7 @@ impl<P: Policy> Desk<P> {
     pub(super) fn ask_in_line(
         &mut self,
         ask: Ask,
-        place: &mut Option<Ticket>,
+        place: &mut Place,
         cost: u32,
         waker: &Waker,
         after: &mut After,
@@ -54,8 +54,12 @@ impl<P: Policy> Desk<P> {
                 Poll::Ready(decision)
             }
             Decision::Pass if is_turn => {
+                let kept = *place;
                 let is_foreseen = ask == Ask::ToPass;
                 self.leave(place, is_foreseen.then_some(cost), after);
+                if let (Ask::ToLook, Place::InLine(ticket) | Place::Kept(ticket)) = (ask, kept) {
+                    *place = Place::Kept(ticket);
+                }
                 Poll::Ready(decision)
             }
             Decision::Never { .. } => {
@@ -78,7 +82,7 @@ impl<P: Policy> Desk<P> {
     pub(super) fn ask_aside(
         &mut self,
         ask: Ask,
-        place: &mut Option<Ticket>,
+        place: &mut Place,
         cost: u32,
         after: &mut After,
     ) -> Decision {
@@ -102,7 +106,7 @@ impl<P: Policy> Desk<P> {
     }
 
     /// Leaves the line without having passed.
-    pub(super) fn give_up(&mut self, place: &mut Option<Ticket>, after: &mut After) {
+    pub(super) fn give_up(&mut self, place: &mut Place, after: &mut After) {
         self.leave(place, None, after);
     }
 
@@ -175,35 +179,36 @@ impl<P: Policy> Desk<P> {
         self.watch.end();
     }
 
-    fn is_turn_of(&mut self, place: Option<Ticket>, cost: u32) -> bool {
-        if cost == 0 || self.limit.passes_everybody() {
-            return true;
-        }
-        match place {
-            Some(ticket) => {
-                if self.line.come_back(ticket) {
-                    self.forecast.overthrown();
-                }
-                self.line.is_first(ticket)
-            }
-            None => self.line.is_empty(),
-        }
+    fn is_turn_of(&self, place: Place, cost: u32) -> bool {
+        cost == 0 || self.limit.passes_everybody() || self.line.is_turn_of(place)
     }
 
     fn stand(
         &mut self,
-        place: &mut Option<Ticket>,
+        place: &mut Place,
         waiter: fn(u32, &Waker) -> Waiter,
         cost: u32,
         waker: &Waker,
         after: &mut After,
     ) {
-        let Some(ticket) = *place else {
-            *place = Some(self.line.join(waiter(cost, waker)));
-            self.forecast.joined(self.limit.policy(), cost);
-            self.limit.stats.held_back += 1;
-            return;
+        let ticket = match *place {
+            Place::InLine(ticket) => ticket,
+            Place::Outside => {
+                *place = Place::InLine(self.line.join(waiter(cost, waker)));
+                self.forecast.joined(self.limit.policy(), cost);
+                self.limit.stats.held_back += 1;
+                return;
+            }
+            Place::Kept(ticket) => {
+                *place = Place::InLine(ticket);
+                self.line.rejoin(ticket, waiter(cost, waker));
+                self.forecast.overthrown();
+                return;
+            }
         };
+        if self.line.come_back(ticket) {
+            self.forecast.overthrown();
+        }
         if self.line.cost_of(ticket) != Some(cost) {
             self.forecast.overthrown();
         }
@@ -211,9 +216,11 @@ impl<P: Policy> Desk<P> {
     }
 
     /// Leaves the line, having paid what is said if anything.
-    fn leave(&mut self, place: &mut Option<Ticket>, paid: Option<u32>, after: &mut After) {
-        let Some(ticket) = place.take() else {
-            return;
+    fn leave(&mut self, place: &mut Place, paid: Option<u32>, after: &mut After) {
+        let ticket = match core::mem::take(place) {
+            Place::Outside => return,
+            Place::Kept(_) => return self.forecast.overthrown(),
+            Place::InLine(ticket) => ticket,
         };
         let was_first = self.line.is_first(ticket);
         let as_foreseen = was_first && paid == self.line.cost_of(ticket);

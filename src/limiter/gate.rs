@@ -71,9 +71,59 @@ impl<L: Limiter> Gate<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PassError<L::Error>>> {
+        self.poll_until_pass(L::poll_decide, cost, cx)
+    }
+
+    /// [`poll_pass`](Self::poll_pass) for one permit, which no limit refuses for ever.
+    ///
+    /// # Errors
+    ///
+    /// If the limit cannot be reached.
+    ///
+    /// # Panics
+    ///
+    /// If the limiter breaks the law that cost 1 is never [`Decision::Never`].
+    pub fn poll_one(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
+        self.poll_pass(1, cx).map(never_refused)
+    }
+
+    /// Ready when one permit would pass. Nothing is counted, and it stands in line only while it waits.
+    ///
+    /// # Errors
+    ///
+    /// If the limit cannot be reached.
+    ///
+    /// # Panics
+    ///
+    /// As [`poll_one`](Self::poll_one) and [`poll_pass`](Self::poll_pass).
+    pub fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
+        self.poll_until_pass(L::poll_open, 1, cx).map(never_refused)
+    }
+
+    /// Leaves the line and stops to wait. The next question begins anew.
+    pub fn give_up(&mut self) {
+        self.limiter.give_up();
+        self.timer.disarm();
+    }
+
+    /// Starts the limit's clock, once: an adapter calls it at every poll, before it has anything to ask for.
+    pub fn begin(&mut self, cx: &mut Context<'_>) {
+        if !self.begun {
+            self.begun = true;
+            // Cost 0 uses nothing, and whether it was answered changes nothing.
+            let _ = self.limiter.poll_try(0, cx);
+        }
+    }
+
+    fn poll_until_pass(
+        &mut self,
+        ask: Ask<L>,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), PassError<L::Error>>> {
         loop {
             let decision =
-                ready!(self.limiter.poll_decide(cost, cx)).map_err(PassError::unreachable)?;
+                ready!(ask(&mut self.limiter, cost, cx)).map_err(PassError::unreachable)?;
             match decision {
                 Decision::Wait { retry_in } => self.timer.arm(retry_in),
                 Decision::Pass => {
@@ -88,32 +138,6 @@ impl<L: Limiter> Gate<L> {
             ready!(self.timer.poll_elapsed(cx));
         }
     }
-
-    /// [`poll_pass`](Self::poll_pass) for one permit, which no limit refuses for ever.
-    ///
-    /// # Errors
-    ///
-    /// If the limit cannot be reached.
-    ///
-    /// # Panics
-    ///
-    /// If the limiter breaks the law that cost 1 is never [`Decision::Never`].
-    pub fn poll_one(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
-        let passed = ready!(self.poll_pass(1, cx));
-        Poll::Ready(passed.map_err(|refused| match refused.into_unreachable() {
-            Ok(error) => error,
-            Err(never) => panic!("a limiter must let cost 1 pass in the end, but: {never}"),
-        }))
-    }
-
-    /// Starts the limit's clock, once: an adapter calls it at every poll, before it has anything to ask for.
-    pub fn begin(&mut self, cx: &mut Context<'_>) {
-        if !self.begun {
-            self.begun = true;
-            // Cost 0 uses nothing, and whether it was answered changes nothing.
-            let _ = self.limiter.poll_try(0, cx);
-        }
-    }
 }
 
 /// A lent limiter outlives its gate, and must not go on standing in line for it.
@@ -121,4 +145,15 @@ impl<L: Limiter> Drop for Gate<L> {
     fn drop(&mut self) {
         self.limiter.give_up();
     }
+}
+
+/// What a limiter is asked: to let pass, or only to look.
+type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
+
+/// The answer for one permit.
+fn never_refused<E>(passed: Result<(), PassError<E>>) -> Result<(), E> {
+    passed.map_err(|refused| match refused.into_unreachable() {
+        Ok(error) => error,
+        Err(never) => panic!("a limiter must let cost 1 pass in the end, but: {never}"),
+    })
 }

@@ -9,6 +9,16 @@ use crate::time::{Tick, Timer};
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
 
+/// Where a handle stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Place {
+    #[default]
+    Outside,
+    InLine(Ticket),
+    /// Out of the line since its turn had come when it only looked: before all who came later, and in nobody's way.
+    Kept(Ticket),
+}
+
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
 ///
 /// Whoever let their turn go by stands aside: the others pass before them, and they are first again when they ask.
@@ -40,10 +50,24 @@ impl Line {
         self.waiters.len() > 1
     }
 
+    /// Whether this one stands there, and first.
     pub(super) fn is_first(&self, ticket: Ticket) -> bool {
-        self.waiters
-            .first_key_value()
-            .is_some_and(|(first, _)| *first == ticket)
+        self.first_ticket() == Some(ticket)
+    }
+
+    /// Whether nobody stands before `place`.
+    pub(super) fn is_turn_of(&self, place: Place) -> bool {
+        let first = self.first_ticket();
+        match place {
+            Place::Outside => first.is_none(),
+            Place::InLine(ticket) | Place::Kept(ticket) => {
+                first.is_none_or(|first| ticket <= first)
+            }
+        }
+    }
+
+    fn first_ticket(&self) -> Option<Ticket> {
+        self.waiters.keys().next().copied()
     }
 
     pub(super) fn first(&self) -> Option<&Waiter> {
@@ -66,6 +90,11 @@ impl Line {
 
     pub(super) fn set_first_aside(&mut self) {
         self.aside.extend(self.waiters.pop_first());
+    }
+
+    /// Somebody comes back to the place that they kept.
+    pub(super) fn rejoin(&mut self, ticket: Ticket, waiter: Waiter) {
+        self.waiters.insert(ticket, waiter);
     }
 
     /// Whether this one stood aside, and no longer does.

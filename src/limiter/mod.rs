@@ -18,6 +18,7 @@ mod acquire;
 mod control;
 mod desk;
 mod error;
+mod exceeded;
 mod forecast;
 mod gate;
 mod keyed;
@@ -37,6 +38,7 @@ use crate::policy::{Decision, Policy};
 pub use acquire::{Acquire, AcquireWithin};
 pub use control::{Mode, Stats};
 pub use error::{AcquireError, PassError, TooCostly};
+pub use exceeded::Exceeded;
 pub use gate::Gate;
 pub use keyed::{AcquireAt, Keyed, KeyedAt};
 pub use owned::Owned;
@@ -80,6 +82,9 @@ pub trait Limiter {
     }
 
     /// Stands in line until `cost` permits would pass, and leaves it on [`Decision::Pass`]. Nothing is counted.
+    ///
+    /// Whoever has stood in line and left it so holds up nobody, and yet has waited: with the next question for permits the
+    /// handle comes before those who joined after it.
     ///
     /// Provided: says [`Decision::Pass`] at once, for a limiter that cannot look without counting. Whoever asks must be
     /// able to wait afterwards anyhow, since another handle may have been quicker.

@@ -11,7 +11,7 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
 use super::forecast::retry_in;
 use super::limit::{Ask, Limit};
-use super::line::Ticket;
+use super::line::Place;
 use super::patience::watcher;
 use super::{Answer, Limiter, Mode, Stats};
 
@@ -57,7 +57,7 @@ use super::{Answer, Limiter, Mode, Stats};
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
     desk: Arc<Mutex<Desk<P>>>,
-    place: Option<Ticket>,
+    place: Place,
 }
 
 impl<P> Shared<P>
@@ -73,7 +73,10 @@ where
 
     pub(super) fn of(limit: Limit<P>) -> Self {
         let desk = Arc::new_cyclic(|desk| Mutex::new(Desk::new(limit, watcher(desk))));
-        Self { desk, place: None }
+        Self {
+            desk,
+            place: Place::Outside,
+        }
     }
 }
 
@@ -324,7 +327,7 @@ impl<P: Policy> Shared<P> {
 
     /// As one who has no place in line, whoever holds this handle.
     fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
-        self.locked(|desk, after| desk.ask_aside(ask, &mut None, cost, after))
+        self.locked(|desk, after| desk.ask_aside(ask, &mut Place::Outside, cost, after))
     }
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -361,7 +364,7 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn give_up(&mut self) {
-        if self.place.is_some() {
+        if !matches!(self.place, Place::Outside) {
             let place = &mut self.place;
             locked(&self.desk, |desk, after| desk.give_up(place, after));
         }
@@ -373,7 +376,7 @@ impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
             desk: Arc::clone(&self.desk),
-            place: None,
+            place: Place::Outside,
         }
     }
 }

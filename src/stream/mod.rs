@@ -36,7 +36,7 @@ mod try_grouped_weighted_within;
 mod try_grouped_within;
 
 pub use debounce::Debounce;
-pub use enforce::{Enforce, Exceeded};
+pub use enforce::Enforce;
 pub use ext::PaceStreamExt;
 pub use grouped_weighted_within::GroupedWeightedWithin;
 pub use grouped_within::GroupedWithin;
@@ -53,3 +53,5 @@ pub use try_grouped_within::TryGroupedWithin;
 
 #[doc(no_inline)]
 pub use crate::batch::Window;
+#[doc(no_inline)]
+pub use crate::limiter::Exceeded;

@@ -5,6 +5,7 @@ mod layering;
 mod limiter;
 mod names;
 mod neighbours;
+mod sink;
 mod stream;
 mod time;
 mod timed;

@@ -9,25 +9,31 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures::Stream;
+use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireWithin, Gate, Keyed, KeyedAt, Limiter, Mode, Owned,
-    PassError, PolicyExt, Shared, Stats, TooCostly,
+    Acquire, AcquireAt, AcquireError, AcquireWithin, Exceeded, Gate, Keyed, KeyedAt, Limiter, Mode,
+    Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
+use paceline::sink::{
+    EnforceSends, Exceeded as ExceededInSink, GroupSends, PaceSends, PaceSendsByCost, PaceSinkExt,
+    SendError, ShedSends,
+};
 use paceline::stream::{
-    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, OnError, Pace, PaceBatches,
-    PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin, GroupedWithin, OnError,
+    Pace, PaceBatches, PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
     TryGroupedWeightedWithin, TryGroupedWithin,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
+type Output = Drain<u8>;
 
 fn free<T: Send + Sync + Unpin>() {}
 fn shown<T: Debug>() {}
@@ -64,6 +70,9 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<PassError<RateError>>();
     error::<AcquireError>();
     error::<Exceeded<Secret>>();
+    error::<ExceededInStream<Secret>>();
+    error::<SendError<RateError, TooCostly<Secret>>>();
+    error::<SendError<RateError, ExceededInSink<Secret>>>();
 }
 
 #[test]
@@ -93,6 +102,11 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Debounce<Input>>();
     free::<Sample<Input>>();
     free::<ThrottleFirst<Input>>();
+    free::<PaceSends<Output, Owned<Interval>, u8>>();
+    free::<PaceSendsByCost<Output, Shared<Interval>, fn(&u8) -> u32, u8>>();
+    free::<EnforceSends<Output, Owned<Interval>, u8>>();
+    free::<ShedSends<Output, Owned<Interval>, u8>>();
+    free::<GroupSends<Output, u8>>();
 }
 
 #[test]
@@ -139,6 +153,12 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Debounce<Secrets>>();
     shown::<Sample<Secrets>>();
     shown::<ThrottleFirst<Secrets>>();
+    shown::<PaceSends<Output, Owned<Interval>, Secret>>();
+    shown::<PaceSendsByCost<Output, Shared<Interval>, fn(&Secret) -> u32, Secret>>();
+    shown::<EnforceSends<Output, Owned<Interval>, Secret>>();
+    shown::<ShedSends<Output, Owned<Interval>, Secret>>();
+    shown::<GroupSends<Output, Secret>>();
+    shown::<SendError<RateError, TooCostly<Secret>>>();
 }
 
 #[test]
@@ -149,6 +169,10 @@ fn traits_can_be_named_and_limiters_made_objects() {
     policy::<Interval>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
     results::<Results>();
+    fn sinks<S: PaceSinkExt<u8>>() {}
+    policy::<Interval>();
+    streams::<Iter<std::vec::IntoIter<u8>>>();
+    sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
 }
 

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
+use futures::SinkExt as _;
 use futures::StreamExt as _;
 use futures::TryStreamExt as _;
-use futures::stream;
+use futures::{sink, stream};
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use tokio_stream::StreamExt as _;
@@ -25,7 +26,7 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).grouped_within(1, d);
     let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);
     let _ = stream::iter([1]).enforce(limit.clone());
-    let _ = stream::iter([1]).shed(limit);
+    let _ = stream::iter([1]).shed(limit.clone());
     let _ = stream::iter([1]).debounce(d);
     let _ = stream::iter([1]).sample(d);
     let _ = stream::iter([1]).throttle_first(d);
@@ -33,18 +34,26 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let results = || stream::iter([Ok::<u64, ()>(1)]);
     let _ = results().try_grouped_within(1, d);
     let _ = results().try_grouped_weighted_within(1, d, |weight| *weight);
+
+    let _ = sink::drain::<u32>().pace_sends(limit.clone());
+    let _ = sink::drain::<u32>().pace_sends_by_cost(limit.clone(), |cost| *cost);
+    let _ = sink::drain::<u32>().enforce_sends(limit.clone());
+    let _ = sink::drain::<u32>().shed_sends(limit);
+    let _ = sink::drain::<Vec<u32>>().group_sends(1, d);
 }
 
 /// A method that is added to a trait has to be called above.
 #[test]
 fn every_method_is_called_above() {
-    let source = concat!(
+    let sources = [
         include_str!("../../src/stream/ext.rs"),
-        include_str!("../../src/stream/try_ext.rs")
-    );
+        include_str!("../../src/stream/try_ext.rs"),
+        include_str!("../../src/sink/ext.rs"),
+    ];
     let here = include_str!("neighbours.rs");
-    let methods = source
-        .lines()
+    let methods = sources
+        .into_iter()
+        .flat_map(str::lines)
         .filter_map(|line| line.strip_prefix("    fn "))
         .map(|line| line.split(['(', '<']).next().unwrap());
     for method in methods {

@@ -5,7 +5,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const TREE: [&str; 4] = ["futures-core", "paceline", "pin-project-lite", "tokio"];
+const TREE: [&str; 5] = [
+    "futures-core",
+    "futures-sink",
+    "paceline",
+    "pin-project-lite",
+    "tokio",
+];
 
 fn cargo(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO"))

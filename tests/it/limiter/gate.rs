@@ -39,6 +39,50 @@ async fn a_late_wake_up_passes_when_it_comes_and_one_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn to_wait_until_it_is_open_counts_nothing() {
+    let start = now();
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut gate = Gate::new(limit.clone());
+    for _ in 0..3 {
+        let Ok(()) = poll_fn(|cx| gate.poll_open(cx)).await;
+    }
+    assert_eq!(since(start), 100);
+    limit.acquire(1).await.unwrap();
+    assert_eq!(since(start), 100, "and nobody stands in line");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_finds_it_open_when_it_comes() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut gate = Gate::new(limit.clone());
+    let mut opening = Driven::new(poll_fn(|cx| gate.poll_open(cx)));
+    assert!(opening.poll().is_pending() && opening.is_waker_kept());
+    jump(ms(250)).await;
+    assert!(opening.poll().is_ready());
+    drop(opening);
+    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
+    assert_eq!(limit.peek(1), Decision::Wait { retry_in: ms(100) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_leaves_the_line_and_may_come_again() {
+    let start = now();
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut gate = Gate::new(limit.clone());
+    let mut passing = Driven::new(poll_fn(|cx| gate.poll_pass(1, cx)));
+    assert!(passing.poll().is_pending());
+    drop(passing);
+    gate.give_up();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(since(start), 100);
+    poll_fn(|cx| gate.poll_pass(1, cx)).await.unwrap();
+    assert_eq!(since(start), 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn says_at_once_what_can_never_pass() {
     let mut gate = Gate::new(TokenBucket::new(Rate::per_second(1), 3).owned());
 

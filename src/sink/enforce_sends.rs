@@ -1,0 +1,145 @@
+use core::convert::Infallible;
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+
+use futures_sink::Sink;
+use pin_project_lite::pin_project;
+
+use crate::limiter::{Exceeded, Gate, Limiter};
+use crate::policy::Decision;
+
+use super::SendError;
+
+pin_project! {
+    /// Sink for the [`enforce_sends`](super::PaceSinkExt::enforce_sends) method: in time, or an error that gives the item
+    /// back.
+    ///
+    /// * **Accepts** an item when the inner sink is ready, and passes it on if the limiter lets it pass in that instant and
+    ///   nobody waits for the same limit.
+    /// * **Waits** on the inner sink only (and on the answer of a limit that is not in memory).
+    /// * **Flushes** and **closes** with the inner sink.
+    /// * **Fails** with [`SendError::Refused`], which has an [`Exceeded`] with the item in it, if it was sent too soon. The
+    ///   sink goes on after that. Else when the inner sink does.
+    /// * **Holds** nothing over a limit in memory; else one item while its answer is under way, which
+    ///   [`into_parts`](Self::into_parts) gives back. The next poll of any kind asks again and may fail with it.
+    /// * **Cancel safety**: to drop a `send()` that waits counts nothing that was not sent.
+    ///
+    /// **Window bound**: that of the limiter's policy, counted in items that the inner sink is given.
+    ///
+    /// # Panics
+    ///
+    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    #[must_use = "sinks do nothing unless polled"]
+    pub struct EnforceSends<S, L: Limiter, Item> {
+        #[pin]
+        sink: S,
+        gate: Gate<L>,
+        held: Option<Item>,
+    }
+}
+
+impl<S, L: Limiter, Item> EnforceSends<S, L, Item> {
+    pub(super) const fn new(sink: S, limiter: L) -> Self {
+        Self {
+            sink,
+            gate: Gate::new(limiter),
+            held: None,
+        }
+    }
+
+    /// The inner sink, and the item whose answer was under way, if there was one.
+    pub fn into_parts(self) -> (S, Option<Item>) {
+        (self.sink, self.held)
+    }
+}
+
+impl<S, L, Item> EnforceSends<S, L, Item>
+where
+    S: Sink<Item>,
+    L: Limiter<Error = Infallible>,
+{
+    /// Asks again for the item whose answer was under way.
+    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent<S::Error, Item>> {
+        let mut this = self.project();
+        this.gate.begin(cx);
+        if this.held.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.sink.as_mut().poll_ready(cx)).map_err(SendError::Inner)?;
+        let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
+        let sent = this.held.take().map(|item| obey(decision, this.sink, item));
+        Poll::Ready(sent.unwrap_or(Ok(())))
+    }
+}
+
+impl<S, L, Item> Sink<Item> for EnforceSends<S, L, Item>
+where
+    S: Sink<Item>,
+    L: Limiter<Error = Infallible>,
+{
+    type Error = SendError<S::Error, Exceeded<Item>>;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(self.as_mut().poll_answer(cx))?;
+        self.project().sink.poll_ready(cx).map_err(SendError::Inner)
+    }
+
+    fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
+        let this = self.project();
+        assert!(
+            this.held.is_none(),
+            "an item was sent before the sink was ready"
+        );
+        // Nobody is to be woken: whatever comes next asks again, with the waker of its task.
+        let cx = &mut Context::from_waker(Waker::noop());
+        match this.gate.limiter_mut().poll_try(1, cx) {
+            Poll::Ready(Ok(decision)) => obey(decision, this.sink, item),
+            Poll::Pending => {
+                *this.held = Some(item);
+                Ok(())
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(self.as_mut().poll_answer(cx))?;
+        self.project().sink.poll_flush(cx).map_err(SendError::Inner)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        ready!(self.as_mut().poll_answer(cx))?;
+        self.project().sink.poll_close(cx).map_err(SendError::Inner)
+    }
+}
+
+/// Does not print the item held: it may be secret, and it may be large.
+impl<S, L, Item> fmt::Debug for EnforceSends<S, L, Item>
+where
+    S: fmt::Debug,
+    L: Limiter + fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnforceSends")
+            .field("sink", &self.sink)
+            .field("limiter", self.gate.limiter())
+            .field("held", &usize::from(self.held.is_some()))
+            .finish()
+    }
+}
+
+type Sent<E, Item> = Result<(), SendError<E, Exceeded<Item>>>;
+
+/// Does with an item what the limiter says.
+fn obey<S: Sink<Item>, Item>(
+    decision: Decision,
+    sink: Pin<&mut S>,
+    item: Item,
+) -> Sent<S::Error, Item> {
+    let retry_in = match decision {
+        Decision::Pass => return sink.start_send(item).map_err(SendError::Inner),
+        Decision::Wait { retry_in } => Some(retry_in),
+        Decision::Never { .. } => None,
+    };
+    Err(SendError::Refused(Exceeded::new(item, retry_in)))
+}

@@ -1,0 +1,117 @@
+use core::convert::Infallible;
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use futures_sink::Sink;
+use pin_project_lite::pin_project;
+
+use crate::limiter::{Limiter, TooCostly};
+
+use super::SendError;
+use super::outlet::Outlet;
+
+pin_project! {
+    /// Sink for the [`pace_sends_by_cost`](super::PaceSinkExt::pace_sends_by_cost) method: each item pays what it costs.
+    ///
+    /// ```
+    /// use futures::{SinkExt, StreamExt, stream};
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = Instant::now();
+    /// let (outlet, calls) = futures::channel::mpsc::channel(10);
+    /// // One token each 100 ms, three at most; an item costs as much as its number says.
+    /// let limit = TokenBucket::new(Rate::new(1, Duration::from_millis(100)), 3).owned();
+    /// let outlet = outlet.pace_sends_by_cost(limit, |cost| *cost);
+    ///
+    /// let sending = tokio::spawn(stream::iter([2, 2, 0, 3]).map(Ok).forward(outlet));
+    /// let sent = calls.map(|cost| (cost, start.elapsed().as_millis()));
+    /// assert_eq!(sent.collect::<Vec<_>>().await, [(2, 0), (2, 100), (0, 100), (3, 400)]);
+    /// # sending.await.unwrap().unwrap();
+    /// # }
+    /// ```
+    ///
+    /// * **Accepts** an item when nothing is held and the inner sink is ready: what the next one costs is not known before it
+    ///   is there. It is passed on at once if its cost may pass, and else held. An item of cost 0 passes at once.
+    /// * **Waits** on the inner sink first, then on the limiter while it holds an item; meanwhile it flushes the inner sink.
+    /// * **Flushes** what is held, when the limiter lets it pass, and then the inner sink.
+    /// * **Closes** likewise. Neither waits for the limiter if nothing is held.
+    /// * **Fails** with [`SendError::Refused`] and the item in it, at once, if it costs more than the limiter could ever let
+    ///   pass; from a poll, if the limit became too small for the item held. The sink goes on after that. Else
+    ///   when the inner sink does; an item held stays held, unless the inner sink failed when it was given it.
+    /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) gives back. The next poll of any kind sends it.
+    /// * **Cancel safety**: to drop a `send()` that waits counts nothing. Its item is dropped with it, or sent already, or
+    ///   held. Its cost is asked for once.
+    ///
+    /// **Window bound**: that of the limiter's policy, counted in costs of what the inner sink is given.
+    ///
+    /// # Panics
+    ///
+    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    #[must_use = "sinks do nothing unless polled"]
+    pub struct PaceSendsByCost<S, L: Limiter, F, Item> {
+        #[pin]
+        outlet: Outlet<S, L, Item>,
+        cost_of: F,
+    }
+}
+
+impl<S, L: Limiter, F, Item> PaceSendsByCost<S, L, F, Item> {
+    pub(super) const fn new(sink: S, limiter: L, cost_of: F) -> Self {
+        Self {
+            outlet: Outlet::new(sink, limiter),
+            cost_of,
+        }
+    }
+
+    /// The inner sink, and the item that was waiting to pass, if there was one.
+    pub fn into_parts(self) -> (S, Option<Item>) {
+        self.outlet.into_parts()
+    }
+}
+
+impl<S, L, F, Item> Sink<Item> for PaceSendsByCost<S, L, F, Item>
+where
+    S: Sink<Item>,
+    L: Limiter<Error = Infallible>,
+    F: FnMut(&Item) -> u32,
+{
+    type Error = SendError<S::Error, TooCostly<Item>>;
+
+    fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.project().outlet.poll_ready(cx)
+    }
+
+    fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
+        let this = self.project();
+        let cost = (this.cost_of)(&item);
+        this.outlet.start_send(item, cost)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.project().outlet.poll_flush(cx)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.project().outlet.poll_close(cx)
+    }
+}
+
+/// Does not print the item held: it may be secret, and it may be large.
+impl<S, L, F, Item> fmt::Debug for PaceSendsByCost<S, L, F, Item>
+where
+    S: fmt::Debug,
+    L: Limiter + fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PaceSendsByCost")
+            .field("outlet", &self.outlet)
+            .finish_non_exhaustive()
+    }
+}

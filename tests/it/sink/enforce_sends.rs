@@ -1,0 +1,149 @@
+use std::error::Error;
+use std::task::Poll;
+
+use futures::{FutureExt, SinkExt};
+use paceline::limiter::Shared;
+use paceline::policy::{Decision, Interval, Unlimited};
+use paceline::prelude::*;
+use paceline::sink::{EnforceSends, Exceeded, SendError};
+use testkit::clock::jump;
+use testkit::probe::{self, Broken};
+use testkit::wakes::Driven;
+
+use super::driven::{Steps, Told, taken_ms};
+use crate::timed::ms;
+
+type Enforced = EnforceSends<probe::Sink<char>, Shared<Interval>, char>;
+
+fn enforced() -> (probe::SinkHandle<char>, Shared<Interval>, Driven<Enforced>) {
+    let (handle, sink) = probe::sink();
+    let limit = Interval::every(ms(100)).shared();
+    let sink = Driven::new(sink.enforce_sends(limit.clone()));
+    (handle, limit, sink)
+}
+
+fn refused(sent: Result<(), SendError<Broken, Exceeded<char>>>) -> Exceeded<char> {
+    match sent {
+        Err(SendError::Refused(refused)) => refused,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_at_once_and_gives_the_item_back() {
+    let (handle, _, mut sink) = enforced();
+    handle.accept_all();
+    for (after, item) in [(0, 'a'), (30, 'b'), (70, 'c')] {
+        jump(ms(after)).await;
+        assert!(sink.ready().is_ready(), "whether or not the slot is open");
+        let sent = sink.start(item);
+        if item == 'b' {
+            let refused = refused(sent);
+            assert_eq!(refused.retry_in(), Some(ms(70)));
+            assert_eq!(refused.into_item(), 'b');
+        } else {
+            sent.unwrap();
+        }
+    }
+    assert_eq!(taken_ms(&handle), [(0, 'a'), (100, 'c')]);
+    assert_eq!(sink.into_inner().into_parts().1, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_send_that_is_refused_does_not_wait() {
+    let limit = Interval::every(ms(100)).owned();
+    let mut sink = futures::sink::drain().enforce_sends(limit);
+    sink.send('a').now_or_never().unwrap().unwrap();
+    let error = sink.send('b').now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "rate limit exceeded, retry in 100ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_no_permit_while_the_inner_sink_is_full_or_broken() {
+    let (handle, limit, mut sink) = enforced();
+    assert!(sink.ready().is_pending() && limit.peek(1).is_pass());
+    handle.fail_next();
+    assert!(matches!(
+        sink.ready(),
+        Poll::Ready(Err(SendError::Inner(Broken)))
+    ));
+    assert!(limit.peek(1).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_costs_nothing_and_never_overtakes_those_who_wait() {
+    let (handle, limit, mut sink) = enforced();
+    handle.accept_all();
+    limit.acquire(1).await.unwrap();
+    let mut waits = limit.acquire(1);
+    assert!((&mut waits).now_or_never().is_none());
+    jump(ms(150)).await;
+    assert!(sink.ready().is_ready());
+    assert_eq!(refused(sink.start('a')).retry_in(), Some(ms(100)));
+    waits.now_or_never().unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_is_no_reason_to_pass_two() {
+    let (handle, _, mut sink) = enforced();
+    handle.accept_all();
+    assert!(sink.ready().is_ready());
+    sink.start('a').unwrap();
+    jump(ms(280)).await;
+    assert!(sink.ready().is_ready());
+    sink.start('b').unwrap();
+    assert!(sink.ready().is_ready());
+    assert_eq!(refused(sink.start('c')).retry_in(), Some(ms(100)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn holds_the_item_while_an_answer_is_under_way() {
+    let (handle, sink) = probe::sink();
+    handle.accept_all();
+    let limit = Told::default();
+    let mut sink = Driven::new(sink.enforce_sends(limit.clone()));
+    for (item, answer) in [
+        ('a', Decision::Pass),
+        ('b', Decision::Wait { retry_in: ms(5) }),
+        ('c', Decision::Never { capacity: 0 }),
+    ] {
+        limit.set(None);
+        assert!(sink.ready().is_ready());
+        sink.start(item).unwrap();
+        assert!(
+            sink.flush().is_pending() && sink.close().is_pending() && sink.ready().is_pending()
+        );
+        limit.set(Some(answer));
+        match sink.flush() {
+            Poll::Ready(Err(SendError::Refused(refused))) => {
+                assert_eq!(refused.retry_in(), (item == 'b').then_some(ms(5)));
+                assert_eq!(refused.into_item(), item);
+            }
+            sent => assert_eq!((item, sent), ('a', Poll::Ready(Ok(())))),
+        }
+    }
+    assert_eq!(handle.taken(), ['a']);
+    limit.set(None);
+    assert!(sink.ready().is_ready());
+    sink.start('d').unwrap();
+    assert_eq!(sink.into_inner().into_parts().1, Some('d'));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_none_refuses_nothing() {
+    let (handle, sink) = probe::sink();
+    handle.accept_all();
+    let mut sink = sink.enforce_sends(Unlimited.owned());
+    for n in 0..3 {
+        sink.send(n).await.unwrap();
+    }
+    sink.close().await.unwrap();
+    assert_eq!(taken_ms(&handle), [(0, 0), (0, 1), (0, 2)]);
+}
+
+#[test]
+fn an_error_of_the_inner_sink_is_the_source() {
+    let inner: SendError<Broken, Exceeded<char>> = SendError::Inner(Broken);
+    assert_eq!(inner.to_string(), "the inner sink failed");
+    assert_eq!(inner.source().unwrap().to_string(), Broken.to_string());
+}

@@ -1,0 +1,303 @@
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::channel::mpsc;
+use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::policy::Interval;
+use paceline::prelude::*;
+use paceline::sink::{GroupSends, Window};
+use testkit::clock::jump;
+use testkit::probe::{self, Broken, SinkHandle};
+use testkit::wakes::Driven;
+
+use super::driven::{Steps, taken_ms};
+use crate::timed::{ms, now, since, sleep};
+
+type Groups = GroupSends<probe::Sink<Vec<char>>, char>;
+
+/// An inner sink whose instants count from now.
+fn inner() -> (SinkHandle<Vec<char>>, probe::Sink<Vec<char>>) {
+    let (handle, sink) = probe::sink();
+    let mut sink = Driven::new(sink);
+    assert!(sink.ready().is_pending());
+    (handle, sink.into_inner())
+}
+
+fn groups(max: usize) -> (SinkHandle<Vec<char>>, Driven<Groups>) {
+    let (handle, sink) = inner();
+    (handle, Driven::new(sink.group_sends(max, ms(100))))
+}
+
+fn feed(sink: &mut Driven<Groups>, items: &str) {
+    for item in items.chars() {
+        assert_eq!(sink.ready(), Poll::Ready(Ok(())), "{item}");
+        sink.start(item).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_group_leaves_in_the_instant_of_its_last_item() {
+    let (handle, mut sink) = groups(3);
+    handle.accept_all();
+    feed(&mut sink, "ab");
+    jump(ms(30)).await;
+    feed(&mut sink, "cd");
+    assert_eq!(taken_ms(&handle), [(30, vec!['a', 'b', 'c'])]);
+    assert!(!handle.sent_when_not_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn collects_one_group_while_the_inner_sink_is_full() {
+    let (handle, mut sink) = groups(3);
+    feed(&mut sink, "abc");
+    assert!(sink.ready().is_pending() && sink.is_waker_kept());
+    assert!(sink.flush().is_pending());
+
+    jump(ms(150)).await;
+    handle.accept(1);
+    assert!(sink.is_woken());
+    feed(&mut sink, "def");
+    assert_eq!(taken_ms(&handle), [(150, vec!['a', 'b', 'c'])]);
+    assert!(sink.ready().is_pending());
+    assert!(!handle.sent_when_not_ready());
+    assert_eq!(sink.into_inner().into_parts().1, ['d', 'e', 'f']);
+}
+
+#[tokio::test(start_paused = true)]
+async fn flush_and_close_send_what_there_is_and_no_empty_group() {
+    let (handle, mut sink) = groups(3);
+    handle.accept_all();
+    feed(&mut sink, "a");
+    assert!(sink.flush().is_ready() && sink.flush().is_ready());
+    assert_eq!((handle.taken(), handle.flushes()), (vec![vec!['a']], 2));
+    feed(&mut sink, "bc");
+    assert!(sink.close().is_ready() && handle.is_closed());
+    assert_eq!(handle.taken(), [vec!['b', 'c']]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_window_is_over_leaves_at_the_next_poll() {
+    let (handle, mut sink) = groups(9);
+    handle.accept_all();
+    feed(&mut sink, "a");
+    jump(ms(99)).await;
+    feed(&mut sink, "b");
+    assert_eq!(taken_ms(&handle), []);
+    jump(ms(180)).await;
+    assert!(!sink.is_woken(), "nobody fires a window");
+    assert_eq!(taken_ms(&handle), []);
+    feed(&mut sink, "c");
+    assert_eq!(handle.taken(), [vec!['a', 'b']], "without what came after");
+    assert_eq!(sink.into_inner().into_parts().1, ['c']);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_ends_between_ready_and_send_does_not_take_the_item_in() {
+    let (handle, mut sink) = groups(9);
+    handle.accept_all();
+    feed(&mut sink, "a");
+    assert!(sink.ready().is_ready());
+    jump(ms(100)).await;
+    sink.start('b').unwrap();
+    assert_eq!(taken_ms(&handle), [(100, vec!['a'])], "with the next item");
+    jump(ms(100)).await;
+    assert!(sink.ready().is_ready());
+    assert_eq!(taken_ms(&handle), [(200, vec!['b'])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_groups_that_are_both_old_leave_at_the_same_poll() {
+    let (handle, mut sink) = groups(9);
+    feed(&mut sink, "a");
+    assert!(sink.ready().is_ready());
+    jump(ms(100)).await;
+    sink.start('b').unwrap(); // the inner sink is full
+    jump(ms(100)).await;
+    handle.accept_all();
+    assert!(sink.ready().is_ready());
+    assert_eq!(taken_ms(&handle), [(200, vec!['a']), (200, vec!['b'])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_costs_no_item_and_no_window() {
+    let (handle, mut sink) = groups(9);
+    feed(&mut sink, "ab");
+    jump(ms(150)).await;
+    assert!(
+        sink.ready().is_pending(),
+        "the old group has to leave first"
+    );
+    jump(ms(30)).await;
+    handle.accept(1);
+    feed(&mut sink, "c");
+    assert_eq!(taken_ms(&handle), [(180, vec!['a', 'b'])]);
+    jump(ms(99)).await;
+    assert!(sink.ready().is_ready(), "the window of c began with c");
+    jump(ms(1)).await;
+    assert!(sink.ready().is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_start_where_they_are_told_to() {
+    for (window, expected) in [
+        (
+            Window::FirstItem,
+            [(150, "ab"), (160, "c"), (460, "de")].as_slice(),
+        ),
+        (
+            Window::LastGroup,
+            &[(150, "ab"), (160, "c"), (380, "d"), (460, "e")],
+        ),
+        (
+            Window::Grid,
+            &[(150, "ab"), (160, "c"), (450, "d"), (460, "e")],
+        ),
+    ] {
+        let (handle, sink) = inner();
+        handle.accept_all();
+        let mut sink = sink.group_sends(9, ms(100)).window(window);
+        let mut last = 0;
+        for (at, item) in [
+            (0, 'a'),
+            (50, 'b'),
+            (150, 'c'),
+            (160, '!'),
+            (380, 'd'),
+            (450, 'e'),
+        ] {
+            jump(ms(at - last)).await;
+            last = at;
+            let polled = match item {
+                '!' => sink.flush().now_or_never(),
+                item => sink.feed(item).now_or_never(),
+            };
+            polled.unwrap().unwrap();
+        }
+        jump(ms(10)).await;
+        sink.close().await.unwrap();
+        let left = taken_ms(&handle).into_iter();
+        let left: Vec<_> = left
+            .map(|(at, group)| (at, String::from_iter(group)))
+            .collect();
+        let expected = expected
+            .iter()
+            .map(|(at, group)| (*at, (*group).to_owned()));
+        assert_eq!(left, expected.collect::<Vec<_>>(), "{window:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_in_order_what_a_failing_inner_sink_did_not_take() {
+    let (handle, mut sink) = groups(9);
+    handle.accept_all();
+    feed(&mut sink, "ab");
+    jump(ms(100)).await;
+    handle.fail_next();
+    assert_eq!(sink.ready(), Poll::Ready(Err(Broken)));
+    handle.fail_next();
+    assert_eq!(sink.flush(), Poll::Ready(Err(Broken)));
+    assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
+
+    let (handle, mut sink) = groups(9);
+    feed(&mut sink, "a");
+    assert!(sink.ready().is_ready());
+    jump(ms(100)).await;
+    handle.fail_next();
+    assert_eq!(sink.start('b'), Err(Broken), "a had to leave");
+    handle.fail_next();
+    assert_eq!(sink.close(), Poll::Ready(Err(Broken)));
+    assert_eq!(sink.into_inner().into_parts().1, ['a', 'b']);
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_of_one_leave_one_by_one() {
+    let (handle, mut sink) = groups(1);
+    handle.accept(2);
+    feed(&mut sink, "abc");
+    assert!(sink.ready().is_pending());
+    assert_eq!(handle.taken(), [['a'], ['b']]);
+    assert_eq!(sink.into_inner().into_parts().1, ['c']);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_largest_group_and_the_longest_window_work() {
+    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+        let (outlet, writes) = mpsc::unbounded();
+        let sink = outlet.group_sends(usize::MAX, Duration::MAX).window(window);
+        stream::iter(0..500).map(Ok).forward(sink).await.unwrap();
+        let sizes = writes.map(|group| group.len());
+        assert_eq!(sizes.collect::<Vec<_>>().await, [500]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_first_and_then_spacing() {
+    let start = now();
+    let (outlet, writes) = mpsc::unbounded();
+    let sink = outlet
+        .pace_sends(Interval::every(ms(100)).owned())
+        .group_sends(2, ms(20));
+    let sending = tokio::spawn(stream::iter(1..=5).map(Ok).forward(sink));
+    let left = writes.map(|group| (since(start), group));
+    assert_eq!(
+        left.collect::<Vec<_>>().await,
+        [(0, vec![1, 2]), (100, vec![3, 4]), (200, vec![5])]
+    );
+    sending.await.unwrap().unwrap();
+}
+
+/// The inner sink may stand in the line of a shared limit: there, it is asked only when a group has to leave.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_not_complete_holds_up_nobody_at_the_limit_behind_it() {
+    let limit = Interval::every(ms(100)).shared();
+    let inner = futures::sink::drain().pace_sends(limit.clone());
+    let mut sink = Driven::new(inner.group_sends(9, ms(1_000)));
+    limit.acquire(1).await.unwrap();
+    assert!(sink.ready().is_ready());
+    sink.start('a').unwrap();
+    assert!(sink.ready().is_ready());
+
+    let start = now();
+    limit.acquire(1).await.unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(since(start), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_feed_midway_loses_nothing_that_it_took() {
+    let (handle, sink) = probe::sink();
+    let mut sink = sink.group_sends(2, ms(100));
+    sink.feed('a').await.unwrap();
+    assert!(sink.send('b').now_or_never().is_none(), "b was taken");
+    assert!(
+        sink.feed('c').now_or_never().is_none(),
+        "c is dropped with it"
+    );
+    sleep(10).await;
+    handle.accept_all();
+    sink.send('d').await.unwrap();
+    assert_eq!(handle.taken(), [vec!['a', 'b'], vec!['d']]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_items_it_holds_are_not_printed() {
+    let mut sink = futures::sink::drain().group_sends(9, ms(100));
+    sink.feed("hush").await.unwrap();
+    let shown = format!("{sink:?}");
+    assert!(
+        shown.contains("len: 1") && !shown.contains("hush"),
+        "{shown}"
+    );
+}
+
+#[test]
+#[should_panic(expected = "a group needs room for at least 1 item, got 0")]
+fn refuses_groups_of_nothing() {
+    let _ = futures::sink::drain::<Vec<u8>>().group_sends(0, ms(1));
+}
+
+#[test]
+#[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
+fn refuses_a_window_of_nothing() {
+    let _ = futures::sink::drain::<Vec<u8>>().group_sends(1, Duration::ZERO);
+}

@@ -1,0 +1,9 @@
+mod both;
+mod driven;
+mod enforce_sends;
+mod framed;
+mod group_sends;
+mod pace_sends;
+mod pace_sends_by_cost;
+mod shared;
+mod shed_sends;
