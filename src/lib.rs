@@ -68,6 +68,8 @@
 //!
 //! None yet: the whole library is the default.
 
+mod line;
+
 pub mod batch;
 pub mod limiter;
 pub mod policy;

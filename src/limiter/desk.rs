@@ -1,11 +1,11 @@
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
+use crate::line::{Call, Line, Ticket, Waiter};
 use crate::policy::{Decision, Policy};
 use crate::time::Clock;
 
 use super::forecast::Forecast;
-use super::line::{Call, Line, Ticket, Waiter};
 
 /// What a [`Shared`](super::Shared) limit locks: the policy with its state, and the line of those who wait.
 ///

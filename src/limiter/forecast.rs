@@ -1,9 +1,8 @@
 use core::time::Duration;
 
+use crate::line::Line;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
-
-use super::line::Line;
 
 /// A line this short is gone through anew for each question.
 const SHORT: usize = 64;

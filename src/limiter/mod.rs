@@ -18,7 +18,6 @@ mod desk;
 mod error;
 mod forecast;
 mod gate;
-mod line;
 mod owned;
 mod shared;
 

@@ -3,11 +3,11 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::line::Ticket;
 use crate::policy::{Decision, Policy};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Ask, Desk};
-use super::line::Ticket;
 use super::{Answer, Limiter};
 
 /// One limit for many tasks and adapters: every clone asks the same one, and those who wait are served first come, first

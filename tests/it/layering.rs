@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use code::{code_lines, is_of_word};
 
 /// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("time", &[]),
+    // Those who wait for a limit and those who wait for a permit stand in the same kind of line.
+    ("line", &["time"]),
     ("policy", &["time"]),
     ("batch", &["time"]),
-    ("concurrency", &["time"]),
+    ("concurrency", &["time", "line"]),
     ("shed", &["time"]),
     ("fair", &["time"]),
-    ("limiter", &["time", "policy"]),
+    ("limiter", &["time", "line", "policy"]),
     (
         "stream",
         &["time", "policy", "limiter", "batch", "concurrency", "shed"],
