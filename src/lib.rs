@@ -23,7 +23,7 @@
 //! # The map
 //!
 //! ```text
-//!   time ◀── policy ◀── limiter ◀── stream ──▶ batch
+//!   time ◀── policy ◀── limiter ◀── stream ──▶ batch, concurrency
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
@@ -35,6 +35,8 @@
 //!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
 //! * Without a stream, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
+//!   number.
 //!
 //! | to | write |
 //! |---|---|
@@ -45,6 +47,9 @@
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
+//! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `permits.acquire().await` |
+//! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
+//! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
 //!
@@ -62,7 +67,8 @@
 //! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
-//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it.
+//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
+//! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does.
 //!
 //! # Features
 //!
@@ -71,6 +77,7 @@
 mod line;
 
 pub mod batch;
+pub mod concurrency;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;

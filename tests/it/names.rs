@@ -11,6 +11,9 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
+use paceline::concurrency::{
+    AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
+};
 use paceline::limiter::{
     Acquire, AcquireError, AcquireWithin, Gate, Limiter, Owned, PassError, PolicyExt, Shared,
     TooCostly,
@@ -47,6 +50,7 @@ fn values_are_plain() {
     value::<FixedWindowState>();
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
+    value::<Outcome>();
 }
 
 #[test]
@@ -58,6 +62,7 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<PassError<RateError>>();
     error::<AcquireError>();
     error::<Exceeded<Secret>>();
+    error::<TooMany>();
 }
 
 #[test]
@@ -78,6 +83,12 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWithin<Input>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<Permits>();
+    free::<Permit>();
+    free::<AcquirePermit>();
+    free::<AcquirePermits>();
+    free::<Aimd>();
+    free::<Gradient>();
 }
 
 #[test]
@@ -107,6 +118,12 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWithin<Secrets>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<Permits>();
+    shown::<Permit>();
+    shown::<AcquirePermit>();
+    shown::<AcquirePermits>();
+    shown::<Aimd>();
+    shown::<Gradient>();
 }
 
 #[test]

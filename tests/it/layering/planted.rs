@@ -96,6 +96,16 @@ fn every_banned_word_is_seen() {
     for word in super::BANNED {
         let text = format!("fn f() {{\n    {word} }}\n");
         assert_eq!(seen(purity, "src/batch/mod.rs", &text), [2], "{word}");
+        assert_eq!(
+            seen(purity, "src/concurrency/aimd.rs", &text),
+            [2],
+            "{word}"
+        );
+        assert_eq!(
+            seen(purity, "src/concurrency/desk.rs", &text),
+            NONE,
+            "{word}"
+        );
         assert_eq!(seen(purity, "src/limiter/mod.rs", &text), NONE, "{word}");
     }
     assert_eq!(

@@ -1,0 +1,5 @@
+mod cancelling;
+mod cooldown;
+mod line;
+mod permits;
+mod resize;
