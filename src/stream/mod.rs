@@ -2,7 +2,7 @@
 //!
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. What they do when
 //! something comes too soon differs, and so do their types: late rather than never ([`Pace`], [`PaceByCost`],
-//! [`PaceBatches`]), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`]).
+//! [`PaceBatches`], and [`Concurrent`] by how much is under way), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`]).
 //!
 //! # What all of them promise
 //!
@@ -16,8 +16,10 @@
 //! * They can be built outside a runtime; a tokio runtime with time enabled is needed once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
+mod concurrent;
 mod enforce;
 mod ext;
+mod flights;
 mod grouped_within;
 mod input;
 mod pace;
@@ -25,6 +27,7 @@ mod pace_batches;
 mod pace_by_cost;
 mod shed;
 
+pub use concurrent::Concurrent;
 pub use enforce::{Enforce, Exceeded};
 pub use ext::PaceStreamExt;
 pub use grouped_within::GroupedWithin;

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::future::Ready;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,7 +24,8 @@ use paceline::policy::{
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
 use paceline::stream::{
-    Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt, Shed,
+    Concurrent, Enforce, Exceeded, GroupedWithin, Pace, PaceBatches, PaceByCost, PaceStreamExt,
+    Shed,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
@@ -83,6 +85,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWithin<Input>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<Concurrent<Input, fn(u8) -> Ready<u8>, Ready<u8>>>();
     free::<Permits>();
     free::<Permit>();
     free::<AcquirePermit>();
@@ -118,6 +121,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWithin<Secrets>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<Concurrent<Secrets, fn(Secret) -> Ready<Secret>, Ready<Secret>>>();
     shown::<Permits>();
     shown::<Permit>();
     shown::<AcquirePermit>();

@@ -4,11 +4,13 @@
     reason = "that the traits can be imported together is the test"
 )]
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::TryStreamExt as _;
 use futures::stream;
+use paceline::concurrency::Permits;
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use tokio_stream::StreamExt as _;
@@ -25,6 +27,7 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).grouped_within(1, d);
     let _ = stream::iter([1]).enforce(limit.clone());
     let _ = stream::iter([1]).shed(limit);
+    let _ = stream::iter([1]).concurrent(Permits::new(1), ready);
 }
 
 /// A method that is added to the trait has to be called above.

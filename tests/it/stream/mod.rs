@@ -1,3 +1,4 @@
+mod concurrent;
 mod conformance;
 mod enforce;
 mod grouped_within;
