@@ -44,9 +44,10 @@ pin_project! {
     /// **Window bound**: that of the [`Permits`], over all that share them: never more than their limit at once, and with
     /// a cool-down never more than that many arrivals in any window, if each future makes one request.
     ///
-    /// **Cost**: a future that was woken is polled, the others are not. About a quarter of a microsecond an item, three
-    /// times that of `buffer_unordered`: two short locks for the permit, and two for each time that a future is woken. A
-    /// box for each future that is under way at once, used again; no allocation an item.
+    /// **Cost**: a future that was woken is polled, the others are not. About 0.3 µs an item more than
+    /// `buffer_unordered`, however many are under way: two short locks for the permit, and some more each time that a
+    /// future is woken. A box for each future that is under way at once, used again; no allocation an item, unless it
+    /// waits for a permit that cools down.
     #[must_use = "streams do nothing unless polled"]
     pub struct Concurrent<S: Stream, F, Fut> {
         #[pin]
