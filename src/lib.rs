@@ -23,7 +23,7 @@
 //! # The map
 //!
 //! ```text
-//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch
+//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency
 //!                                  └── sink   ──▶ batch
 //! ```
 //!
@@ -38,6 +38,8 @@
 //! * For a sink, say [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: the item is on its way when the inner sink has
 //!   it.
 //! * Without either, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
+//!   number.
 //!
 //! | to | write |
 //! |---|---|
@@ -50,6 +52,9 @@
 //! | groups of 1 MB at most | `rows.grouped_weighted_within(1_000_000, d, \|row\| row.len() as u64)` |
 //! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
+//! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
+//! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
+//! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
 //! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
@@ -72,15 +77,19 @@
 //! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
-//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. The way begins inside your own
-//! program: the system may suspend a task after an item has passed and before it is used, and then the next one seems to
-//! follow too closely to whoever looks at a clock of their own.
+//! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
+//! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
+//! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
+//! one seems to follow too closely to whoever looks at a clock of their own.
 //!
 //! # Features
 //!
 //! None yet: the whole library is the default.
 
+mod line;
+
 pub mod batch;
+pub mod concurrency;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;

@@ -2,12 +2,12 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
+use crate::line::{Call, Line, Place, Waiter};
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::forecast::{Forecast, retry_in};
 use super::limit::{Ask, Limit};
-use super::line::{Call, Line, Place, Waiter};
 use super::patience::{Start, Watch};
 use super::{Mode, Stats};
 

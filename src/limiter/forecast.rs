@@ -1,9 +1,8 @@
 use core::time::Duration;
 
+use crate::line::Line;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
-
-use super::line::Line;
 
 /// A line this short is gone through anew for each question.
 const SHORT: usize = 64;
@@ -110,8 +109,8 @@ pub(super) fn retry_in(decision: Decision) -> Duration {
 mod tests {
     use core::task::Waker;
 
-    use super::super::line::Waiter;
     use super::*;
+    use crate::line::Waiter;
     use crate::policy::Interval;
 
     const EVERY: Interval = Interval::every(Duration::from_nanos(10));

@@ -24,7 +24,6 @@ mod gate;
 mod keyed;
 mod keys;
 mod limit;
-mod line;
 mod owned;
 mod patience;
 mod shared;

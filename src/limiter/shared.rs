@@ -4,6 +4,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
+use crate::line::Place;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
@@ -11,7 +12,6 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
 use super::forecast::retry_in;
 use super::limit::{Ask, Limit};
-use super::line::Place;
 use super::patience::watcher;
 use super::{Answer, Limiter, Mode, Stats};
 

@@ -1,13 +1,15 @@
+use core::future::Future;
 use core::time::Duration;
 
 use futures_core::Stream;
 
+use crate::concurrency::Permits;
 use crate::limiter::{Limiter, Owned};
 use crate::policy::Interval;
 
 use super::{
-    Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches, PaceByCost, Sample,
-    Shed, ThrottleFirst,
+    Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
+    PaceByCost, Sample, Shed, ThrottleFirst,
 };
 
 /// Throttling for every stream.
@@ -354,6 +356,38 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         ThrottleFirst::new(self, quiet)
+    }
+
+    /// Makes a future of each item, and runs as many at once as there are `permits`; their outputs come as they are done.
+    ///
+    /// Like `buffer_unordered`, but under a limit that other streams and tasks share, and that can be resized while it
+    /// runs. See [`Concurrent`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::concurrency::Permits;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let permits = Permits::new(2);
+    ///
+    /// let answers = futures::stream::iter([30, 10, 10]).concurrent(permits.clone(), |millis| async move {
+    ///     tokio::time::sleep(Duration::from_millis(millis)).await;
+    ///     (millis, start.elapsed().as_millis())
+    /// });
+    /// assert_eq!(answers.collect::<Vec<_>>().await, [(10, 10), (10, 20), (30, 30)]);
+    /// # }
+    /// ```
+    fn concurrent<F, Fut>(self, permits: Permits, start: F) -> Concurrent<Self, F, Fut>
+    where
+        Self: Sized,
+        F: FnMut(Self::Item) -> Fut,
+        Fut: Future,
+    {
+        Concurrent::new(self, permits, start)
     }
 }
 

@@ -18,9 +18,11 @@
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
 mod collector;
+mod concurrent;
 mod debounce;
 mod enforce;
 mod ext;
+mod flights;
 mod grouped_weighted_within;
 mod grouped_within;
 mod input;
@@ -35,6 +37,7 @@ mod try_ext;
 mod try_grouped_weighted_within;
 mod try_grouped_within;
 
+pub use concurrent::Concurrent;
 pub use debounce::Debounce;
 pub use enforce::Enforce;
 pub use ext::PaceStreamExt;

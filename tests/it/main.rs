@@ -1,5 +1,6 @@
 //! One binary; its modules mirror `src/`.
 
+mod concurrency;
 mod laws;
 mod layering;
 mod limiter;

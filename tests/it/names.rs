@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::fs;
+use std::future::Ready;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +13,9 @@ use futures::Stream;
 use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
+use paceline::concurrency::{
+    AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
+};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, Exceeded, Gate, Keyed, KeyedAt, Limiter, Mode,
     Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
@@ -25,9 +29,9 @@ use paceline::sink::{
     SendError, ShedSends,
 };
 use paceline::stream::{
-    Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin, GroupedWithin, OnError,
-    Pace, PaceBatches, PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
-    TryGroupedWeightedWithin, TryGroupedWithin,
+    Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
+    GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample,
+    Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
@@ -59,6 +63,7 @@ fn values_are_plain() {
     value::<Mode>();
     value::<Stats>();
     value::<OnError>();
+    value::<Outcome>();
 }
 
 #[test]
@@ -73,6 +78,7 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<ExceededInStream<Secret>>();
     error::<SendError<RateError, TooCostly<Secret>>>();
     error::<SendError<RateError, ExceededInSink<Secret>>>();
+    error::<TooMany>();
 }
 
 #[test]
@@ -107,6 +113,13 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<EnforceSends<Output, Owned<Interval>, u8>>();
     free::<ShedSends<Output, Owned<Interval>, u8>>();
     free::<GroupSends<Output, u8>>();
+    free::<Concurrent<Input, fn(u8) -> Ready<u8>, Ready<u8>>>();
+    free::<Permits>();
+    free::<Permit>();
+    free::<AcquirePermit>();
+    free::<AcquirePermits>();
+    free::<Aimd>();
+    free::<Gradient>();
 }
 
 #[test]
@@ -159,6 +172,13 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<ShedSends<Output, Owned<Interval>, Secret>>();
     shown::<GroupSends<Output, Secret>>();
     shown::<SendError<RateError, TooCostly<Secret>>>();
+    shown::<Concurrent<Secrets, fn(Secret) -> Ready<Secret>, Ready<Secret>>>();
+    shown::<Permits>();
+    shown::<Permit>();
+    shown::<AcquirePermit>();
+    shown::<AcquirePermits>();
+    shown::<Aimd>();
+    shown::<Gradient>();
 }
 
 #[test]

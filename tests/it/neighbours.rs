@@ -4,12 +4,14 @@
     reason = "that the traits can be imported together is the test"
 )]
 
+use std::future::ready;
 use std::time::Duration;
 
 use futures::SinkExt as _;
 use futures::StreamExt as _;
 use futures::TryStreamExt as _;
 use futures::{sink, stream};
+use paceline::concurrency::Permits;
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use tokio_stream::StreamExt as _;
@@ -40,6 +42,7 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = sink::drain::<u32>().enforce_sends(limit.clone());
     let _ = sink::drain::<u32>().shed_sends(limit);
     let _ = sink::drain::<Vec<u32>>().group_sends(1, d);
+    let _ = stream::iter([1]).concurrent(Permits::new(1), ready);
 }
 
 /// A method that is added to a trait has to be called above.

@@ -20,6 +20,17 @@ fn an_upward_path_is_seen_wherever_it_stands() {
 }
 
 #[test]
+fn the_line_is_known_by_those_who_let_others_wait_in_it_alone() {
+    let text = "use crate::line::Line;";
+    assert_eq!(seen(layering, "src/limiter/desk.rs", text), NONE);
+    assert_eq!(seen(layering, "src/concurrency/desk.rs", text), NONE);
+    assert_eq!(seen(layering, "src/stream/pace.rs", text), [1]);
+    assert_eq!(seen(layering, "src/policy/interval.rs", text), [1]);
+    let upward = "use crate::limiter::Shared;\nuse crate::concurrency::Permits;";
+    assert_eq!(seen(layering, "src/line.rs", upward), [1, 2]);
+}
+
+#[test]
 fn a_sideways_path_is_seen() {
     assert_eq!(
         seen(layering, "src/sink/pace.rs", "use crate::stream::Pace;"),
@@ -85,6 +96,16 @@ fn every_banned_word_is_seen() {
     for word in super::BANNED {
         let text = format!("fn f() {{\n    {word} }}\n");
         assert_eq!(seen(purity, "src/batch/mod.rs", &text), [2], "{word}");
+        assert_eq!(
+            seen(purity, "src/concurrency/aimd.rs", &text),
+            [2],
+            "{word}"
+        );
+        assert_eq!(
+            seen(purity, "src/concurrency/desk.rs", &text),
+            NONE,
+            "{word}"
+        );
         assert_eq!(seen(purity, "src/limiter/mod.rs", &text), NONE, "{word}");
     }
     assert_eq!(

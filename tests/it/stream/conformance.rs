@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::Map;
+use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::{OnError, Window};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
-use crate::timed::ms;
+use crate::timed::{ms, sleep};
 
 const D: Duration = ms(100);
 
@@ -209,6 +210,34 @@ async fn shed() {
         .await;
 }
 
+/// A future that is done at once, after a turn of the others, or after a while.
+async fn work(item: u32) -> u32 {
+    match item % 3 {
+        0 => {}
+        1 => tokio::task::yield_now().await,
+        _ => sleep(70).await,
+    }
+    item
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent() {
+    for n in [1, 2, 100] {
+        for cooldown in [Duration::ZERO, D] {
+            // What is under way cannot be given back, so it is not taken apart here.
+            Subject::new(move |input: Input| {
+                let permits = Permits::new(n).with_cooldown(cooldown);
+                input.concurrent(permits, |item| Box::pin(work(item)))
+            })
+            .items(|item| vec![item])
+            .unordered()
+            .scale(D)
+            .check()
+            .await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn debounce() {
     Subject::new(|input: Input| input.debounce(D))
@@ -276,4 +305,5 @@ async fn inputs_need_not_be_unpin() {
     check_unmovable(|input| input.debounce(D)).await;
     check_unmovable(|input| input.sample(D)).await;
     check_unmovable(|input| input.throttle_first(D)).await;
+    check_unmovable(|input| input.concurrent(Permits::new(2), work)).await;
 }

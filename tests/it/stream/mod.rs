@@ -1,3 +1,4 @@
+mod concurrent;
 mod conformance;
 mod debounce;
 mod enforce;

@@ -1,0 +1,119 @@
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex};
+
+use crate::line::Ticket;
+use crate::time::Timer;
+
+use super::desk::{Answer, Desk, locked};
+use super::{Permit, TooMany};
+
+/// Future of [`Permits::acquire`](super::Permits::acquire).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermit {
+    waiting: Waiting,
+}
+
+impl AcquirePermit {
+    pub(super) const fn new(desk: Arc<Mutex<Desk>>) -> Self {
+        Self {
+            waiting: Waiting::new(desk, 1),
+        }
+    }
+}
+
+impl Future for AcquirePermit {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+        let permit = ready!(self.waiting.poll(cx));
+        Poll::Ready(permit.expect("one is never too many: a limit of zero judges nobody"))
+    }
+}
+
+/// Future of [`Permits::acquire_many`](super::Permits::acquire_many).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermits {
+    waiting: Waiting,
+}
+
+impl AcquirePermits {
+    pub(super) const fn new(desk: Arc<Mutex<Desk>>, count: u32) -> Self {
+        Self {
+            waiting: Waiting::new(desk, count),
+        }
+    }
+}
+
+impl Future for AcquirePermits {
+    type Output = Result<Permit, TooMany>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.waiting.poll(cx)
+    }
+}
+
+/// One who waits: ask, sleep, ask, and leave the line when dropped.
+#[derive(Debug)]
+struct Waiting {
+    desk: Arc<Mutex<Desk>>,
+    count: u32,
+    place: Option<Ticket>,
+    /// Armed while this is the first in line and knows how long a permit has to cool down.
+    timer: Timer,
+    done: bool,
+}
+
+impl Waiting {
+    const fn new(desk: Arc<Mutex<Desk>>, count: u32) -> Self {
+        Self {
+            desk,
+            count,
+            place: None,
+            timer: Timer::new(),
+            done: false,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, TooMany>> {
+        assert!(!self.done, "polled after it was ready");
+        let answer = ready!(self.poll_answer(cx));
+        self.done = true;
+        Poll::Ready(answer.map(|()| Permit::new(Arc::clone(&self.desk), self.count)))
+    }
+
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TooMany>> {
+        loop {
+            match self.ask(cx) {
+                Answer::Taken => return Poll::Ready(Ok(())),
+                Answer::Refused(never) => return Poll::Ready(Err(never)),
+                Answer::Wait(cooling) => self.timer.arm(cooling),
+                Answer::Stand => {
+                    self.timer.disarm();
+                    return Poll::Pending;
+                }
+            }
+            ready!(self.timer.poll_elapsed(cx));
+        }
+    }
+
+    fn ask(&mut self, cx: &Context<'_>) -> Answer {
+        let (place, count) = (&mut self.place, self.count);
+        locked(&self.desk, |desk, after| {
+            desk.ask_in_line(place, count, cx.waker(), after)
+        })
+    }
+}
+
+/// Leaves the line.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            let place = &mut self.place;
+            locked(&self.desk, |desk, after| desk.leave(place, after));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::Outcome;
+
+/// Additive increase, multiplicative decrease: the way TCP finds out how much the other side bears.
+///
+/// The limit grows by one after as many successes as it is large, which is about once a round trip, and only by those
+/// that came while at least half of it was in use: an unused limit says nothing. A call that was dropped cuts it to a
+/// half, or to another [share](Self::with_backoff), but at most once a round trip: whatever else is dropped within the
+/// latency of the last success is of the same overload. It begins at the floor.
+///
+/// ```
+/// use paceline::concurrency::{Aimd, Outcome, Permits};
+/// use paceline::time::Clock;
+/// use std::time::Duration;
+///
+/// /// Bears 6 calls at once, and refuses the seventh.
+/// async fn call(at_once: u32) -> Result<(), ()> {
+///     tokio::time::sleep(Duration::from_millis(10)).await;
+///     if at_once <= 6 { Ok(()) } else { Err(()) }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let mut clock = Clock::new();
+/// let mut controller = Aimd::new(1, 100);
+/// let permits = Permits::new(controller.limit());
+/// let mut most = 0;
+///
+/// for _ in 0..50 {
+///     let at_once = permits.limit();
+///     let calls: Vec<_> = (0..at_once).map(|_| tokio::spawn(call(at_once))).collect();
+///     let held = permits.acquire_many(at_once).await.unwrap();
+///     for answered in calls {
+///         let outcome = match answered.await.unwrap() {
+///             Ok(()) => Outcome::Success { latency: Duration::from_millis(10) },
+///             Err(()) => Outcome::Dropped,
+///         };
+///         controller.observe(clock.now(), permits.in_use(), outcome);
+///     }
+///     drop(held);
+///     permits.resize(controller.limit());
+///     most = most.max(controller.limit());
+/// }
+/// assert_eq!(most, 7); // it tries one more than the other side bears, and goes back to three
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Aimd {
+    floor: u32,
+    ceiling: u32,
+    backoff: f64,
+    limit: u32,
+    /// Successes since the limit was moved.
+    successes: u32,
+    /// Of the last success.
+    latency: Duration,
+    cut_at: Option<Tick>,
+}
+
+impl Aimd {
+    /// A limit that stays between `floor` and `ceiling`.
+    ///
+    /// # Panics
+    ///
+    /// If the floor is zero, or above the ceiling.
+    #[must_use]
+    #[track_caller]
+    pub const fn new(floor: u32, ceiling: u32) -> Self {
+        assert!(floor > 0, "the floor must be at least 1, got 0");
+        assert!(floor <= ceiling, "the floor must not be above the ceiling");
+        Self {
+            floor,
+            ceiling,
+            backoff: 0.5,
+            limit: floor,
+            successes: 0,
+            latency: Duration::ZERO,
+            cut_at: None,
+        }
+    }
+
+    /// Begins at `limit` instead of the floor.
+    ///
+    /// ```
+    /// use paceline::concurrency::Aimd;
+    ///
+    /// assert_eq!(Aimd::new(1, 100).limit(), 1);
+    /// assert_eq!(Aimd::new(1, 100).starting_at(20).limit(), 20);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If that is below the floor or above the ceiling.
+    #[must_use]
+    #[track_caller]
+    pub const fn starting_at(self, limit: u32) -> Self {
+        assert!(
+            self.floor <= limit && limit <= self.ceiling,
+            "the start must lie between floor and ceiling"
+        );
+        Self { limit, ..self }
+    }
+
+    /// What is left of the limit after a drop, instead of a half. It is cut by one at least.
+    ///
+    /// ```
+    /// use paceline::concurrency::{Aimd, Outcome};
+    /// use paceline::time::Tick;
+    ///
+    /// let mut controller = Aimd::new(1, 100).starting_at(20).with_backoff(0.9);
+    /// controller.observe(Tick::ZERO, 20, Outcome::Dropped);
+    /// assert_eq!(controller.limit(), 18);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it is not above 0 and below 1.
+    #[must_use]
+    #[track_caller]
+    pub fn with_backoff(self, backoff: f64) -> Self {
+        assert!(
+            0.0 < backoff && backoff < 1.0,
+            "the backoff must be above 0 and below 1, got {backoff}"
+        );
+        Self { backoff, ..self }
+    }
+
+    /// A call has ended, at `now`, when `in_use` calls were under way, itself included.
+    pub fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        match outcome {
+            Outcome::Success { latency } => {
+                self.latency = latency;
+                if is_used(self.limit, in_use) {
+                    self.grow();
+                }
+            }
+            Outcome::Ignored => {}
+            Outcome::Dropped => self.cut(now),
+        }
+    }
+
+    /// How many calls there may be at once.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    fn grow(&mut self) {
+        self.successes = self.successes.saturating_add(1);
+        if self.successes >= self.limit {
+            self.successes = 0;
+            self.limit = self.limit.saturating_add(1).min(self.ceiling);
+        }
+    }
+
+    fn cut(&mut self, now: Tick) {
+        let is_of_the_same = self
+            .cut_at
+            .is_some_and(|cut_at| now < cut_at.after(self.latency));
+        if !is_of_the_same {
+            let left = whole(f64::from(self.limit) * self.backoff).min(self.limit - 1);
+            self.limit = left.max(self.floor);
+            self.successes = 0;
+            self.cut_at = Some(now);
+        }
+    }
+}
+
+/// Whether so many in use tell something about the limit: half of it, as in Netflix's library.
+pub(super) const fn is_used(limit: u32, in_use: u32) -> bool {
+    in_use >= limit.div_ceil(2)
+}
+
+/// Without what comes after the point.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast cuts off what comes after the point, and saturates"
+)]
+pub(super) const fn whole(number: f64) -> u32 {
+    number as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    const fn success(nanos: u64) -> Outcome {
+        Outcome::Success {
+            latency: Duration::from_nanos(nanos),
+        }
+    }
+
+    #[test]
+    fn grows_by_one_a_round_trip() {
+        let mut aimd = Aimd::new(1, 100);
+        let mut limits = Vec::new();
+        for now in 0..10 {
+            aimd.observe(at(now), aimd.limit(), success(1));
+            limits.push(aimd.limit());
+        }
+        assert_eq!(limits, [2, 2, 3, 3, 3, 4, 4, 4, 4, 5]);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_used_does_not_grow() {
+        let mut aimd = Aimd::new(1, 100).starting_at(9);
+        for now in 0..1_000 {
+            aimd.observe(at(now), 4, success(1));
+        }
+        assert_eq!(aimd.limit(), 9);
+
+        for now in 0..9 {
+            aimd.observe(at(now), 5, success(1));
+        }
+        assert_eq!(aimd.limit(), 10, "half of it is enough");
+    }
+
+    #[test]
+    fn stays_between_floor_and_ceiling() {
+        let mut aimd = Aimd::new(3, 5);
+        for now in 0..100 {
+            aimd.observe(at(now), 5, success(1));
+        }
+        assert_eq!(aimd.limit(), 5);
+        for now in 0..100 {
+            aimd.observe(at(now), 5, Outcome::Dropped);
+        }
+        assert_eq!(aimd.limit(), 3);
+    }
+
+    #[test]
+    fn one_overload_cuts_once() {
+        let mut aimd = Aimd::new(1, 100).starting_at(80);
+        aimd.observe(at(0), 80, success(50));
+        for now in 100..150 {
+            aimd.observe(at(now), 80, Outcome::Dropped);
+        }
+        assert_eq!(aimd.limit(), 40);
+        aimd.observe(at(150), 40, Outcome::Dropped);
+        assert_eq!(aimd.limit(), 20);
+    }
+
+    #[test]
+    fn a_cut_is_one_at_least_and_begins_the_count_anew() {
+        let mut aimd = Aimd::new(1, 100).starting_at(3).with_backoff(0.99);
+        aimd.observe(at(0), 3, success(0));
+        aimd.observe(at(0), 3, success(0));
+        aimd.observe(at(0), 3, Outcome::Dropped);
+        assert_eq!(aimd.limit(), 2);
+        aimd.observe(at(1), 3, success(0));
+        assert_eq!(aimd.limit(), 2);
+    }
+
+    #[test]
+    fn what_is_ignored_changes_nothing() {
+        let mut aimd = Aimd::new(1, 100).starting_at(10);
+        for now in 0..100 {
+            aimd.observe(at(now), 10, Outcome::Ignored);
+        }
+        assert_eq!(aimd.limit(), 10);
+    }
+}

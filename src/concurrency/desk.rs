@@ -1,0 +1,187 @@
+use core::task::Waker;
+use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+
+use crate::line::{Call, Line, Ticket, Waiter};
+use crate::time::{Clock, Tick};
+
+use super::TooMany;
+use super::stock::{Outlook, Stock};
+
+/// What [`Permits`](super::Permits) lock: the stock, and the line of those who wait.
+///
+/// Only the first in line is served. Whoever leaves, releases or resizes sees to it that the one who is first then is
+/// woken if that helps: that is [`After`].
+#[derive(Debug)]
+pub(super) struct Desk {
+    clock: Clock,
+    stock: Stock,
+    line: Line,
+}
+
+/// What one who asks is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Taken,
+    /// You are the first, and have to wait that long.
+    Wait(Duration),
+    /// You will be woken.
+    Stand,
+    Refused(TooMany),
+}
+
+impl Desk {
+    pub(super) const fn new(limit: u32) -> Self {
+        Self {
+            clock: Clock::new(),
+            stock: Stock::new(limit),
+            line: Line::new(),
+        }
+    }
+
+    pub(super) const fn stock(&self) -> &Stock {
+        &self.stock
+    }
+
+    pub(super) fn set_cooldown(&mut self, cooldown: Duration) {
+        self.stock.set_cooldown(cooldown);
+    }
+
+    /// Asks as one who stands in line, or joins it, as long as there is something to wait for.
+    pub(super) fn ask_in_line(
+        &mut self,
+        place: &mut Option<Ticket>,
+        count: u32,
+        waker: &Waker,
+        after: &mut After,
+    ) -> Answer {
+        let now = self.now();
+        let is_turn = count == 0 || self.is_turn_of(*place);
+        match self.stock.outlook(now, count) {
+            Outlook::Now if is_turn => {
+                self.stock.take(count);
+                self.leave(place, after);
+                Answer::Taken
+            }
+            Outlook::TooMany if is_turn || place.is_none() => {
+                self.leave(place, after);
+                Answer::Refused(TooMany::new(count, self.stock.limit()))
+            }
+            outlook => {
+                self.stand(place, count, waker, after);
+                match outlook {
+                    Outlook::At(due) if is_turn => Answer::Wait(due.since(now)),
+                    _ => Answer::Stand,
+                }
+            }
+        }
+    }
+
+    /// Takes so many if they are free and nobody waits.
+    pub(super) fn try_take(&mut self, count: u32) -> bool {
+        let now = self.now();
+        let may =
+            (count == 0 || self.line.is_empty()) && self.stock.outlook(now, count) == Outlook::Now;
+        if may {
+            self.stock.take(count);
+        }
+        may
+    }
+
+    pub(super) fn release(&mut self, count: u32, after: &mut After) {
+        self.change(after, |stock, now| stock.release(now, count));
+    }
+
+    pub(super) fn resize(&mut self, limit: u32, after: &mut After) {
+        self.change(after, |stock, _| stock.resize(limit));
+    }
+
+    /// Leaves the line. If the first does, the next one is called: if it has to wait, it sets a timer of its own.
+    pub(super) fn leave(&mut self, place: &mut Option<Ticket>, after: &mut After) {
+        let Some(ticket) = place.take() else {
+            return;
+        };
+        let was_first = self.line.is_first(ticket);
+        after.drop = self.line.leave(ticket);
+        if was_first {
+            let now = self.now();
+            let outlook = self.outlook_of_first(now);
+            self.call_first(outlook, now, after);
+        }
+    }
+
+    /// Does something that may change what the first in line has to wait for.
+    fn change(&mut self, after: &mut After, work: impl FnOnce(&mut Stock, Tick)) {
+        let now = self.now();
+        let before = self.outlook_of_first(now);
+        work(&mut self.stock, now);
+        let outlook = self.outlook_of_first(now);
+        if outlook != before {
+            self.call_first(outlook, now, after);
+        }
+    }
+
+    /// Wakes the first in line, unless there is still nothing to be told.
+    fn call_first(&self, outlook: Option<Outlook>, now: Tick, after: &mut After) {
+        if outlook != Some(Outlook::Unknown) {
+            let first = self.line.first();
+            after.call = first.map(|first| first.call(now, Duration::ZERO));
+        }
+    }
+
+    fn outlook_of_first(&mut self, now: Tick) -> Option<Outlook> {
+        let first = self.line.first()?;
+        Some(self.stock.outlook(now, first.cost()))
+    }
+
+    fn is_turn_of(&self, place: Option<Ticket>) -> bool {
+        match place {
+            Some(ticket) => self.line.is_first(ticket),
+            None => self.line.is_empty(),
+        }
+    }
+
+    fn stand(&mut self, place: &mut Option<Ticket>, count: u32, waker: &Waker, after: &mut After) {
+        if let Some(ticket) = *place {
+            after.drop = self.line.ask_again(ticket, count, waker);
+        } else {
+            *place = Some(self.line.join(Waiter::told(count, waker)));
+        }
+    }
+
+    /// Without a cool-down nobody needs the time, and nobody looks at it.
+    fn now(&mut self) -> Tick {
+        if self.stock.keeps_time() {
+            self.clock.now()
+        } else {
+            Tick::ZERO
+        }
+    }
+}
+
+/// What is left to do when the lock is released: a waker runs foreign code when it wakes and when it is dropped, and that
+/// may ask for one of these very permits.
+#[derive(Debug, Default)]
+#[must_use = "somebody may have to be woken"]
+pub(super) struct After {
+    call: Option<Call>,
+    drop: Option<Waiter>,
+}
+
+impl After {
+    fn run(self) {
+        drop(self.drop);
+        self.call.into_iter().for_each(Call::make);
+    }
+}
+
+/// Under the lock wakers are cloned, but nobody is woken and nothing is dropped.
+pub(super) fn locked<T>(desk: &Mutex<Desk>, work: impl FnOnce(&mut Desk, &mut After) -> T) -> T {
+    let mut after = After::default();
+    // Nothing panics half-way in there but the clone of a foreign waker, and the sums are done by then.
+    let mut guard = desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = work(&mut guard, &mut after);
+    drop(guard);
+    after.run();
+    done
+}

@@ -1,0 +1,334 @@
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::Outcome;
+use super::aimd::{is_used, whole};
+
+/// Goes by latency: as the present latency rises above the long-term one, a queue is growing somewhere, and the limit
+/// shrinks by their ratio.
+///
+/// After `Gradient2Limit` of Netflix's [concurrency-limits](https://github.com/Netflix/concurrency-limits), in these
+/// words: once a window (one second, and at least ten calls) with a mean latency `short`, and `long` its exponential mean
+/// over about 600 windows,
+///
+/// ```text
+/// gradient = long / short, at least 0.5 and at most 1
+/// aim      = limit · gradient + queue
+/// limit    = limit · 0.8 + aim · 0.2, within floor and ceiling
+/// ```
+///
+/// The `queue` (4, or [another](Self::with_queue)) is what may wait at the other side without harm; it is also what
+/// lets the limit grow while the latency is steady. A window in which never as much as half the limit was in use
+/// changes nothing. A long-term mean more than twice the present one is a memory of bad times, and fades by a tenth a window.
+///
+/// It differs from the original in one thing: there, a call that was dropped changes nothing, so that quick refusals look
+/// like good times. Here a window with a drop in it counts as one with twice the latency, without a queue, used or not.
+///
+/// ```
+/// use paceline::concurrency::{Gradient, Outcome};
+/// use paceline::time::Tick;
+/// use std::time::Duration;
+///
+/// let mut controller = Gradient::new(10, 1_000);
+/// let mut now = Tick::ZERO;
+/// let mut second = |controller: &mut Gradient, millis| {
+///     for _ in 0..20 {
+///         now = now.after(Duration::from_millis(50));
+///         let latency = Duration::from_millis(millis);
+///         controller.observe(now, controller.limit(), Outcome::Success { latency });
+///     }
+///     controller.limit()
+/// };
+///
+/// let quick = (0..60).map(|_| second(&mut controller, 20)).last();
+/// assert_eq!(quick, Some(55)); // steady: some more each second
+/// let slow = (0..20).map(|_| second(&mut controller, 60)).last();
+/// assert_eq!(slow, Some(13)); // three times as slow: so many less
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient {
+    floor: u32,
+    ceiling: u32,
+    queue: u32,
+    window_length: Duration,
+    limit: f64,
+    long: LongTerm,
+    window: Window,
+}
+
+/// How much of the new aim is taken over at once.
+const SMOOTHING: f64 = 0.2;
+
+/// Fewer calls say too little.
+const FEWEST: u32 = 10;
+
+impl Gradient {
+    /// A limit that stays between `floor` and `ceiling`, and begins at the floor.
+    ///
+    /// # Panics
+    ///
+    /// If the floor is zero, or above the ceiling.
+    #[must_use]
+    #[track_caller]
+    pub fn new(floor: u32, ceiling: u32) -> Self {
+        assert!(floor > 0, "the floor must be at least 1, got 0");
+        assert!(
+            floor <= ceiling,
+            "the floor of {floor} must not be above the ceiling of {ceiling}"
+        );
+        Self {
+            floor,
+            ceiling,
+            queue: 4,
+            window_length: Duration::from_secs(1),
+            limit: f64::from(floor),
+            long: LongTerm::default(),
+            window: Window::default(),
+        }
+    }
+
+    /// Begins at `limit` instead of the floor.
+    ///
+    /// ```
+    /// use paceline::concurrency::Gradient;
+    ///
+    /// assert_eq!(Gradient::new(10, 100).limit(), 10);
+    /// assert_eq!(Gradient::new(10, 100).starting_at(20).limit(), 20);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If that is below the floor or above the ceiling.
+    #[must_use]
+    #[track_caller]
+    pub fn starting_at(self, limit: u32) -> Self {
+        let Self { floor, ceiling, .. } = self;
+        assert!(
+            floor <= limit && limit <= ceiling,
+            "the start must lie between {floor} and {ceiling}, got {limit}"
+        );
+        let limit = f64::from(limit);
+        Self { limit, ..self }
+    }
+
+    /// How many may wait at the other side without harm, instead of 4. With zero the limit never grows.
+    #[must_use]
+    pub const fn with_queue(self, queue: u32) -> Self {
+        Self { queue, ..self }
+    }
+
+    /// How long calls are collected before the limit moves, instead of one second.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_window(self, window: Duration) -> Self {
+        assert!(!window.is_zero(), "a window must not be empty, got 0 ns");
+        Self {
+            window_length: window,
+            ..self
+        }
+    }
+
+    /// A call has ended, at `now`, when `in_use` calls were under way, itself included.
+    pub fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        if outcome == Outcome::Ignored {
+            return;
+        }
+        self.window.add(now, in_use, outcome);
+        if self.window.calls >= FEWEST && self.window.age(now) >= self.window_length {
+            let window = core::mem::take(&mut self.window);
+            self.learn(&window);
+        }
+    }
+
+    /// How many calls there may be at once.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        whole(self.limit)
+    }
+
+    fn learn(&mut self, window: &Window) {
+        let Some(gradient) = self.gradient(window) else {
+            return;
+        };
+        let queue = if window.has_drop { 0 } else { self.queue };
+        let aim = self.limit * gradient + f64::from(queue);
+        let limit = self.limit * (1.0 - SMOOTHING) + aim * SMOOTHING;
+        self.limit = limit.clamp(f64::from(self.floor), f64::from(self.ceiling));
+    }
+
+    /// None if the window says nothing.
+    fn gradient(&mut self, window: &Window) -> Option<f64> {
+        let ratio = window.mean().map(|short| self.long.ratio(short));
+        if window.has_drop {
+            return Some(0.5);
+        }
+        let ratio = ratio.filter(|_| is_used(self.limit(), window.most_in_use))?;
+        Some(ratio.clamp(0.5, 1.0))
+    }
+}
+
+/// Calls that are looked at together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    since: Option<Tick>,
+    calls: u32,
+    successes: u32,
+    latency: Duration,
+    most_in_use: u32,
+    has_drop: bool,
+}
+
+impl Window {
+    fn add(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        match outcome {
+            Outcome::Success { latency } => {
+                self.successes = self.successes.saturating_add(1);
+                self.latency = self.latency.saturating_add(latency);
+            }
+            Outcome::Ignored => {}
+            Outcome::Dropped => self.has_drop = true,
+        }
+        self.since.get_or_insert(now);
+        self.calls = self.calls.saturating_add(1);
+        self.most_in_use = self.most_in_use.max(in_use);
+    }
+
+    fn age(&self, now: Tick) -> Duration {
+        now.since(self.since.unwrap_or(now))
+    }
+
+    /// The mean latency in seconds, if there is one.
+    fn mean(&self) -> Option<f64> {
+        let seconds = self.latency.as_secs_f64();
+        (self.successes > 0).then(|| seconds / f64::from(self.successes))
+    }
+}
+
+/// The long-term latency: a plain mean of the first ten windows, exponential from then on.
+#[derive(Clone, Copy, Debug, Default)]
+struct LongTerm {
+    mean: f64,
+    windows: u32,
+}
+
+impl LongTerm {
+    const WARM_UP: u32 = 10;
+    const WEIGHT: f64 = 2.0 / 601.0;
+
+    /// Takes the present latency in, and says how long the long-term one is beside it.
+    fn ratio(&mut self, short: f64) -> f64 {
+        self.windows = self.windows.saturating_add(1);
+        let weight = if self.windows <= Self::WARM_UP {
+            1.0 / f64::from(self.windows)
+        } else {
+            Self::WEIGHT
+        };
+        self.mean += (short - self.mean) * weight;
+        let long = self.mean;
+        if long > short * 2.0 {
+            self.mean *= 0.9;
+        }
+        if short > 0.0 { long / short } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window of ten calls.
+    fn window(controller: &mut Gradient, now: &mut Tick, millis: u64, in_use: u32) -> u32 {
+        let latency = Duration::from_millis(millis);
+        for _ in 0..10 {
+            controller.observe(*now, in_use, Outcome::Success { latency });
+            *now = now.after(Duration::from_millis(200));
+        }
+        controller.limit()
+    }
+
+    #[test]
+    fn grows_by_a_fifth_of_the_queue_while_the_latency_is_steady() {
+        let (mut controller, mut now) = (Gradient::new(10, 14), Tick::ZERO);
+        let limits: Vec<_> = (0..7)
+            .map(|_| window(&mut controller, &mut now, 20, 14))
+            .collect();
+        assert_eq!(limits, [10, 11, 12, 13, 14, 14, 14]);
+    }
+
+    #[test]
+    fn shrinks_by_a_tenth_at_most() {
+        let mut controller = Gradient::new(1, 1_000).starting_at(100).with_queue(0);
+        let mut now = Tick::ZERO;
+        assert_eq!(window(&mut controller, &mut now, 20, 100), 100);
+        assert_eq!(window(&mut controller, &mut now, 2_000, 100), 90);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_used_stays() {
+        let mut controller = Gradient::new(1, 1_000).starting_at(100);
+        let mut now = Tick::ZERO;
+        for millis in [20, 20, 200, 2_000] {
+            assert_eq!(window(&mut controller, &mut now, millis, 49), 100);
+        }
+        assert_eq!(window(&mut controller, &mut now, 1, 50), 100);
+        assert_eq!(window(&mut controller, &mut now, 1, 50), 101);
+    }
+
+    #[test]
+    fn quick_refusals_are_not_good_times() {
+        let mut controller = Gradient::new(1, 1_000).starting_at(100);
+        let mut now = Tick::ZERO;
+        for _ in 0..10 {
+            controller.observe(now, 1, Outcome::Dropped);
+            now = now.after(Duration::from_millis(200));
+        }
+        assert_eq!(controller.limit(), 90);
+    }
+
+    #[test]
+    fn a_window_is_long_enough_and_has_calls_enough() {
+        let latency = Duration::from_millis(1);
+        let mut controller = Gradient::new(10, 1_000);
+        for _ in 0..1_000 {
+            controller.observe(Tick::ZERO, 10, Outcome::Success { latency });
+        }
+        let late = Tick::from_nanos(1_000_000_000);
+        controller.observe(late, 10, Outcome::Ignored);
+        assert_eq!(controller.window.calls, 1_000);
+        controller.observe(late, 10, Outcome::Success { latency });
+        assert_eq!(controller.window.calls, 0);
+
+        for _ in 0..9 {
+            controller.observe(late, 10, Outcome::Success { latency });
+        }
+        let much_later = late.after(Duration::from_secs(3600));
+        controller.observe(much_later, 10, Outcome::Ignored);
+        assert_eq!(controller.window.calls, 9);
+    }
+
+    #[test]
+    fn no_latency_at_all_is_a_steady_one() {
+        let (mut controller, mut now) = (Gradient::new(10, 1_000), Tick::ZERO);
+        for _ in 0..100 {
+            assert!(window(&mut controller, &mut now, 0, 1_000) >= 10);
+        }
+        assert_eq!(controller.limit(), 90);
+    }
+
+    #[test]
+    fn a_bad_memory_fades() {
+        let (mut controller, mut now) = (Gradient::new(10, 1_000), Tick::ZERO);
+        for _ in 0..20 {
+            window(&mut controller, &mut now, 1_000, 1_000);
+        }
+        for _ in 0..40 {
+            window(&mut controller, &mut now, 10, 1_000);
+        }
+        assert!(controller.long.mean < 0.021, "{}", controller.long.mean);
+    }
+}

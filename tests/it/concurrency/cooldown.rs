@@ -1,0 +1,150 @@
+//! A permit comes back some time after it was released.
+
+use std::thread;
+
+use paceline::concurrency::Permits;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use crate::timed::{ms, now, since, sleep};
+
+#[tokio::test(start_paused = true)]
+async fn one_permit_is_minimum_spacing_counted_from_completion() {
+    let start = now();
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    let mut begun = Vec::new();
+    for takes in [30, 0, 250, 1] {
+        let _permit = permits.acquire().await;
+        begun.push(since(start));
+        sleep(takes).await;
+    }
+    assert_eq!(begun, [0, 130, 230, 580]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_permit_comes_back_by_its_own_release() {
+    let start = now();
+    let permits = Permits::new(3).with_cooldown(ms(100));
+    let tasks = [5_u64, 20, 10, 0, 0, 0].map(|takes| {
+        let permits = permits.clone();
+        tokio::spawn(async move {
+            let _permit = permits.acquire().await;
+            let begun = since(start);
+            sleep(takes).await;
+            begun
+        })
+    });
+    let mut begun = Vec::new();
+    for task in tasks {
+        begun.push(task.await.unwrap());
+    }
+    assert_eq!(begun, [0, 0, 0, 105, 110, 120]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_permits_wait_for_the_last_of_them() {
+    let start = now();
+    let permits = Permits::new(3).with_cooldown(ms(100));
+    let mut held: Vec<_> = (0..3).map(|_| permits.try_acquire()).collect();
+    for _ in 0..3 {
+        held.pop();
+        sleep(10).await;
+    }
+    let two = permits.acquire_many(2).await.unwrap();
+    assert_eq!(since(start), 110);
+    drop(two);
+    drop(permits.acquire_many(3).await.unwrap());
+    assert_eq!(since(start), 210);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cools_down_is_neither_free_nor_in_use() {
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    drop(permits.try_acquire());
+    assert_eq!(permits.in_use(), 0);
+    assert!(permits.try_acquire().is_none());
+    jump(ms(99)).await;
+    assert!(permits.try_acquire().is_none());
+    jump(ms(1)).await;
+    assert!(permits.try_acquire().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_armed_while_nobody_waits() {
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    drop(permits.try_acquire());
+    let start = now();
+    // A paused clock leaps to the next timer: if one were armed at 100, it would be seen.
+    let idle = tokio::time::timeout(ms(1_000), std::future::pending::<()>());
+    idle.await.unwrap_err();
+    assert_eq!(since(start), 1_000);
+    drop(permits.acquire().await);
+    assert_eq!(since(start), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_keeps_the_order_and_lets_in_what_has_come_back() {
+    let permits = Permits::new(2).with_cooldown(ms(100));
+    drop(permits.try_acquire_many(2));
+    let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(permits.acquire())).collect();
+    for one in &mut waiting {
+        assert!(one.poll().is_pending());
+    }
+
+    jump(ms(580)).await;
+    assert!(waiting[2].poll().is_pending());
+    assert!(waiting[1].poll().is_pending());
+    let first = waiting[0].poll();
+    assert!(first.is_ready());
+    assert!(waiting[1].is_woken());
+    assert!(waiting[1].poll().is_ready());
+    drop(first);
+    assert!(waiting[2].is_woken(), "to set a timer");
+    assert!(waiting[2].poll().is_pending());
+    jump(ms(100)).await;
+    assert!(waiting[2].is_woken());
+    assert!(waiting[2].poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_in_line_waits_on_a_timer_of_its_own_when_the_first_leaves() {
+    let start = now();
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    drop(permits.try_acquire());
+    let mut first = Driven::new(permits.acquire());
+    assert!(first.poll().is_pending());
+    let second = tokio::spawn(permits.acquire());
+    sleep(50).await;
+
+    drop(first);
+    drop(second.await.unwrap());
+    assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_dropped_in_a_thread_without_a_runtime_begins_to_cool_down() {
+    let permits = Permits::new(1).with_cooldown(ms(3_600_000));
+    let held = permits.try_acquire();
+    let mut waits = Driven::new(permits.acquire());
+    assert!(waits.poll().is_pending());
+
+    thread::spawn(move || drop(held)).join().unwrap();
+    assert!(waits.is_woken(), "to set a timer");
+    assert_eq!(permits.in_use(), 0);
+    assert!(waits.poll().is_pending());
+    // That thread sees the real clock, so by how much is not asked here.
+    jump(ms(7_200_000)).await;
+    assert!(waits.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cooldown_of_zero_is_none_and_one_for_ever_is_for_ever() {
+    let permits = Permits::new(1).with_cooldown(ms(0));
+    drop(permits.try_acquire());
+    assert!(permits.try_acquire().is_some());
+
+    let permits = Permits::new(1).with_cooldown(std::time::Duration::MAX);
+    drop(permits.try_acquire());
+    let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), permits.acquire()).await;
+    assert!(waited.is_err());
+}

@@ -1,0 +1,6 @@
+mod cancelling;
+mod cooldown;
+mod line;
+mod network;
+mod permits;
+mod resize;

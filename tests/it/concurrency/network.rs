@@ -1,0 +1,169 @@
+//! What the other side counts: arrivals in windows of its own, at the end of a way that takes as long as it likes.
+
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use paceline::concurrency::Permits;
+use paceline::prelude::*;
+use proptest::prelude::*;
+
+use crate::timed::{ms, now, since, sleep};
+
+/// The way to the provider and back, in milliseconds.
+type Way = (u64, u64);
+
+/// The most arrivals in any half-open window of this length.
+fn most_in_a_window(mut arrivals: Vec<u64>, length: u64) -> usize {
+    arrivals.sort_unstable();
+    let counts = arrivals.iter().map(|&from| {
+        let inside = arrivals
+            .iter()
+            .filter(|&&at| from <= at && at < from + length);
+        inside.count()
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// Sends requests as fast as `permits` let it; gives the instants at which they arrived.
+async fn arrivals(permits: &Permits, ways: &[Way]) -> Vec<u64> {
+    let start = now();
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for &(there, back) in ways {
+        let permit = permits.acquire().await;
+        let arrived = Arc::clone(&arrived);
+        tasks.push(tokio::spawn(async move {
+            sleep(there).await;
+            arrived.lock().unwrap().push(since(start));
+            sleep(back).await;
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    Arc::into_inner(arrived).unwrap().into_inner().unwrap()
+}
+
+/// The same with one emission each `spacing`.
+async fn arrivals_spaced(spacing: u64, ways: &[Way]) -> Vec<u64> {
+    let start = now();
+    futures::stream::iter(ways.to_vec())
+        .min_interval(ms(spacing))
+        .map(|(there, _)| async move {
+            sleep(there).await;
+            since(start)
+        })
+        .buffer_unordered(ways.len())
+        .collect()
+        .await
+}
+
+#[test]
+fn the_judge_counts_half_open_windows() {
+    assert_eq!(most_in_a_window(vec![0, 100, 200], 100), 1);
+    assert_eq!(most_in_a_window(vec![200, 0, 101, 199], 100), 3);
+    assert_eq!(most_in_a_window(vec![], 100), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn spacing_at_emission_breaks_where_ways_differ_and_a_cooldown_does_not() {
+    let ways = [(90, 0), (0, 0), (0, 0), (90, 0), (0, 0), (0, 0)];
+
+    let spaced = arrivals_spaced(100, &ways).await;
+    assert_eq!(most_in_a_window(spaced, 100), 2, "90 and 100");
+
+    let cooled = arrivals(&Permits::new(1).with_cooldown(ms(100)), &ways).await;
+    assert_eq!(cooled, [90, 190, 290, 480, 580, 680]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_come_back_at_once_break_too() {
+    let permits = Permits::new(1);
+    let arrived = arrivals(&permits, &[(10, 0), (10, 0), (10, 0)]).await;
+    assert_eq!(most_in_a_window(arrived, 100), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bound_is_reached() {
+    let permits = Permits::new(3).with_cooldown(ms(100));
+    let arrived = arrivals(&permits, &[(0, 0); 9]).await;
+    assert_eq!(arrived, [0, 0, 0, 100, 100, 100, 200, 200, 200]);
+}
+
+fn paused(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(test);
+}
+
+/// Mostly quick, sometimes very late.
+fn delay() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0_u64..30, 2 => 0_u64..300, 1 => 0_u64..3_000]
+}
+
+proptest! {
+    #[test]
+    fn no_window_at_the_provider_ever_holds_more_than_the_permits(
+        n in 1_u32..6,
+        window in 1_u64..400,
+        ways in prop::collection::vec((delay(), delay()), 1..80),
+    ) {
+        paused(async {
+            let permits = Permits::new(n).with_cooldown(ms(window));
+            let arrived = arrivals(&permits, &ways).await;
+            assert_eq!(arrived.len(), ways.len());
+            assert!(most_in_a_window(arrived, window) <= n as usize);
+        });
+    }
+
+    #[test]
+    fn nor_when_two_streams_share_them(
+        n in 1_u32..6,
+        window in 1_u64..400,
+        ways in prop::collection::vec((delay(), delay()), 2..80),
+    ) {
+        paused(async {
+            let start = now();
+            let permits = Permits::new(n).with_cooldown(ms(window));
+            let request = |(there, back)| async move {
+                sleep(there).await;
+                let arrived = since(start);
+                sleep(back).await;
+                arrived
+            };
+            let (a, b) = ways.split_at(ways.len() / 2);
+            let a = futures::stream::iter(a.to_vec()).concurrent(permits.clone(), request);
+            let b = futures::stream::iter(b.to_vec()).concurrent(permits.clone(), request);
+            let arrived: Vec<u64> = futures::stream::select(a, b).collect().await;
+            assert_eq!(arrived.len(), ways.len());
+            assert!(most_in_a_window(arrived, window) <= n as usize);
+        });
+    }
+
+    /// The bound is the limit at the last grant inside, so the largest limit bounds every window.
+    #[test]
+    fn nor_more_than_the_largest_limit_while_it_moves(
+        limits in prop::collection::vec(1_u32..6, 1..20),
+        window in 1_u64..400,
+        ways in prop::collection::vec((delay(), delay()), 1..80),
+    ) {
+        paused(async {
+            let most = limits.iter().copied().max().unwrap_or(1);
+            let permits = Permits::new(limits[0]).with_cooldown(ms(window));
+            let mover = permits.clone();
+            let moves = tokio::spawn(async move {
+                for limit in limits.into_iter().cycle() {
+                    mover.resize(limit);
+                    sleep(50).await;
+                }
+            });
+            let arrived = arrivals(&permits, &ways).await;
+            moves.abort();
+            assert!(most_in_a_window(arrived, window) <= most as usize);
+        });
+    }
+}

@@ -1,0 +1,141 @@
+//! Taking and giving back.
+
+use std::thread;
+
+use futures::executor::block_on;
+use paceline::concurrency::{Permit, Permits};
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use crate::timed::ms;
+
+#[test]
+fn needs_no_runtime_without_a_cooldown() {
+    let permits = Permits::new(2);
+    let one = block_on(permits.acquire());
+    let two = permits.try_acquire();
+    let mut third = Driven::new(permits.acquire());
+    assert!(third.poll().is_pending());
+
+    drop(one);
+    assert!(third.is_woken());
+    assert!(third.poll().is_ready());
+    drop((two, third));
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[test]
+fn a_permit_that_is_dropped_in_another_thread_wakes_who_waits() {
+    let permits = Permits::new(1);
+    let held = permits.try_acquire();
+    let waits = thread::spawn({
+        let permits = permits.clone();
+        move || block_on(permits.acquire()).count()
+    });
+
+    thread::spawn(move || drop(held)).join().unwrap();
+    assert_eq!(waits.join().unwrap(), 1);
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_panics_gives_back_what_it_held() {
+    let permits = Permits::new(1);
+    let holder = tokio::spawn({
+        let permits = permits.clone();
+        async move {
+            let _permit = permits.acquire().await;
+            panic!("on purpose");
+        }
+    });
+
+    assert!(holder.await.unwrap_err().is_panic());
+    assert_eq!(permits.in_use(), 0);
+    drop(permits.acquire().await);
+}
+
+#[test]
+fn several_permits_are_given_back_together() {
+    let permits = Permits::new(5);
+    let some = permits.try_acquire_many(4).unwrap();
+    assert_eq!((some.count(), permits.in_use()), (4, 4));
+    assert!(permits.try_acquire_many(2).is_none());
+
+    drop(some);
+    assert_eq!(permits.in_use(), 0);
+    assert!(permits.try_acquire_many(5).is_some());
+}
+
+#[test]
+fn more_than_there_are_is_refused_at_once_whoever_waits() {
+    let permits = Permits::new(2);
+    let _held = permits.try_acquire_many(2);
+    let mut waits = Driven::new(permits.acquire());
+    assert!(waits.poll().is_pending());
+
+    let refused = block_on(permits.acquire_many(3)).unwrap_err();
+    assert_eq!((refused.asked(), refused.limit()), (3, 2));
+    assert!(permits.try_acquire_many(3).is_none());
+}
+
+#[test]
+fn no_permits_at_all_are_had_at_once_and_use_nothing() {
+    let permits = Permits::new(1);
+    let _held = permits.try_acquire();
+    permits.resize(0);
+    let mut waits = Driven::new(permits.acquire());
+    assert!(waits.poll().is_pending());
+
+    let nothing = block_on(permits.acquire_many(0)).unwrap();
+    assert_eq!(nothing.count(), 0);
+    assert!(permits.try_acquire_many(0).is_some());
+    drop(nothing);
+    assert_eq!(permits.in_use(), 1);
+}
+
+#[test]
+#[should_panic(expected = "at least 1 permit, got 0")]
+fn no_permits_are_refused_when_built() {
+    let _ = Permits::new(0);
+}
+
+#[tokio::test]
+#[should_panic(expected = "polled after it was ready")]
+async fn a_future_that_is_done_takes_no_second_permit() {
+    let permits = Permits::new(2);
+    let mut acquire = Driven::new(permits.acquire());
+    assert!(acquire.poll().is_ready());
+    let _ = acquire.poll();
+}
+
+#[tokio::test(start_paused = true)]
+async fn can_be_built_outside_a_runtime_and_cool_down_in_two() {
+    let build = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    let waits = |permits: Permits| async move {
+        drop(permits.acquire().await);
+        drop(permits.acquire().await);
+    };
+    let other = permits.clone();
+    thread::spawn(move || build().block_on(waits(other)))
+        .join()
+        .unwrap();
+    jump(ms(1)).await;
+    waits(permits).await;
+}
+
+#[test]
+fn a_permit_can_go_anywhere_and_shows_little() {
+    fn free<T: Send + Sync + Unpin + 'static>(_: &T) {}
+    let permits = Permits::new(3);
+    let permit: Permit = permits.try_acquire_many(2).unwrap();
+    free(&permit);
+    assert_eq!(format!("{permit:?}"), "Permit { count: 2, .. }");
+    assert!(format!("{permits:?}").contains("in_use: 2"));
+}
