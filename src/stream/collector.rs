@@ -69,18 +69,6 @@ impl<A: Accumulator> Collector<A> {
     pub(super) fn poll_complete<T>(
         &mut self,
         cx: &mut Context<'_>,
-        next: impl FnMut(&mut Context<'_>) -> Poll<Option<T>>,
-        add: impl FnMut(&mut A, T, Tick) -> Option<A::Complete>,
-    ) -> Poll<Option<A::Complete>> {
-        let complete = ready!(self.poll_collect(cx, next, add));
-        self.timer.disarm();
-        self.armed = None;
-        Poll::Ready(complete)
-    }
-
-    fn poll_collect<T>(
-        &mut self,
-        cx: &mut Context<'_>,
         mut next: impl FnMut(&mut Context<'_>) -> Poll<Option<T>>,
         mut add: impl FnMut(&mut A, T, Tick) -> Option<A::Complete>,
     ) -> Poll<Option<A::Complete>> {

@@ -64,6 +64,18 @@ async fn what_nobody_asked_for_leaves_at_the_next_poll_and_the_input_is_newer() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_delay_of_one_that_was_dropped_wakes_nobody() {
+    let (handle, source) = testkit::probe::source();
+    let mut debounced = source.debounce(ms(100));
+    handle.send('a');
+    assert!(debounced.next().now_or_never().is_none());
+    sleep(50).await;
+    handle.send('b');
+    assert_eq!(debounced.next().await, Some('b'));
+    assert_eq!(handle.polls(), 4, "each item, and that there is no other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_late_timer_the_next_is_a_whole_delay_away() {
     let start = now();
     let input = arriving([(0, 'a'), (130, 'b')], 900);

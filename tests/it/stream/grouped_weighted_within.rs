@@ -103,6 +103,13 @@ async fn what_weighs_nothing_waits_for_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_that_is_to_come_may_leave_as_one_group() {
+    let groups = stream::iter([0; 9]).grouped_weighted_within(2, ms(10), |item| *item);
+    assert_eq!(groups.size_hint(), (1, Some(9)));
+    assert_eq!(groups.count().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_weight_of_an_item_is_asked_for_once() {
     let mut asked = Vec::new();
     let groups = stream::iter([3, 3, 9, 9, 1]).grouped_weighted_within(5, ms(10), |item| {

@@ -110,6 +110,13 @@ async fn the_grid_holds_though_the_input_is_never_pending() {
     assert_eq!(sampled.dropped_count(), 32);
 }
 
+/// The tick was over before the end was told, though nobody could look in between.
+#[tokio::test(start_paused = true)]
+async fn an_end_of_a_slow_poll_comes_after_the_tick() {
+    let input = busy([1, 14]).filter(|n| std::future::ready(*n == 1));
+    assert_left(&drained(input.sample(ms(10))).await, [(15, 1)], 15);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lets_other_tasks_run_while_the_input_is_never_pending() {
     let mut sampled = stream::repeat(1).sample(ms(100));

@@ -68,6 +68,14 @@ async fn a_heavy_item_that_nobody_asked_for_is_not_discarded() {
     assert_eq!(rest.next().await, Some(Err("no")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn all_that_is_to_come_may_leave_as_one_group() {
+    let input = stream::iter([Ok::<_, ()>(0); 9]);
+    let groups = input.try_grouped_weighted_within(2, ms(10), |item| *item);
+    assert_eq!(groups.size_hint(), (1, Some(9)));
+    assert_eq!(groups.count().await, 1);
+}
+
 #[test]
 #[should_panic(expected = "a group needs room for a weight of at least 1, got 0")]
 fn refuses_groups_of_no_weight() {
