@@ -94,6 +94,8 @@ impl<A: Accumulator> Collector<A> {
     /// Waits for what is held to be due; for ever if there is nothing.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Tick> {
         let Some(due) = self.accumulator.due() else {
+            self.timer.disarm();
+            self.armed = None;
             return Poll::Pending;
         };
         if self.armed.replace(due) != Some(due) {

@@ -3,21 +3,28 @@
 //! A law is a generic function over a `Subject`; a subject is a policy with random parameters, the bound that its docs
 //! state, and a naive model of it. To put another policy under the laws, make it a subject and add its line at the end.
 //! `PROPTEST_CASES` sets the number of traces: eight times as many.
+//! [`adversary`] looks for the worst window on purpose, and [`sustained`] for the slowest stream.
 
+mod adversary;
 mod answers;
 mod bounds;
 mod changes;
 mod edges;
 mod model;
 mod subject;
+mod sustained;
 mod trace;
 mod twins;
+
+use paceline::policy::{
+    All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
 
 /// One module for each policy, one test in it for each law.
 macro_rules! keep_every_law {
     ($($name:ident: $policy:ty,)*) => {$(
         mod $name {
-            use super::{answers, bounds, changes, edges};
+            use super::*;
 
             #[test]
             fn told_to_wait_it_is_refused_until_then_and_passes_then() {
@@ -60,8 +67,18 @@ macro_rules! keep_every_law {
             }
 
             #[test]
+            fn no_window_of_an_attack_holds_more_than_its_docs_say() {
+                adversary::no_window_of_an_attack_holds_more_than_its_docs_say::<$policy>();
+            }
+
+            #[test]
             fn after_a_retune_the_new_bound_holds() {
                 bounds::after_a_retune_the_new_bound_holds::<$policy>();
+            }
+
+            #[test]
+            fn after_a_refund_the_bound_holds() {
+                bounds::after_a_refund_the_bound_holds::<$policy>();
             }
 
             #[test]
@@ -72,6 +89,11 @@ macro_rules! keep_every_law {
             #[test]
             fn a_refund_never_makes_it_better_than_full() {
                 changes::a_refund_never_makes_it_better_than_full::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_gives_back_what_its_model_does() {
+                changes::a_refund_gives_back_what_its_model_does::<$policy>();
             }
 
             #[test]
@@ -108,7 +130,13 @@ macro_rules! keep_every_law {
 }
 
 keep_every_law! {
-    interval: paceline::policy::Interval,
-    token_bucket: paceline::policy::TokenBucket,
-    unlimited: paceline::policy::Unlimited,
+    interval: Interval,
+    token_bucket: TokenBucket,
+    unlimited: Unlimited,
+    sliding_log: SlidingLog,
+    sliding_counter: SlidingCounter,
+    fixed_window: FixedWindow,
+    interval_and_bucket: All<(Interval, TokenBucket)>,
+    log_and_counter_and_interval: All<(SlidingLog, SlidingCounter, Interval)>,
+    all_of_all: All<(All<(FixedWindow, SlidingLog)>, Interval)>,
 }

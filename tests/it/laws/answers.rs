@@ -12,7 +12,7 @@ use super::subject::Subject;
 use super::trace::{Ask, Case, cases, check};
 
 pub(super) fn told_to_wait_it_is_refused_until_then_and_passes_then<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             let Decision::Wait { retry_in } = answer else {
                 return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn told_to_wait_it_is_refused_until_then_and_passes_then<S: Subject>(
 }
 
 pub(super) fn a_refusal_changes_nothing<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             if answer.is_pass() {
                 return Ok(());
@@ -57,7 +57,7 @@ pub(super) fn a_refusal_changes_nothing<S: Subject>() {
 }
 
 pub(super) fn a_peek_says_what_a_decision_says<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             let untouched = told_apart(before);
             prop_assert_eq!(
@@ -73,7 +73,7 @@ pub(super) fn a_peek_says_what_a_decision_says<S: Subject>() {
 }
 
 pub(super) fn cost_zero_passes_and_changes_nothing<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, _| {
             let mut after = before.clone();
             let answer = policy.decide(&mut after, ask.at, 0);
@@ -86,7 +86,7 @@ pub(super) fn cost_zero_passes_and_changes_nothing<S: Subject>() {
 
 /// And so everything else passes in the end: a wait is exact.
 pub(super) fn only_what_is_dearer_than_the_capacity_never_passes<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             let never = |cost| matches!(policy.peek(before, ask.at, cost), Decision::Never { .. });
             prop_assert!(!never(1), "cost 1 at {:?}", ask.at);
@@ -110,7 +110,7 @@ pub(super) fn only_what_is_dearer_than_the_capacity_never_passes<S: Subject>() {
 }
 
 pub(super) fn it_agrees_with_its_model<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         agrees(&case.policy, case.start, &case.asks)
     });
 }

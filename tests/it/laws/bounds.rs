@@ -1,7 +1,7 @@
 //! No more than promised, wherever one looks.
 
 use paceline::time::Tick;
-use proptest::prelude::Strategy;
+use proptest::prelude::{Strategy, any};
 use proptest::prop_assert;
 use proptest::test_runner::TestCaseResult;
 
@@ -9,17 +9,17 @@ use super::subject::{Subject, Window};
 use super::trace::{Ask, Case, asks, cases, check, greedy_cases};
 
 pub(super) fn no_window_of_any_trace_holds_more_than_its_docs_say<S: Subject>() {
-    check(cases::<S>(), keeps_its_bound);
+    check::<S, _>(cases::<S>(), keeps_its_bound);
 }
 
 pub(super) fn no_window_of_a_greedy_trace_holds_more_than_its_docs_say<S: Subject>() {
-    check(greedy_cases::<S>(), keeps_its_bound);
+    check::<S, _>(greedy_cases::<S>(), keeps_its_bound);
 }
 
 /// Whatever was owed before: that makes it less, never more.
 pub(super) fn after_a_retune_the_new_bound_holds<S: Subject>() {
     let cases = (greedy_cases::<S>(), greedy_cases::<S>());
-    check(
+    check::<S, _>(
         cases.prop_map(|(old, new)| (old, new.policy, new.then)),
         |(old, policy, then)| {
             let (mut state, now) = old.end();
@@ -28,6 +28,16 @@ pub(super) fn after_a_retune_the_new_bound_holds<S: Subject>() {
             allows_every_window(&policy, &passed(&policy, state, &asks))
         },
     );
+}
+
+/// Whatever is given back: that makes it full, never more.
+pub(super) fn after_a_refund_the_bound_holds<S: Subject>() {
+    check::<S, _>((greedy_cases::<S>(), any::<u32>()), |(case, refund)| {
+        let (mut state, now) = case.end();
+        case.policy.refund(&mut state, now, refund);
+        let asks = asks(&case.policy, state.clone(), now, &case.then);
+        allows_every_window(&case.policy, &passed(&case.policy, state, &asks))
+    });
 }
 
 fn keeps_its_bound<S: Subject>(case: Case<S>) -> TestCaseResult {
@@ -41,7 +51,7 @@ fn keeps_its_bound<S: Subject>(case: Case<S>) -> TestCaseResult {
     allows_every_window(&policy, &passed(&policy, state, &asks))
 }
 
-fn passed<S: Subject>(policy: &S, mut state: S::State, asks: &[Ask]) -> Vec<Ask> {
+pub(super) fn passed<S: Subject>(policy: &S, mut state: S::State, asks: &[Ask]) -> Vec<Ask> {
     let mut passed = asks.to_vec();
     passed.retain(|ask| policy.decide(&mut state, ask.at, ask.cost).is_pass() && ask.cost > 0);
     // After the last tick nobody counts.
@@ -50,7 +60,7 @@ fn passed<S: Subject>(policy: &S, mut state: S::State, asks: &[Ask]) -> Vec<Ask>
 }
 
 /// Every window that is the shortest to hold what it holds.
-fn allows_every_window(policy: &impl Subject, passed: &[Ask]) -> TestCaseResult {
+pub(super) fn allows_every_window(policy: &impl Subject, passed: &[Ask]) -> TestCaseResult {
     for (i, first) in passed.iter().enumerate() {
         let (mut total, mut dearest) = (0, 0);
         for last in &passed[i..] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use paceline::policy::Decision;
 use paceline::time::Tick;
 use proptest::collection::vec;
-use proptest::prelude::any;
+use proptest::prelude::{Just, any, prop_oneof};
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
@@ -17,7 +17,8 @@ use super::trace::{Ask, asks, cases, check};
 /// And a nanosecond before it does not, on some trace: the instant is exact, unless there is nothing to wait for.
 pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
     let (settled_late, told_apart) = (Cell::new(false), Cell::new(false));
-    check((cases::<S>(), 0..50u64), |(case, later)| {
+    let later = prop_oneof![Just(0), 0..50u64];
+    check::<S, _>((cases::<S>(), later), |(case, later)| {
         let (state, now) = case.end();
         let settled = case.policy.settled_at(&state);
         if settled == Tick::MAX {
@@ -25,6 +26,7 @@ pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
         }
         let from = settled.max(now).after(Duration::from_nanos(later));
         let fresh = case.policy.fresh(from);
+        alike(&case.policy, &state, &fresh, &[all(&case.policy, from)])?;
         for asks in [
             asks(&case.policy, fresh.clone(), from, &case.then),
             asks(&case.policy, state.clone(), from, &case.then),
@@ -35,8 +37,8 @@ pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
             settled_late.set(true);
             let from = settled.before(Duration::from_nanos(1));
             let fresh = case.policy.fresh(from);
-            let asks = asks(&case.policy, fresh.clone(), from, &case.then);
-            told_apart.set(told_apart.get() || alike(&case.policy, &state, &fresh, &asks).is_err());
+            let apart = alike(&case.policy, &state, &fresh, &[all(&case.policy, from)]).is_err();
+            told_apart.set(told_apart.get() || apart);
         }
         Ok(())
     });
@@ -47,13 +49,14 @@ pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
     );
 }
 
-/// Whatever is refunded, and when: what passes then passes a full one too, after the same requests.
+/// Whatever is refunded, and when: what passes then passes a full one too, after the same requests. Where time is cut
+/// into pieces, those of a full one may end later: there, after the same requests in the same instant.
 pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
     let refunds = vec(
         (any::<proptest::sample::Index>(), 0..5u32, any::<bool>()),
         1..4,
     );
-    check((cases::<S>(), refunds), |(case, refunds)| {
+    check::<S, _>((cases::<S>(), refunds), |(case, refunds)| {
         let (mut state, now) = case.end();
         for (index, more, much) in refunds {
             let cost = index.get(&case.asks).cost;
@@ -66,11 +69,14 @@ pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
         }
         let best = case.policy.full();
         let mut full = best.fresh(now);
-        for ask in asks(&case.policy, state.clone(), now, &case.then) {
+        for mut ask in asks(&case.policy, state.clone(), now, &case.then) {
+            if S::PHASED {
+                ask.at = now;
+            }
             let from_full = best.peek(&full, ask.at, ask.cost);
             let answer = case.policy.decide(&mut state, ask.at, ask.cost);
             prop_assert!(
-                !sooner(answer, from_full),
+                !sooner(answer, from_full) || (S::PHASED && !answer.is_pass()),
                 "{answer:?}, not {from_full:?}, to {ask:?}"
             );
             if answer.is_pass() {
@@ -81,9 +87,42 @@ pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
     });
 }
 
+/// After any request, and more than it cost too.
+pub(super) fn a_refund_gives_back_what_its_model_does<S: Subject>() {
+    let refunds = vec((0..6u8, any::<u32>()), 30);
+    check::<S, _>((cases::<S>(), refunds), |(case, refunds)| {
+        let mut state = case.policy.fresh(case.start);
+        let mut model = S::Model::start(&case.policy, case.start);
+        for (ask, (kind, some)) in case.asks.iter().zip(refunds) {
+            if ask.at == Tick::MAX {
+                break;
+            }
+            let due = model.due(ask.at, ask.cost);
+            let answer = case.policy.decide(&mut state, ask.at, ask.cost);
+            prop_assert!(
+                due.is_told_by(answer, ask.at, 0),
+                "{answer:?} to {ask:?}, due {due:?}"
+            );
+            if answer.is_pass() {
+                model.count(ask.at, ask.cost);
+            }
+            let refund = match kind {
+                0 => 1,
+                1 => some % ask.cost.max(1),
+                2 => ask.cost.saturating_add(some % 3),
+                3 => some,
+                _ => 0,
+            };
+            case.policy.refund(&mut state, ask.at, refund);
+            model.refund(ask.at, refund);
+        }
+        Ok(())
+    });
+}
+
 /// All of it or a part: it is as if only the rest had passed.
 pub(super) fn what_is_refunded_at_once_was_never_asked_for<S: Subject>() {
-    check((cases::<S>(), any::<u32>()), |(case, part)| {
+    check::<S, _>((cases::<S>(), any::<u32>()), |(case, part)| {
         let (mut state, mut now) = case.end();
         let cost = case.asks.last().map_or(1, |ask| ask.cost);
         if let Decision::Wait { retry_in } = case.policy.peek(&state, now, cost) {
@@ -114,7 +153,7 @@ pub(super) fn what_is_refunded_at_once_was_never_asked_for<S: Subject>() {
 }
 
 pub(super) fn a_retune_to_the_same_parameters_changes_no_answer<S: Subject>() {
-    check(cases::<S>(), |case| {
+    check::<S, _>(cases::<S>(), |case| {
         let (state, now) = case.end();
         let mut retuned = state.clone();
         case.policy.retune(&case.policy, &mut retuned, now);
@@ -125,7 +164,7 @@ pub(super) fn a_retune_to_the_same_parameters_changes_no_answer<S: Subject>() {
 
 /// What the model keeps, to the part; a policy that has to round may be late by a nanosecond, never early.
 pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
-    check((cases::<S>(), S::any()), |(case, new)| {
+    check::<S, _>((cases::<S>(), S::any()), |(case, new)| {
         let mut state = case.policy.fresh(case.start);
         let mut model = S::Model::start(&case.policy, case.start);
         let mut now = case.start;
@@ -153,6 +192,12 @@ pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
         }
         Ok(())
     });
+}
+
+/// For all that a full one lets pass at once.
+fn all<S: Subject>(policy: &S, at: Tick) -> Ask {
+    let cost = policy.burst();
+    Ask { at, cost }
 }
 
 /// Asks both everything. A wait beyond the last tick is one for ever, however long it says it is.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use paceline::policy::Decision;
 use paceline::time::Tick;
+use proptest::array::uniform3;
 use proptest::collection::vec;
 use proptest::prelude::{Just, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq};
@@ -15,12 +16,15 @@ use super::trace::{Ask, asks, cases, check, check_times, starts};
 /// Calls on every method, with times that jump back and forth.
 pub(super) fn nothing_panics_at_the_edges_in_whatever_order<S: Subject>() {
     let cost = || prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
-    let calls = vec((0..4u8, starts(), cost(), S::any()), 1..40);
-    check((S::any(), starts(), calls), |(mut policy, start, calls)| {
+    let calls = vec((0..4u8, starts(), cost(), 0..3usize), 1..40);
+    let policies = uniform3(S::any());
+    check::<S, _>((policies, starts(), calls), |(policies, start, calls)| {
+        let mut policy = policies[0].clone();
         let mut state = policy.fresh(start);
         for (call, now, cost, new) in calls {
             match call {
                 0 => {
+                    let new = policies[new].clone();
                     new.retune(&policy, &mut state, now);
                     policy = new;
                 }
@@ -69,7 +73,7 @@ pub(super) fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stan
         prop_oneof![3 => Just(0), 4 => 0..50u64, 1 => any::<u64>()],
         30,
     );
-    check((cases::<S>(), back), |(case, back)| {
+    check::<S, _>((cases::<S>(), back), |(case, back)| {
         let policy = case.policy;
         let mut state = policy.fresh(case.start);
         // The latest that the policy has heard of.

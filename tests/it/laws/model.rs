@@ -1,9 +1,13 @@
 //! Naive models of the policies, written from the semantics and not from the code.
 
+mod windows;
+
 use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::time::Tick;
 
 use super::subject::Owes;
+
+pub(super) use windows::{Buckets, List, Page};
 
 /// What a policy should be. It may be slow, and it need not know the edges of its numbers.
 pub(super) trait Model<P>: Sized {
@@ -18,6 +22,9 @@ pub(super) trait Model<P>: Sized {
     /// `cost` has passed.
     fn count(&mut self, now: Tick, cost: u32);
 
+    /// `cost` of what has passed is given back.
+    fn refund(&mut self, now: Tick, cost: u32);
+
     /// The same history under other parameters; `None` where exact sums have no room.
     fn retuned(&self, policy: &P, now: Tick) -> Option<Self>;
 }
@@ -30,6 +37,17 @@ pub(super) enum Due {
 }
 
 impl Due {
+    /// What two limits say together.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::At(one), Self::At(other)) => Self::At(one.max(other)),
+            (Self::Never { capacity: one }, Self::Never { capacity: other }) => Self::Never {
+                capacity: one.min(other),
+            },
+            (never @ Self::Never { .. }, _) | (_, never) => never,
+        }
+    }
+
     /// Whether `decision` says so, or is later by at most `slack` nanoseconds. After the last tick nobody counts.
     pub(super) fn is_told_by(self, decision: Decision, now: Tick, slack: u128) -> bool {
         let now = u128::from(now.as_nanos());
@@ -52,6 +70,8 @@ impl Due {
 pub(super) struct Spacing {
     interval: u128,
     passed: Vec<(u128, u32)>,
+    /// The last of them is the start of a delayed one, for which nobody paid.
+    unpaid: bool,
 }
 
 impl Model<Interval> for Spacing {
@@ -65,6 +85,7 @@ impl Model<Interval> for Spacing {
             } else {
                 Vec::new()
             },
+            unpaid: delayed,
         }
     }
 
@@ -80,6 +101,15 @@ impl Model<Interval> for Spacing {
     fn count(&mut self, now: Tick, cost: u32) {
         if cost > 0 {
             self.passed.push((now.as_nanos().into(), cost));
+            self.unpaid = false;
+        }
+    }
+
+    /// Intervals of the last one only, and what was before it is history.
+    fn refund(&mut self, _now: Tick, cost: u32) {
+        if let Some((at, last)) = self.passed.pop() {
+            let back = if self.unpaid { 0 } else { cost };
+            self.passed = vec![(at, last.saturating_sub(back))];
         }
     }
 
@@ -88,6 +118,7 @@ impl Model<Interval> for Spacing {
         Some(Self {
             interval: policy.interval().as_nanos(),
             passed: self.passed.last().copied().into_iter().collect(),
+            unpaid: self.unpaid,
         })
     }
 }
@@ -159,6 +190,12 @@ impl Model<TokenBucket> for Bucket {
         self.since = now.as_nanos();
     }
 
+    /// Cut to the burst: a full bucket takes none back.
+    fn refund(&mut self, now: Tick, cost: u32) {
+        self.count(now, 0);
+        self.parts = (self.parts + i128::from(cost) * self.token).min(self.full());
+    }
+
     /// The tokens stay with their fraction, cut to the new burst; a debt stays up to one new burst.
     fn retuned(&self, policy: &TokenBucket, now: Tick) -> Option<Self> {
         let new = Self::start(policy, now);
@@ -196,6 +233,8 @@ impl Model<Unlimited> for Free {
     }
 
     fn count(&mut self, _now: Tick, _cost: u32) {}
+
+    fn refund(&mut self, _now: Tick, _cost: u32) {}
 
     fn retuned(&self, _policy: &Unlimited, _now: Tick) -> Option<Self> {
         Some(Self)

@@ -1,5 +1,8 @@
 //! What the laws have to know of a policy.
 
+mod all;
+mod windows;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -9,10 +12,18 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 
 use super::model::{Bucket, Free, Model, Spacing};
 
+pub(super) use windows::Cut;
+
 /// A policy under the laws.
 pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
     /// Written apart from the policy, and so simple that it must be right.
     type Model: Model<Self>;
+
+    /// On how many traces a law is tried, as a multiple of the usual number.
+    const TIMES: u32 = 8;
+
+    /// Whether it cuts time into pieces, and what was spent before decides where they begin.
+    const PHASED: bool = false;
 
     /// Random parameters, the extreme ones among them.
     fn any() -> BoxedStrategy<Self>;
@@ -20,8 +31,8 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
     /// The same limit, but as good as it can be when it starts.
     fn full(&self) -> Self;
 
-    /// About how many nanoseconds one permit takes.
-    fn permit(&self) -> u64;
+    /// In pieces of about how many nanoseconds it counts: what one permit takes, a bucket.
+    fn grain(&self) -> u64;
 
     /// How many nanoseconds until it is another day: a period, a window.
     fn period(&self) -> u64;
@@ -67,7 +78,7 @@ impl Subject for Interval {
         Self::every(self.interval())
     }
 
-    fn permit(&self) -> u64 {
+    fn grain(&self) -> u64 {
         nanos(self.interval())
     }
 
@@ -129,7 +140,7 @@ impl Subject for TokenBucket {
         if self.owes() { full.with_debt() } else { full }
     }
 
-    fn permit(&self) -> u64 {
+    fn grain(&self) -> u64 {
         nanos(self.rate().period() / self.rate().permits())
     }
 
@@ -169,7 +180,7 @@ impl Subject for Unlimited {
         Self
     }
 
-    fn permit(&self) -> u64 {
+    fn grain(&self) -> u64 {
         1
     }
 

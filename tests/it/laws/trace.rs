@@ -13,8 +13,11 @@ use super::subject::Subject;
 
 /// Tries `law` on thousands of values, and panics with the smallest one that breaks it.
 #[track_caller]
-pub(super) fn check<T: Debug>(values: impl Strategy<Value = T>, law: impl Fn(T) -> TestCaseResult) {
-    check_times(8, values, law);
+pub(super) fn check<S: Subject, T: Debug>(
+    values: impl Strategy<Value = T>,
+    law: impl Fn(T) -> TestCaseResult,
+) {
+    check_times(S::TIMES, values, law);
 }
 
 /// [`check`], but `times` · 256 values.
@@ -73,8 +76,8 @@ pub(super) struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Gap {
     Nanos(u64),
-    /// So many times what one permit takes, and up to 1 ns off.
-    Permits(u64, i8),
+    /// So many times the grain, and up to 1 ns off.
+    Grains(u64, i8),
     /// So many times the period, and up to 1 ns off.
     Periods(u64, i8),
     /// Exactly when the request before was told to come again, and up to 1 ns off.
@@ -150,7 +153,7 @@ fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
             0..4 => Gap::Nanos(u64::from(gap % 2)),
             4..6 => Gap::Nanos(u64::from(gap % 50)),
             6 => Gap::Nanos(u64::MAX >> (gap % 64)),
-            7..11 => Gap::Permits(times, off),
+            7..11 => Gap::Grains(times, off),
             11..13 => Gap::Periods(times, off),
             13..19 => Gap::Told(off),
             _ => Gap::Settled(off),
@@ -196,7 +199,7 @@ pub(super) fn asks<S: Subject>(
     for step in steps {
         let at = match step.gap {
             Gap::Nanos(nanos) => now.after(Duration::from_nanos(nanos)),
-            Gap::Permits(times, off) => by(after(now, policy.permit(), times), off),
+            Gap::Grains(times, off) => by(after(now, policy.grain(), times), off),
             Gap::Periods(times, off) => by(after(now, policy.period(), times), off),
             Gap::Told(off) => by(told, off),
             Gap::Settled(off) => match policy.settled_at(&state) {

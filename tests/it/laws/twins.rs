@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use paceline::policy::{Decision, Interval, Policy, TokenBucket, Unlimited};
+use paceline::policy::{
+    All, Decision, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Unlimited,
+};
 use paceline::time::{Rate, Tick};
 use proptest::prelude::Strategy;
+use proptest::prop_assert_eq;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::answers::agrees;
@@ -14,6 +18,15 @@ use super::trace::{Ask, Case, cases, cases_with, check_times};
 const TEN: Interval = Interval::every(Duration::from_nanos(10));
 const ONE: TokenBucket = bucket(1, 10, 1);
 const TWO: TokenBucket = bucket(1, 10, 2);
+
+const LOG: SlidingLog = SlidingLog::new(2, nanos(10));
+const STRICT: SlidingCounter = SlidingCounter::strict(2, nanos(10), 5);
+const SMOOTH: SlidingCounter = SlidingCounter::smooth(2, nanos(10));
+const FIXED: FixedWindow = FixedWindow::new(2, nanos(10));
+
+const fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
 
 const fn bucket(permits: u32, nanos: u64, burst: u32) -> TokenBucket {
     TokenBucket::new(Rate::new(permits, Duration::from_nanos(nanos)), burst)
@@ -31,6 +44,62 @@ fn near_twins_differ_on_some_trace() {
     differ_on_some_trace(&TWO, &bucket(1, 11, 2));
     differ_on_some_trace(&TWO, &bucket(21, 200, 2));
     differ_on_some_trace(&TWO, &TEN);
+}
+
+#[test]
+fn near_windows_differ_on_some_trace() {
+    differ_on_some_trace(&LOG, &SlidingLog::new(3, nanos(10)));
+    differ_on_some_trace(&LOG, &SlidingLog::new(2, nanos(11)));
+    differ_on_some_trace(&LOG, &SlidingCounter::strict(2, nanos(10), 10));
+    differ_on_some_trace(&LOG, &STRICT);
+    differ_on_some_trace(&LOG, &FIXED);
+    differ_on_some_trace(&LOG, &TWO);
+    differ_on_some_trace(&STRICT, &SlidingCounter::strict(3, nanos(10), 5));
+    differ_on_some_trace(&STRICT, &SlidingCounter::strict(2, nanos(11), 5));
+    differ_on_some_trace(&STRICT, &SlidingCounter::strict(2, nanos(10), 4));
+    differ_on_some_trace(&SMOOTH, &SlidingCounter::smooth(2, nanos(11)));
+    differ_on_some_trace(&SMOOTH, &SlidingCounter::strict(2, nanos(10), 1));
+    differ_on_some_trace(&SMOOTH, &FIXED);
+    differ_on_some_trace(&FIXED, &FixedWindow::new(3, nanos(10)));
+    differ_on_some_trace(&FIXED, &FixedWindow::new(2, nanos(11)));
+}
+
+#[test]
+fn all_of_two_is_neither_of_them() {
+    let both = All::new((SlidingLog::new(3, nanos(30)), LOG));
+    differ_on_some_trace(&both, &SlidingLog::new(3, nanos(30)));
+    differ_on_some_trace(&both, &LOG);
+    differ_on_some_trace(&both, &All::new((LOG, LOG)));
+}
+
+#[test]
+fn all_of_one_and_no_limit_is_that_one_and_twice_is_once() {
+    check_times(1, cases::<SlidingCounter>(), |case| {
+        let alone = answers(&case.policy, case.start, &case.asks);
+        let free = All::new((Unlimited, case.policy, Unlimited));
+        prop_assert_eq!(&alone, &answers(&free, case.start, &case.asks));
+        let twice = All::new((case.policy, case.policy));
+        prop_assert_eq!(&alone, &answers(&twice, case.start, &case.asks));
+        Ok(())
+    });
+}
+
+/// All remember one request, and for how long.
+#[test]
+fn with_a_limit_of_one_a_log_and_a_fixed_window_are_an_interval() {
+    let all = cases::<SlidingLog>().prop_map(|mut case| {
+        case.asks.retain(|ask| ask.at < Tick::MAX && ask.cost <= 1);
+        case
+    });
+    check_times(4, all, |case| {
+        let window = case.policy.window();
+        let log = answers(&SlidingLog::new(1, window), case.start, &case.asks);
+        let fixed = answers(&FixedWindow::new(1, window), case.start, &case.asks);
+        let interval = answers(&Interval::every(window), case.start, &case.asks);
+        prop_assert_eq!(&log, &interval);
+        prop_assert_eq!(&fixed, &interval);
+        Ok(())
+    });
 }
 
 #[test]
