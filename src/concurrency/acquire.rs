@@ -91,10 +91,7 @@ impl Waiting {
                 Answer::Taken => return Poll::Ready(Ok(())),
                 Answer::Refused(never) => return Poll::Ready(Err(never)),
                 Answer::Wait(cooling) => self.timer.arm(cooling),
-                Answer::Stand => {
-                    self.timer.disarm();
-                    return Poll::Pending;
-                }
+                Answer::Stand => return Poll::Pending,
             }
             ready!(self.timer.poll_elapsed(cx));
         }

@@ -54,7 +54,8 @@ impl<F: Future> Flights<F> {
 
     /// The output of the next one that is done. Its permit is back by then.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // As many as have been woken by now: one that wakes itself does not keep the thread.
+        // As many as have been woken by now: one that wakes itself does not keep the thread. From now on, whoever is woken
+        // wakes this task.
         for _ in 0..self.board.watch(cx.waker()) {
             let Some(index) = self.board.lock().next() else {
                 return Poll::Pending;
@@ -67,9 +68,6 @@ impl<F: Future> Flights<F> {
             if let Some(Poll::Ready(output)) = landing.poll() {
                 return Poll::Ready(output);
             }
-        }
-        if self.board.lock().has_rung() {
-            cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
@@ -188,10 +186,6 @@ impl Rung {
         let index = self.order.pop_front()?;
         self.is_in[index] = false;
         Some(index)
-    }
-
-    fn has_rung(&self) -> bool {
-        !self.order.is_empty()
     }
 }
 

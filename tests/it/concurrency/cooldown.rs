@@ -83,6 +83,48 @@ async fn nothing_is_armed_while_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_changes_nothing_for_the_first_wakes_nobody() {
+    let permits = Permits::new(3).with_cooldown(ms(100));
+    let mut held: Vec<_> = (0..3).map(|_| permits.try_acquire()).collect();
+    let mut waits = Driven::new(permits.acquire());
+    assert!(waits.poll().is_pending());
+
+    held.pop();
+    assert!(waits.is_woken(), "to set a timer");
+    assert!(waits.poll().is_pending());
+    sleep(10).await;
+    held.clear();
+    assert!(!waits.is_woken(), "the one before comes back first");
+    sleep(90).await;
+    assert!(waits.is_woken());
+    assert!(waits.poll().is_ready());
+}
+
+#[test]
+fn a_permit_can_be_dropped_when_the_runtime_of_those_who_wait_is_gone() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let permits = Permits::new(2).with_cooldown(ms(100));
+    let (one, two) = (permits.try_acquire(), permits.try_acquire());
+    let mut first = Driven::new(permits.acquire());
+    let mut second = Driven::new(permits.acquire_many(2));
+    runtime.block_on(async {
+        drop(one);
+        assert!(first.poll().is_pending());
+        assert!(second.poll().is_pending());
+    });
+
+    drop(runtime);
+    drop(first);
+    drop(two);
+    assert!(second.is_woken());
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_wake_up_keeps_the_order_and_lets_in_what_has_come_back() {
     let permits = Permits::new(2).with_cooldown(ms(100));
     drop(permits.try_acquire_many(2));
