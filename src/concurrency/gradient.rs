@@ -44,7 +44,7 @@ use super::aimd::{is_used, whole};
 /// let quick = (0..60).map(|_| second(&mut controller, 20)).last();
 /// assert_eq!(quick, Some(55)); // steady: some more each second
 /// let slow = (0..20).map(|_| second(&mut controller, 60)).last();
-/// assert_eq!(slow, Some(13)); // three times as slow: so many less
+/// assert_eq!(slow, Some(14)); // three times as slow: less and less
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient {
@@ -113,12 +113,27 @@ impl Gradient {
     }
 
     /// How many may wait at the other side without harm, instead of 4. With zero the limit never grows.
+    ///
+    /// ```
+    /// use paceline::concurrency::Gradient;
+    ///
+    /// let eager = Gradient::new(10, 1_000).with_queue(20);
+    /// # let _ = eager;
+    /// ```
     #[must_use]
     pub const fn with_queue(self, queue: u32) -> Self {
         Self { queue, ..self }
     }
 
     /// How long calls are collected before the limit moves, instead of one second.
+    ///
+    /// ```
+    /// use paceline::concurrency::Gradient;
+    /// use std::time::Duration;
+    ///
+    /// let quick = Gradient::new(10, 1_000).with_window(Duration::from_millis(100));
+    /// # let _ = quick;
+    /// ```
     ///
     /// # Panics
     ///
