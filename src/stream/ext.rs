@@ -1,15 +1,16 @@
 use core::future::Future;
+use core::hash::Hash;
 use core::time::Duration;
 
 use futures_core::Stream;
 
 use crate::concurrency::Permits;
-use crate::limiter::{Limiter, Owned};
-use crate::policy::Interval;
+use crate::limiter::{Keyed, Limiter, Owned};
+use crate::policy::{Interval, Policy};
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, Sample, Shed, ThrottleFirst,
+    PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst,
 };
 
 /// Throttling for every stream.
@@ -138,6 +139,49 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         PaceBatches::new(self, limiter, max)
+    }
+
+    /// Lets each item pass when the limit of its key does, and no key waits for another.
+    ///
+    /// At most `held` items are inside, over all keys. See [`PaceByKey`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed();
+    /// let calls = futures::stream::iter([("a.example", 1), ("a.example", 2), ("b.example", 3)]);
+    ///
+    /// let paced = calls.pace_by_key(hosts, |(host, _)| *host, 100);
+    /// let order: Vec<_> = paced.map(|(_, call)| call).collect().await;
+    /// assert_eq!(order, [1, 3, 2]);
+    /// assert_eq!(start.elapsed(), Duration::from_millis(100));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `held` is zero.
+    #[track_caller]
+    fn pace_by_key<K, P, F>(
+        self,
+        limits: Keyed<K, P>,
+        key_of: F,
+        held: usize,
+    ) -> PaceByKey<Self, K, P, F>
+    where
+        Self: Sized,
+        K: Hash + Eq + Clone,
+        P: Policy + Send + 'static,
+        P::State: Send,
+        F: FnMut(&Self::Item) -> K,
+    {
+        PaceByKey::new(self, limits, key_of, held)
     }
 
     /// Groups items: a group leaves when it has `max` items, or when its window ends.

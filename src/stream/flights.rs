@@ -3,11 +3,10 @@ use core::future::Future;
 use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Wake;
 
 use crate::concurrency::Permit;
+
+use super::board::Board;
 
 /// Futures under way, each with the permit that it holds until it is done or dropped.
 ///
@@ -16,7 +15,7 @@ use crate::concurrency::Permit;
 pub(super) struct Flights<F> {
     places: Vec<Place<F>>,
     free: Vec<usize>,
-    board: Arc<Board>,
+    board: Board,
 }
 
 /// Where a future lives.
@@ -31,7 +30,7 @@ impl<F: Future> Flights<F> {
         Self {
             places: Vec::new(),
             free: Vec::new(),
-            board: Arc::default(),
+            board: Board::new(),
         }
     }
 
@@ -49,7 +48,7 @@ impl<F: Future> Flights<F> {
         let place = &mut self.places[index];
         place.future.set(Some(future));
         place.permit = Some(permit);
-        self.board.lock().ring(index);
+        self.board.ring(index);
     }
 
     /// The output of the next one that is done. Its permit is back by then.
@@ -57,7 +56,7 @@ impl<F: Future> Flights<F> {
         // As many as have been woken by now: one that wakes itself does not keep the thread. From now on, whoever is woken
         // wakes this task.
         for _ in 0..self.board.watch(cx.waker()) {
-            let Some(index) = self.board.lock().next() else {
+            let Some(index) = self.board.next() else {
                 return Poll::Pending;
             };
             let landing = Landing {
@@ -74,24 +73,12 @@ impl<F: Future> Flights<F> {
 
     fn build_place(&mut self) -> usize {
         let index = self.places.len();
-        let bell = Bell {
-            index,
-            board: Arc::clone(&self.board),
-        };
         self.places.push(Place {
             future: Box::pin(None),
             permit: None,
-            waker: Waker::from(Arc::new(bell)),
+            waker: self.board.waker(index),
         });
         index
-    }
-}
-
-/// A waker may outlive this, and must not keep the task that polled it.
-impl<F> Drop for Flights<F> {
-    fn drop(&mut self) {
-        let task = self.board.lock().task.take();
-        drop(task);
     }
 }
 
@@ -131,83 +118,5 @@ impl<F> Drop for Landing<'_, F> {
         self.place.future.set(None);
         self.place.permit = None;
         self.free.push(self.index);
-    }
-}
-
-/// Who has been woken, in that order, and the task to be woken for it.
-#[derive(Default)]
-struct Board {
-    rung: Mutex<Rung>,
-}
-
-impl Board {
-    fn lock(&self) -> RungGuard<'_> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes this task from now on. How many have been woken.
-    fn watch(&self, waker: &Waker) -> usize {
-        let mut rung = self.lock();
-        let is_same = rung.task.as_ref().is_some_and(|task| task.will_wake(waker));
-        let old = if is_same {
-            None
-        } else {
-            rung.task.replace(waker.clone())
-        };
-        let count = rung.order.len();
-        drop(rung);
-        drop(old);
-        count
-    }
-}
-
-type RungGuard<'a> = MutexGuard<'a, Rung>;
-
-#[derive(Default)]
-struct Rung {
-    order: VecDeque<usize>,
-    /// For each place, whether it is in there.
-    is_in: Vec<bool>,
-    task: Option<Waker>,
-}
-
-impl Rung {
-    /// Puts it in, once.
-    fn ring(&mut self, index: usize) {
-        if index >= self.is_in.len() {
-            self.is_in.resize(index + 1, false);
-        }
-        if !mem::replace(&mut self.is_in[index], true) {
-            self.order.push_back(index);
-        }
-    }
-
-    fn next(&mut self) -> Option<usize> {
-        let index = self.order.pop_front()?;
-        self.is_in[index] = false;
-        Some(index)
-    }
-}
-
-/// The waker of a place.
-struct Bell {
-    index: usize,
-    board: Arc<Board>,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    /// The task is woken once for all that happens until it polls again.
-    fn wake_by_ref(self: &Arc<Self>) {
-        let mut rung = self.board.lock();
-        rung.ring(self.index);
-        let task = rung.task.take();
-        drop(rung);
-        if let Some(task) = task {
-            task.wake();
-        }
     }
 }

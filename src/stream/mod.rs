@@ -17,6 +17,7 @@
 //! * They can be built outside a runtime; a tokio runtime with time enabled is needed once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
+mod board;
 mod collector;
 mod concurrent;
 mod debounce;
@@ -26,10 +27,12 @@ mod flights;
 mod grouped_weighted_within;
 mod grouped_within;
 mod input;
+mod lanes;
 mod on_error;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;
+mod pace_by_key;
 mod sample;
 mod shed;
 mod throttle_first;
@@ -47,6 +50,7 @@ pub use on_error::OnError;
 pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
+pub use pace_by_key::PaceByKey;
 pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;

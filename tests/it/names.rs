@@ -30,8 +30,8 @@ use paceline::sink::{
 };
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
-    GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceStreamExt, PaceTryStreamExt, Sample,
-    Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
+    GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
+    PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
 use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
 
@@ -98,6 +98,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<AcquireWithin<Interval>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
+    free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
@@ -156,6 +157,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<AcquireWithin<Interval>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
+    shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();

@@ -71,6 +71,27 @@ async fn pace_by_cost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pace_by_key_of_one_key() {
+    Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |_| (), 3))
+        .items(|item| vec![item])
+        .into_parts(|adapter| adapter.into_parts())
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_of_three_keys() {
+    Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5))
+        .items(|item| vec![item])
+        .into_parts(|adapter| adapter.into_parts())
+        .unordered()
+        .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pace_batches() {
     for max in [1, 3, usize::MAX] {
         Subject::new(move |input: Input| input.pace_batches(Interval::every(D).owned(), max))

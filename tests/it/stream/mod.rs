@@ -8,6 +8,7 @@ mod lossy;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;
+mod pace_by_key;
 mod sample;
 mod shed;
 mod throttle_first;

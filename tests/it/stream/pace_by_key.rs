@@ -1,0 +1,142 @@
+use std::collections::HashMap;
+
+use futures::{FutureExt, Stream, StreamExt, stream};
+use paceline::limiter::Keyed;
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::probe;
+use testkit::wakes::Driven;
+
+use crate::timed::{arriving, assert_left, drained, ms, now, since};
+
+#[tokio::test(start_paused = true)]
+async fn one_keys_wait_never_holds_up_another() {
+    let limits = Interval::every(ms(1_000)).keyed();
+    let input = arriving(
+        [(0, ('a', 1)), (0, ('a', 2)), (0, ('b', 3)), (10, ('c', 4))],
+        10,
+    );
+
+    let left = drained(input.pace_by_key(limits, |(key, _)| *key, 10)).await;
+    let expected = [
+        (0, ('a', 1)),
+        (0, ('b', 3)),
+        (10, ('c', 4)),
+        (1_000, ('a', 2)),
+    ];
+    assert_left(&left, expected, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_keys_each_with_its_own_limit_leave_at_exact_instants() {
+    const KEYS: u64 = 10_000;
+    let limits = Keyed::by(|key: &u64| Interval::every(ms(key % 97 + 1)));
+    let input = stream::iter((0..3).flat_map(|round| (0..KEYS).map(move |key| (key, round))));
+
+    let left = drained(input.pace_by_key(limits, |(key, _)| *key, 30_000)).await;
+    assert_eq!(left.items.len(), 30_000);
+    for (at, (key, round)) in left.items {
+        assert_eq!(at, round * (key % 97 + 1), "round {round} of key {key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_key_stay_in_order_and_keys_take_turns() {
+    let limits = TokenBucket::new(Rate::new(1, ms(100)), 3).keyed();
+    let input = stream::iter((1..=3).map(|n| ('a', n)).chain((1..=3).map(|n| ('b', n))));
+
+    let left = drained(input.pace_by_key(limits, |(key, _)| *key, 10)).await;
+    let order: String = left.items.iter().map(|(_, (key, _))| key).collect();
+    assert_eq!(order, "ababab");
+    let mut last = HashMap::new();
+    for (_, (key, n)) in left.items {
+        assert_eq!(last.insert(key, n).unwrap_or(0) + 1, n);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_so_many_items_are_inside() {
+    let (handle, source) = probe::source();
+    let limits = Interval::every(ms(100)).keyed();
+    let mut paced = Driven::new(source.pace_by_key(limits, |_| (), 3));
+    (0..9).for_each(|n| handle.send(n));
+
+    assert!(paced.poll_next().is_ready());
+    assert!(paced.poll_next().is_pending());
+    let polls = handle.polls();
+    assert!(paced.poll_next().is_pending());
+    assert_eq!(handle.polls(), polls, "no room, no look");
+    let (input, held) = paced.into_inner().into_parts();
+    assert_eq!((input.size_hint().0, held), (5, vec![1, 2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_what_is_held_in_order_of_arrival() {
+    let limits = Interval::every(ms(100)).keyed();
+    let items = [('a', 0), ('a', 1), ('b', 2), ('a', 3), ('b', 4), ('c', 5)];
+    let mut paced = stream::iter(items).pace_by_key(limits, |(key, _)| *key, 5);
+    assert_eq!(paced.next().await, Some(('a', 0)));
+    assert_eq!(paced.next().await, Some(('b', 2)));
+
+    let (rest, held) = paced.into_parts();
+    assert_eq!(held, [('a', 1), ('a', 3), ('b', 4), ('c', 5)]);
+    assert_eq!(rest.collect::<Vec<_>>().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_keys_that_were_woken_are_looked_at() {
+    let limits = Keyed::by(|key: &u64| Interval::every(ms(*key)));
+    let items = (1..=1_000).flat_map(|key| [key, key]);
+    let mut paced = Driven::new(stream::iter(items).pace_by_key(limits, |key| *key, 2_000));
+    for _ in 0..1_000 {
+        while paced.poll_next().is_pending() {}
+    }
+    while paced.is_woken() {
+        assert!(paced.poll_next().is_pending());
+    }
+    let wakes = paced.wakes();
+    jump(ms(1)).await;
+    tokio::task::yield_now().await;
+    assert_eq!(paced.wakes(), wakes + 1);
+    assert!(paced.poll_next().is_ready());
+    assert!(paced.poll_next().is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_lets_one_of_each_key_pass() {
+    let start = now();
+    let limits = Interval::every(ms(100)).keyed();
+    let items = [('a', 1), ('b', 1), ('a', 2), ('b', 2), ('a', 3)];
+    let mut paced = stream::iter(items).pace_by_key(limits, |(key, _)| *key, 9);
+    paced.next().await;
+    paced.next().await;
+    assert!(paced.next().now_or_never().is_none());
+    jump(ms(350)).await;
+    paced.next().await;
+    paced.next().await;
+    assert_eq!(since(start), 350);
+    assert_eq!(paced.next().await, Some(('a', 3)));
+    assert_eq!(since(start), 450);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_shared_with_others_who_pace_by_them() {
+    let start = now();
+    let limits = Interval::every(ms(100)).keyed();
+    limits.acquire('a', 1).await.unwrap();
+    let paced = stream::iter([('a', 1), ('b', 2)]).pace_by_key(limits.clone(), |(key, _)| *key, 9);
+
+    assert_eq!(paced.collect::<Vec<_>>().await, [('b', 2), ('a', 1)]);
+    assert_eq!(since(start), 100);
+    limits.acquire('a', 1).await.unwrap();
+    assert_eq!(since(start), 200);
+}
+
+#[test]
+#[should_panic(expected = "pacing by key needs room for at least 1 item, got 0")]
+fn refuses_room_for_nothing() {
+    let limits = Interval::every(ms(1)).keyed();
+    let _ = stream::iter([1]).pace_by_key(limits, |key| *key, 0);
+}
