@@ -41,7 +41,7 @@ async fn a_full_group_leaves_in_the_instant_of_its_last_item() {
     handle.accept_all();
     feed(&mut sink, "ab");
     jump(ms(30)).await;
-    feed(&mut sink, "cd");
+    feed(&mut sink, "c");
     assert_eq!(taken_ms(&handle), [(30, vec!['a', 'b', 'c'])]);
     assert!(!handle.sent_when_not_ready());
 }

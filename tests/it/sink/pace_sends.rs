@@ -310,6 +310,24 @@ async fn leaves_the_line_while_the_inner_sink_can_take_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn takes_no_permit_for_what_is_held_while_the_inner_sink_can_take_nothing() {
+    let is_ready = std::rc::Rc::new(std::cell::Cell::new(true));
+    let limit = Interval::every(ms(100)).shared();
+    let mut sink = Driven::new(Fickle(is_ready.clone()).pace_sends(limit.clone()));
+    assert_eq!(sink.ready(), OK);
+    assert!(limit.try_acquire(1).is_pass());
+    sink.start('a').unwrap();
+    is_ready.set(false);
+    jump(ms(150)).await;
+    assert!(sink.ready().is_pending() && sink.flush().is_pending() && sink.close().is_pending());
+    assert!(limit.peek(1).is_pass());
+
+    is_ready.set(true);
+    assert_eq!(sink.flush(), OK);
+    assert_eq!(limit.peek(1), Decision::Wait { retry_in: ms(100) });
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_a_send_midway_costs_nothing() {
     let (handle, sink) = probe::sink();
     handle.accept_all();

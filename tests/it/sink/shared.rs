@@ -144,6 +144,19 @@ async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sink_that_holds_an_item_and_is_not_polled_holds_up_nobody() {
+    let start = now();
+    let limit = Interval::every(ms(10)).shared();
+    let mut sink = Driven::new(futures::sink::drain().pace_sends(limit.clone()));
+    assert!(sink.ready().is_ready());
+    limit.acquire(1).await.unwrap();
+    sink.start('a').unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(since(start), 10);
+    assert_eq!(sink.into_inner().into_parts().1, Some('a'));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sink_that_is_dropped_leaves_the_line() {
     let limit = Interval::every(ms(10)).shared();
     let mut sink = Driven::new(futures::sink::drain::<char>().pace_sends(limit.clone()));
