@@ -91,7 +91,8 @@ impl Policy for FixedWindow {
         let ends_at = self.ends_at(*state);
         if ends_at <= now {
             *state = FixedWindowState {
-                began: now,
+                // Should the time go back, the window is no earlier for that.
+                began: now.max(state.began),
                 spent: cost,
             };
             return Decision::Pass;

@@ -148,7 +148,9 @@ impl SlidingCounter {
 
     /// The last window's count falls in proportion as time goes on in the present one, and that one's in the next.
     fn smoothly_open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
-        let present = self.bucket_at(state, now);
+        // Should the time go back, what was spent is no earlier for that.
+        let latest = state.ledger.last().unwrap_or(0);
+        let present = self.bucket_at(state, now).max(latest);
         let spent = state.ledger.spent_from(present);
         let last = match present.checked_sub(1) {
             Some(last) => state.ledger.spent_from(last) - spent,
@@ -185,7 +187,7 @@ impl Policy for SlidingCounter {
         if decision.is_pass() && cost > 0 {
             self.tidy(state, now);
             if state.ledger.is_empty() {
-                state.origin = now;
+                state.origin = now.max(state.origin);
             }
             state.ledger.spend(self.bucket_at(state, now), cost);
         }

@@ -79,8 +79,9 @@ impl SlidingLog {
 impl Policy for SlidingLog {
     type State = SlidingLogState;
 
-    fn fresh(&self, _now: Tick) -> SlidingLogState {
+    fn fresh(&self, now: Tick) -> SlidingLogState {
         SlidingLogState {
+            began: now,
             ledger: Ledger::default(),
         }
     }
@@ -89,7 +90,7 @@ impl Policy for SlidingLog {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
             self.tidy(state, now);
-            state.ledger.spend(now.as_nanos(), cost);
+            state.ledger.spend(now.max(state.began).as_nanos(), cost);
         }
         decision
     }
@@ -130,6 +131,8 @@ impl Policy for SlidingLog {
 /// What a [`SlidingLog`] let pass, and when.
 #[derive(Clone, Debug)]
 pub struct SlidingLogState {
+    /// Should the time go back, nothing was spent before.
+    began: Tick,
     ledger: Ledger,
 }
 

@@ -1,0 +1,133 @@
+//! Who knows the sums and wants more: the worst window that short sequences of requests can make is the one in the docs.
+
+mod attack;
+mod search;
+
+use std::time::Duration;
+
+use paceline::policy::{All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
+use paceline::time::Rate;
+use search::{Search, most};
+
+pub(super) use attack::no_window_of_an_attack_holds_more_than_its_docs_say;
+
+const WINDOWS: [u64; 4] = [4, 5, 7, 12];
+const LIMITS: [u32; 4] = [1, 2, 3, 4];
+
+const fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+#[test]
+fn an_interval_lets_m_pass_in_m_intervals_and_no_more() {
+    for (interval, m) in [(1, 1), (1, 4), (2, 3), (3, 1), (3, 3), (5, 2)] {
+        let policy = Interval::every(nanos(interval));
+        let search = Search::of(interval * m, 5).gaps_around(&[interval]);
+        assert_eq!(most(&policy, &search), m.into(), "{policy:?}");
+    }
+}
+
+/// What comes within the window, in whole tokens: one that comes at its very end is outside.
+#[test]
+fn a_bucket_lets_its_burst_and_what_comes_pass_and_no_more() {
+    for (permits, period, burst, window) in [
+        (1, 3, 1, 7),
+        (1, 3, 2, 12),
+        (2, 5, 2, 5),
+        (2, 5, 2, 12),
+        (3, 4, 2, 4),
+        (3, 4, 3, 7),
+        (1, 12, 3, 12),
+    ] {
+        let policy = TokenBucket::new(Rate::new(permits, nanos(period)), burst);
+        let search = Search::of(window, 5).costs(&[1, burst]);
+        let search = search.gaps_around(&[period]);
+        let come = (window - 1) * u64::from(permits) / period;
+        let bound = u128::from(burst) + u128::from(come);
+        assert_eq!(most(&policy, &search), bound, "{policy:?} in {window}");
+    }
+}
+
+#[test]
+fn a_log_lets_its_limit_pass_in_a_window_and_no_more() {
+    for window in WINDOWS {
+        for limit in LIMITS {
+            let policy = SlidingLog::new(limit, nanos(window));
+            let search = Search::of(window, 5).costs(&[1, 2, limit]);
+            assert_eq!(most(&policy, &search), limit.into(), "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn a_strict_counter_lets_its_limit_pass_in_a_window_and_no_more() {
+    for window in WINDOWS {
+        for (limit, buckets) in [
+            (1, 1),
+            (1, 3),
+            (2, 2),
+            (3, 1),
+            (3, 3),
+            (2, 5),
+            (4, 2),
+            (3, 60),
+        ] {
+            let policy = SlidingCounter::strict(limit, nanos(window), buckets);
+            let bucket = window.div_ceil(buckets.into());
+            let search = Search::of(window, 5).costs(&[1, limit]);
+            let search = search.gaps_around(&[bucket, bucket * u64::from(buckets)]);
+            assert_eq!(most(&policy, &search), limit.into(), "{policy:?}");
+        }
+    }
+}
+
+/// Linear decay does not bound the count by the limit, however short the parts: what came all at once at a window's end is
+/// taken for spread evenly over that window, and decays while the window that really holds it has hardly begun.
+///
+/// Its window begins with a request, so one of the limit is spent there and not at the end; and in the next window the
+/// share of what came at the end is more than nothing until that is over. A permit that is given back late moves.
+#[test]
+fn a_smooth_counter_lets_twice_its_limit_less_one_pass_and_no_more() {
+    for (limit, window) in [(1, 4), (1, 7), (2, 5), (2, 12), (3, 7), (3, 12), (4, 12)] {
+        let policy = SlidingCounter::smooth(limit, nanos(window));
+        let search = Search::of(window, 5).costs(&[1, limit - 1, limit]);
+        let twice = 2 * u128::from(limit);
+        assert_eq!(most(&policy, &search), (twice - 2).max(1), "{policy:?}");
+        if limit > 1 {
+            let late = search.with_one_given_back();
+            assert_eq!(most(&policy, &late), twice - 1, "{policy:?}");
+        }
+    }
+}
+
+/// The docs' warning is true. (Less one if nothing is given back: one of the limit begins the window.)
+#[test]
+fn a_fixed_window_lets_twice_its_limit_pass() {
+    for (limit, window) in [(2, 4), (2, 12), (3, 7), (4, 5), (4, 12)] {
+        let policy = FixedWindow::new(limit, nanos(window));
+        let search = Search::of(window, 5).costs(&[1, limit - 1, limit]);
+        let twice = 2 * u128::from(limit);
+        assert_eq!(most(&policy, &search), twice - 1, "{policy:?}");
+        let late = search.with_one_given_back();
+        assert_eq!(most(&policy, &late), twice, "{policy:?}");
+        // Even in one of 2 ns.
+        let short = Search::of(2, 4).costs(&[1, limit - 1, limit]);
+        let short = short.gaps_around(&[window]);
+        assert_eq!(most(&policy, &short), twice - 1, "{policy:?}");
+    }
+}
+
+#[test]
+fn all_lets_as_much_pass_as_each_of_them_alone_would() {
+    let log = SlidingLog::new(3, nanos(12));
+    let short = SlidingLog::new(2, nanos(4));
+    let interval = Interval::every(nanos(2));
+    let counter = SlidingCounter::strict(2, nanos(7), 2);
+    let search = |window| Search::of(window, 5).costs(&[1, 2]).gaps_around(&[2]);
+
+    assert_eq!(most(&All::new((log, short)), &search(12)), 3);
+    assert_eq!(most(&All::new((log, short)), &search(4)), 2);
+    assert_eq!(most(&All::new((log, interval)), &search(12)), 3);
+    assert_eq!(most(&All::new((log, counter, interval)), &search(12)), 3);
+    assert_eq!(most(&All::new((log, counter, interval)), &search(7)), 2);
+}

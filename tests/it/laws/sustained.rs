@@ -1,0 +1,122 @@
+//! A limit is not only never more: it is not much less either.
+
+use std::time::Duration;
+
+use paceline::policy::{Decision, FixedWindow, Policy, SlidingCounter, SlidingLog};
+use paceline::time::Tick;
+
+/// A long time.
+const TIMES: u64 = 1000;
+
+const fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+/// How many of those who always come as soon as they may pass in `span` ns, the first after `offset` of them behind a
+/// single one, which counts too.
+fn greedy(policy: &impl Policy, offset: u64, span: u64) -> u64 {
+    let mut state = policy.fresh(Tick::ZERO);
+    assert_eq!(policy.decide(&mut state, Tick::ZERO, 1), Decision::Pass);
+    let mut now = Tick::from_nanos(offset);
+    let mut passed = 1;
+    loop {
+        match policy.decide(&mut state, now, 1) {
+            Decision::Pass => passed += 1,
+            Decision::Wait { retry_in } => {
+                assert!(!retry_in.is_zero(), "{state:?} at {now:?}");
+                now = now.after(retry_in);
+            }
+            Decision::Never { .. } => panic!("1 never passes {state:?}"),
+        }
+        if now.as_nanos() >= offset + span {
+            return passed;
+        }
+        assert!(passed < 1_000_000, "no limit: {state:?}");
+    }
+}
+
+#[test]
+fn a_log_lets_its_limit_pass_in_an_instant_and_again_in_every_window() {
+    for (limit, window) in [(1, 1), (1, 7), (7, 100), (100, 1_000_000_000)] {
+        let policy = SlidingLog::new(limit, nanos(window));
+        let limit = u64::from(limit);
+        assert_eq!(greedy(&policy, 0, 1), limit, "{policy:?}");
+        assert_eq!(greedy(&policy, 0, TIMES * window), TIMES * limit);
+        for offset in [1, window / 2, window - 1, window] {
+            let passed = greedy(&policy, offset, TIMES * window);
+            assert!(passed >= TIMES * limit, "{passed} {policy:?} {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_fixed_window_lets_its_limit_pass_in_every_window() {
+    let policy = FixedWindow::new(7, nanos(100));
+    assert_eq!(greedy(&policy, 0, TIMES * 100), TIMES * 7);
+}
+
+/// "At least `limit` in window · (1 + 1 / `buckets`)", if a bucket is a whole number of nanoseconds; else it is rounded up.
+#[test]
+fn a_strict_counter_lets_its_limit_pass_in_a_window_and_a_bucket() {
+    for (limit, window, buckets) in [
+        (1, 1, 1),
+        (2, 12, 4),
+        (3, 100, 10),
+        (7, 100, 1),
+        (7, 100, 3),
+        (5, 7, 60),
+        (100, 1_000_000_000, 10),
+    ] {
+        let policy = SlidingCounter::strict(limit, nanos(window), buckets);
+        let bucket = window.div_ceil(buckets.into());
+        let time = bucket * (u64::from(buckets) + 1);
+        for offset in [0, 1, bucket - 1, bucket, window / 2, window, time - 1, time] {
+            let passed = greedy(&policy, offset, TIMES * time);
+            let least = TIMES * u64::from(limit);
+            assert!(passed >= least, "{passed} {policy:?} {offset}");
+        }
+        // Nor more, when the limit comes all at once.
+        let passed = greedy(&policy, 0, TIMES * time);
+        assert_eq!(passed, TIMES * u64::from(limit), "{policy:?}");
+    }
+}
+
+/// The share of the last window is more than nothing up to the end of the present one: the last permit waits for that.
+#[test]
+fn a_smooth_counter_lets_its_limit_less_one_pass_in_every_window() {
+    for (limit, window) in [(2, 12), (3, 100), (7, 100), (100, 1_000_000_000)] {
+        let policy = SlidingCounter::smooth(limit, nanos(window));
+        let least = TIMES * u64::from(limit - 1);
+        for offset in [0, 1, window / 2, window - 1, window] {
+            let passed = greedy(&policy, offset, TIMES * window);
+            assert!(passed >= least, "{passed} {policy:?} {offset}");
+        }
+        // And one more in the first.
+        assert_eq!(greedy(&policy, 0, TIMES * window), least + 1, "{policy:?}");
+    }
+    let one = SlidingCounter::smooth(1, nanos(100));
+    assert_eq!(greedy(&one, 0, TIMES * 2 * 100), TIMES);
+}
+
+/// What is refused counts for nothing: who asks 101 times a window for ever is cut to the limit of 100, and not to 0.
+#[test]
+fn a_steady_stream_a_little_over_the_limit_is_cut_and_not_starved() {
+    let window = nanos(101 * 1000);
+    for (policy, least) in [
+        (SlidingCounter::smooth(100, window), 99),
+        (SlidingCounter::strict(100, window, 10), 90),
+        (SlidingCounter::strict(100, window, 101), 99),
+    ] {
+        let mut state = policy.fresh(Tick::ZERO);
+        let mut now = Tick::ZERO;
+        for window in 0..300 {
+            let mut passed = 0;
+            for _ in 0..101 {
+                passed += u32::from(policy.decide(&mut state, now, 1).is_pass());
+                now = now.after(nanos(1000));
+            }
+            let allowed = least..=100;
+            assert!(allowed.contains(&passed), "{passed} in {window} {policy:?}");
+        }
+    }
+}
