@@ -192,8 +192,8 @@ impl<P: Policy> Shared<P> {
 
     /// Gives back `cost` permits that passed and were not used; those who wait may go sooner.
     ///
-    /// The limit never becomes better than full. Permits given back while others passed in between come on top of the
-    /// bound of a window that holds both: see [`Policy::refund`].
+    /// The limit never becomes better than full. Permits that are given back after others passed come on top of the bound of
+    /// a window that holds those others: see [`Policy::refund`].
     pub fn refund(&self, cost: u32) {
         self.locked(|desk, after| desk.refund(cost, after));
     }

@@ -14,7 +14,7 @@
 //! | [`TokenBucket`] rate, burst | burst + rate · T | rate | up to `burst` at once | 16 bytes |
 //! | [`SlidingLog`] n, W | n in a window of W, exactly | n / W | n at once | 16 bytes an instant, up to n of them |
 //! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
-//! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | n / W | n at once | 32 bytes |
+//! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | (n − 1) / W at least | n at once | 32 bytes |
 //! | [`FixedWindow`] n, W | 2 n in a window of W, even of 1 ns | n / W | n at once | 16 bytes |
 //! | [`All`] of several | that of each | the least | what all allow | theirs |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
@@ -102,8 +102,8 @@ pub trait Policy {
 
     /// Gives back `cost` permits that passed and were not used. The state never becomes better than full.
     ///
-    /// A limit cannot take back time: permits given back while others passed in between are on top of the bound of a window
-    /// that holds both.
+    /// A limit cannot take back time: permits that are given back after others passed are on top of the bound of a window that
+    /// holds those others.
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u32);
 
     /// Re-expresses a `state` of the `old` parameters in these, keeping what was spent.

@@ -12,9 +12,10 @@ use super::{Decision, Policy};
 /// * [`strict`](Self::strict) counts the window's buckets and the oldest one, which lies partly inside, in full.
 ///   **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins. The price is that
 ///   what is spent counts for up to one bucket longer: the sustained rate is at least `limit` in window · (1 + 1 /
-///   `buckets`).
+///   `buckets`), a bucket being rounded up to whole nanoseconds.
 /// * [`smooth`](Self::smooth) is the two-counter approximation: the present window's count, plus the share of the last
-///   window's that the sliding window still covers, as if it had been spread evenly. It sustains the full rate.
+///   window's that the sliding window still covers, as if it had been spread evenly. The sum is exact, so that the last
+///   share of one request is gone only with its window: it sustains `limit` − 1 a window at least.
 ///   **Window bound**: less than 2 · `limit`. All of one window's limit can come at its end, and as time goes on nearly as
 ///   much again fits into the window that begins with that burst: the worst holds 2 · `limit` − 1.
 ///

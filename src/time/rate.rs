@@ -200,10 +200,19 @@ mod tests {
         );
         assert!(Rate::per_second(3) < Rate::new(1, Duration::from_nanos(333_333_333)));
         assert!(Rate::new(u32::MAX, Duration::from_nanos(1)) > Rate::new(1, Duration::MAX));
-        assert_eq!(
-            Rate::per_day(86_400).lowest_terms(),
-            Rate::per_second(1).lowest_terms()
-        );
+        assert_eq!(Rate::per_day(86_400).lowest_terms(), (1, 1_000_000_000));
+        assert_eq!(Rate::per_minute(90).lowest_terms(), (3, 2_000_000_000));
+    }
+
+    #[test]
+    fn equal_rates_are_one_key() {
+        let rates = [
+            Rate::per_minute(60),
+            Rate::per_second(1),
+            Rate::per_second(2),
+        ];
+        let keys: std::collections::HashSet<Rate> = rates.into();
+        assert_eq!(keys.len(), 2);
     }
 
     #[test]
