@@ -24,6 +24,7 @@
 //!
 //! ```text
 //!   time ◀── policy ◀── limiter ◀── stream ──▶ batch
+//!                          └──▶ feedback
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
@@ -35,6 +36,8 @@
 //!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
 //! * Without a stream, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * **[Feedback][feedback]** is what a provider says in the headers of a response;
+//!   [`Shared::heed`](limiter::Shared::heed) obeys it.
 //!
 //! | to | write |
 //! |---|---|
@@ -45,6 +48,7 @@
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
+//! | wait as long as a 429 asks | `limit.heed(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
 //!
@@ -71,6 +75,7 @@
 //! None yet: the whole library is the default.
 
 pub mod batch;
+pub mod feedback;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;

@@ -19,6 +19,7 @@ mod desk;
 mod error;
 mod forecast;
 mod gate;
+mod heed;
 mod limit;
 mod line;
 mod owned;

@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 use code::{code_lines, is_of_word};
 
 /// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("time", &[]),
     ("policy", &["time"]),
     ("batch", &["time"]),
     ("concurrency", &["time"]),
     ("shed", &["time"]),
     ("fair", &["time"]),
-    ("limiter", &["time", "policy"]),
+    ("feedback", &["time"]),
+    ("limiter", &["time", "policy", "feedback"]),
     (
         "stream",
         &["time", "policy", "limiter", "batch", "concurrency", "shed"],
@@ -40,7 +41,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
 const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 
 /// Folders whose code is sums, given the time.
-const PURE: [&str; 4] = ["policy", "batch", "shed", "fair"];
+const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
 
 /// What sums do not need.
 const BANNED: [&str; 16] = [
@@ -62,7 +63,10 @@ const BANNED: [&str; 16] = [
     "unreachable!",
 ];
 
-/// What the sums of a policy do not need either: they are exact.
+/// Folders whose sums are exact.
+const EXACT: [&str; 2] = ["policy", "feedback"];
+
+/// What exact sums do not need either.
 const FLOATS: [&str; 2] = ["f32", "f64"];
 
 const MOST_LINES: usize = 400;
@@ -196,7 +200,7 @@ fn purity(path: &str, text: &str) -> Vec<Fault> {
     if !PURE.contains(&layer) {
         return Vec::new();
     }
-    let floats: &[&str] = if layer == "policy" { &FLOATS } else { &[] };
+    let floats: &[&str] = if EXACT.contains(&layer) { &FLOATS } else { &[] };
     let mut faults = Vec::new();
     for (number, line) in code_lines(text) {
         let line = line.replace("#[expect(", "#[").replace("#![expect(", "#![");

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
+use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::limiter::{
     Acquire, AcquireError, AcquireWithin, Gate, Limiter, Mode, Owned, PassError, PolicyExt, Shared,
     Stats, TooCostly,
@@ -47,6 +48,7 @@ fn values_are_plain() {
     value::<FixedWindowState>();
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
+    value::<Caps>();
     value::<Mode>();
     value::<Stats>();
 }
@@ -69,6 +71,8 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<SlidingCounterState>();
     free::<Timer>();
     free::<Group<u8>>();
+    free::<Feedback>();
+    free::<Ignored>();
     free::<Owned<TokenBucket>>();
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
@@ -98,6 +102,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<SlidingCounterState>();
     shown::<Timer>();
     shown::<Group<Secret>>();
+    shown::<Feedback>();
+    shown::<Ignored>();
     shown::<Owned<TokenBucket>>();
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
