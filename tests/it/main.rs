@@ -1,5 +1,6 @@
 //! One binary; its modules mirror `src/`.
 
+mod feedback;
 mod laws;
 mod layering;
 mod limiter;
