@@ -57,8 +57,9 @@
 //!
 //! * **Fractions** of a second are rounded up to nanoseconds, and of a request down.
 //! * **Of two waits the longer one counts**, whether they are in one header, in two of the same name or in different ones: to
-//!   wait too long costs time, to ask too early may cost the account. (The draft gives `Retry-After` precedence; a `RateLimit`
-//!   that is exhausted for longer would refuse the next request all the same.) Of two numbers of requests the smaller one.
+//!   wait too long costs time, to ask too early may cost the account. (The draft gives `Retry-After` precedence, and wants it
+//!   not to be earlier than the end of the window; where it is, a limit that is exhausted for longer would refuse the next
+//!   request all the same.) Of two numbers of requests the smaller one.
 //! * **A reset** of less than 10⁹ is in seconds from now; of less than 10¹² it is in seconds since 1970, and from there on in
 //!   milliseconds since 1970. Milliseconds from now cannot be told from seconds and are taken for those. `Retry-After`,
 //!   `Reset-After` and `t` are always from now.
@@ -76,7 +77,8 @@
 //! requests has a say in the pause, and in nothing else. Partition keys (`pk`) are not told apart.
 //!
 //! Whose limit it is nobody can read from the headers: keep one `Shared` for each thing that the provider limits by itself
-//! (a host, an account, Discord's `X-RateLimit-Bucket`), so that the wait of one does not hold up another.
+//! (a host, an account, Discord's `X-RateLimit-Bucket`), so that the wait of one does not hold up another. A response that
+//! comes out of a cache says what was true when it was stored: do not heed it.
 
 mod caps;
 mod date;
