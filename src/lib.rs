@@ -24,7 +24,8 @@
 //!
 //! ```text
 //!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency
-//!                                  └── sink   ──▶ batch
+//!                          │       └── sink   ──▶ batch
+//!                          └──▶ feedback
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
@@ -40,6 +41,8 @@
 //! * Without either, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
+//! * **[Feedback][feedback]** is what a provider says in the headers of a response;
+//!   [`Shared::heed`](limiter::Shared::heed) obeys it.
 //!
 //! | to | write |
 //! |---|---|
@@ -55,6 +58,7 @@
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
+//! | wait as long as a 429 asks | `limit.heed(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
 //! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
@@ -90,6 +94,7 @@ mod line;
 
 pub mod batch;
 pub mod concurrency;
+pub mod feedback;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;

@@ -21,6 +21,7 @@ mod error;
 mod exceeded;
 mod forecast;
 mod gate;
+mod heed;
 mod keyed;
 mod keys;
 mod limit;

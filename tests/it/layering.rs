@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use code::{code_lines, is_of_word};
 
 /// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("time", &[]),
     // Those who wait for a limit and those who wait for a permit stand in the same kind of line.
     ("line", &["time"]),
@@ -22,7 +22,8 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("concurrency", &["time", "line"]),
     ("shed", &["time"]),
     ("fair", &["time"]),
-    ("limiter", &["time", "line", "policy"]),
+    ("feedback", &["time"]),
+    ("limiter", &["time", "line", "policy", "feedback"]),
     (
         "stream",
         &["time", "policy", "limiter", "batch", "concurrency", "shed"],
@@ -42,7 +43,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
 const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 
 /// Folders whose code is sums, given the time.
-const PURE: [&str; 4] = ["policy", "batch", "shed", "fair"];
+const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
 
 /// Files of other folders that are held to the same: permits have a lock and a line, their sums and controllers have not.
 const PURE_FILES: [&str; 4] = [
@@ -72,7 +73,10 @@ const BANNED: [&str; 16] = [
     "unreachable!",
 ];
 
-/// What the sums of a policy do not need either: they are exact.
+/// Folders whose sums are exact.
+const EXACT: [&str; 2] = ["policy", "feedback"];
+
+/// What exact sums do not need either.
 const FLOATS: [&str; 2] = ["f32", "f64"];
 
 const MOST_LINES: usize = 400;
@@ -217,7 +221,7 @@ fn purity(path: &str, text: &str) -> Vec<Fault> {
     if !PURE.contains(&layer) && !PURE_FILES.contains(&path) {
         return Vec::new();
     }
-    let floats: &[&str] = if layer == "policy" { &FLOATS } else { &[] };
+    let floats: &[&str] = if EXACT.contains(&layer) { &FLOATS } else { &[] };
     let mut faults = Vec::new();
     for (number, line) in code_lines(text) {
         let line = line.replace("#[expect(", "#[").replace("#![expect(", "#![");

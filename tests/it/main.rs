@@ -1,6 +1,7 @@
 //! One binary; its modules mirror `src/`.
 
 mod concurrency;
+mod feedback;
 mod laws;
 mod layering;
 mod limiter;

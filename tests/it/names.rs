@@ -16,6 +16,7 @@ use paceline::batch::{Group, Window};
 use paceline::concurrency::{
     AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
 };
+use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, Exceeded, Gate, Keyed, KeyedAt, Limiter, Mode,
     Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
@@ -60,6 +61,7 @@ fn values_are_plain() {
     value::<FixedWindowState>();
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
+    value::<Caps>();
     value::<Mode>();
     value::<Stats>();
     value::<OnError>();
@@ -88,6 +90,8 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<SlidingCounterState>();
     free::<Timer>();
     free::<Group<u8>>();
+    free::<Feedback>();
+    free::<Ignored>();
     free::<Owned<TokenBucket>>();
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
@@ -147,6 +151,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<SlidingCounterState>();
     shown::<Timer>();
     shown::<Group<Secret>>();
+    shown::<Feedback>();
+    shown::<Ignored>();
     shown::<Owned<TokenBucket>>();
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();

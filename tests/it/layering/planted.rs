@@ -55,6 +55,15 @@ fn a_sideways_path_is_seen() {
 }
 
 #[test]
+fn feedback_is_known_to_the_limiter_and_knows_nothing_of_it() {
+    let text = "use crate::time::Rate;\nuse crate::limiter::Shared;\nuse crate::policy::Policy;";
+    assert_eq!(seen(layering, "src/feedback/parsed.rs", text), [2, 3]);
+    let heed = "use crate::feedback::Feedback;";
+    assert_eq!(seen(layering, "src/limiter/heed.rs", heed), NONE);
+    assert_eq!(seen(layering, "src/policy/interval.rs", heed), [1]);
+}
+
+#[test]
 fn paths_that_hide_where_they_lead_are_seen() {
     assert_eq!(
         seen(
@@ -113,6 +122,14 @@ fn every_banned_word_is_seen() {
             purity,
             "src/policy/interval.rs",
             "fn f(_: f64) {}\nfn g(_: f32) {}"
+        ),
+        [1, 2]
+    );
+    assert_eq!(
+        seen(
+            purity,
+            "src/feedback/wait.rs",
+            "let now = SystemTime::now();\nfn g(_: f64) {}"
         ),
         [1, 2]
     );

@@ -1,0 +1,171 @@
+//! Any bytes at all: no panic, nothing beyond the caps, and never earlier than was told.
+
+use std::time::Duration;
+
+use paceline::feedback::{Caps, Feedback};
+use paceline::time::Rate;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const NAMES: [&str; 20] = [
+    "Date",
+    "Retry-After",
+    "retry-after-ms",
+    "X-MS-Retry-After-MS",
+    "RateLimit",
+    "RateLimit-Policy",
+    "RateLimit-Limit",
+    "RateLimit-Remaining",
+    "RateLimit-Reset",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-RateLimit-Reset-After",
+    "X-RateLimit-Limit-Minute",
+    "X-RateLimit-Remaining-Tokens",
+    "X-Rate-Limit-Reset",
+    "Anthropic-RateLimit-Requests-Reset",
+    "X-Shopify-Shop-Api-Call-Limit",
+    "X-RateLimit-Retry-After",
+    "X-RateLimit-Remaining-",
+];
+
+/// Pieces of which almost a value can be made.
+const PIECES: [&str; 30] = [
+    "0",
+    "1",
+    "60",
+    "1700000000",
+    "99999999999999999999",
+    "-",
+    "+",
+    ".",
+    "\"",
+    "\\",
+    ";",
+    ",",
+    "=",
+    "/",
+    " ",
+    ":",
+    "q=",
+    "w=",
+    "r=0",
+    "t=",
+    "qu=",
+    "a",
+    "6m",
+    "ms",
+    "s",
+    "Sun, ",
+    "06-Nov-94",
+    "29 Feb 2023",
+    " 08:49:37 GMT",
+    "2024-02-29T23:59:60Z",
+];
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = vec(select(&PIECES[..]), 0..12).prop_map(|pieces| pieces.concat().into_bytes());
+    prop_oneof![4 => pieces, 1 => vec(any::<u8>(), 0..40)]
+}
+
+fn headers() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
+    let name = select(&NAMES[..]).prop_map(|name| name.as_bytes().to_vec());
+    let name = prop_oneof![9 => name, 1 => vec(any::<u8>(), 0..30)];
+    vec((name, value()), 0..12)
+}
+
+fn instant() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (0_u64..5_000_000_000, 0_u32..1_000_000_000)
+            .prop_map(|(secs, nanos)| Duration::new(secs, nanos)),
+        Just(Duration::ZERO),
+        Just(Duration::MAX),
+    ]
+}
+
+/// A wait in nanoseconds, and a way to write it exactly.
+fn told() -> impl Strategy<Value = (u64, &'static str, String)> {
+    (0_u64..3_000_000_000_000, 0_usize..5).prop_map(|(nanos, kind)| {
+        let (secs, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let (name, value) = match kind {
+            0 => ("Retry-After", format!("{secs}.{rest:09}")),
+            1 => (
+                "Retry-After",
+                format!("{}m{}.{rest:09}s", secs / 60, secs % 60),
+            ),
+            2 => (
+                "Retry-After-Ms",
+                format!("{}.{:06}", nanos / 1_000_000, nanos % 1_000_000),
+            ),
+            3 => ("RateLimit", format!(r#""p{secs}";r=0;t={secs}.{rest:09}"#)),
+            _ => ("Retry-After", format!("0, {nanos}ns, 1")),
+        };
+        (nanos, name, value)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+    #[test]
+    fn nothing_is_beyond_the_caps(headers in headers(), now in instant()) {
+        let caps = Caps::new();
+        let feedback = Feedback::parse_capped(headers, now, caps);
+        let longest = Duration::from_secs(3_600);
+        for wait in [feedback.pause(), feedback.retry_after(), feedback.reset_in()] {
+            prop_assert!(wait.is_none_or(|wait| wait <= longest));
+        }
+        for rate in feedback.limits() {
+            prop_assert!((Rate::per_day(1)..=Rate::per_second(1_000_000)).contains(rate));
+        }
+        prop_assert!(feedback.limits().is_sorted());
+        prop_assert!(feedback.pause() >= feedback.retry_after());
+        if feedback.remaining() == Some(0) {
+            prop_assert!(feedback.pause() >= feedback.reset_in());
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_added_makes_it_earlier(
+        told in vec(told(), 1..4),
+        noise in headers(),
+        now in instant(),
+    ) {
+        let longest = told.iter().map(|(nanos, ..)| *nanos).max().map(Duration::from_nanos);
+        let said = told.into_iter().map(|(_, name, value)| (name.into(), value.into_bytes()));
+
+        let alone = Feedback::parse(said.clone(), now);
+        prop_assert_eq!(alone.pause(), longest.map(|longest| longest.max(Duration::from_nanos(0))));
+        prop_assert_eq!(alone.ignored(), []);
+
+        let mut all: Vec<(Vec<u8>, Vec<u8>)> = noise;
+        all.extend(said.map(|(name, value): (String, Vec<u8>)| (name.into_bytes(), value)));
+        prop_assert!(Feedback::parse(all, now).pause() >= longest);
+    }
+
+    #[test]
+    fn the_order_of_headers_does_not_matter(headers in headers(), now in instant()) {
+        let forth = Feedback::parse(headers.clone(), now);
+        let back = Feedback::parse(headers.into_iter().rev(), now);
+        prop_assert_eq!(forth.pause(), back.pause());
+        prop_assert_eq!(forth.limits().is_empty(), back.limits().is_empty());
+    }
+
+    #[test]
+    fn a_date_is_never_early_and_one_that_is_over_is_no_wait(
+        now in 0_u64..4_000_000_000,
+        ahead in -5_000_i64..3_600,
+    ) {
+        let at = now.saturating_add_signed(ahead);
+        let headers = [("X-RateLimit-Remaining", "0".to_owned()), ("X-RateLimit-Reset", at.to_string())];
+        let feedback = Feedback::parse(headers, Duration::from_secs(now));
+        let expected = at.saturating_sub(now);
+        // Before 2001 a time since 1970 looks like a wait, which is longer still.
+        prop_assert!(feedback.pause() >= Some(Duration::from_secs(expected)));
+        if at >= 1_000_000_000 {
+            prop_assert_eq!(feedback.pause(), Some(Duration::from_secs(expected)));
+        }
+    }
+}
