@@ -18,7 +18,7 @@ where
     P::State: Send,
 {
     limits: Keyed<K, P>,
-    lanes: Vec<Place<T, K, P>>,
+    places: Vec<Place<T, K, P>>,
     place_of: HashMap<K, usize>,
     free: Vec<usize>,
     board: Board,
@@ -59,7 +59,7 @@ where
     pub(super) fn new(limits: Keyed<K, P>) -> Self {
         Self {
             limits,
-            lanes: Vec::new(),
+            places: Vec::new(),
             place_of: HashMap::new(),
             free: Vec::new(),
             board: Board::new(),
@@ -79,7 +79,7 @@ where
         self.len += 1;
         let waiting = self.place_of.get(&key).copied();
         let index = waiting.unwrap_or_else(|| self.open(key));
-        if let Some(lane) = &mut self.lanes[index].lane {
+        if let Some(lane) = &mut self.places[index].lane {
             lane.items.push_back((number, item));
         }
     }
@@ -90,7 +90,7 @@ where
             let Some(index) = self.board.next() else {
                 break;
             };
-            let Place { lane, waker } = &mut self.lanes[index];
+            let Place { lane, waker } = &mut self.places[index];
             // A lane may have been closed since it was woken, and the place be another key's.
             let Some(open) = lane else { continue };
             if open
@@ -115,7 +115,7 @@ where
 
     /// In order of arrival.
     pub(super) fn into_items(self) -> Vec<T> {
-        let lanes = self.lanes.into_iter().filter_map(|place| place.lane);
+        let lanes = self.places.into_iter().filter_map(|place| place.lane);
         let mut items: Vec<_> = lanes.flat_map(|lane| lane.items).collect();
         items.sort_unstable_by_key(|(number, _)| *number);
         items.into_iter().map(|(_, item)| item).collect()
@@ -128,22 +128,22 @@ where
             items: VecDeque::new(),
         };
         let index = self.free.pop().unwrap_or_else(|| self.build_place());
-        self.lanes[index].lane = Some(lane);
+        self.places[index].lane = Some(lane);
         self.place_of.insert(key, index);
         self.board.ring(index);
         index
     }
 
     fn close(&mut self, index: usize) {
-        if let Some(lane) = self.lanes[index].lane.take() {
+        if let Some(lane) = self.places[index].lane.take() {
             self.place_of.remove(&lane.key);
             self.free.push(index);
         }
     }
 
     fn build_place(&mut self) -> usize {
-        let index = self.lanes.len();
-        self.lanes.push(Place {
+        let index = self.places.len();
+        self.places.push(Place {
             lane: None,
             waker: self.board.waker(index),
         });
