@@ -194,12 +194,10 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn streams<S: PaceStreamExt>() {}
     fn results<S: PaceTryStreamExt>() {}
-    policy::<Interval>();
-    streams::<Iter<std::vec::IntoIter<u8>>>();
-    results::<Results>();
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
+    results::<Results>();
     sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
 }

@@ -1,0 +1,56 @@
+//! How do I give every user, host or connection a limit of its own?
+#![expect(clippy::disallowed_methods, reason = "shows the time")]
+
+use std::time::Duration;
+
+use futures::{StreamExt, join, stream};
+use paceline::limiter::Keyed;
+use paceline::policy::TokenBucket;
+use paceline::prelude::*;
+use paceline::time::Rate;
+use tokio::time::{Instant, sleep};
+
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+enum User {
+    Free(u32),
+    Paying(u32),
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() {
+    // The key says what it may do. Where all may do the same: `policy.keyed()`.
+    let users = Keyed::by(|user: &User| match user {
+        User::Free(_) => TokenBucket::new(Rate::per_second(1), 2),
+        User::Paying(_) => TokenBucket::new(Rate::per_second(10), 10),
+    });
+    let users = users.max_keys(10_000);
+    let (ann, bob, eve) = (User::Free(1), User::Free(2), User::Paying(3));
+
+    // One who asks too much is told to wait; the others do not notice.
+    assert!(users.try_acquire(&ann, 2).is_pass());
+    assert!(!users.try_acquire(&ann, 1).is_pass());
+    assert!(users.try_acquire(&bob, 1).is_pass());
+
+    // By hand, or as the limiter of an adapter.
+    let start = Instant::now();
+    let streamed = async {
+        let calls = stream::iter(1..=15).pace(users.at(eve));
+        (calls.count().await, start.elapsed())
+    };
+    let by_hand = async {
+        users.acquire(ann, 1).await.expect("1 is never too much");
+        start.elapsed()
+    };
+    let (streamed, by_hand) = join!(streamed, by_hand);
+    assert_eq!(streamed, (15, Duration::from_millis(500)));
+    assert_eq!(by_hand, Duration::from_secs(1));
+    println!(
+        "eve's 15 calls after {:?}, ann's one after {by_hand:?}",
+        streamed.1
+    );
+
+    // Who has been quiet for long enough is as good as new, and need not be remembered.
+    println!("{} users remembered", users.len());
+    sleep(Duration::from_secs(2)).await;
+    assert!(users.try_acquire(&ann, 2).is_pass());
+}

@@ -1,0 +1,41 @@
+//! How do I find out what a new limit would do, before it does it?
+#![expect(clippy::disallowed_methods, reason = "stands in for work")]
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use paceline::limiter::{Mode, Shared};
+use paceline::policy::TokenBucket;
+use paceline::prelude::*;
+use paceline::time::Rate;
+use tokio::time::sleep;
+
+/// Twenty requests a second, for a second: how many are answered?
+async fn traffic(limit: &Shared<TokenBucket>) -> usize {
+    let requests = stream::iter(1..=20).min_interval(Duration::from_millis(50));
+    let answers: Vec<_> = requests.enforce(limit.clone()).collect().await;
+    answers.iter().filter(|answer| answer.is_ok()).count()
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() {
+    let limit = TokenBucket::new(Rate::per_second(10), 5).shared();
+
+    // Watched only: everything passes, and what would not have is counted.
+    limit.set_mode(Mode::Shadow);
+    assert_eq!(traffic(&limit).await, 20);
+    assert_eq!(limit.stats().held_back, 6);
+    println!("it would refuse {} of 20", limit.stats().held_back);
+
+    // In earnest, after a quiet second: that many are refused.
+    sleep(Duration::from_secs(1)).await;
+    limit.set_mode(Mode::Enforce);
+    assert_eq!(traffic(&limit).await, 14);
+    assert_eq!(limit.stats().refused, 6);
+    println!("it refuses {} of 20", limit.stats().refused);
+
+    // Should it prove wrong: nothing is limited, charged or counted.
+    limit.set_mode(Mode::Off);
+    assert_eq!(traffic(&limit).await, 20);
+    assert_eq!(limit.stats().refused, 6);
+}

@@ -1,0 +1,55 @@
+//! How do I keep a quota that is counted on arrival, when the way takes a random time?
+#![expect(clippy::disallowed_methods, reason = "stands in for work")]
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use paceline::concurrency::Permits;
+use paceline::policy::SlidingLog;
+use paceline::prelude::*;
+use tokio::time::{Instant, sleep};
+
+const QUOTA: u32 = 5;
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Notes when each request arrived.
+#[derive(Default)]
+struct Provider(RefCell<Vec<Instant>>);
+
+impl Provider {
+    async fn call(&self, _request: u32) {
+        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // the way there
+        self.0.borrow_mut().push(Instant::now());
+        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // and back
+    }
+
+    /// How many arrived although the window before them was full.
+    fn violations(&self) -> usize {
+        let arrivals = self.0.borrow();
+        let runs = arrivals.windows(QUOTA as usize + 1);
+        runs.filter(|run| *run.last().unwrap() - run[0] < WINDOW)
+            .count()
+    }
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() {
+    fastrand::seed(1);
+
+    // To count emissions, however exactly, is not enough.
+    let provider = Provider::default();
+    let emissions = stream::iter(0..100).pace(SlidingLog::new(QUOTA, WINDOW).owned());
+    let calls = emissions.for_each_concurrent(None, |request| provider.call(request));
+    calls.await;
+    println!("by emissions: {} violations", provider.violations());
+    assert_ne!(provider.violations(), 0);
+
+    // A permit comes back one window after the answer, which proves the arrival.
+    let provider = Provider::default();
+    let permits = Permits::new(QUOTA).with_cooldown(WINDOW);
+    let calls = stream::iter(0..100).concurrent(permits, |request| provider.call(request));
+    assert_eq!(calls.count().await, 100);
+    println!("by arrivals: {} violations", provider.violations());
+    assert_eq!(provider.violations(), 0);
+}
