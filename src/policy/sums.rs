@@ -39,6 +39,12 @@ mod tests {
         assert_eq!(scaled_up(0, longest, longest), 0);
         assert_eq!(scaled_up(3, 10, 4), 8);
         let half = scaled_up(longest / 2, longest, longest);
+        let full = scaled_up((1 << 94) - 1, (1 << 94) - 1, 1 << 94);
+        assert_eq!(
+            full,
+            (1 << 94) - 1,
+            "rounded up to a power of two, and there is room"
+        );
         assert!(half >= longest / 2 && half - longest / 2 < longest >> 31);
     }
 

@@ -7,7 +7,7 @@ use futures::stream::Map;
 use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::stream::{OnError, Window};
+use paceline::stream::{OnError, PaceByKey, Window};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
@@ -74,7 +74,7 @@ async fn pace_by_cost() {
 async fn pace_by_key_of_one_key() {
     Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |_| (), 3))
         .items(|item| vec![item])
-        .into_parts(|adapter| adapter.into_parts())
+        .into_parts(PaceByKey::into_parts)
         .spacing(D)
         .check()
         .await;
@@ -84,7 +84,7 @@ async fn pace_by_key_of_one_key() {
 async fn pace_by_key_of_three_keys() {
     Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5))
         .items(|item| vec![item])
-        .into_parts(|adapter| adapter.into_parts())
+        .into_parts(PaceByKey::into_parts)
         .unordered()
         .scale(D)
         .check()
