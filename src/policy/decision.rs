@@ -1,5 +1,7 @@
 use core::time::Duration;
 
+use crate::time::Tick;
+
 /// What a limit says about one request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
@@ -23,6 +25,15 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// What passes from `open_at` on, asked `now`.
+    pub(super) const fn from(open_at: Tick, now: Tick) -> Self {
+        let retry_in = open_at.since(now);
+        if retry_in.is_zero() {
+            return Self::Pass;
+        }
+        Self::Wait { retry_in }
+    }
+
     /// Whether it is [`Decision::Pass`].
     #[must_use]
     pub const fn is_pass(self) -> bool {

@@ -102,9 +102,7 @@ impl Policy for FixedWindow {
                 state.spent = spent;
                 Decision::Pass
             }
-            _ => Decision::Wait {
-                retry_in: ends_at.since(now),
-            },
+            _ => Decision::from(ends_at, now),
         }
     }
 

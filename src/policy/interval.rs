@@ -106,18 +106,15 @@ impl Policy for Interval {
         if cost == 0 {
             return Decision::Pass;
         }
-        let open_at = self.open_at(*state);
-        if now < open_at {
-            return Decision::Wait {
-                retry_in: open_at.since(now),
+        let decision = Decision::from(self.open_at(*state), now);
+        if decision.is_pass() {
+            *state = IntervalState {
+                last: now,
+                cost,
+                refundable: cost,
             };
         }
-        *state = IntervalState {
-            last: now,
-            cost,
-            refundable: cost,
-        };
-        Decision::Pass
+        decision
     }
 
     /// Gives back intervals of the latest request only: the one before it is history.

@@ -201,13 +201,10 @@ impl Policy for SlidingCounter {
                 capacity: self.limit,
             };
         };
-        let open_at = self.open_at(state, now, room);
-        if cost == 0 || open_at <= now {
+        if cost == 0 {
             return Decision::Pass;
         }
-        Decision::Wait {
-            retry_in: open_at.since(now),
-        }
+        Decision::from(self.open_at(state, now, room), now)
     }
 
     fn refund(&self, state: &mut SlidingCounterState, _now: Tick, cost: u32) {

@@ -104,13 +104,10 @@ impl Policy for SlidingLog {
         let Some(must_go) = state.ledger.must_go(u64::from(room)) else {
             return Decision::Pass;
         };
-        let open_at = Tick::from_nanos(must_go).after(self.window);
-        if cost == 0 || open_at <= now {
+        if cost == 0 {
             return Decision::Pass;
         }
-        Decision::Wait {
-            retry_in: open_at.since(now),
-        }
+        Decision::from(Tick::from_nanos(must_go).after(self.window), now)
     }
 
     fn refund(&self, state: &mut SlidingLogState, _now: Tick, cost: u32) {
