@@ -171,6 +171,15 @@ impl AcquireError {
         matches!(self.kind, AcquireKind::TooCostly(_))
     }
 
+    /// How much it would have cost and how much could ever pass, if that is why.
+    #[must_use]
+    pub const fn too_costly(&self) -> Option<TooCostly> {
+        match self.kind {
+            AcquireKind::TooCostly(never) => Some(never),
+            AcquireKind::TooLate { .. } => None,
+        }
+    }
+
     /// Whether it could not pass in time.
     #[must_use]
     pub const fn is_too_late(&self) -> bool {

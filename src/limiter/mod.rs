@@ -25,6 +25,7 @@ mod heed;
 mod keyed;
 mod keys;
 mod limit;
+mod observed;
 mod owned;
 mod patience;
 mod shared;
@@ -41,6 +42,7 @@ pub use error::{AcquireError, PassError, TooCostly};
 pub use exceeded::Exceeded;
 pub use gate::Gate;
 pub use keyed::{AcquireAt, Keyed, KeyedAt};
+pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
 pub use shared::Shared;
 

@@ -81,7 +81,7 @@ where
 }
 
 impl<P: Policy> Shared<P> {
-    /// Waits for `cost` permits, behind everybody who came before.
+    /// Waits for `cost` permits, behind everybody who came before. It joins the line when it is first polled.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;

@@ -34,6 +34,15 @@ impl Decision {
         Self::Wait { retry_in }
     }
 
+    /// How long to wait, if it is [`Decision::Wait`].
+    #[must_use]
+    pub const fn retry_in(self) -> Option<Duration> {
+        match self {
+            Self::Wait { retry_in } => Some(retry_in),
+            Self::Pass | Self::Never { .. } => None,
+        }
+    }
+
     /// Whether it is [`Decision::Pass`].
     #[must_use]
     pub const fn is_pass(self) -> bool {

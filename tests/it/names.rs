@@ -18,8 +18,8 @@ use paceline::concurrency::{
 };
 use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireWithin, Exceeded, Gate, Keyed, KeyedAt, Limiter, Mode,
-    Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
+    Acquire, AcquireAt, AcquireError, AcquireWithin, Event, Exceeded, Gate, Keyed, KeyedAt,
+    Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -63,6 +63,7 @@ fn values_are_plain() {
     value::<Window>();
     value::<Caps>();
     value::<Mode>();
+    value::<Event>();
     value::<Stats>();
     value::<OnError>();
     value::<Outcome>();
@@ -95,6 +96,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Owned<TokenBucket>>();
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
+    free::<Observed<Owned<Interval>, fn(Event)>>();
     free::<Acquire<Interval>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
@@ -156,6 +158,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Owned<TokenBucket>>();
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
+    shown::<Observed<Owned<Interval>, fn(Event)>>();
     shown::<Acquire<Interval>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
@@ -192,10 +195,12 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
 #[test]
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
+    fn observer<O: Observer>() {}
     fn streams<S: PaceStreamExt>() {}
     fn results<S: PaceTryStreamExt>() {}
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
+    observer::<fn(Event)>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
     results::<Results>();
     sinks::<Output>();

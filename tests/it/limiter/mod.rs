@@ -4,6 +4,7 @@ mod foreign;
 mod gate;
 mod keyed;
 mod line;
+mod observed;
 mod owned;
 mod patience;
 mod runtimes;

@@ -58,6 +58,7 @@ async fn what_could_never_pass_is_told_apart_from_what_is_late() {
 
     let refused = limit.acquire_within(4, ms(1)).await.unwrap_err();
     assert!(refused.is_too_costly() && !refused.is_too_late());
+    assert_eq!(refused.too_costly().map(|never| never.capacity()), Some(3));
     assert_eq!(
         refused.to_string(),
         "a cost of 4 can never pass a limit of 3 at once"

@@ -1,0 +1,125 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::limiter::{Event, Limiter, Observed};
+use paceline::policy::{Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+
+use crate::timed::ms;
+
+type Told = Rc<RefCell<Vec<String>>>;
+
+/// What was told, in short.
+fn observed<L: Limiter>(limiter: L) -> (Observed<L, impl FnMut(Event) + Clone>, Told) {
+    let told = Told::default();
+    let tell = Rc::clone(&told);
+    let observer = move |event: Event| {
+        tell.borrow_mut().push(match event {
+            Event::Passed { cost, waited, .. } => format!("passed {cost} after {waited:?}"),
+            Event::Refused { cost, retry_in, .. } => format!("refused {cost} for {retry_in:?}"),
+            Event::TooCostly { cost, capacity, .. } => format!("{cost} of {capacity}"),
+            Event::GaveUp { waited, .. } => format!("gave up after {waited:?}"),
+            _ => unreachable!(),
+        });
+    };
+    (Observed::new(limiter, observer), told)
+}
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::new(1, ms(100)), 2)
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_what_passed_and_how_long_it_stood_in_line() {
+    let limit = bucket().shared();
+    let (mine, told) = observed(limit.clone());
+    let paced = stream::iter([2, 1, 9, 0, 2]).pace_by_cost(mine, |cost| *cost);
+    assert_eq!(paced.count().await, 5);
+    assert_eq!(
+        *told.borrow(),
+        [
+            "passed 2 after 0ns",
+            "passed 1 after 100ms",
+            "9 of 2",
+            "passed 2 after 200ms"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_what_was_refused_and_shed() {
+    let (limit, told) = observed(Interval::every(ms(100)).owned());
+    assert_eq!(stream::iter(0..2).enforce(limit).count().await, 2);
+    let (limit, shed) = observed(Interval::every(ms(100)).owned());
+    assert_eq!(stream::iter(0..2).shed(limit).count().await, 1);
+    assert_eq!(
+        *told.borrow(),
+        ["passed 1 after 0ns", "refused 1 for 100ms"]
+    );
+    assert_eq!(*told.borrow(), *shed.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_who_gave_up_and_after_how_long() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let (mine, told) = observed(limit);
+    let mut paced = stream::iter([1]).pace(mine);
+    assert!(paced.next().now_or_never().is_none());
+    jump(ms(30)).await;
+    drop(paced);
+    assert_eq!(*told.borrow(), ["gave up after 30ms"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_waits_from_when_it_first_looked() {
+    let (limit, told) = observed(Interval::every(ms(100)).shared());
+    let mut sink = futures::sink::drain().pace_sends(limit);
+    for item in 0..3 {
+        sink.send(item).await.unwrap();
+    }
+    assert_eq!(
+        *told.borrow(),
+        [
+            "passed 1 after 0ns",
+            "passed 1 after 100ms",
+            "passed 1 after 100ms"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_stands_in_line_for_itself() {
+    let (limit, told) = observed(Interval::every(ms(100)).shared());
+    let (a, b) = (limit.clone(), limit);
+    let (a, b) = (stream::iter(0..2).pace(a), stream::iter(0..2).pace(b));
+    futures::join!(a.count(), b.count());
+    let mut told = told.borrow().clone();
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "passed 1 after 0ns",
+            "passed 1 after 100ms",
+            "passed 1 after 100ms",
+            "passed 1 after 200ms"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_is_part_of_the_wait() {
+    let (limit, told) = observed(Interval::every(ms(100)).owned());
+    let mut paced = stream::iter(0..2).pace(limit);
+    paced.next().await;
+    assert!(paced.next().now_or_never().is_none());
+    jump(ms(180)).await;
+    paced.next().await;
+    assert_eq!(
+        *told.borrow(),
+        ["passed 1 after 0ns", "passed 1 after 180ms"]
+    );
+}
