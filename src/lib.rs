@@ -41,6 +41,7 @@
 //! * Without either, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
+//! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::heed`](limiter::Shared::heed) obeys it.
 //!
@@ -61,6 +62,7 @@
 //! | wait as long as a 429 asks | `limit.heed(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
+//! | limit bandwidth, a byte a permit | `file.pace_reads(limit)`, `socket.pace_writes(limit)` |
 //! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
 //! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
 //! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
@@ -95,6 +97,7 @@ mod line;
 pub mod batch;
 pub mod concurrency;
 pub mod feedback;
+pub mod io;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;

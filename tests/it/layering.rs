@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use code::{code_lines, is_of_word};
 
 /// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("time", &[]),
     // Those who wait for a limit and those who wait for a permit stand in the same kind of line.
     ("line", &["time"]),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("fair", &["time"]),
     ("feedback", &["time"]),
     ("limiter", &["time", "line", "policy", "feedback"]),
+    ("io", &["time", "policy", "limiter"]),
     (
         "stream",
         &["time", "policy", "limiter", "batch", "concurrency", "shed"],

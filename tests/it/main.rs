@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod feedback;
+mod io;
 mod laws;
 mod layering;
 mod limiter;

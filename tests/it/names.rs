@@ -17,6 +17,7 @@ use paceline::concurrency::{
     AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
 };
 use paceline::feedback::{Caps, Feedback, Ignored};
+use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, Event, Exceeded, Gate, Keyed, KeyedAt,
     Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
@@ -97,6 +98,8 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
     free::<Observed<Owned<Interval>, fn(Event)>>();
+    free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
+    free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     free::<Acquire<Interval>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
@@ -159,6 +162,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
     shown::<Observed<Owned<Interval>, fn(Event)>>();
+    shown::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
+    shown::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     shown::<Acquire<Interval>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
@@ -196,11 +201,15 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
+    fn readers<R: PaceReadExt>() {}
+    fn writers<W: PaceWriteExt>() {}
     fn streams<S: PaceStreamExt>() {}
     fn results<S: PaceTryStreamExt>() {}
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    readers::<tokio::io::Empty>();
+    writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
     results::<Results>();
     sinks::<Output>();

@@ -14,6 +14,7 @@ use futures::{sink, stream};
 use paceline::concurrency::Permits;
 use paceline::policy::Interval;
 use paceline::prelude::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_stream::StreamExt as _;
 
 #[tokio::test(start_paused = true)]
@@ -43,6 +44,9 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = sink::drain::<u32>().enforce_sends(limit.clone());
     let _ = sink::drain::<u32>().shed_sends(limit);
     let _ = sink::drain::<Vec<u32>>().group_sends(1, d);
+
+    let _ = tokio::io::empty().pace_reads(Interval::every(d).owned());
+    let _ = tokio::io::sink().pace_writes(Interval::every(d).owned());
     let _ = stream::iter([1]).concurrent(Permits::new(1), ready);
 }
 
@@ -53,6 +57,7 @@ fn every_method_is_called_above() {
         include_str!("../../src/stream/ext.rs"),
         include_str!("../../src/stream/try_ext.rs"),
         include_str!("../../src/sink/ext.rs"),
+        include_str!("../../src/io/ext.rs"),
     ];
     let here = include_str!("neighbours.rs");
     let methods = sources

@@ -1,0 +1,2 @@
+mod pace_read;
+mod pace_write;

@@ -1,0 +1,134 @@
+use std::io::ErrorKind;
+
+use futures::FutureExt;
+use paceline::policy::{Interval, SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+use crate::timed::{ms, now, since};
+
+/// A hundred bytes at once, and one each millisecond.
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1_000), 100)
+}
+
+fn bytes(count: usize) -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(count).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn hands_on_what_passes_in_order_and_loses_nothing() {
+    let start = now();
+    let file = bytes(1_000);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    let mut read = Vec::new();
+    let mut slices = Vec::new();
+    loop {
+        let mut buf = [0; 64];
+        let count = reader.read(&mut buf).await.unwrap();
+        if count == 0 {
+            break;
+        }
+        read.extend_from_slice(&buf[..count]);
+        slices.push((since(start), count));
+    }
+    assert_eq!(read, file);
+    assert_eq!(slices[..3], [(0, 64), (28, 64), (92, 64)]);
+    assert_eq!(since(start), 900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_window_holds_more_than_its_bound() {
+    let start = now();
+    let limit = SlidingLog::new(100, ms(50));
+    let mut reader = tokio::io::repeat(7).pace_reads(limit.owned());
+    let mut read = Vec::new();
+    while since(start) < 500 {
+        let mut buf = [0; 33];
+        let count = reader.read(&mut buf).await.unwrap();
+        read.push((since(start), count));
+    }
+    for (from, _) in &read {
+        let window = read
+            .iter()
+            .filter(|(at, _)| (*from..from + 50).contains(at));
+        assert!(window.map(|(_, count)| count).sum::<usize>() <= 100);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_comes_at_once() {
+    let start = now();
+    let file = bytes(100);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).await.unwrap();
+    assert_eq!((read.len(), since(start)), (100, 0));
+
+    let nothing: &[u8] = &[];
+    let mut reader = nothing.pace_reads(Interval::every(ms(1_000)).delayed().owned());
+    assert_eq!(reader.read_to_end(&mut read).await.unwrap(), 0);
+    assert_eq!(since(start), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_back_what_waits_and_a_dropped_read_takes_nothing() {
+    let file = bytes(300);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    let mut buf = [0; 200];
+    assert_eq!(reader.read(&mut buf).await.unwrap(), 100);
+    assert!(reader.read(&mut buf).now_or_never().is_none());
+    assert!(
+        reader.read(&mut [0; 0]).now_or_never().is_some(),
+        "no room, no wait"
+    );
+
+    let (rest, held) = reader.into_parts();
+    assert_eq!([held.as_slice(), rest].concat(), file[100..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_hands_on_no_more_than_the_burst() {
+    let mut reader = tokio::io::repeat(7).pace_reads(bucket().owned());
+    let mut buf = [0; 300];
+    assert_eq!(reader.read(&mut buf).await.unwrap(), 100);
+    assert!(reader.read(&mut buf).now_or_never().is_none());
+    jump(ms(10_000)).await;
+    assert_eq!(reader.read(&mut buf).now_or_never().unwrap().unwrap(), 100);
+    assert!(reader.read(&mut buf).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_the_input_are_handed_on() {
+    let mut reader = failing().pace_reads(bucket().owned());
+    let mut read = Vec::new();
+    let failed = reader.read_to_end(&mut read).await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::BrokenPipe);
+    assert_eq!(read, [1, 2, 3]);
+}
+
+/// Three bytes, and then a failure.
+fn failing() -> impl tokio::io::AsyncRead {
+    let failure = std::io::Error::from(ErrorKind::BrokenPipe);
+    let stream = futures::stream::iter([Ok(&[1_u8, 2, 3][..]), Err(failure)]);
+    tokio_util::io::StreamReader::new(stream)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_peer_is_waited_for_and_feels_the_limit() {
+    let start = now();
+    let (mut theirs, ours) = duplex(64);
+    let sending = tokio::spawn(async move {
+        theirs.write_all(&bytes(500)).await.unwrap();
+    });
+    let mut read = Vec::new();
+    ours.pace_reads(bucket().shared())
+        .read_to_end(&mut read)
+        .await
+        .unwrap();
+    sending.await.unwrap();
+    assert_eq!(read, bytes(500));
+    assert_eq!(since(start), 400);
+}

@@ -1,0 +1,84 @@
+use futures::FutureExt;
+use paceline::policy::TokenBucket;
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+use crate::timed::{ms, now, since, sleep};
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1_000), 100)
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_what_passes_and_loses_nothing() {
+    let start = now();
+    let mut writer = Vec::new().pace_writes(bucket().owned());
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(1_000).collect();
+    writer.write_all(&bytes).await.unwrap();
+    assert_eq!(since(start), 900);
+    assert_eq!(writer.into_inner(), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
+    let (mut theirs, ours) = duplex(1_024);
+    let mut writer = ours.pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[1; 200]).await.unwrap(), 100);
+    assert!(writer.write(&[1; 200]).now_or_never().is_none());
+    assert!(writer.flush().now_or_never().unwrap().is_ok());
+    assert!(writer.shutdown().now_or_never().unwrap().is_ok());
+    let mut read = Vec::new();
+    assert_eq!(theirs.read_to_end(&mut read).await.unwrap(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_full_peer_does_not_take_is_paid_for_once() {
+    let start = now();
+    let (mut theirs, ours) = duplex(60);
+    let mut writer = ours.pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[1; 100]).await.unwrap(), 60);
+    assert!(
+        writer.write(&[2; 100]).now_or_never().is_none(),
+        "the pipe is full"
+    );
+    let mut buf = [0; 60];
+    theirs.read_exact(&mut buf).await.unwrap();
+    assert_eq!(
+        writer.write(&[2; 100]).await.unwrap(),
+        40,
+        "they were paid for"
+    );
+    assert_eq!(since(start), 0);
+    assert_eq!(writer.write(&[3; 20]).await.unwrap(), 20);
+    assert_eq!(since(start), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_writers_share_the_bandwidth_and_feel_a_change() {
+    let start = now();
+    let limit = bucket().shared();
+    let mut first = Vec::new().pace_writes(limit.clone());
+    let mut second = Vec::new().pace_writes(limit.clone());
+    tokio::spawn(async move {
+        sleep(500).await;
+        limit.retune(TokenBucket::new(Rate::per_second(10_000), 100));
+    });
+    tokio::try_join!(first.write_all(&[1; 1_000]), second.write_all(&[2; 1_000])).unwrap();
+    // 600 by then, and 1,400 ten times as fast.
+    assert_eq!(since(start), 640);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_takes_no_more_than_the_burst() {
+    let mut writer = Vec::new().pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[1; 500]).await.unwrap(), 100);
+    assert!(writer.write(&[1; 500]).now_or_never().is_none());
+    jump(ms(10_000)).await;
+    assert_eq!(
+        writer.write(&[1; 500]).now_or_never().unwrap().unwrap(),
+        100
+    );
+    assert!(writer.write(&[1; 500]).now_or_never().is_none());
+}
