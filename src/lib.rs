@@ -90,7 +90,10 @@
 //!
 //! # Features
 //!
-//! None yet: the whole library is the default.
+//! The whole library is the default. A feature adds, and changes nothing for anybody else:
+//!
+//! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
+//! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
 
 mod line;
 

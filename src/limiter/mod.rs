@@ -25,10 +25,14 @@ mod heed;
 mod keyed;
 mod keys;
 mod limit;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod observed;
 mod owned;
 mod patience;
 mod shared;
+#[cfg(feature = "tracing")]
+mod traces;
 
 use core::convert::Infallible;
 use core::hash::Hash;
@@ -42,9 +46,13 @@ pub use error::{AcquireError, PassError, TooCostly};
 pub use exceeded::Exceeded;
 pub use gate::Gate;
 pub use keyed::{AcquireAt, Keyed, KeyedAt};
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
 pub use shared::Shared;
+#[cfg(feature = "tracing")]
+pub use traces::Traces;
 
 /// A handle on a limit: one place in line. A clone is another place, of the same limit.
 ///

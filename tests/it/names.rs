@@ -132,6 +132,15 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Gradient>();
 }
 
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[test]
+fn what_is_behind_features_too() {
+    use paceline::limiter::{Metrics, Traces};
+    free::<Metrics>();
+    shown::<Metrics>();
+    value::<Traces>();
+}
+
 #[test]
 fn everything_can_be_printed_also_over_items_that_cannot() {
     struct Secret;

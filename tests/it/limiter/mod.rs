@@ -7,6 +7,7 @@ mod line;
 mod observed;
 mod owned;
 mod patience;
+mod reports;
 mod runtimes;
 mod shared;
 mod within;
