@@ -24,15 +24,18 @@
 //!
 //! ```text
 //!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency
-//!                          │       └── sink   ──▶ batch
+//!                          │       ├── sink   ──▶ batch
+//!                          │       └── io
 //!                          └──▶ feedback
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
 //!   [`Interval`](policy::Interval) keeps two requests apart, whatever is late; a
-//!   [`TokenBucket`](policy::TokenBucket) lets bursts pass. The [module's table](policy#which-one) compares them.
-//! * A **[limiter]** gives a policy somewhere to live: [`owned`](limiter::PolicyExt::owned) by one adapter, or
-//!   [`shared`](limiter::PolicyExt::shared) by many tasks, first come, first served.
+//!   [`TokenBucket`](policy::TokenBucket) lets bursts pass; a [`SlidingLog`](policy::SlidingLog) never lets more than so many
+//!   into any window. The [module's table](policy#which-one) compares them.
+//! * A **[limiter]** gives a policy somewhere to live: [`owned`](limiter::PolicyExt::owned) by one adapter,
+//!   [`shared`](limiter::PolicyExt::shared) by many tasks, first come, first served, or
+//!   [`keyed`](limiter::PolicyExt::keyed), one for each user or host.
 //! * An **adapter** joins a limiter to a [stream] or a [sink]. Late, refused and dropped are different types:
 //!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
@@ -49,6 +52,7 @@
 //! |---|---|
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
+//! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |

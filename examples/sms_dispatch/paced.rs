@@ -12,7 +12,6 @@ use paceline::{
     stream::PaceStreamExt,
     time::Tick,
 };
-use tokio::time::sleep;
 
 use crate::{dispatch::Pacing, margin::Margin, message::Message, provider::Name};
 
@@ -54,12 +53,8 @@ impl Pacing for Paced {
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a back-off is no limit, and must end early for nobody but Ctrl-C"
-    )]
     async fn again(&self, cost: u32, pause: Duration) {
-        sleep(pause).await;
+        self.limit.pause_for(pause);
         self.limit
             .acquire(cost)
             .await

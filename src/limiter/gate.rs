@@ -5,7 +5,7 @@ use crate::time::Timer;
 
 use super::{Limiter, PassError};
 
-/// The only loop that waits for permits: ask, sleep, ask.
+/// The only loop that waits for a limit: ask, sleep, ask.
 ///
 /// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile.
 ///

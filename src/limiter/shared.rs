@@ -225,7 +225,7 @@ impl<P: Policy> Shared<P> {
 
     /// Lets nothing pass before `duration` is over, for anybody: after a provider has said "too many requests".
     ///
-    /// Those who wait feel it at once. Of two pauses the later end counts. What can never pass is still told so, and cost 0
+    /// It holds for those who wait too. Of two pauses the later end counts. What can never pass is still told so, and cost 0
     /// passes.
     ///
     /// ```

@@ -10,8 +10,8 @@ use super::{Decision, Policy};
 /// expiry do, and cheap; for providers that count in such windows themselves *and* begin them with your first request.
 /// Where the provider's windows lie elsewhere, use [`SlidingLog`](super::SlidingLog).
 ///
-/// **Window bound**: a half-open window of the given length that lies anywhere holds at most 2 · `limit`; as 2 · `limit`
-/// can pass within a nanosecond.
+/// **Window bound**: a half-open window of the given length that lies anywhere holds at most 2 · `limit`. Even two nanoseconds
+/// can hold 2 · `limit` − 1: all but the first request of a window at its end, and all of the next.
 ///
 /// ```
 /// use paceline::policy::{Decision, FixedWindow, Policy};

@@ -15,7 +15,7 @@
 //! | [`SlidingLog`] n, W | n in a window of W, exactly | n / W | n at once | 16 bytes an instant, up to n of them |
 //! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
 //! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | (n − 1) / W at least | n at once | 32 bytes |
-//! | [`FixedWindow`] n, W | 2 n in a window of W, even of 1 ns | n / W | n at once | 16 bytes |
+//! | [`FixedWindow`] n, W | 2 n in a window of W | n / W | n at once | 16 bytes |
 //! | [`All`] of several | that of each | the least | what all allow | theirs |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!

@@ -2,7 +2,7 @@
 //!
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. What they do when
 //! something comes too soon differs, and so do their types: late rather than never ([`Pace`], [`PaceByCost`],
-//! [`PaceBatches`]), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`], [`Debounce`],
+//! [`PaceBatches`], [`PaceByKey`], and [`Concurrent`] by what is under way), an error that gives the item back ([`Enforce`]), or dropped and counted ([`Shed`], [`Debounce`],
 //! [`Sample`], [`ThrottleFirst`]).
 //!
 //! # What all of them promise
@@ -13,7 +13,8 @@
 //! * **The end** comes when the input ends, and at once if nothing is held. The input is not polled after it. An adapter
 //!   that has ended says so again when it is polled.
 //! * **Errors** of a stream of `Result`s are items like any other, except to the adapters of [`PaceTryStreamExt`].
-//! * **Nothing is held that is not counted** by `size_hint` and given back by `into_parts`.
+//! * **Nothing is held that is not counted** by `size_hint` and given back by `into_parts` (but for futures under way, which
+//!   cannot be given back).
 //! * They can be built outside a runtime; a tokio runtime with time enabled is needed once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
 
