@@ -113,18 +113,38 @@ impl Line {
     }
 
     /// Somebody in line asks again. What that replaced is for the caller to drop, once no lock is held.
-    pub(super) fn ask_again(&mut self, ticket: Ticket, cost: u32, waker: &Waker) -> Option<Waiter> {
+    ///
+    /// One who is told how long to wait needs no alarm any more, and one that has rung must not be taken for one that is set.
+    /// One who moved to another task, maybe in another runtime, needs another.
+    pub(super) fn ask_again(
+        &mut self,
+        ticket: Ticket,
+        is_told: bool,
+        cost: u32,
+        waker: &Waker,
+    ) -> Option<Waiter> {
         let waiter = self.waiters.get_mut(&ticket)?;
         waiter.cost = cost;
-        if waiter.waker.will_wake(waker) {
+        let has_alarm = waiter.alarm.is_some();
+        let has_moved = !waiter.waker.will_wake(waker);
+        let is_spent = is_told && has_alarm;
+        if !(has_moved || is_spent) {
             return None;
         }
-        // Another task holds it now, maybe in another runtime.
-        let moved = match waiter.alarm {
-            Some(_) => Waiter::behind(cost, waker),
-            None => Waiter::told(cost, waker),
+        let renewed = if is_told || !has_alarm {
+            Waiter::told(cost, waker)
+        } else {
+            Waiter::behind(cost, waker)
         };
-        Some(core::mem::replace(waiter, moved))
+        Some(core::mem::replace(waiter, renewed))
+    }
+
+    /// What wakes the second in line.
+    pub(super) fn second(&self) -> Option<Waker> {
+        self.waiters
+            .values()
+            .nth(1)
+            .map(|waiter| waiter.waker.clone())
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {

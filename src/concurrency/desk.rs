@@ -143,7 +143,7 @@ impl Desk {
 
     fn stand(&mut self, place: &mut Option<Ticket>, count: u32, waker: &Waker, after: &mut After) {
         if let Some(ticket) = *place {
-            after.drop = self.line.ask_again(ticket, count, waker);
+            after.drop = self.line.ask_again(ticket, true, count, waker);
         } else {
             *place = Some(self.line.join(Waiter::told(count, waker)));
         }

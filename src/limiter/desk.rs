@@ -50,7 +50,7 @@ impl<P: Policy> Desk<P> {
         match decision {
             Decision::Wait { retry_in } if is_turn => {
                 after.look = self.watch.expect_at(now.after(retry_in));
-                self.stand(place, Waiter::told, cost, waker, after);
+                self.stand(place, true, cost, waker, after);
                 Poll::Ready(decision)
             }
             Decision::Pass if is_turn => {
@@ -68,7 +68,7 @@ impl<P: Policy> Desk<P> {
                 Poll::Ready(decision)
             }
             Decision::Pass | Decision::Wait { .. } => {
-                self.stand(place, Waiter::behind, cost, waker, after);
+                self.stand(place, false, cost, waker, after);
                 if self.line.is_anybody_behind() {
                     after.start = self.watch.begin();
                 }
@@ -126,6 +126,7 @@ impl<P: Policy> Desk<P> {
         let now = self.limit.now();
         self.limit.retune(now, policy);
         self.forecast.overthrown();
+        self.call_first(now, after);
         after.wake_all = self.line.wakers().collect();
     }
 
@@ -144,6 +145,7 @@ impl<P: Policy> Desk<P> {
 
     pub(super) fn set_mode(&mut self, mode: Mode, after: &mut After) {
         self.limit.set_mode(mode);
+        self.forecast.overthrown();
         after.wake_all = self.line.wakers().collect();
     }
 
@@ -158,6 +160,7 @@ impl<P: Policy> Desk<P> {
     /// to look away; `None` if nobody is kept waiting.
     pub(super) fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Option<Duration> {
         if !self.line.is_anybody_behind() {
+            self.watch.end();
             return None;
         }
         let now = self.limit.now();
@@ -175,8 +178,10 @@ impl<P: Policy> Desk<P> {
         &self.limit
     }
 
-    pub(super) fn is_not_watched(&mut self) {
+    /// The task that watched is gone before its time. Whoever stands second asks again, and starts another where they are.
+    pub(super) fn is_not_watched(&mut self, after: &mut After) {
         self.watch.end();
+        after.wake_all = self.line.second().into_iter().collect();
     }
 
     fn is_turn_of(&self, place: Place, cost: u32) -> bool {
@@ -186,22 +191,29 @@ impl<P: Policy> Desk<P> {
     fn stand(
         &mut self,
         place: &mut Place,
-        waiter: fn(u32, &Waker) -> Waiter,
+        is_told: bool,
         cost: u32,
         waker: &Waker,
         after: &mut After,
     ) {
+        let waiter = || {
+            if is_told {
+                Waiter::told(cost, waker)
+            } else {
+                Waiter::behind(cost, waker)
+            }
+        };
         let ticket = match *place {
             Place::InLine(ticket) => ticket,
             Place::Outside => {
-                *place = Place::InLine(self.line.join(waiter(cost, waker)));
+                *place = Place::InLine(self.line.join(waiter()));
                 self.forecast.joined(self.limit.policy(), cost);
                 self.limit.stats.held_back += 1;
                 return;
             }
             Place::Kept(ticket) => {
                 *place = Place::InLine(ticket);
-                self.line.rejoin(ticket, waiter(cost, waker));
+                self.line.rejoin(ticket, waiter());
                 self.forecast.overthrown();
                 return;
             }
@@ -212,7 +224,7 @@ impl<P: Policy> Desk<P> {
         if self.line.cost_of(ticket) != Some(cost) {
             self.forecast.overthrown();
         }
-        after.drop = self.line.ask_again(ticket, cost, waker);
+        after.drop = self.line.ask_again(ticket, is_told, cost, waker);
     }
 
     /// Leaves the line, having paid what is said if anything.

@@ -40,7 +40,8 @@ use super::{Answer, Gate, Limiter, Mode, PassError, Shared, Stats, TooCostly};
 /// lasts. A key that has settled (its state answers like a fresh one) is forgotten: as new keys come, or when somebody who
 /// waited for it leaves. There is no background task. Only settled keys are forgotten, so that no rush of new keys ever
 /// resets a limit that binds. There are at most [`max_keys`](Self::max_keys) of them; when all of these are in use, a new
-/// key waits until the first one settles, and `try_acquire` says how long that will be.
+/// key waits until the first one settles, and `try_acquire` says how long that will be. Who waits for room stands in no line,
+/// and feels what changes meanwhile within a second.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
@@ -62,7 +63,8 @@ where
         Self::by(move |_| policy.clone())
     }
 
-    /// Each key has the policy that `policy_of` says. It is asked often, and must always say the same.
+    /// Each key has the policy that `policy_of` says. It is asked often, under a lock: it must always say the same, and not
+    /// ask this limit.
     ///
     /// ```
     /// use paceline::limiter::Keyed;
@@ -275,7 +277,12 @@ where
             },
         };
         let answer = poll(line);
-        if let Poll::Ready(Ok(Decision::Pass | Decision::Never { .. })) = answer {
+        let has_left = matches!(
+            answer,
+            Poll::Ready(Ok(Decision::Pass | Decision::Never { .. }))
+        );
+        // Who was only let look keeps the place.
+        if has_left && !line.keeps_a_place() {
             self.give_up();
         }
         answer

@@ -18,6 +18,9 @@ const NOTED: usize = 8;
 /// When to ask again if there is no room, and those who have it are just about to leave.
 const SOON: Duration = Duration::from_millis(1);
 
+/// When to ask again at the latest: who waits for room stands in no line, and nobody wakes them.
+const LONG: Duration = Duration::from_secs(1);
+
 /// What a [`Keyed`](super::Keyed) limit locks: a state for each key.
 ///
 /// Going through all the keys is paid for by those that come: it is done when their number has doubled, or, when there are
@@ -95,17 +98,20 @@ where
 
     /// Answers at once if nobody waits for the key; if `cost` has to wait, whoever asks `to_wait` is sent to a line.
     pub(super) fn ask(&mut self, key: &K, ask: Ask, cost: u32, to_wait: bool) -> Reply<P> {
+        let now = self.clock.now();
+        if cost == 0 {
+            self.begin(key, now);
+        }
         if cost == 0 || self.mode == Mode::Off {
             return Reply::Now(Decision::Pass);
         }
-        let now = self.clock.now();
         let policy = (self.policy_of)(key);
         let decision = match self.slots.get_mut(key) {
             Some(Slot::Full(limit) | Slot::Tuned(limit)) => return Reply::AskThere(limit.clone()),
             Some(Slot::Light(state)) => decide(&policy, state, ask, now, cost),
             None => match self.newcomer(key, &policy, ask, now, cost) {
                 Ok(decision) => decision,
-                Err(retry_in) => return Reply::Now(self.full_up(ask, retry_in)),
+                Err(retry_in) => return Reply::Now(self.full_up(ask, retry_in, to_wait)),
             },
         };
         let decision = self.mode.judge(ask, decision, &mut self.stats);
@@ -168,25 +174,39 @@ where
     ) -> Result<Decision, Duration> {
         let mut state = policy.fresh(now);
         let decision = decide(policy, &mut state, ask, now, cost);
-        let is_remembered = match decision {
-            Decision::Pass => ask == Ask::ToPass,
-            // Its clock has started.
-            Decision::Wait { .. } => true,
-            Decision::Never { .. } => false,
-        };
-        if is_remembered {
-            self.make_room(now)?;
+        if matches!(decision, Decision::Never { .. }) {
+            return Ok(decision);
+        }
+        self.make_room(now)?;
+        // One who is told to wait has started the clock.
+        if ask == Ask::ToPass || !decision.is_pass() {
             self.slots.insert(key.clone(), Slot::Light(state));
         }
         Ok(decision)
     }
 
+    /// Starts the clock of a key that is not known, if that makes a difference and there is room.
+    fn begin(&mut self, key: &K, now: Tick) {
+        if self.slots.contains_key(key) {
+            return;
+        }
+        let policy = (self.policy_of)(key);
+        let state = policy.fresh(now);
+        if policy.settled_at(&state) > now && self.make_room(now).is_ok() {
+            self.slots.insert(key.clone(), Slot::Light(state));
+        }
+    }
+
     /// There is no room for a new key. In the other modes than [`Mode::Enforce`] it passes unremembered.
-    fn full_up(&mut self, ask: Ask, retry_in: Duration) -> Decision {
-        let decision = self
-            .mode
-            .judge(ask, Decision::Wait { retry_in }, &mut self.stats);
-        let is_refused = ask == Ask::ToPass && !decision.is_pass();
+    fn full_up(&mut self, ask: Ask, retry_in: Duration, to_wait: bool) -> Decision {
+        let wait = if to_wait {
+            retry_in.min(LONG)
+        } else {
+            retry_in
+        };
+        let wait = Decision::Wait { retry_in: wait };
+        let decision = self.mode.judge(ask, wait, &mut self.stats);
+        let is_refused = ask == Ask::ToPass && !to_wait && !decision.is_pass();
         self.stats.refused += u64::from(is_refused);
         decision
     }
@@ -196,13 +216,13 @@ where
         self.asked += 1;
         self.forget_noted(now);
         let is_full = self.slots.len() >= self.max;
-        let is_due = self.slots.len() <= FEW || self.asked >= self.slots.len();
-        let is_noted = self
-            .settling
-            .front()
-            .is_some_and(|(tick, _)| *tick < Tick::MAX);
-        let is_known = is_noted && self.slots.len() > FEW;
-        if self.slots.len() >= self.tidy_at || (is_full && is_due && !is_known) {
+        let is_few = self.slots.len() <= FEW;
+        // An eighth of them has settled, or as many have asked as there are.
+        let is_paid_for = self.settling.is_empty() || self.asked >= self.slots.len();
+        let first = self.settling.front().map(|(tick, _)| *tick);
+        let is_known = first.is_some_and(|first| first < Tick::MAX);
+        let is_due = is_full && (is_few || (is_paid_for && !is_known));
+        if self.slots.len() >= self.tidy_at || is_due {
             self.tidy(now);
         }
         if self.slots.len() < self.max {

@@ -88,6 +88,13 @@ impl Watch {
     }
 }
 
+/// The limit is gone, and with it what the task is for.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.take().into_iter().for_each(Waker::wake);
+    }
+}
+
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
@@ -108,6 +115,7 @@ where
         let watcher = Watcher {
             desk: Weak::clone(&desk),
             timer: Timer::new(),
+            is_done: false,
         };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(watcher);
@@ -119,6 +127,8 @@ where
 struct Watcher<P: Policy> {
     desk: Weak<Mutex<Desk<P>>>,
     timer: Timer,
+    /// Another one may watch by now.
+    is_done: bool,
 }
 
 impl<P: Policy> Future for Watcher<P> {
@@ -131,6 +141,7 @@ impl<P: Policy> Future for Watcher<P> {
                 locked(&desk, |desk, after| desk.lose_patience(cx.waker(), after))
             });
             let Some(left) = left else {
+                this.is_done = true;
                 return Poll::Ready(());
             };
             this.timer.arm(left);
@@ -142,8 +153,8 @@ impl<P: Policy> Future for Watcher<P> {
 /// Also when it could not be started, or its runtime ended.
 impl<P: Policy> Drop for Watcher<P> {
     fn drop(&mut self) {
-        if let Some(desk) = self.desk.upgrade() {
-            locked(&desk, |desk, _| desk.is_not_watched());
+        if let Some(desk) = self.desk.upgrade().filter(|_| !self.is_done) {
+            locked(&desk, Desk::is_not_watched);
         }
     }
 }

@@ -2,8 +2,11 @@ use core::hash::Hash;
 use core::task::{Context, Poll, Waker};
 use std::collections::{HashMap, VecDeque};
 
+use tokio::runtime::Id;
+
 use crate::limiter::{Gate, Keyed, KeyedAt};
 use crate::policy::Policy;
+use crate::time::this_runtime;
 
 use super::board::Board;
 
@@ -22,6 +25,8 @@ where
     place_of: HashMap<K, usize>,
     free: Vec<usize>,
     board: Board,
+    /// Where it was polled last: a lane that waits has its timer there.
+    runtime: Option<Id>,
     /// How many items wait.
     len: usize,
     /// How many ever came.
@@ -63,6 +68,7 @@ where
             place_of: HashMap::new(),
             free: Vec::new(),
             board: Board::new(),
+            runtime: None,
             len: 0,
             count: 0,
         }
@@ -86,6 +92,7 @@ where
 
     /// The next item whose key lets it pass.
     pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+        self.move_here();
         for _ in 0..self.board.watch(cx.waker()) {
             let Some(index) = self.board.next() else {
                 break;
@@ -111,6 +118,17 @@ where
             }
         }
         Poll::Pending
+    }
+
+    /// In another runtime, all that wait have to be looked at once: nobody wakes them where they were.
+    fn move_here(&mut self) {
+        let here = this_runtime();
+        if self.runtime != here {
+            self.runtime = here;
+            self.place_of
+                .values()
+                .for_each(|index| self.board.ring(*index));
+        }
     }
 
     /// In order of arrival.

@@ -15,3 +15,4 @@ pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
 pub use tick::Tick;
 pub use timer::Timer;
+pub(crate) use timer::this_runtime;

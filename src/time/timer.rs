@@ -98,8 +98,13 @@ impl Timer {
 
     /// Nobody waits for it any more, and it wakes nobody.
     pub fn disarm(&mut self) {
-        if self.due.take().is_some() {
-            self.sleep_until(instant() + FAR_AHEAD);
+        let was_armed = self.due.take().is_some();
+        match &mut self.sleep {
+            // In place, and out of tokio's wheel: there it would move a paused clock that has nothing else to wait for.
+            Some(sleep) if was_armed && self.home == this_runtime() => {
+                sleep.set(sleep_until(instant() + FAR_AHEAD));
+            }
+            _ => {}
         }
     }
 
@@ -144,6 +149,6 @@ impl Timer {
     }
 }
 
-fn this_runtime() -> Option<Id> {
+pub(crate) fn this_runtime() -> Option<Id> {
     Handle::try_current().ok().map(|handle| handle.id())
 }

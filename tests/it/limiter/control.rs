@@ -178,3 +178,50 @@ async fn counts_who_passed_was_refused_had_to_wait_and_waits() {
     let stats = limit.stats();
     assert_eq!((stats.passed, stats.held_back, stats.waiting), (2, 1, 0));
 }
+
+/// An alarm that rang a fraction of a millisecond early is not one that is still set.
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_ends_at_once_is_felt_although_the_alarm_has_rung() {
+    let micros = Duration::from_micros;
+    let limit = Interval::every(micros(100_500)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut first = Driven::new(limit.acquire(1));
+    let mut second = Driven::new(limit.acquire(1));
+    assert!(first.poll().is_pending());
+    assert!(second.poll().is_pending());
+    jump(ms(101)).await;
+    assert!(
+        first.poll().is_ready(),
+        "the second one's turn comes at 201.5"
+    );
+    jump(ms(99)).await;
+    limit.pause_for(ms(3_600_000));
+    jump(ms(1)).await;
+    tokio::task::yield_now().await;
+    assert!(second.is_woken());
+    assert!(second.poll().is_pending(), "told an hour");
+    jump(micros(100)).await;
+    limit.resume();
+    assert!(second.is_woken());
+    let start = now();
+    second.into_inner().await.unwrap();
+    assert!(start.elapsed() < ms(2), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passed_while_it_was_off_is_not_in_the_forecast() {
+    let limit = Interval::every(ms(10)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut line: Vec<_> = (0..200).map(|_| Driven::new(limit.acquire(1))).collect();
+    for one in &mut line {
+        assert!(one.poll().is_pending());
+    }
+    assert_eq!(limit.peek(1), wait(2_010));
+    limit.set_mode(Mode::Off);
+    for one in &mut line[..60] {
+        assert!(one.poll().is_ready());
+    }
+    limit.set_mode(Mode::Enforce);
+    let told = limit.peek(1).retry_in().unwrap();
+    assert!(told <= ms(1_410), "{told:?}");
+}

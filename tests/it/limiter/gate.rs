@@ -135,3 +135,22 @@ impl Limiter for Closed {
 async fn names_the_law_that_a_foreign_limiter_breaks() {
     let Ok(()) = poll_fn(|cx| Gate::new(Closed).poll_one(cx)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_gave_up_leaves_no_timer_that_moves_the_clock() {
+    let start = now();
+    let mut gate = Gate::new(Interval::every(ms(10)).owned());
+    for _ in 0..2 {
+        let Ok(()) = poll_fn(|cx| gate.poll_one(cx)).await;
+    }
+    assert!(futures::poll!(poll_fn(|cx| gate.poll_one(cx))).is_pending());
+    gate.give_up();
+
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        std::thread::sleep(ms(50));
+        tell.send(()).unwrap();
+    });
+    told.await.unwrap();
+    assert_eq!(since(start), 10);
+}

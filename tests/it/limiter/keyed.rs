@@ -244,3 +244,97 @@ async fn a_late_wake_up_passes_one_for_each_key() {
 fn refuses_room_for_no_key() {
     let _ = buckets(1).max_keys(0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle() {
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    for key in 0..100 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    jump(ms(1_000)).await;
+    for key in 1_000..1_100 {
+        assert!(limits.try_acquire(&key, 1).is_pass(), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_for_room_get_it() {
+    let start = now();
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    for key in 0..100 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    let paced = stream::iter(1_000..1_300).pace_by_key(limits, |key| *key, 300);
+    assert_eq!(paced.count().await, 300);
+    assert!(start.elapsed() < ms(60_000), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_feels_within_a_second_that_there_is_some() {
+    let start = now();
+    let limits = Interval::every(ms(10)).keyed::<u32>().max_keys(1);
+    limits.pause_for(&1, Duration::MAX);
+    let waiting = tokio::spawn(limits.acquire(2, 1));
+    sleep(100).await;
+    limits.resume(&1);
+    assert_eq!(limits.len(), 0);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(since(start), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_is_not_refused_and_peeking_says_what_trying_does() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    assert_eq!(limits.peek(&2, 1), wait(100));
+    limits.acquire(2, 1).await.unwrap();
+    let stats = limits.stats();
+    assert_eq!((stats.passed, stats.refused), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_delayed_key_starts_at_the_adapters_first_poll() {
+    let limits = Interval::every(ms(1_000)).delayed().keyed::<u32>();
+    let input = crate::timed::arriving([(800, 'a')], 800);
+    let left = crate::timed::drained(input.pace(limits.at(1))).await;
+    crate::timed::assert_left(&left, [(1_000, 'a')], 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_over_a_key_keeps_its_place_too() {
+    let start = now();
+    let limits = Interval::every(ms(100)).keyed::<u32>();
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    let mut sink = Driven::new(futures::sink::drain().pace_sends(limits.at(1)));
+    let ready = |sink: &mut Driven<_>| sink.poll_with(futures::Sink::<u32>::poll_ready);
+    assert!(ready(&mut sink).is_pending());
+    let others: Vec<_> = (0..20)
+        .map(|_| tokio::spawn(limits.acquire(1, 1)))
+        .collect();
+    sleep(100).await;
+    assert!(ready(&mut sink).is_ready());
+    sink.poll_with(|sink, _| futures::Sink::start_send(sink, 1))
+        .unwrap();
+    let flush = |sink: &mut Driven<_>| sink.poll_with(futures::Sink::<u32>::poll_flush);
+    while flush(&mut sink).is_pending() {
+        sleep(1).await;
+    }
+    assert!(since(start) <= 200, "{} ms", since(start));
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_watches_a_line_ends_with_it() {
+    let limits = Interval::every(ms(60_000)).keyed::<u32>();
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    for _ in 0..100 {
+        let two = futures::future::join(limits.acquire(1, 1), limits.acquire(1, 1));
+        assert!(tokio::time::timeout(ms(10), two).await.is_err());
+    }
+    let tasks = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
+    assert!(tasks <= 1, "{tasks} tasks");
+}

@@ -116,3 +116,17 @@ async fn one_who_leaves_from_aside_changes_nothing() {
     limit.acquire(1).await.unwrap();
     assert_eq!(since(start), 210);
 }
+
+#[tokio::test(start_paused = true)]
+async fn those_behind_an_idle_head_feel_new_parameters_too() {
+    let start = now();
+    let limit = Interval::every(ms(3_600_000)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut idle = Driven::new(limit.acquire(1));
+    assert!(idle.poll().is_pending());
+    let second = tokio::spawn(limit.acquire(1));
+    sleep(1_000).await;
+    limit.retune(Interval::every(ms(5_000)));
+    second.await.unwrap().unwrap();
+    assert_eq!(since(start), 5_010);
+}

@@ -104,3 +104,40 @@ fn a_stream_goes_on_in_another_runtime() {
     let rest = async { tokio::time::timeout(LONG, paced.next()).await };
     assert_eq!(here.block_on(rest), Ok(Some(2)));
 }
+
+#[test]
+fn a_stream_by_key_goes_on_in_another_runtime() {
+    let limits = Interval::every(ms(20)).keyed::<u32>();
+    let mut paced = Box::pin(stream::iter([1, 2, 3]).pace_by_key(limits, |_| 0, 10));
+    let (idle, here) = (runtime(), runtime());
+    idle.block_on(async {
+        paced.next().await;
+        assert!(poll!(paced.next()).is_pending());
+    });
+    let rest = async { tokio::time::timeout(LONG, paced.next()).await };
+    assert_eq!(here.block_on(rest), Ok(Some(2)));
+}
+
+#[test]
+fn the_watch_goes_on_when_the_runtime_it_was_in_ends() {
+    let limit = Interval::every(ms(200)).shared();
+    limit.acquire(1).now_or_never().unwrap().unwrap();
+    let many = || {
+        Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_time()
+            .build()
+            .unwrap()
+    };
+    let (there, here) = (many(), many());
+    let mut idle = Box::pin(limit.acquire(1));
+    here.block_on(async { assert!(poll!(&mut idle).is_pending()) });
+    there.block_on(async {
+        let mut second = Box::pin(limit.acquire(1));
+        assert!(poll!(&mut second).is_pending());
+    });
+    let waiting = here.spawn(limit.acquire(1));
+    drop(there);
+    let rest = async { tokio::time::timeout(LONG, waiting).await };
+    here.block_on(rest).unwrap().unwrap().unwrap();
+}
