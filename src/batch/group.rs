@@ -276,6 +276,7 @@ mod tests {
             assert_eq!(group.push('b', at(100)), Some(vec!['a']), "{window:?}");
             assert_eq!(group.due(), Some(at(200)));
             assert_eq!(group.push('c', at(350)), Some(vec!['b']));
+            assert!(!group.is_empty() && format!("{group:?}").contains("len: 1"));
             assert_eq!(group.into_items(), ['c']);
         }
     }
