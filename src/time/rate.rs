@@ -189,6 +189,8 @@ impl Error for RateError {}
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
     use super::*;
 
     #[test]
@@ -213,6 +215,9 @@ mod tests {
         ];
         let keys: std::collections::HashSet<Rate> = rates.into();
         assert_eq!(keys.len(), 2);
+        let hash = |rate: Rate| BuildHasherDefault::<DefaultHasher>::default().hash_one(rate);
+        assert_eq!(hash(rates[0]), hash(rates[1]));
+        assert_ne!(hash(rates[1]), hash(rates[2]));
     }
 
     #[test]
