@@ -2,26 +2,25 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
+use std::convert::Infallible;
 
 use crate::policy::Policy;
 use crate::time::Timer;
 
-use super::{AcquireError, Gate, PassError, Shared, TooCostly};
+use super::forecast::retry_in;
+use super::{AcquireError, Gate, Limiter, PassError, Shared, TooCostly};
 
 /// Future of [`Shared::acquire`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Acquire<P: Policy> {
-    /// Gone, and with it the place in line, when it is done.
-    gate: Option<Gate<Shared<P>>>,
-    cost: u32,
+    passage: Passage<Shared<P>>,
 }
 
 impl<P: Policy> Acquire<P> {
     pub(super) const fn new(limit: Shared<P>, cost: u32) -> Self {
         Self {
-            gate: Some(Gate::new(limit)),
-            cost,
+            passage: Passage::new(limit, cost),
         }
     }
 }
@@ -30,10 +29,7 @@ impl<P: Policy> Future for Acquire<P> {
     type Output = Result<(), TooCostly>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let passed = ready!(unfinished(&mut this.gate).poll_pass(this.cost, cx));
-        this.gate = None;
-        Poll::Ready(passed.map_err(PassError::into_too_costly))
+        self.passage.poll(cx)
     }
 }
 
@@ -41,39 +37,14 @@ impl<P: Policy> Future for Acquire<P> {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquireWithin<P: Policy> {
-    /// Gone, and with it the place in line, when it is done.
-    gate: Option<Gate<Shared<P>>>,
-    cost: u32,
-    within: Duration,
-    /// Armed while it waits.
-    deadline: Option<Timer>,
+    passage: PassageInTime<Shared<P>>,
 }
 
 impl<P: Policy> AcquireWithin<P> {
     pub(super) const fn new(limit: Shared<P>, cost: u32, within: Duration) -> Self {
         Self {
-            gate: Some(Gate::new(limit)),
-            cost,
-            within,
-            deadline: None,
+            passage: PassageInTime::new(limit, cost, within),
         }
-    }
-
-    fn poll_in_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AcquireError>> {
-        let gate = unfinished(&mut self.gate);
-        let too_late = Err(AcquireError::too_late(self.within));
-        if self.deadline.is_none() && gate.limiter().forecast(self.cost) > self.within {
-            return Poll::Ready(too_late);
-        }
-        if let Poll::Ready(passed) = gate.poll_pass(self.cost, cx) {
-            return Poll::Ready(passed.map_err(|never| never.into_too_costly().into()));
-        }
-        let deadline = self.deadline.get_or_insert_with(|| {
-            let mut timer = Timer::new();
-            timer.arm(self.within);
-            timer
-        });
-        deadline.poll_elapsed(cx).map(|()| too_late)
     }
 }
 
@@ -81,16 +52,102 @@ impl<P: Policy> Future for AcquireWithin<P> {
     type Output = Result<(), AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let passed = ready!(self.poll_in_time(cx));
-        if passed.as_ref().is_err_and(AcquireError::is_too_late) {
-            unfinished(&mut self.gate).limiter().was_too_late();
-        }
-        self.gate = None;
-        Poll::Ready(passed)
+        self.passage.poll(cx)
     }
 }
 
-/// To ask once more would cost once more, which nobody means who polls a future again.
-fn unfinished<P: Policy>(gate: &mut Option<Gate<Shared<P>>>) -> &mut Gate<Shared<P>> {
-    gate.as_mut().expect("polled after it was ready")
+/// A way through a gate, to be gone once.
+#[derive(Debug)]
+pub(super) struct Passage<L: Limiter> {
+    /// Gone, and with it the place in line, when it is done.
+    gate: Option<Gate<L>>,
+    cost: u32,
+}
+
+impl<L: Limiter<Error = Infallible>> Passage<L> {
+    pub(super) const fn new(limiter: L, cost: u32) -> Self {
+        Self {
+            gate: Some(Gate::new(limiter)),
+            cost,
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TooCostly>> {
+        let cost = self.cost;
+        let passed = ready!(self.gate().poll_pass(cost, cx));
+        self.gate = None;
+        Poll::Ready(passed.map_err(PassError::into_too_costly))
+    }
+
+    /// To ask once more would cost once more, which nobody means who polls a future again.
+    fn gate(&mut self) -> &mut Gate<L> {
+        self.gate.as_mut().expect("polled after it was ready")
+    }
+}
+
+/// A [`Passage`] that is given up when it takes too long.
+#[derive(Debug)]
+pub(super) struct PassageInTime<L: Limiter> {
+    passage: Passage<L>,
+    within: Duration,
+    /// Armed while it waits.
+    deadline: Option<Timer>,
+}
+
+impl<L: Limiter<Error = Infallible> + Foresee> PassageInTime<L> {
+    pub(super) const fn new(limiter: L, cost: u32, within: Duration) -> Self {
+        Self {
+            passage: Passage::new(limiter, cost),
+            within,
+            deadline: None,
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AcquireError>> {
+        if self.is_hopeless() {
+            return self.too_late();
+        }
+        if let Poll::Ready(passed) = self.passage.poll(cx) {
+            return Poll::Ready(passed.map_err(AcquireError::from));
+        }
+        let deadline = self.deadline.get_or_insert_with(|| {
+            let mut timer = Timer::new();
+            timer.arm(self.within);
+            timer
+        });
+        ready!(deadline.poll_elapsed(cx));
+        self.too_late()
+    }
+
+    /// Whether it is known before it begins to wait that it would be too long.
+    fn is_hopeless(&mut self) -> bool {
+        let cost = self.passage.cost;
+        let is_new = self.deadline.is_none();
+        is_new && self.passage.gate().limiter().forecast(cost) > self.within
+    }
+
+    fn too_late(&mut self) -> Poll<Result<(), AcquireError>> {
+        self.passage.gate().limiter().was_too_late();
+        self.passage.gate = None;
+        Poll::Ready(Err(AcquireError::too_late(self.within)))
+    }
+}
+
+/// A limiter that can look ahead.
+pub(super) trait Foresee {
+    /// How long `cost` would have to wait if it joined the line now, at the least.
+    fn forecast(&self, cost: u32) -> Duration;
+
+    /// Somebody gave up because it took too long.
+    fn was_too_late(&self);
+}
+
+impl<P: Policy> Foresee for Shared<P> {
+    fn forecast(&self, cost: u32) -> Duration {
+        retry_in(self.peek(cost))
+    }
+
+    fn was_too_late(&self) {
+        self.locked(|desk, _| desk.refused());
+    }
 }

@@ -286,7 +286,7 @@ pub(super) struct After {
 }
 
 impl After {
-    fn run(self) {
+    pub(super) fn run(self) {
         drop(self.drop);
         self.look.into_iter().for_each(Waker::wake);
         self.start.into_iter().for_each(|start| start());

@@ -1,9 +1,10 @@
+use core::hash::Hash;
 use core::time::Duration;
 
 use crate::feedback::Feedback;
 use crate::policy::Policy;
 
-use super::Shared;
+use super::{Keyed, Shared};
 
 impl<P: Policy> Shared<P> {
     /// Pauses for as long as a provider asks, and says for how long; `None` if it asks for nothing.
@@ -41,6 +42,40 @@ impl<P: Policy> Shared<P> {
     pub fn heed(&self, feedback: &Feedback) -> Option<Duration> {
         let pause = feedback.pause()?;
         self.pause_for(pause);
+        Some(pause)
+    }
+}
+
+impl<K, P> Keyed<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    /// Pauses this key for as long as a provider asks, and says for how long; `None` if it asks for nothing.
+    ///
+    /// As [`Shared::heed`]: one host that says "too many requests" holds up nobody who asks another.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    ///
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// assert_eq!(hosts.heed(&"a.example", &refused), Some(Duration::from_secs(2)));
+    ///
+    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn heed(&self, key: &K, feedback: &Feedback) -> Option<Duration> {
+        let pause = feedback.pause()?;
+        self.pause_for(key, pause);
         Some(pause)
     }
 }

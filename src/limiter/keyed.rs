@@ -1,17 +1,15 @@
-use core::convert::Infallible;
 use core::fmt;
-use core::future::Future;
 use core::hash::Hash;
-use core::pin::Pin;
-use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::policy::{Decision, Policy};
 
-use super::keys::{Keys, Reply};
+use super::desk::After;
+use super::keys::{Keys, Reply, locked};
 use super::limit::Ask;
-use super::{Answer, Gate, Limiter, Mode, PassError, Shared, Stats, TooCostly};
+use super::room::RoomAfter;
+use super::{AcquireAt, AcquireWithinAt, KeyedAt, Mode, Stats};
 
 /// A limit for each key: for each user, host or connection.
 ///
@@ -40,8 +38,8 @@ use super::{Answer, Gate, Limiter, Mode, PassError, Shared, Stats, TooCostly};
 /// lasts. A key that has settled (its state answers like a fresh one) is forgotten: as new keys come, or when somebody who
 /// waited for it leaves. There is no background task. Only settled keys are forgotten, so that no rush of new keys ever
 /// resets a limit that binds. There are at most [`max_keys`](Self::max_keys) of them; when all of these are in use, a new
-/// key waits until the first one settles, and `try_acquire` says how long that will be. Who waits for room stands in no line,
-/// and feels what changes meanwhile within a second.
+/// key waits until the first one settles, and `try_acquire` says how long that will be. Those who wait for room are served in
+/// order of arrival; one that lets its turn go by for a second is overtaken.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
@@ -101,7 +99,7 @@ where
             max > 0,
             "a keyed limit needs room for at least 1 key, got 0"
         );
-        self.locked().set_max(max);
+        self.locked(|keys, _| keys.set_max(max));
         self
     }
 
@@ -126,11 +124,7 @@ where
     /// ```
     #[must_use]
     pub fn at(&self, key: K) -> KeyedAt<K, P> {
-        KeyedAt {
-            keyed: self.clone(),
-            key,
-            line: None,
-        }
+        KeyedAt::new(self.clone(), key)
     }
 
     /// Waits for `cost` permits of this key, behind everybody who waits for the same key.
@@ -147,10 +141,45 @@ where
     ///
     /// Dropping it leaves the line; nothing was counted.
     pub fn acquire(&self, key: K, cost: u32) -> AcquireAt<K, P> {
-        AcquireAt {
-            gate: Some(Gate::new(self.at(key))),
-            cost,
-        }
+        AcquireAt::new(self.at(key), cost)
+    }
+
+    /// Waits for `cost` permits of this key, if they can be had `within` this time.
+    ///
+    /// As [`Shared::acquire_within`](super::Shared::acquire_within): it fails at once when the wait is known to be too long, and
+    /// when the time is over at the latest. To wait for room for a new key counts too.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    /// users.acquire("ann", 1).await.unwrap();
+    ///
+    /// let refused = users.acquire_within("ann", 1, Duration::from_millis(99)).await;
+    /// assert!(refused.unwrap_err().is_too_late());
+    /// users.acquire_within("ann", 1, Duration::from_millis(100)).await.unwrap();
+    /// users.acquire_within("bob", 1, Duration::ZERO).await.unwrap();
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_too_late`](super::AcquireError::is_too_late), or [`is_too_costly`](super::AcquireError::is_too_costly) if so
+    /// many can never pass.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the line; nothing was counted.
+    pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
+        AcquireWithinAt::new(self.at(key), cost, within)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes those who wait for the same key.
@@ -166,7 +195,7 @@ where
     /// How many keys are remembered now, those included that have settled and are not yet forgotten.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.locked().len()
+        self.locked(|keys, _| keys.len())
     }
 
     /// Whether no key is remembered.
@@ -179,42 +208,41 @@ where
     ///
     /// Such a key is never forgotten, and is remembered even if there is no room for it.
     pub fn retune(&self, key: &K, policy: P) {
-        let limit = self.locked().tuned(key);
+        let limit = self.locked(|keys, _| keys.tuned(key));
         limit.retune(policy);
     }
 
     /// Lets nothing pass for this key before `duration` is over. It is remembered as long, even if there is no room for it.
     pub fn pause_for(&self, key: &K, duration: Duration) {
-        let limit = self.locked().full(key);
+        let limit = self.locked(|keys, _| keys.full(key));
         limit.pause_for(duration);
     }
 
     /// Ends every pause of this key.
     pub fn resume(&self, key: &K) {
-        let limit = self.locked().full(key);
+        let limit = self.locked(|keys, _| keys.full(key));
         limit.resume();
         drop(limit);
-        self.locked().left(key);
+        self.locked(|keys, after| keys.left(key, after));
     }
 
     /// Whether the limits hold, are only watched, or are off, for every key. Those who wait feel it at once.
     pub fn set_mode(&self, mode: Mode) {
-        let limits = self.locked().set_mode(mode);
-        for limit in limits {
-            limit.set_mode(mode);
-        }
+        let afters = self.locked(|keys, after| keys.set_mode(mode, after));
+        afters.into_iter().for_each(After::run);
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.locked().stats()
+        self.locked(|keys, _| keys.stats())
     }
 
     fn ask_aside(&self, key: &K, ask: Ask, cost: u32) -> Decision {
-        let reply = self.locked().ask(key, ask, cost, false);
+        let reply = self.locked(|keys, after| keys.ask_aside(key, ask, cost, after));
         match (reply, ask) {
             (Reply::Now(decision), _) => decision,
+            (Reply::NoRoom(retry_in), _) => Decision::Wait { retry_in },
             (Reply::AskThere(limit), Ask::ToPass) => limit.try_acquire(cost),
             (Reply::AskThere(limit), Ask::ToLook) => limit.peek(cost),
         }
@@ -222,9 +250,8 @@ where
 }
 
 impl<K, P: Policy> Keyed<K, P> {
-    fn locked(&self) -> MutexGuard<'_, Keys<K, P>> {
-        // As in a shared limit: should a policy panic, the state is as it left it.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T) -> T {
+        locked(&self.keys, work)
     }
 }
 
@@ -241,154 +268,5 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
 impl<K, P: Policy> fmt::Debug for Keyed<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed").finish_non_exhaustive()
-    }
-}
-
-/// The limit of one key, and a place in its line. Made by [`Keyed::at`]. A clone is another place in the same line.
-pub struct KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    keyed: Keyed<K, P>,
-    key: K,
-    /// While it stands there.
-    line: Option<Shared<P>>,
-}
-
-impl<K, P> KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn ask_in_line(
-        &mut self,
-        ask: Ask,
-        cost: u32,
-        poll: impl FnOnce(&mut Shared<P>) -> Answer,
-    ) -> Answer {
-        let line = match &mut self.line {
-            Some(line) => line,
-            None => match self.keyed.locked().ask(&self.key, ask, cost, true) {
-                Reply::Now(decision) => return Poll::Ready(Ok(decision)),
-                Reply::AskThere(limit) => self.line.insert(limit),
-            },
-        };
-        let answer = poll(line);
-        let has_left = matches!(
-            answer,
-            Poll::Ready(Ok(Decision::Pass | Decision::Never { .. }))
-        );
-        // Who was only let look keeps the place.
-        if has_left && !line.keeps_a_place() {
-            self.give_up();
-        }
-        answer
-    }
-}
-
-impl<K, P> Limiter for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Error = Infallible;
-
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.ask_in_line(Ask::ToPass, cost, |line| line.poll_decide(cost, cx))
-    }
-
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        match &mut self.line {
-            Some(line) if cost > 0 => {
-                let answer = line.poll_try(cost, cx);
-                if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
-                    self.give_up();
-                }
-                answer
-            }
-            _ => Poll::Ready(Ok(self.keyed.try_acquire(&self.key, cost))),
-        }
-    }
-
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.ask_in_line(Ask::ToLook, cost, |line| line.poll_open(cost, cx))
-    }
-
-    fn give_up(&mut self) {
-        if self.line.take().is_some() {
-            self.keyed.locked().left(&self.key);
-        }
-    }
-}
-
-impl<K, P> Clone for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn clone(&self) -> Self {
-        self.keyed.at(self.key.clone())
-    }
-}
-
-/// Leaves the line.
-impl<K, P> Drop for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn drop(&mut self) {
-        self.give_up();
-    }
-}
-
-/// Says nothing of the key: it may be secret.
-impl<K, P> fmt::Debug for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedAt")
-            .field("in_line", &self.line.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
-/// Future of [`Keyed::acquire`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquireAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    /// Gone, and with it the place in line, when it is done.
-    gate: Option<Gate<KeyedAt<K, P>>>,
-    cost: u32,
-}
-
-impl<K, P> Future for AcquireAt<K, P>
-where
-    K: Hash + Eq + Clone + Unpin,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Output = Result<(), TooCostly>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let cost = self.cost;
-        let gate = self.gate.as_mut().expect("polled after it was ready");
-        let passed = ready!(gate.poll_pass(cost, cx));
-        self.gate = None;
-        Poll::Ready(passed.map_err(PassError::into_too_costly))
     }
 }

@@ -1,12 +1,16 @@
 use core::hash::Hash;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::line::Ticket;
 use crate::policy::{Decision, Policy};
 use crate::time::{Clock, Tick};
 
+use super::desk::After;
 use super::limit::{Ask, Limit};
+use super::room::{Guest, Room, RoomAfter};
+use super::slots::Slots;
 use super::{Mode, Shared, Stats};
 
 /// So few keys are not worth tidying.
@@ -18,22 +22,20 @@ const NOTED: usize = 8;
 /// When to ask again if there is no room, and those who have it are just about to leave.
 const SOON: Duration = Duration::from_millis(1);
 
-/// When to ask again at the latest: who waits for room stands in no line, and nobody wakes them.
-const LONG: Duration = Duration::from_secs(1);
-
-/// What a [`Keyed`](super::Keyed) limit locks: a state for each key.
+/// What a [`Keyed`](super::Keyed) limit locks: what is known of each key, and who waits for room.
 ///
 /// Going through all the keys is paid for by those that come: it is done when their number has doubled, or, when there are
 /// as many as there may be, once for an eighth of them that settle.
 pub(super) struct Keys<K, P: Policy> {
-    slots: HashMap<K, Slot<P>>,
+    slots: Slots<K, P>,
     policy_of: Arc<dyn Fn(&K) -> P + Send + Sync>,
     max: usize,
+    room: Room,
     clock: Clock,
     mode: Mode,
-    /// Of all that is not in a slot's own limit.
+    /// Of all that is not in a limit of one key.
     stats: Stats,
-    /// The next ones that may settle, soonest first; they may have been used since.
+    /// The next ones that may settle, soonest first; they may have been used since. Only needed where room is limited.
     settling: VecDeque<(Tick, K)>,
     /// With so many keys, all of them are gone through.
     tidy_at: usize,
@@ -41,29 +43,11 @@ pub(super) struct Keys<K, P: Policy> {
     asked: usize,
 }
 
-/// What is known of a key.
-#[derive(Debug)]
-enum Slot<P: Policy> {
-    /// A state and nothing else.
-    Light(P::State),
-    /// Somebody waits, or it is paused.
-    Full(Shared<P>),
-    /// As `Full`, and its parameters are its own: it is never forgotten.
-    Tuned(Shared<P>),
-}
-
-impl<P: Policy> Slot<P> {
-    fn limit(&self) -> Option<&Shared<P>> {
-        match self {
-            Self::Light(_) => None,
-            Self::Full(limit) | Self::Tuned(limit) => Some(limit),
-        }
-    }
-}
-
 /// An answer, or whom to ask.
 pub(super) enum Reply<P: Policy> {
     Now(Decision),
+    /// The key is new, and there may be room for it after so long.
+    NoRoom(Duration),
     /// Somebody waits for the key, or has to.
     AskThere(Shared<P>),
 }
@@ -76,9 +60,10 @@ where
 {
     pub(super) fn new(policy_of: Arc<dyn Fn(&K) -> P + Send + Sync>) -> Self {
         Self {
-            slots: HashMap::new(),
+            slots: Slots::new(),
             policy_of,
             max: usize::MAX,
+            room: Room::new(),
             clock: Clock::new(),
             mode: Mode::Enforce,
             stats: Stats::new(),
@@ -96,40 +81,70 @@ where
         self.slots.len()
     }
 
-    /// Answers at once if nobody waits for the key; if `cost` has to wait, whoever asks `to_wait` is sent to a line.
-    pub(super) fn ask(&mut self, key: &K, ask: Ask, cost: u32, to_wait: bool) -> Reply<P> {
+    /// Answers at once if nobody waits for the key.
+    pub(super) fn ask_aside(
+        &mut self,
+        key: &K,
+        ask: Ask,
+        cost: u32,
+        after: &mut RoomAfter,
+    ) -> Reply<P> {
         let now = self.clock.now();
-        if cost == 0 {
-            self.begin(key, now);
-        }
-        if cost == 0 || self.mode == Mode::Off {
-            return Reply::Now(Decision::Pass);
-        }
-        let policy = (self.policy_of)(key);
-        let decision = match self.slots.get_mut(key) {
-            Some(Slot::Full(limit) | Slot::Tuned(limit)) => return Reply::AskThere(limit.clone()),
-            Some(Slot::Light(state)) => decide(&policy, state, ask, now, cost),
-            None => match self.newcomer(key, &policy, ask, now, cost) {
-                Ok(decision) => decision,
-                Err(retry_in) => return Reply::Now(self.full_up(ask, retry_in, to_wait)),
-            },
+        let reply = self.answer(key, ask, cost, None, now);
+        let is_refused = match reply {
+            Reply::Now(decision) => !decision.is_pass(),
+            Reply::NoRoom(_) => true,
+            Reply::AskThere(_) => false,
         };
-        let decision = self.mode.judge(ask, decision, &mut self.stats);
-        if to_wait && matches!(decision, Decision::Wait { .. }) {
-            return Reply::AskThere(self.limit_of(key, now));
-        }
-        let is_refused = ask == Ask::ToPass && !decision.is_pass();
-        self.stats.refused += u64::from(is_refused);
-        Reply::Now(decision)
+        self.stats.refused += u64::from(is_refused && ask == Ask::ToPass);
+        self.call_if_room(now, after);
+        reply
     }
 
-    /// Somebody who was sent to a line has left it.
-    pub(super) fn left(&mut self, key: &K) {
+    /// Answers at once if nobody waits for the key, and need not. Whoever has to wait is sent to its line; or stands here,
+    /// while there is no room for the key.
+    pub(super) fn ask_in_line(
+        &mut self,
+        key: &K,
+        ask: Ask,
+        cost: u32,
+        mut guest: Guest<'_>,
+        after: &mut RoomAfter,
+    ) -> Reply<P> {
         let now = self.clock.now();
-        if let Some(slot) = self.slots.get_mut(key) {
-            lighten(slot, &mut self.stats, now);
-        }
-        self.forget_if_settled(key, now);
+        let reply = match self.answer(key, ask, cost, *guest.place, now) {
+            Reply::NoRoom(wait) => Reply::NoRoom(self.room.stand(&mut guest, now, wait, after)),
+            reply => {
+                self.room.leave(guest.place, now, after);
+                reply
+            }
+        };
+        let reply = match reply {
+            Reply::Now(Decision::Wait { .. }) => Reply::AskThere(self.limit_of(key, now)),
+            reply => reply,
+        };
+        let is_never = matches!(reply, Reply::Now(Decision::Never { .. }));
+        self.stats.refused += u64::from(is_never && ask == Ask::ToPass);
+        self.call_if_room(now, after);
+        reply
+    }
+
+    /// Somebody gave up because it took too long.
+    pub(super) fn refused(&mut self) {
+        self.stats.refused += 1;
+    }
+
+    /// Somebody who was sent to the key's line has left it.
+    pub(super) fn left(&mut self, key: &K, after: &mut RoomAfter) {
+        let now = self.clock.now();
+        self.let_go(key, now);
+        self.call_if_room(now, after);
+    }
+
+    /// Somebody who waited for room has given up.
+    pub(super) fn left_room(&mut self, place: &mut Option<Ticket>, after: &mut RoomAfter) {
+        let now = self.clock.now();
+        self.room.leave(place, now, after);
     }
 
     /// The key's own limit, for what only a limit can do.
@@ -141,26 +156,54 @@ where
     /// The key's own limit, whose parameters are its own from now on.
     pub(super) fn tuned(&mut self, key: &K) -> Shared<P> {
         let limit = self.full(key);
-        self.slots.insert(key.clone(), Slot::Tuned(limit.clone()));
+        self.slots.tune(key);
         limit
     }
 
-    /// Says who has to be told.
-    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<Shared<P>> {
+    /// Says what is left to do for each key for which somebody waits.
+    pub(super) fn set_mode(&mut self, mode: Mode, after: &mut RoomAfter) -> Vec<After> {
         self.mode = mode;
-        self.slots
-            .values()
-            .filter_map(Slot::limit)
-            .cloned()
-            .collect()
+        self.room.wake_all(after);
+        let limits = self.slots.limits();
+        limits.map(|limit| limit.set_mode_later(mode)).collect()
     }
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = self.stats;
-        for limit in self.slots.values().filter_map(Slot::limit) {
+        for limit in self.slots.limits() {
             stats.add(limit.stats());
         }
         stats
+    }
+
+    fn answer(
+        &mut self,
+        key: &K,
+        ask: Ask,
+        cost: u32,
+        place: Option<Ticket>,
+        now: Tick,
+    ) -> Reply<P> {
+        if cost == 0 {
+            self.begin(key, now);
+        }
+        if cost == 0 || self.mode == Mode::Off {
+            return Reply::Now(Decision::Pass);
+        }
+        let policy = (self.policy_of)(key);
+        let answer = if let Some(state) = self.slots.light(key) {
+            Ok(decide(&policy, state, ask, now, cost))
+        } else if let Some(limit) = self.slots.limit(key) {
+            return Reply::AskThere(limit.clone());
+        } else {
+            self.newcomer(key, &policy, ask, cost, place, now)
+        };
+        let decision = answer.unwrap_or_else(|retry_in| Decision::Wait { retry_in });
+        // In the other modes than `Enforce`, whoever finds no room passes unremembered.
+        match (self.mode.judge(ask, decision, &mut self.stats), answer) {
+            (Decision::Wait { retry_in }, Err(_)) => Reply::NoRoom(retry_in),
+            (decision, _) => Reply::Now(decision),
+        }
     }
 
     /// Answers a key that is not known, and remembers it if that is needed; or says when there may be room for it.
@@ -169,107 +212,96 @@ where
         key: &K,
         policy: &P,
         ask: Ask,
-        now: Tick,
         cost: u32,
+        place: Option<Ticket>,
+        now: Tick,
     ) -> Result<Decision, Duration> {
         let mut state = policy.fresh(now);
         let decision = decide(policy, &mut state, ask, now, cost);
         if matches!(decision, Decision::Never { .. }) {
             return Ok(decision);
         }
-        self.make_room(now)?;
+        self.make_room(place, now)?;
         // One who is told to wait has started the clock.
         if ask == Ask::ToPass || !decision.is_pass() {
-            self.slots.insert(key.clone(), Slot::Light(state));
+            self.slots.remember(key, state);
         }
         Ok(decision)
     }
 
     /// Starts the clock of a key that is not known, if that makes a difference and there is room.
     fn begin(&mut self, key: &K, now: Tick) {
-        if self.slots.contains_key(key) {
+        if self.slots.contains(key) {
             return;
         }
         let policy = (self.policy_of)(key);
         let state = policy.fresh(now);
-        if policy.settled_at(&state) > now && self.make_room(now).is_ok() {
-            self.slots.insert(key.clone(), Slot::Light(state));
+        if policy.settled_at(&state) > now && self.make_room(None, now).is_ok() {
+            self.slots.remember(key, state);
         }
-    }
-
-    /// There is no room for a new key. In the other modes than [`Mode::Enforce`] it passes unremembered.
-    fn full_up(&mut self, ask: Ask, retry_in: Duration, to_wait: bool) -> Decision {
-        let wait = if to_wait {
-            retry_in.min(LONG)
-        } else {
-            retry_in
-        };
-        let wait = Decision::Wait { retry_in: wait };
-        let decision = self.mode.judge(ask, wait, &mut self.stats);
-        let is_refused = ask == Ask::ToPass && !to_wait && !decision.is_pass();
-        self.stats.refused += u64::from(is_refused);
-        decision
     }
 
     /// Room for one more key; else, when the first of those that are there may have settled.
-    fn make_room(&mut self, now: Tick) -> Result<(), Duration> {
+    fn make_room(&mut self, place: Option<Ticket>, now: Tick) -> Result<(), Duration> {
         self.asked += 1;
         self.forget_noted(now);
-        let is_full = self.slots.len() >= self.max;
-        let is_few = self.slots.len() <= FEW;
-        // An eighth of them has settled, or as many have asked as there are.
-        let is_paid_for = self.settling.is_empty() || self.asked >= self.slots.len();
-        let first = self.settling.front().map(|(tick, _)| *tick);
-        let is_known = first.is_some_and(|first| first < Tick::MAX);
-        let is_due = is_full && (is_few || (is_paid_for && !is_known));
-        if self.slots.len() >= self.tidy_at || is_due {
+        if self.slots.len() >= self.tidy_at || self.is_full_and_unsure() {
             self.tidy(now);
         }
-        if self.slots.len() < self.max {
-            return Ok(());
+        let free = self.max.saturating_sub(self.slots.len());
+        if free == 0 {
+            let first = self.settling.front().map_or(Tick::MAX, |(tick, _)| *tick);
+            return Err(first.since(now).max(SOON));
         }
-        let first = self.settling.front().map_or(Tick::MAX, |(tick, _)| *tick);
-        Err(first.since(now).max(SOON))
+        let is_let_in = self.room.is_empty() || self.room.lets_in(place, free, now);
+        is_let_in.then_some(()).ok_or(SOON)
+    }
+
+    /// Whether there is no room, and to go through all the keys may help and is paid for: an eighth of them has settled, or as
+    /// many have asked as there are.
+    fn is_full_and_unsure(&self) -> bool {
+        let is_full = self.slots.len() >= self.max;
+        let is_few = self.slots.len() <= FEW;
+        let first = self.settling.front().map(|(tick, _)| *tick);
+        let is_known = first.is_some_and(|first| first < Tick::MAX);
+        let is_paid_for = first.is_none() || self.asked >= self.slots.len();
+        is_full && (is_few || (is_paid_for && !is_known))
     }
 
     /// Forgets those noted that have settled by now.
     fn forget_noted(&mut self, now: Tick) {
         while self.settling.front().is_some_and(|(tick, _)| *tick <= now) {
             if let Some((_, key)) = self.settling.pop_front() {
-                self.left(&key);
+                self.let_go(&key, now);
             }
         }
     }
 
-    fn forget_if_settled(&mut self, key: &K, now: Tick) {
-        let is_settled = match self.slots.get(key) {
-            Some(Slot::Light(state)) => (self.policy_of)(key).settled_at(state) <= now,
-            _ => false,
-        };
-        if is_settled {
-            self.slots.remove(key);
+    /// Keeps no more of this key than is needed.
+    fn let_go(&mut self, key: &K, now: Tick) {
+        if let Some(counted) = self.slots.lighten(key, now) {
+            self.stats.add(counted);
         }
+        let policy_of = &self.policy_of;
+        self.slots
+            .forget_if(key, |state| policy_of(key).settled_at(state) <= now);
     }
 
     /// Forgets all that have settled, and notes which will be the next.
     fn tidy(&mut self, now: Tick) {
+        let policy_of = &self.policy_of;
+        let is_limited = self.max < usize::MAX;
         let mut settling = Vec::new();
-        let (policy_of, counted) = (&self.policy_of, &mut self.stats);
-        self.slots.retain(|key, slot| {
-            lighten(slot, counted, now);
-            let (settled_at, is_kept) = match slot {
-                Slot::Light(state) => {
-                    let settled_at = policy_of(key).settled_at(state);
-                    (settled_at, settled_at > now)
+        let counted = self.slots.tidy(
+            now,
+            |key, state| policy_of(key).settled_at(state),
+            |key, settled_at| {
+                if is_limited {
+                    settling.push((settled_at, key.clone()));
                 }
-                Slot::Full(limit) => (limit.settled_at(), true),
-                Slot::Tuned(_) => (Tick::MAX, true),
-            };
-            if is_kept {
-                settling.push((settled_at, key.clone()));
-            }
-            is_kept
-        });
+            },
+        );
+        self.stats.add(counted);
         let noted = settling.len().div_ceil(NOTED);
         settling.sort_unstable_by_key(|(settled_at, _)| *settled_at);
         settling.truncate(noted);
@@ -279,17 +311,22 @@ where
         self.slots.shrink_to(self.tidy_at);
     }
 
+    fn call_if_room(&mut self, now: Tick, after: &mut RoomAfter) {
+        if !self.room.is_empty() && self.slots.len() < self.max {
+            self.room.call_first(now, after);
+        }
+    }
+
     fn limit_of(&mut self, key: &K, now: Tick) -> Shared<P> {
-        let state = match self.slots.get(key) {
-            Some(Slot::Full(limit) | Slot::Tuned(limit)) => return limit.clone(),
-            Some(Slot::Light(state)) => Some(state.clone()),
-            None => None,
-        };
+        if let Some(limit) = self.slots.limit(key) {
+            return limit.clone();
+        }
         let policy = (self.policy_of)(key);
+        let state = self.slots.light(key).map(|state| state.clone());
         let state = state.unwrap_or_else(|| policy.fresh(now));
         let limit = Limit::with_state(policy, self.clock.clone(), state, self.mode);
         let limit = Shared::of(limit);
-        self.slots.insert(key.clone(), Slot::Full(limit.clone()));
+        self.slots.fill(key, limit.clone());
         limit
     }
 }
@@ -301,15 +338,16 @@ fn decide<P: Policy>(policy: &P, state: &mut P::State, ask: Ask, now: Tick, cost
     }
 }
 
-/// Keeps nothing but the state of a key for which nobody waits any more, and which is not paused.
-fn lighten<P>(slot: &mut Slot<P>, stats: &mut Stats, now: Tick)
-where
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    let Slot::Full(limit) = slot else { return };
-    if let Some((state, counted)) = limit.if_sole_and_not_paused(now) {
-        stats.add(counted);
-        *slot = Slot::Light(state);
-    }
+/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken.
+pub(super) fn locked<K, P: Policy, T>(
+    keys: &Mutex<Keys<K, P>>,
+    work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T,
+) -> T {
+    let mut after = RoomAfter::default();
+    // As in a shared limit: should a policy panic, the state is as it left it.
+    let mut guard = keys.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = work(&mut guard, &mut after);
+    drop(guard);
+    after.run();
+    done
 }

@@ -15,6 +15,7 @@
 //! [`Decision`].
 
 mod acquire;
+mod acquire_at;
 mod control;
 mod desk;
 mod error;
@@ -23,14 +24,18 @@ mod forecast;
 mod gate;
 mod heed;
 mod keyed;
+mod keyed_at;
 mod keys;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observed;
+mod of_key;
 mod owned;
 mod patience;
+mod room;
 mod shared;
+mod slots;
 #[cfg(feature = "tracing")]
 mod traces;
 
@@ -41,11 +46,13 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Policy};
 
 pub use acquire::{Acquire, AcquireWithin};
+pub use acquire_at::{AcquireAt, AcquireWithinAt};
 pub use control::{Mode, Stats};
 pub use error::{AcquireError, PassError, TooCostly};
 pub use exceeded::Exceeded;
 pub use gate::Gate;
-pub use keyed::{AcquireAt, Keyed, KeyedAt};
+pub use keyed::Keyed;
+pub use keyed_at::KeyedAt;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};

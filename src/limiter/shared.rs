@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::line::Place;
 use crate::policy::{Decision, Policy};
-use crate::time::Tick;
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
-use super::forecast::retry_in;
 use super::limit::{Ask, Limit};
 use super::patience::watcher;
 use super::{Answer, Limiter, Mode, Stats};
@@ -56,8 +54,8 @@ use super::{Answer, Limiter, Mode, Stats};
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    desk: Arc<Mutex<Desk<P>>>,
-    place: Place,
+    pub(super) desk: Arc<Mutex<Desk<P>>>,
+    pub(super) place: Place,
 }
 
 impl<P> Shared<P>
@@ -296,36 +294,6 @@ impl<P: Policy> Shared<P> {
         self.locked(|desk, _| desk.stats())
     }
 
-    /// Whether it was let look, and comes before those who joined later.
-    pub(super) const fn keeps_a_place(&self) -> bool {
-        matches!(self.place, Place::Kept(_))
-    }
-
-    /// The state and what was counted, if this is the only handle of a limit that is not paused.
-    pub(super) fn if_sole_and_not_paused(&self, now: Tick) -> Option<(P::State, Stats)> {
-        let is_sole = Arc::strong_count(&self.desk) == 1;
-        self.locked(|desk, _| {
-            let limit = desk.limit();
-            let state = limit.state().filter(|_| is_sole && !limit.is_paused(now));
-            state.map(|state| (state.clone(), desk.stats()))
-        })
-    }
-
-    /// From when on a fresh one would answer alike, if nobody asks before.
-    pub(super) fn settled_at(&self) -> Tick {
-        self.locked(|desk, _| desk.limit().settled_at())
-    }
-
-    /// An `acquire_within` failed because of the time.
-    pub(super) fn was_too_late(&self) {
-        self.locked(|desk, _| desk.refused());
-    }
-
-    /// How long `cost` would have to wait if it joined the line now, at the least.
-    pub(super) fn forecast(&self, cost: u32) -> Duration {
-        retry_in(self.peek(cost))
-    }
-
     /// As one who has no place in line, whoever holds this handle.
     fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
         self.locked(|desk, after| desk.ask_aside(ask, &mut Place::Outside, cost, after))
@@ -340,7 +308,7 @@ impl<P: Policy> Shared<P> {
         .map(Ok)
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
+    pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
         locked(&self.desk, work)
     }
 }

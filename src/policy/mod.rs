@@ -31,6 +31,7 @@
 //! Every request has a cost, mostly 1. Cost 0 always passes and uses nothing.
 
 mod all;
+mod bucket_state;
 mod decision;
 mod fixed_window;
 mod interval;
@@ -47,12 +48,13 @@ use core::time::Duration;
 use crate::time::Tick;
 
 pub use all::All;
+pub use bucket_state::TokenBucketState;
 pub use decision::Decision;
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
-pub use token_bucket::{TokenBucket, TokenBucketState};
+pub use token_bucket::TokenBucket;
 pub use unlimited::Unlimited;
 
 /// The arithmetic of a limit, given the time.

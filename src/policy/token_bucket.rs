@@ -1,7 +1,8 @@
 use crate::time::{Rate, Tick};
 
+use super::bucket_state::Shares;
 use super::sums::{saturating_duration, scaled_up};
-use super::{Decision, Policy};
+use super::{Decision, Policy, TokenBucketState};
 
 /// A bucket of tokens: bursts pass at once, and in the long run no more than the rate.
 ///
@@ -47,11 +48,6 @@ pub struct TokenBucket {
     starts_empty: bool,
     may_owe: bool,
 }
-
-/// Time in units of 1 ns / permits, so that a token takes a whole number of them: as many as the period has nanoseconds.
-///
-/// The largest sum is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
-type Shares = u128;
 
 impl TokenBucket {
     /// `burst` tokens to start with, and `rate` more.
@@ -132,9 +128,7 @@ impl Policy for TokenBucket {
 
     fn fresh(&self, now: Tick) -> TokenBucketState {
         let missing = if self.starts_empty { self.burst } else { 0 };
-        TokenBucketState {
-            full_at: self.shares_at(now) + self.shares_of(missing),
-        }
+        TokenBucketState::full_at(self.shares_at(now) + self.shares_of(missing))
     }
 
     fn decide(&self, state: &mut TokenBucketState, now: Tick, cost: u32) -> Decision {
@@ -142,7 +136,8 @@ impl Policy for TokenBucket {
             return Decision::Pass;
         }
         let now = self.shares_at(now);
-        let Some(earliest) = self.earliest(state.full_at, cost) else {
+        let full_at = state.shares();
+        let Some(earliest) = self.earliest(full_at, cost) else {
             return Decision::Never {
                 capacity: self.burst,
             };
@@ -152,14 +147,15 @@ impl Policy for TokenBucket {
                 retry_in: saturating_duration(self.nanos(earliest - now)),
             };
         }
-        state.full_at = now.max(state.full_at) + self.shares_of(cost);
+        *state = TokenBucketState::full_at(now.max(full_at) + self.shares_of(cost));
         Decision::Pass
     }
 
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
-        let full = state.full_at.min(self.shares_at(now));
-        let refunded = state.full_at.saturating_sub(self.shares_of(cost));
-        state.full_at = refunded.max(full);
+        let full_at = state.shares();
+        let full = full_at.min(self.shares_at(now));
+        let refunded = full_at.saturating_sub(self.shares_of(cost));
+        *state = TokenBucketState::full_at(refunded.max(full));
     }
 
     /// Keeps the tokens with their fraction, cut to the new burst; keeps a debt up to one new burst. The same parameters
@@ -169,7 +165,7 @@ impl Policy for TokenBucket {
             return;
         }
         let (from, to) = (old.shares_of(1), self.shares_of(1));
-        let missing = state.full_at.saturating_sub(old.shares_at(now));
+        let missing = state.shares().saturating_sub(old.shares_at(now));
         let (whole, part) = (missing / from, missing % from);
         let missing = whole
             .saturating_mul(to)
@@ -183,21 +179,16 @@ impl Policy for TokenBucket {
         } else {
             2 * self.shares_of(self.burst)
         };
-        state.full_at = self.shares_at(now).saturating_add(missing.min(most));
+        let full_at = self.shares_at(now).saturating_add(missing.min(most));
+        *state = TokenBucketState::full_at(full_at);
     }
 
     fn settled_at(&self, state: &TokenBucketState) -> Tick {
         if self.starts_empty {
             return Tick::MAX;
         }
-        u64::try_from(self.nanos(state.full_at)).map_or(Tick::MAX, Tick::from_nanos)
+        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
     }
-}
-
-/// When a [`TokenBucket`] will be full again.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct TokenBucketState {
-    full_at: Shares,
 }
 
 #[cfg(test)]

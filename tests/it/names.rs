@@ -19,8 +19,9 @@ use paceline::concurrency::{
 use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireWithin, Event, Exceeded, Gate, Keyed, KeyedAt,
-    Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats, TooCostly,
+    Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
+    KeyedAt, Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
+    TooCostly,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -104,6 +105,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
     free::<AcquireAt<String, Interval>>();
+    free::<AcquireWithinAt<String, Interval>>();
     free::<AcquireWithin<Interval>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
@@ -177,6 +179,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
+    shown::<AcquireWithinAt<String, Interval>>();
     shown::<AcquireWithin<Interval>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();

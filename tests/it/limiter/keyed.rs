@@ -6,7 +6,7 @@ use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
-use testkit::wakes::Driven;
+use testkit::wakes::{Driven, Polls, count_polls};
 
 use crate::timed::{ms, now, since, sleep};
 
@@ -270,7 +270,7 @@ async fn all_who_wait_for_room_get_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_feels_within_a_second_that_there_is_some() {
+async fn who_waits_for_room_feels_at_once_that_there_is_some() {
     let start = now();
     let limits = Interval::every(ms(10)).keyed::<u32>().max_keys(1);
     limits.pause_for(&1, Duration::MAX);
@@ -279,7 +279,117 @@ async fn who_waits_for_room_feels_within_a_second_that_there_is_some() {
     limits.resume(&1);
     assert_eq!(limits.len(), 0);
     waiting.await.unwrap().unwrap();
-    assert_eq!(since(start), 1_000);
+    assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_is_given_in_order_of_arrival() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let mut waiting: Vec<_> = (1..4)
+        .map(|key| Driven::new(limits.acquire(key, 1)))
+        .collect();
+    for one in &mut waiting {
+        assert!(one.poll().is_pending());
+    }
+    jump(ms(100)).await;
+    assert!(waiting[2].poll().is_pending(), "it is the turn of another");
+    assert_eq!(
+        limits.try_acquire(&9, 1),
+        wait(1),
+        "there is room, and it is spoken for"
+    );
+    assert!(waiting[0].poll().is_ready());
+
+    jump(ms(100)).await;
+    assert!(waiting[1].is_woken());
+    drop(waiting.remove(1));
+    assert!(waiting[1].is_woken(), "the next, since one has given up");
+    assert!(waiting[1].poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lets_room_go_by_is_overtaken_after_a_second() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let mut idle = Driven::new(limits.acquire(1, 1));
+    let mut other = Driven::new(limits.acquire(2, 1));
+    assert!(idle.poll().is_pending());
+    assert!(other.poll().is_pending());
+
+    jump(ms(1_099)).await;
+    assert!(other.poll().is_pending());
+    assert_eq!(limits.try_acquire(&3, 1), wait(1));
+    jump(ms(1)).await;
+    assert!(other.poll().is_ready());
+    jump(ms(100)).await;
+    assert!(idle.poll().is_ready(), "it was still first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_feels_a_mode_at_once() {
+    let start = now();
+    let limits = Interval::every(ms(60_000)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let waiting = [1, 2].map(|key| tokio::spawn(limits.acquire(key, 1)));
+    sleep(10).await;
+    limits.set_mode(Mode::Shadow);
+    for one in waiting {
+        one.await.unwrap().unwrap();
+    }
+    assert_eq!(since(start), 10);
+    assert_eq!(limits.stats().held_back, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_who_waits_for_room_is_polled_a_few_times_only() {
+    let limits = Interval::every(ms(10)).keyed::<u32>().max_keys(10);
+    let mut polls = Vec::new();
+    let tasks: Vec<_> = (0..500)
+        .map(|key| count_polls(limits.acquire(key, 1)))
+        .map(|counted| {
+            polls.push(counted.polls());
+            tokio::spawn(counted)
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let polls: usize = polls.iter().map(Polls::count).sum();
+    assert!(polls <= 500 * 3, "{polls} polls for 500 keys");
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_within_says_no_at_once_or_waits_in_time_for_room_too() {
+    let start = now();
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(2);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    let refused = limits.acquire_within(1, 1, ms(99)).await.unwrap_err();
+    assert!(refused.is_too_late());
+    limits.acquire_within(2, 1, ms(0)).await.unwrap();
+    assert!(
+        limits
+            .acquire_within(3, 1, ms(99))
+            .await
+            .unwrap_err()
+            .is_too_late()
+    );
+    assert_eq!(since(start), 0);
+    assert_eq!(limits.stats().refused, 2);
+
+    limits.acquire_within(3, 1, ms(100)).await.unwrap();
+    assert_eq!(since(start), 100);
+    limits.pause_for(&3, ms(1_000));
+    let mut waits = Driven::new(limits.acquire_within(3, 1, ms(1_500)));
+    assert!(waits.poll().is_pending());
+    limits.pause_for(&3, ms(60_000));
+    jump(ms(1_500)).await;
+    let std::task::Poll::Ready(Err(refused)) = waits.poll() else {
+        panic!("its time is over");
+    };
+    assert!(refused.is_too_late());
+    assert_eq!(limits.stats().refused, 3);
+    assert_eq!(limits.stats().waiting, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,150 @@
+use core::hash::Hash;
+use std::collections::HashMap;
+
+use crate::policy::Policy;
+use crate::time::Tick;
+
+use super::{Shared, Stats};
+
+/// What is known of each key.
+///
+/// Most have a state and nothing else, so that is all they cost. They are apart from the few for which somebody waits.
+pub(super) struct Slots<K, P: Policy> {
+    light: HashMap<K, P::State>,
+    full: HashMap<K, Full<P>>,
+}
+
+/// Somebody waits for this key, or it is paused, or has parameters of its own.
+struct Full<P: Policy> {
+    limit: Shared<P>,
+    /// Its parameters are its own: it is never forgotten.
+    is_tuned: bool,
+}
+
+impl<K, P> Slots<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    pub(super) fn new() -> Self {
+        Self {
+            light: HashMap::new(),
+            full: HashMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.light.len() + self.full.len()
+    }
+
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.light.contains_key(key) || self.full.contains_key(key)
+    }
+
+    pub(super) fn light(&mut self, key: &K) -> Option<&mut P::State> {
+        self.light.get_mut(key)
+    }
+
+    pub(super) fn limit(&self, key: &K) -> Option<&Shared<P>> {
+        // Most of the time there is none at all, and nothing to be hashed.
+        let full = Some(&self.full).filter(|full| !full.is_empty())?;
+        full.get(key).map(|full| &full.limit)
+    }
+
+    pub(super) fn limits(&self) -> impl Iterator<Item = &Shared<P>> {
+        self.full.values().map(|full| &full.limit)
+    }
+
+    pub(super) fn remember(&mut self, key: &K, state: P::State) {
+        self.light.insert(key.clone(), state);
+    }
+
+    /// From now on the key has this limit.
+    pub(super) fn fill(&mut self, key: &K, limit: Shared<P>) {
+        self.light.remove(key);
+        let full = Full {
+            limit,
+            is_tuned: false,
+        };
+        self.full.insert(key.clone(), full);
+    }
+
+    /// From now on the parameters of the key's limit are its own.
+    pub(super) fn tune(&mut self, key: &K) {
+        if let Some(full) = self.full.get_mut(key) {
+            full.is_tuned = true;
+        }
+    }
+
+    /// Keeps nothing but the state, if nobody waits any more; gives back what the limit has counted.
+    pub(super) fn lighten(&mut self, key: &K, now: Tick) -> Option<Stats> {
+        let (state, counted) = self.full.get(key)?.if_idle(now)?;
+        self.full.remove(key);
+        self.light.insert(key.clone(), state);
+        Some(counted)
+    }
+
+    /// Forgets the key if its state `is_settled`.
+    pub(super) fn forget_if(&mut self, key: &K, is_settled: impl FnOnce(&P::State) -> bool) {
+        if self.light.get(key).is_some_and(is_settled) {
+            self.light.remove(key);
+        }
+    }
+
+    /// Forgets every key that has settled, as `settled_at` says; gives back what the limits among them have counted, and says
+    /// `noted` when each of the others will settle.
+    pub(super) fn tidy(
+        &mut self,
+        now: Tick,
+        settled_at: impl Fn(&K, &P::State) -> Tick,
+        mut noted: impl FnMut(&K, Tick),
+    ) -> Stats {
+        let mut counted = Stats::new();
+        let light = &mut self.light;
+        self.full.retain(|key, full| {
+            let Some((state, seen)) = full.if_idle(now) else {
+                noted(key, full.settled_at());
+                return true;
+            };
+            counted.add(seen);
+            light.insert(key.clone(), state);
+            false
+        });
+        light.retain(|key, state| {
+            let settled_at = settled_at(key, state);
+            let is_kept = settled_at > now;
+            if is_kept {
+                noted(key, settled_at);
+            }
+            is_kept
+        });
+        counted
+    }
+
+    /// Gives back memory that so many keys do not need.
+    pub(super) fn shrink_to(&mut self, keys: usize) {
+        self.light.shrink_to(keys);
+        self.full.shrink_to(keys);
+    }
+}
+
+impl<P> Full<P>
+where
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    /// The state, and what was counted, if the limit is not needed any more.
+    fn if_idle(&self, now: Tick) -> Option<(P::State, Stats)> {
+        let limit = Some(&self.limit).filter(|_| !self.is_tuned)?;
+        limit.if_sole_and_not_paused(now)
+    }
+
+    fn settled_at(&self) -> Tick {
+        if self.is_tuned {
+            Tick::MAX
+        } else {
+            self.limit.settled_at()
+        }
+    }
+}
