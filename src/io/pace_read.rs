@@ -44,6 +44,13 @@ impl<R, L: Limiter> PaceRead<R, L> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.purse.be_precise();
+        self
+    }
+
     /// The input, and the bytes that were waiting to pass.
     pub fn into_parts(mut self) -> (R, Vec<u8>) {
         self.held.drain(..self.start);

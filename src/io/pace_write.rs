@@ -40,6 +40,13 @@ impl<W, L: Limiter> PaceWrite<W, L> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.purse.be_precise();
+        self
+    }
+
     /// The inner writer.
     pub fn into_inner(self) -> W {
         self.inner

@@ -25,6 +25,11 @@ impl<L: Limiter> Purse<L> {
         }
     }
 
+    #[cfg(feature = "precise")]
+    pub(super) fn be_precise(&mut self) {
+        self.gate.be_precise();
+    }
+
     /// `count` bytes that were paid for are used now.
     pub(super) fn spend(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);

@@ -47,6 +47,20 @@ impl<L: Limiter> Gate<L> {
         }
     }
 
+    /// Waits to the microsecond from now on: see [`Timer::precise`]. So does whoever waits through the same limiter.
+    #[cfg(feature = "precise")]
+    #[must_use]
+    pub fn precise(mut self) -> Self {
+        self.be_precise();
+        self
+    }
+
+    #[cfg(feature = "precise")]
+    pub(crate) fn be_precise(&mut self) {
+        self.timer = Timer::new().precise();
+        self.limiter.be_precise();
+    }
+
     /// The limiter it asks.
     pub const fn limiter(&self) -> &L {
         &self.limiter

@@ -120,6 +120,12 @@ pub trait Limiter {
 
     /// Leaves the line and forgets a question under way. Dropping the handle does the same.
     fn give_up(&mut self);
+
+    /// Whoever asks waits to the microsecond from now on, not to the millisecond (feature `precise`): a limiter that sets
+    /// timers for those in its line makes them so too, and one around another tells that one.
+    ///
+    /// Provided: does nothing.
+    fn be_precise(&mut self) {}
 }
 
 /// A limiter that is lent.
@@ -141,6 +147,10 @@ impl<L: Limiter + ?Sized> Limiter for &mut L {
     fn give_up(&mut self) {
         (**self).give_up();
     }
+
+    fn be_precise(&mut self) {
+        (**self).be_precise();
+    }
 }
 
 /// A limiter that is chosen while the program runs.
@@ -161,6 +171,10 @@ impl<L: Limiter + ?Sized> Limiter for Box<L> {
 
     fn give_up(&mut self) {
         (**self).give_up();
+    }
+
+    fn be_precise(&mut self) {
+        (**self).be_precise();
     }
 }
 

@@ -124,6 +124,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         polled
     }
 
+    fn be_precise(&mut self) {
+        self.limiter.be_precise();
+    }
+
     fn give_up(&mut self) {
         self.limiter.give_up();
         if self.since.is_some() {

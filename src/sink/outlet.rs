@@ -33,6 +33,11 @@ impl<S, L: Limiter, Item> Outlet<S, L, Item> {
         }
     }
 
+    #[cfg(feature = "precise")]
+    pub(super) fn be_precise(&mut self) {
+        self.gate.be_precise();
+    }
+
     pub(super) fn into_parts(self) -> (S, Option<Item>) {
         (self.sink, self.held.map(|(item, _)| item))
     }

@@ -63,6 +63,13 @@ impl<S, L: Limiter, Item> PaceSends<S, L, Item> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.outlet.be_precise();
+        self
+    }
+
     /// The inner sink, and the item that was waiting to pass, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
         self.outlet.into_parts()

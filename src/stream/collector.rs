@@ -48,6 +48,11 @@ impl<A> Collector<A> {
         }
     }
 
+    #[cfg(feature = "precise")]
+    pub(super) fn be_precise(&mut self) {
+        self.timer = Timer::new().precise();
+    }
+
     pub(super) const fn get(&self) -> &A {
         &self.accumulator
     }

@@ -71,6 +71,13 @@ impl<S: Stream, F> GroupedWeightedWithin<S, F> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.collector.be_precise();
+        self
+    }
+
     /// The input, and the items that were waiting for their group to be complete.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         (

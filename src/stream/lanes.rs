@@ -27,6 +27,8 @@ where
     board: Board,
     /// Where it was polled last: a lane that waits has its timer there.
     runtime: Option<Id>,
+    #[cfg(feature = "precise")]
+    are_precise: bool,
     /// How many items wait.
     len: usize,
     /// How many ever came.
@@ -69,9 +71,17 @@ where
             free: Vec::new(),
             board: Board::new(),
             runtime: None,
+            #[cfg(feature = "precise")]
+            are_precise: false,
             len: 0,
             count: 0,
         }
+    }
+
+    /// To be called before anything waits.
+    #[cfg(feature = "precise")]
+    pub(super) fn be_precise(&mut self) {
+        self.are_precise = true;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -142,7 +152,7 @@ where
     fn open(&mut self, key: K) -> usize {
         let lane = Lane {
             key: key.clone(),
-            gate: Gate::new(self.limits.at(key.clone())),
+            gate: self.gate(key.clone()),
             items: VecDeque::new(),
         };
         let index = self.free.pop().unwrap_or_else(|| self.build_place());
@@ -150,6 +160,15 @@ where
         self.place_of.insert(key, index);
         self.board.ring(index);
         index
+    }
+
+    fn gate(&self, key: K) -> Gate<KeyedAt<K, P>> {
+        let gate = Gate::new(self.limits.at(key));
+        #[cfg(feature = "precise")]
+        if self.are_precise {
+            return gate.precise();
+        }
+        gate
     }
 
     fn close(&mut self, index: usize) {

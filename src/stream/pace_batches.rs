@@ -68,6 +68,13 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.gate.be_precise();
+        self
+    }
+
     /// The input, and the items that were waiting to pass.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         (self.input.into_inner(), self.batch)

@@ -59,6 +59,13 @@ impl<S: Stream, L: Limiter, F> PaceByCost<S, L, F> {
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.gate.be_precise();
+        self
+    }
+
     /// The input, and the item that was waiting to pass, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         (self.input.into_inner(), self.held)

@@ -82,6 +82,13 @@ where
         }
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.lanes.be_precise();
+        self
+    }
+
     /// The input, and the items that were waiting to pass, in order of arrival.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         (self.input.into_inner(), self.lanes.into_items())

@@ -75,6 +75,13 @@ impl<S: Stream> Sample<S> {
         self.collector.get().dropped_count()
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.collector.be_precise();
+        self
+    }
+
     /// The input, and the item that was waiting for a tick, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         (

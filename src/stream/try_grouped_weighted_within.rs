@@ -84,6 +84,13 @@ impl<S: TryStream, F> TryGroupedWeightedWithin<S, F> {
         self.errors.dropped_count()
     }
 
+    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(mut self) -> Self {
+        self.collector.be_precise();
+        self
+    }
+
     /// The input, and what was waiting: the items of a group, or an error whose group has left.
     #[expect(
         clippy::type_complexity,

@@ -51,3 +51,15 @@ impl Clock {
 pub(super) fn instant() -> Instant {
     Instant::now()
 }
+
+/// Whether tokio's clock is the real one: a paused one, or one that ever was, stands still or lags behind.
+#[cfg(all(feature = "precise", target_os = "linux"))]
+#[expect(
+    clippy::disallowed_types,
+    reason = "there is no other way to see that tokio's clock is paused"
+)]
+pub(super) fn is_real() -> bool {
+    let before = std::time::Instant::now();
+    let now = Instant::now().into_std();
+    before <= now && now <= std::time::Instant::now()
+}

@@ -4,7 +4,14 @@
 //! follow tokio's clock, so that a test on its paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants
 //! and waits for nothing.
 
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod alarm_clock;
 mod clock;
+mod coarse;
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod lead;
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod precise;
 mod rate;
 mod rate_text;
 mod tick;

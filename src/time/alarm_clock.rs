@@ -1,0 +1,227 @@
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id};
+use tokio::time::Instant;
+
+use super::clock::instant;
+use super::lead::Lead;
+
+/// One timer of the kernel for all who wait precisely in one runtime.
+///
+/// A small task listens to it and wakes those whose instant has come. It ends when nobody has the clock any more, or with its
+/// runtime; who waits on a clock that has stopped takes another.
+#[derive(Debug)]
+pub(super) struct AlarmClock {
+    home: Id,
+    fd: AsyncFd<OwnedFd>,
+    book: Mutex<Book>,
+}
+
+/// The clocks there are, by their runtimes.
+static CLOCKS: Mutex<Vec<(Id, Weak<AlarmClock>)>> = Mutex::new(Vec::new());
+
+/// When whom to wake.
+#[derive(Debug)]
+struct Book {
+    alarms: BTreeMap<AlarmId, Waker>,
+    next: u64,
+    /// When the kernel will ring, if it will.
+    rings_at: Option<Instant>,
+    lead: Lead,
+    task: Option<Waker>,
+    has_stopped: bool,
+}
+
+/// An alarm that is set: its instant, and a number, since two may have the same.
+pub(super) type AlarmId = (Instant, u64);
+
+impl AlarmClock {
+    /// The clock of this runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside a runtime, or in one built without `enable_io`; or when the process has no file descriptor left.
+    pub(super) fn here() -> Arc<Self> {
+        let runtime = Handle::current();
+        let mut clocks = CLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        clocks.retain(|(_, clock)| clock.strong_count() > 0);
+        let known = clocks.iter().find(|(home, _)| *home == runtime.id());
+        let running = known.and_then(|(_, clock)| clock.upgrade());
+        if let Some(clock) = running.filter(|clock| !clock.has_stopped()) {
+            return clock;
+        }
+        let clock = Self::start(&runtime).unwrap_or_else(|error| {
+            panic!("a precise timer needs a timer of the kernel, but: {error}")
+        });
+        clocks.retain(|(home, _)| *home != clock.home);
+        clocks.push((clock.home, Arc::downgrade(&clock)));
+        clock
+    }
+
+    fn start(runtime: &Handle) -> io::Result<Arc<Self>> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let clock = Arc::new(Self {
+            home: runtime.id(),
+            fd: listened_to(fd)?,
+            book: Mutex::new(Book {
+                alarms: BTreeMap::new(),
+                next: 0,
+                rings_at: None,
+                lead: Lead::new(),
+                task: None,
+                has_stopped: false,
+            }),
+        });
+        runtime.spawn(Listener {
+            clock: Arc::downgrade(&clock),
+        });
+        Ok(clock)
+    }
+
+    pub(super) fn home(&self) -> Id {
+        self.home
+    }
+
+    /// Whether its runtime has ended, and nobody is woken any more.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.book().has_stopped
+    }
+
+    /// How much earlier than its instant to be woken.
+    pub(super) fn lead(&self) -> Duration {
+        self.book().lead.get()
+    }
+
+    /// Wakes `waker` at this instant, or a little later.
+    pub(super) fn set(&self, rings_at: Instant, waker: Waker) -> AlarmId {
+        let mut book = self.book();
+        let id = (rings_at, book.next);
+        book.next += 1;
+        book.alarms.insert(id, waker);
+        self.wind(&mut book);
+        id
+    }
+
+    /// Nobody waits for this one any more.
+    pub(super) fn cancel(&self, id: AlarmId) {
+        let dropped = self.book().alarms.remove(&id);
+        drop(dropped);
+    }
+
+    /// Somebody was woken so long after the instant that was asked for.
+    pub(super) fn learn(&self, late: Duration) {
+        self.book().lead.learn(late);
+    }
+
+    /// Sees to it that the kernel rings for the first alarm.
+    fn wind(&self, book: &mut Book) {
+        let Some((first, _)) = book.alarms.keys().next().copied() else {
+            return;
+        };
+        if book.rings_at.is_some_and(|rings_at| rings_at <= first) {
+            return;
+        }
+        book.rings_at = Some(first);
+        let wait = first.saturating_duration_since(instant());
+        // Zero would stop it.
+        let it_value = timespec(wait.max(Duration::from_nanos(1)));
+        let it_interval = timespec(Duration::ZERO);
+        let value = Itimerspec {
+            it_interval,
+            it_value,
+        };
+        // The time is valid, and so is the descriptor.
+        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value);
+    }
+
+    /// The kernel has rung.
+    fn ring(&self) {
+        let mut book = self.book();
+        book.rings_at = None;
+        let now = instant();
+        let later = book.alarms.split_off(&(now, u64::MAX));
+        let due = core::mem::replace(&mut book.alarms, later);
+        self.wind(&mut book);
+        drop(book);
+        due.into_values().for_each(Waker::wake);
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task has nothing to listen to any more.
+impl Drop for AlarmClock {
+    fn drop(&mut self) {
+        let task = self.book().task.take();
+        task.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe, for descriptors that may be closed meanwhile; an `OwnedFd` is not"
+)]
+fn listened_to(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, Interest::READABLE)
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// The task that listens to a clock.
+struct Listener {
+    clock: Weak<AlarmClock>,
+}
+
+impl Future for Listener {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(clock) = self.clock.upgrade() else {
+            return Poll::Ready(());
+        };
+        clock.book().task = Some(cx.waker().clone());
+        loop {
+            let Ok(mut rung) = ready!(clock.fd.poll_read_ready(cx)) else {
+                return Poll::Ready(());
+            };
+            // What it would say when read, how often it has rung, is of no use. Setting it anew clears that.
+            rung.clear_ready();
+            clock.ring();
+        }
+    }
+}
+
+/// Its runtime has ended. Whoever waits finds another clock.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let Some(clock) = self.clock.upgrade() else {
+            return;
+        };
+        let mut book = clock.book();
+        book.has_stopped = true;
+        let waiting = core::mem::take(&mut book.alarms);
+        drop(book);
+        waiting.into_values().for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,73 @@
+use core::time::Duration;
+
+/// How much earlier than an instant to be woken, so that one is hardly ever woken after it.
+///
+/// It follows the lateness of the wake-ups themselves: so far up that one in twenty comes later still. Each one moves it by a
+/// small step, a late one up and any other down a little, so that it stands still where nineteen steps down are one step up:
+/// the stochastic approximation of a quantile (Robbins and Monro, 1951).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lead {
+    nanos: u32,
+}
+
+/// One step down. A step up is as long as nineteen of them.
+const STEP: u32 = 50;
+
+/// Where nineteen wake-ups of twenty are in time.
+const ODDS: u32 = 19;
+
+/// To wait for the rest of it keeps a core busy, so it has an end, also on a machine that is always later.
+const MOST: u32 = 100_000;
+
+impl Lead {
+    pub(super) const fn new() -> Self {
+        Self { nanos: 40_000 }
+    }
+
+    pub(super) fn get(self) -> Duration {
+        Duration::from_nanos(self.nanos.into())
+    }
+
+    /// One was woken so long after the instant that was asked for.
+    pub(super) fn learn(&mut self, late: Duration) {
+        let is_late = late > self.get();
+        self.nanos = if is_late {
+            (self.nanos + STEP * ODDS).min(MOST)
+        } else {
+            self.nanos.saturating_sub(STEP)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn it_settles_where_one_in_twenty_is_later() {
+        let mut lead = Lead::new();
+        for n in 0..20_000_u64 {
+            // From 10 to 19.9 µs, each as often.
+            lead.learn(micros(10) + Duration::from_nanos(n * 37 % 100 * 100));
+        }
+        let settled = lead.get();
+        assert!(micros(18) < settled && settled < micros(21), "{settled:?}");
+    }
+
+    #[test]
+    fn it_has_an_end_on_a_machine_that_is_always_later() {
+        let mut lead = Lead::new();
+        for _ in 0..1_000 {
+            lead.learn(micros(5_000));
+        }
+        assert_eq!(lead.get(), micros(100));
+        for _ in 0..10_000 {
+            lead.learn(Duration::ZERO);
+        }
+        assert_eq!(lead.get(), Duration::ZERO);
+    }
+}
