@@ -29,7 +29,6 @@ mod limit;
 mod metrics;
 mod observed;
 mod owned;
-mod patience;
 mod shared;
 #[cfg(feature = "tracing")]
 mod traces;

@@ -3,21 +3,37 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker, ready};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::runtime::Handle;
 
-use crate::policy::Policy;
 use crate::time::{Tick, Timer};
-
-use super::desk::{Desk, locked};
 
 /// How long whoever is first in line may let their turn go by before others pass.
 ///
-/// A task that runs at all comes within microseconds of its turn, so this is long enough; and a limit whose first waiter was
+/// A task that runs at all comes within microseconds of its turn, so this is long enough; and a line whose first waiter was
 /// forgotten stands still no longer than this. It is waited in two halves, the second one from when the first was noticed to
 /// be over: where the whole runtime is late, nobody is overtaken for it.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A line behind its lock, and the [`Watch`] over it.
+pub(super) trait Watched: Send + Sync + 'static {
+    /// If the first in line has let their turn go by for too long, they step aside and the next one is called.
+    fn lose_patience(&self, task: &Waker) -> Next;
+
+    /// The task that watched is gone before its time. Whoever stands second asks again, and starts another where they are.
+    fn is_not_watched(&self);
+}
+
+/// What the task does next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    LookIn(Duration),
+    /// Nobody knows when the turn of the first one comes. There is no timer until then: it would move a paused clock.
+    WaitForCall,
+    /// Nobody is kept waiting by another.
+    End,
+}
 
 /// Keeps an eye on the first in line, while there is somebody behind.
 ///
@@ -35,7 +51,7 @@ pub(super) struct Watch {
     start: Start,
 }
 
-/// Starts the task. Not to be called under a lock of the limit.
+/// Starts the task. Not to be called under the lock of the line.
 pub(super) type Start = Arc<dyn Fn() + Send + Sync>;
 
 impl Watch {
@@ -59,10 +75,13 @@ impl Watch {
         self.task.take_if(|_| is_too_late)
     }
 
-    /// Somebody stands behind the first. Gives back what starts the task, if there is none.
+    /// Somebody stands behind the first. Gives back what starts the task, if there is none and here is a runtime for it.
     pub(super) fn begin(&mut self) -> Option<Start> {
-        let was_watched = core::mem::replace(&mut self.is_watched, true);
-        (!was_watched).then(|| Arc::clone(&self.start))
+        if self.is_watched || Handle::try_current().is_err() {
+            return None;
+        }
+        self.is_watched = true;
+        Some(Arc::clone(&self.start))
     }
 
     /// There is no task any more.
@@ -72,8 +91,25 @@ impl Watch {
         self.looks_at = Tick::MAX;
     }
 
-    /// How long to look away `now`: nothing, if the first in line has let their turn go by for too long.
-    pub(super) fn look(&mut self, now: Tick) -> Duration {
+    /// Whether the first in line has let their turn go by for too long.
+    pub(super) fn is_impatient(&mut self, now: Tick) -> bool {
+        self.look(now).is_zero()
+    }
+
+    /// When `task` has to look again.
+    pub(super) fn look_again(&mut self, now: Tick, task: &Waker) -> Next {
+        let left = self.look(now);
+        self.looks_at = now.after(left);
+        self.task = Some(task.clone());
+        if self.looks_at == Tick::MAX {
+            Next::WaitForCall
+        } else {
+            Next::LookIn(left)
+        }
+    }
+
+    /// How long to look away `now`.
+    fn look(&mut self, now: Tick) -> Duration {
         let first_half = self.turn_at.after(PATIENCE / 2);
         if now < first_half {
             return first_half.since(now);
@@ -81,14 +117,9 @@ impl Watch {
         let second_half = self.noticed_at.get_or_insert(now).after(PATIENCE / 2);
         second_half.since(now)
     }
-
-    pub(super) fn look_again_at(&mut self, looks_at: Tick, task: &Waker) {
-        self.looks_at = looks_at;
-        self.task = Some(task.clone());
-    }
 }
 
-/// The limit is gone, and with it what the task is for.
+/// The line is gone, and with it what the task is for.
 impl Drop for Watch {
     fn drop(&mut self) {
         self.task.take().into_iter().for_each(Waker::wake);
@@ -104,18 +135,14 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// What starts a task that watches this desk.
-pub(super) fn watcher<P>(desk: &Weak<Mutex<Desk<P>>>) -> Start
-where
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    let desk = Weak::clone(desk);
+/// What starts a task that watches this line.
+pub(super) fn watcher<W: Watched>(watched: &Weak<W>) -> Start {
+    let watched = Weak::clone(watched);
     Arc::new(move || {
         let watcher = Watcher {
-            desk: Weak::clone(&desk),
+            watched: Weak::clone(&watched),
             timer: Timer::new(),
-            is_done: false,
+            is_missed: true,
         };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(watcher);
@@ -123,38 +150,51 @@ where
     })
 }
 
-/// The task. It ends when nobody stands behind the first, when the limit is gone, or with its runtime.
-struct Watcher<P: Policy> {
-    desk: Weak<Mutex<Desk<P>>>,
+/// The task. It ends when nobody stands behind the first, when the line is gone, or with its runtime.
+struct Watcher<W: Watched> {
+    watched: Weak<W>,
     timer: Timer,
-    /// Another one may watch by now.
-    is_done: bool,
+    /// Whether another one has to watch if this one is dropped.
+    is_missed: bool,
 }
 
-impl<P: Policy> Future for Watcher<P> {
+impl<W: Watched> Future for Watcher<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
-            let left = this.desk.upgrade().and_then(|desk| {
-                locked(&desk, |desk, after| desk.lose_patience(cx.waker(), after))
-            });
-            let Some(left) = left else {
-                this.is_done = true;
-                return Poll::Ready(());
-            };
-            this.timer.arm(left);
+            let next = this.watched.upgrade();
+            match next.map_or(Next::End, |watched| watched.lose_patience(cx.waker())) {
+                Next::LookIn(left) => this.arm(left),
+                Next::WaitForCall => {
+                    this.timer.disarm();
+                    return Poll::Pending;
+                }
+                Next::End => {
+                    this.is_missed = false;
+                    return Poll::Ready(());
+                }
+            }
             ready!(this.timer.poll_elapsed(cx));
         }
     }
 }
 
+impl<W: Watched> Watcher<W> {
+    /// In a runtime without timers this panics, and the next one that is started here would fare no better.
+    fn arm(&mut self, left: Duration) {
+        self.is_missed = false;
+        self.timer.arm(left);
+        self.is_missed = true;
+    }
+}
+
 /// Also when it could not be started, or its runtime ended.
-impl<P: Policy> Drop for Watcher<P> {
+impl<W: Watched> Drop for Watcher<W> {
     fn drop(&mut self) {
-        if let Some(desk) = self.desk.upgrade().filter(|_| !self.is_done) {
-            locked(&desk, Desk::is_not_watched);
+        if let Some(watched) = self.watched.upgrade().filter(|_| self.is_missed) {
+            watched.is_not_watched();
         }
     }
 }
