@@ -100,6 +100,7 @@
 //! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
 
 mod line;
+mod patience;
 
 pub mod batch;
 pub mod concurrency;

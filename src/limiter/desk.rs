@@ -3,12 +3,12 @@ use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
 use crate::line::{Call, Line, Place, Waiter};
+use crate::patience::{Next, Start, Watch, Watched};
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::forecast::{Forecast, retry_in};
 use super::limit::{Ask, Limit};
-use super::patience::{Start, Watch};
 use super::{Mode, Stats};
 
 /// What a [`Shared`](super::Shared) limit locks: the limit, and the line of those who wait for it.
@@ -156,30 +156,25 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    /// If the first in line has let their turn go by for too long, they step aside and the next one is called. Says how long
-    /// to look away; `None` if nobody is kept waiting.
-    pub(super) fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Option<Duration> {
+    fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
         if !self.line.is_anybody_behind() {
             self.watch.end();
-            return None;
+            return Next::End;
         }
         let now = self.limit.now();
-        if self.watch.look(now).is_zero() {
+        if self.watch.is_impatient(now) {
             self.line.set_first_aside();
             self.forecast.overthrown();
             self.call_first(now, after);
         }
-        let left = self.watch.look(now);
-        self.watch.look_again_at(now.after(left), task);
-        Some(left)
+        self.watch.look_again(now, task)
     }
 
     pub(super) const fn limit(&self) -> &Limit<P> {
         &self.limit
     }
 
-    /// The task that watched is gone before its time. Whoever stands second asks again, and starts another where they are.
-    pub(super) fn is_not_watched(&mut self, after: &mut After) {
+    fn is_not_watched(&mut self, after: &mut After) {
         self.watch.end();
         after.wake_all = self.line.second().into_iter().collect();
     }
@@ -270,6 +265,20 @@ impl<P: Policy> Desk<P> {
         let (policy, state, from) = self.limit.outlook(now);
         let open_at = self.forecast.open_at(policy, state, from, cost, &self.line);
         open_at.since(now)
+    }
+}
+
+impl<P> Watched for Mutex<Desk<P>>
+where
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn lose_patience(&self, task: &Waker) -> Next {
+        locked(self, |desk, after| desk.lose_patience(task, after))
+    }
+
+    fn is_not_watched(&self) {
+        locked(self, Desk::is_not_watched);
     }
 }
 

@@ -32,7 +32,6 @@ mod metrics;
 mod observed;
 mod of_key;
 mod owned;
-mod patience;
 mod room;
 mod shared;
 mod slots;

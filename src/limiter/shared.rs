@@ -5,12 +5,12 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use crate::line::Place;
+use crate::patience::watcher;
 use crate::policy::{Decision, Policy};
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
 use super::limit::{Ask, Limit};
-use super::patience::watcher;
 use super::{Answer, Limiter, Mode, Stats};
 
 /// One limit for many tasks and adapters: every clone asks the same one, and those who wait are served first come, first

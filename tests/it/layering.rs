@@ -13,17 +13,22 @@ use std::path::{Path, PathBuf};
 use code::{code_lines, is_of_word};
 
 /// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("time", &[]),
     // Those who wait for a limit and those who wait for a permit stand in the same kind of line.
     ("line", &["time"]),
+    // The first of that line may not be polled.
+    ("patience", &["time"]),
     ("policy", &["time"]),
     ("batch", &["time"]),
-    ("concurrency", &["time", "line"]),
+    ("concurrency", &["time", "line", "patience"]),
     ("shed", &["time"]),
     ("fair", &["time"]),
     ("feedback", &["time"]),
-    ("limiter", &["time", "line", "policy", "feedback"]),
+    (
+        "limiter",
+        &["time", "line", "patience", "policy", "feedback"],
+    ),
     ("io", &["time", "policy", "limiter"]),
     (
         "stream",

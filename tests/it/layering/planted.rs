@@ -28,6 +28,7 @@ fn the_line_is_known_by_those_who_let_others_wait_in_it_alone() {
     assert_eq!(seen(layering, "src/policy/interval.rs", text), [1]);
     let upward = "use crate::limiter::Shared;\nuse crate::concurrency::Permits;";
     assert_eq!(seen(layering, "src/line.rs", upward), [1, 2]);
+    assert_eq!(seen(layering, "src/patience.rs", upward), [1, 2]);
 }
 
 #[test]
