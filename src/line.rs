@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::time::{Tick, Timer};
+use crate::time::{Precision, Tick, Timer};
 
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
@@ -17,6 +17,21 @@ pub(super) enum Place {
     InLine(Ticket),
     /// Out of the line since its turn had come when it only looked: before all who came later, and in nobody's way.
     Kept(Ticket),
+}
+
+/// Who asks: whom to wake, and how precisely.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) waker: &'a Waker,
+    pub(super) precision: Precision,
+}
+
+/// One who is told how long to wait needs no timer but their own.
+impl<'a> From<&'a Waker> for Asker<'a> {
+    fn from(waker: &'a Waker) -> Self {
+        let precision = Precision::default();
+        Self { waker, precision }
+    }
 }
 
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
@@ -121,20 +136,20 @@ impl Line {
         ticket: Ticket,
         is_told: bool,
         cost: u32,
-        waker: &Waker,
+        asker: Asker<'_>,
     ) -> Option<Waiter> {
         let waiter = self.waiters.get_mut(&ticket)?;
         waiter.cost = cost;
         let has_alarm = waiter.alarm.is_some();
-        let has_moved = !waiter.waker.will_wake(waker);
+        let has_moved = !waiter.waker.will_wake(asker.waker);
         let is_spent = is_told && has_alarm;
         if !(has_moved || is_spent) {
             return None;
         }
         let renewed = if is_told || !has_alarm {
-            Waiter::told(cost, waker)
+            Waiter::told(cost, asker.waker)
         } else {
-            Waiter::behind(cost, waker)
+            Waiter::behind(cost, asker)
         };
         Some(core::mem::replace(waiter, renewed))
     }
@@ -181,10 +196,10 @@ impl Waiter {
     }
 
     /// One who has others before them. The alarm is of the runtime in which they wait, not of those others'.
-    pub(super) fn behind(cost: u32, waker: &Waker) -> Self {
+    pub(super) fn behind(cost: u32, asker: Asker<'_>) -> Self {
         Self {
-            alarm: Some(Arc::new(Mutex::new(Alarm::new()))),
-            ..Self::told(cost, waker)
+            alarm: Some(Arc::new(Mutex::new(Alarm::new(asker.precision)))),
+            ..Self::told(cost, asker.waker)
         }
     }
 
@@ -242,9 +257,9 @@ struct Alarm {
 
 impl Alarm {
     /// Of the runtime in which this is called: that of the one who waits.
-    fn new() -> Self {
+    fn new(precision: Precision) -> Self {
         Self {
-            timer: Timer::of_this_runtime(),
+            timer: precision.timer().settled_here(),
             due: Tick::ZERO,
         }
     }

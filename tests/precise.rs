@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
 use futures::{SinkExt, Stream, StreamExt, stream};
+use paceline::concurrency::Permits;
 use paceline::limiter::Gate;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
@@ -268,6 +269,40 @@ async fn who_is_woken_for_something_else_goes_on_waiting() {
         {}
         assert!(start.elapsed() >= D * n);
     }
+}
+
+#[test]
+fn who_waits_by_hand_waits_precisely_too() {
+    on_both(async || {
+        let limit = Interval::every(micros(50)).shared().precise();
+        let keyed = Interval::every(micros(50)).keyed::<u8>().precise();
+        let permits = Permits::new(1).with_cooldown(micros(50)).precise();
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (limit, keyed, permits) = (limit.clone(), keyed.clone(), permits.clone());
+                tokio::spawn(async move {
+                    for _ in 0..50 {
+                        limit.acquire(1).await.unwrap();
+                        keyed.acquire(7, 1).await.unwrap();
+                        keyed
+                            .acquire_within(7, 1, micros(60_000_000))
+                            .await
+                            .unwrap();
+                        drop(permits.acquire().await);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(
+            start.elapsed() >= micros(50) * 799,
+            "two a round for the key"
+        );
+        assert_eq!(limit.stats().passed, 400);
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

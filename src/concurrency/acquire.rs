@@ -4,7 +4,7 @@ use core::task::{Context, Poll, ready};
 use std::sync::{Arc, Mutex};
 
 use crate::line::Ticket;
-use crate::time::Timer;
+use crate::time::{Precision, Timer};
 
 use super::desk::{Answer, Desk, locked};
 use super::{Permit, TooMany};
@@ -17,9 +17,9 @@ pub struct AcquirePermit {
 }
 
 impl AcquirePermit {
-    pub(super) const fn new(desk: Arc<Mutex<Desk>>) -> Self {
+    pub(super) fn new(desk: Arc<Mutex<Desk>>, precision: Precision) -> Self {
         Self {
-            waiting: Waiting::new(desk, 1),
+            waiting: Waiting::new(desk, 1, precision),
         }
     }
 }
@@ -41,9 +41,9 @@ pub struct AcquirePermits {
 }
 
 impl AcquirePermits {
-    pub(super) const fn new(desk: Arc<Mutex<Desk>>, count: u32) -> Self {
+    pub(super) fn new(desk: Arc<Mutex<Desk>>, count: u32, precision: Precision) -> Self {
         Self {
-            waiting: Waiting::new(desk, count),
+            waiting: Waiting::new(desk, count, precision),
         }
     }
 }
@@ -68,12 +68,12 @@ struct Waiting {
 }
 
 impl Waiting {
-    const fn new(desk: Arc<Mutex<Desk>>, count: u32) -> Self {
+    fn new(desk: Arc<Mutex<Desk>>, count: u32, precision: Precision) -> Self {
         Self {
             desk,
             count,
             place: None,
-            timer: Timer::new(),
+            timer: precision.timer(),
             done: false,
         }
     }

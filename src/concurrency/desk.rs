@@ -182,7 +182,7 @@ impl Desk {
     fn stand(&mut self, place: &mut Option<Ticket>, count: u32, waker: &Waker, after: &mut After) {
         if let Some(ticket) = *place {
             self.line.come_back(ticket);
-            after.drop = self.line.ask_again(ticket, true, count, waker);
+            after.drop = self.line.ask_again(ticket, true, count, waker.into());
         } else {
             *place = Some(self.line.join(Waiter::told(count, waker)));
         }

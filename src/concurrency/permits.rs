@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::patience::watcher;
 
+use crate::time::Precision;
+
 use super::Permit;
 use super::acquire::{AcquirePermit, AcquirePermits};
 use super::desk::{After, Desk, locked};
@@ -54,6 +56,7 @@ use super::desk::{After, Desk, locked};
 #[derive(Clone)]
 pub struct Permits {
     desk: Arc<Mutex<Desk>>,
+    precision: Precision,
 }
 
 impl Permits {
@@ -68,6 +71,7 @@ impl Permits {
         assert!(n > 0, "there must be at least 1 permit, got 0");
         Self {
             desk: Arc::new_cyclic(|desk| Mutex::new(Desk::new(n, watcher(desk)))),
+            precision: Precision::default(),
         }
     }
 
@@ -108,6 +112,17 @@ impl Permits {
         self
     }
 
+    /// Waits to the microsecond for a cool-down to be over, through this handle and its clones: see
+    /// [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    #[must_use]
+    pub fn precise(self) -> Self {
+        Self {
+            precision: Precision::BEST,
+            ..self
+        }
+    }
+
     /// Waits for a permit, behind everybody who came before.
     ///
     /// ```
@@ -132,7 +147,7 @@ impl Permits {
     ///
     /// Dropping it leaves the line; nothing was taken, and the next goes when it can.
     pub fn acquire(&self) -> AcquirePermit {
-        AcquirePermit::new(Arc::clone(&self.desk))
+        AcquirePermit::new(Arc::clone(&self.desk), self.precision)
     }
 
     /// Waits for `cost` permits at once, behind everybody who came before. None are held while it waits for the others.
@@ -169,7 +184,7 @@ impl Permits {
     ///
     /// Dropping it leaves the line; nothing was taken, and the next goes when it can.
     pub fn acquire_many(&self, cost: u32) -> AcquirePermits {
-        AcquirePermits::new(Arc::clone(&self.desk), cost)
+        AcquirePermits::new(Arc::clone(&self.desk), cost, self.precision)
     }
 
     /// A permit, if one is free and nobody waits for it. It never overtakes the line.
@@ -250,6 +265,8 @@ impl Permits {
 
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permits").field("desk", &self.desk).finish()
+        f.debug_struct("Permits")
+            .field("desk", &self.desk)
+            .finish_non_exhaustive()
     }
 }

@@ -18,9 +18,10 @@ pub struct Acquire<P: Policy> {
 }
 
 impl<P: Policy> Acquire<P> {
-    pub(super) const fn new(limit: Shared<P>, cost: u32) -> Self {
+    pub(super) fn new(limit: Shared<P>, cost: u32) -> Self {
+        let precision = limit.precision;
         Self {
-            passage: Passage::new(limit, cost),
+            passage: Passage::new(Gate::waiting(limit, precision), cost),
         }
     }
 }
@@ -41,9 +42,10 @@ pub struct AcquireWithin<P: Policy> {
 }
 
 impl<P: Policy> AcquireWithin<P> {
-    pub(super) const fn new(limit: Shared<P>, cost: u32, within: Duration) -> Self {
+    pub(super) fn new(limit: Shared<P>, cost: u32, within: Duration) -> Self {
+        let precision = limit.precision;
         Self {
-            passage: PassageInTime::new(limit, cost, within),
+            passage: PassageInTime::new(Gate::waiting(limit, precision), cost, within),
         }
     }
 }
@@ -56,6 +58,34 @@ impl<P: Policy> Future for AcquireWithin<P> {
     }
 }
 
+#[cfg(feature = "precise")]
+impl<P: Policy> Shared<P> {
+    /// Waits to the microsecond in [`acquire`](Self::acquire) and [`acquire_within`](Self::acquire_within), through this handle
+    /// and its clones: see [`Timer::precise`](crate::time::Timer::precise). An adapter has a method of its own for that.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let start = Instant::now();
+    /// let limit = Interval::every(Duration::from_micros(200)).shared().precise();
+    ///
+    /// for _ in 0..11 {
+    ///     limit.acquire(1).await.unwrap();
+    /// }
+    /// assert!(start.elapsed() >= Duration::from_millis(2));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn precise(mut self) -> Self {
+        self.be_precise();
+        self
+    }
+}
+
 /// A way through a gate, to be gone once.
 #[derive(Debug)]
 pub(super) struct Passage<L: Limiter> {
@@ -65,9 +95,9 @@ pub(super) struct Passage<L: Limiter> {
 }
 
 impl<L: Limiter<Error = Infallible>> Passage<L> {
-    pub(super) const fn new(limiter: L, cost: u32) -> Self {
+    pub(super) const fn new(gate: Gate<L>, cost: u32) -> Self {
         Self {
-            gate: Some(Gate::new(limiter)),
+            gate: Some(gate),
             cost,
         }
     }
@@ -95,9 +125,9 @@ pub(super) struct PassageInTime<L: Limiter> {
 }
 
 impl<L: Limiter<Error = Infallible> + Foresee> PassageInTime<L> {
-    pub(super) const fn new(limiter: L, cost: u32, within: Duration) -> Self {
+    pub(super) const fn new(gate: Gate<L>, cost: u32, within: Duration) -> Self {
         Self {
-            passage: Passage::new(limiter, cost),
+            passage: Passage::new(gate, cost),
             within,
             deadline: None,
         }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use crate::policy::Policy;
 
 use super::acquire::{Passage, PassageInTime};
-use super::{AcquireError, KeyedAt, TooCostly};
+use super::{AcquireError, Gate, KeyedAt, TooCostly};
 
 /// Future of [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
@@ -27,9 +27,9 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) const fn new(limit: KeyedAt<K, P>, cost: u32) -> Self {
+    pub(super) const fn new(gate: Gate<KeyedAt<K, P>>, cost: u32) -> Self {
         Self {
-            passage: Passage::new(limit, cost),
+            passage: Passage::new(gate, cost),
         }
     }
 }
@@ -65,9 +65,9 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) const fn new(limit: KeyedAt<K, P>, cost: u32, within: Duration) -> Self {
+    pub(super) const fn new(gate: Gate<KeyedAt<K, P>>, cost: u32, within: Duration) -> Self {
         Self {
-            passage: PassageInTime::new(limit, cost, within),
+            passage: PassageInTime::new(gate, cost, within),
         }
     }
 }

@@ -2,7 +2,7 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
-use crate::line::{Call, Line, Place, Waiter};
+use crate::line::{Asker, Call, Line, Place, Waiter};
 use crate::patience::{Next, Start, Watch, Watched};
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
@@ -39,7 +39,7 @@ impl<P: Policy> Desk<P> {
         ask: Ask,
         place: &mut Place,
         cost: u32,
-        waker: &Waker,
+        asker: Asker<'_>,
         after: &mut After,
     ) -> Poll<Decision> {
         let now = self.limit.now();
@@ -50,7 +50,7 @@ impl<P: Policy> Desk<P> {
         match decision {
             Decision::Wait { retry_in } if is_turn => {
                 after.look = self.watch.expect_at(now.after(retry_in));
-                self.stand(place, true, cost, waker, after);
+                self.stand(place, true, cost, asker, after);
                 Poll::Ready(decision)
             }
             Decision::Pass if is_turn => {
@@ -68,7 +68,7 @@ impl<P: Policy> Desk<P> {
                 Poll::Ready(decision)
             }
             Decision::Pass | Decision::Wait { .. } => {
-                self.stand(place, false, cost, waker, after);
+                self.stand(place, false, cost, asker, after);
                 if self.line.is_anybody_behind() {
                     after.start = self.watch.begin();
                 }
@@ -188,14 +188,14 @@ impl<P: Policy> Desk<P> {
         place: &mut Place,
         is_told: bool,
         cost: u32,
-        waker: &Waker,
+        asker: Asker<'_>,
         after: &mut After,
     ) {
         let waiter = || {
             if is_told {
-                Waiter::told(cost, waker)
+                Waiter::told(cost, asker.waker)
             } else {
-                Waiter::behind(cost, waker)
+                Waiter::behind(cost, asker)
             }
         };
         let ticket = match *place {
@@ -219,7 +219,7 @@ impl<P: Policy> Desk<P> {
         if self.line.cost_of(ticket) != Some(cost) {
             self.forecast.overthrown();
         }
-        after.drop = self.line.ask_again(ticket, is_told, cost, waker);
+        after.drop = self.line.ask_again(ticket, is_told, cost, asker);
     }
 
     /// Leaves the line, having paid what is said if anything.

@@ -1,7 +1,7 @@
 use core::task::{Context, Poll, ready};
 
 use crate::policy::Decision;
-use crate::time::Timer;
+use crate::time::{Precision, Timer};
 
 use super::{Limiter, PassError};
 
@@ -47,6 +47,14 @@ impl<L: Limiter> Gate<L> {
         }
     }
 
+    pub(super) fn waiting(limiter: L, precision: Precision) -> Self {
+        Self {
+            limiter,
+            timer: precision.timer(),
+            begun: false,
+        }
+    }
+
     /// Waits to the microsecond from now on: see [`Timer::precise`]. So does whoever waits through the same limiter.
     #[cfg(feature = "precise")]
     #[must_use]
@@ -57,7 +65,7 @@ impl<L: Limiter> Gate<L> {
 
     #[cfg(feature = "precise")]
     pub(crate) fn be_precise(&mut self) {
-        self.timer = Timer::new().precise();
+        self.timer = Precision::BEST.timer();
         self.limiter.be_precise();
     }
 

@@ -4,12 +4,13 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use crate::policy::{Decision, Policy};
+use crate::time::Precision;
 
 use super::desk::After;
 use super::keys::{Keys, Reply, locked};
 use super::limit::Ask;
 use super::room::RoomAfter;
-use super::{AcquireAt, AcquireWithinAt, KeyedAt, Mode, Stats};
+use super::{AcquireAt, AcquireWithinAt, Gate, KeyedAt, Mode, Stats};
 
 /// A limit for each key: for each user, host or connection.
 ///
@@ -44,6 +45,7 @@ use super::{AcquireAt, AcquireWithinAt, KeyedAt, Mode, Stats};
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
     keys: Arc<Mutex<Keys<K, P>>>,
+    precision: Precision,
 }
 
 impl<K, P> Keyed<K, P>
@@ -84,6 +86,7 @@ where
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         Self {
             keys: Arc::new(Mutex::new(Keys::new(Arc::new(policy_of)))),
+            precision: Precision::default(),
         }
     }
 
@@ -101,6 +104,17 @@ where
         );
         self.locked(|keys, _| keys.set_max(max));
         self
+    }
+
+    /// Waits to the microsecond in [`acquire`](Self::acquire) and [`acquire_within`](Self::acquire_within), through this handle
+    /// and its clones: see [`Timer::precise`](crate::time::Timer::precise). An adapter has a method of its own for that.
+    #[cfg(feature = "precise")]
+    #[must_use]
+    pub fn precise(self) -> Self {
+        Self {
+            precision: Precision::BEST,
+            ..self
+        }
     }
 
     /// A limiter for this key: a place in its line, for an adapter.
@@ -124,7 +138,7 @@ where
     /// ```
     #[must_use]
     pub fn at(&self, key: K) -> KeyedAt<K, P> {
-        KeyedAt::new(self.clone(), key)
+        KeyedAt::new(self.clone(), key, self.precision)
     }
 
     /// Waits for `cost` permits of this key, behind everybody who waits for the same key.
@@ -141,7 +155,7 @@ where
     ///
     /// Dropping it leaves the line; nothing was counted.
     pub fn acquire(&self, key: K, cost: u32) -> AcquireAt<K, P> {
-        AcquireAt::new(self.at(key), cost)
+        AcquireAt::new(Gate::waiting(self.at(key), self.precision), cost)
     }
 
     /// Waits for `cost` permits of this key, if they can be had `within` this time.
@@ -179,7 +193,7 @@ where
     ///
     /// Dropping it leaves the line; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        AcquireWithinAt::new(self.at(key), cost, within)
+        AcquireWithinAt::new(Gate::waiting(self.at(key), self.precision), cost, within)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes those who wait for the same key.
@@ -260,6 +274,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
             keys: Arc::clone(&self.keys),
+            precision: self.precision,
         }
     }
 }

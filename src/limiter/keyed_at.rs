@@ -6,6 +6,7 @@ use std::convert::Infallible;
 
 use crate::line::Ticket;
 use crate::policy::{Decision, Policy};
+use crate::time::Precision;
 
 use super::acquire::Foresee;
 use super::forecast::retry_in;
@@ -25,6 +26,7 @@ where
     key: K,
     /// While there is no room for the key.
     room: Option<Ticket>,
+    precision: Precision,
     /// While it stands there.
     line: Option<Shared<P>>,
 }
@@ -35,11 +37,12 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) const fn new(keyed: Keyed<K, P>, key: K) -> Self {
+    pub(super) const fn new(keyed: Keyed<K, P>, key: K, precision: Precision) -> Self {
         Self {
             keyed,
             key,
             room: None,
+            precision,
             line: None,
         }
     }
@@ -55,7 +58,7 @@ where
             match self.find_line(ask, cost, waker) {
                 Reply::Now(decision) => return Poll::Ready(Ok(decision)),
                 Reply::NoRoom(retry_in) => return Poll::Ready(Ok(Decision::Wait { retry_in })),
-                Reply::AskThere(limit) => self.line = Some(limit),
+                Reply::AskThere(limit) => self.line.insert(limit).precision = self.precision,
             }
         }
         let Some(line) = &mut self.line else {
@@ -139,6 +142,13 @@ where
             self.keyed.locked(|keys, after| keys.left(key, after));
         }
     }
+
+    fn be_precise(&mut self) {
+        self.precision = Precision::BEST;
+        if let Some(line) = &mut self.line {
+            line.be_precise();
+        }
+    }
 }
 
 impl<K, P> Clone for KeyedAt<K, P>
@@ -148,7 +158,7 @@ where
     P::State: Send,
 {
     fn clone(&self) -> Self {
-        self.keyed.at(self.key.clone())
+        Self::new(self.keyed.clone(), self.key.clone(), self.precision)
     }
 }
 

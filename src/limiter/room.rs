@@ -49,7 +49,7 @@ impl Room {
         after: &mut RoomAfter,
     ) -> Duration {
         let ticket = if let Some(ticket) = *guest.place {
-            after.drop = self.line.ask_again(ticket, true, 1, guest.waker);
+            after.drop = self.line.ask_again(ticket, true, 1, guest.waker.into());
             ticket
         } else {
             *guest

@@ -4,9 +4,10 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use crate::line::Place;
+use crate::line::{Asker, Place};
 use crate::patience::watcher;
 use crate::policy::{Decision, Policy};
+use crate::time::Precision;
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::desk::{After, Desk, locked};
@@ -56,6 +57,7 @@ use super::{Answer, Limiter, Mode, Stats};
 pub struct Shared<P: Policy> {
     pub(super) desk: Arc<Mutex<Desk<P>>>,
     pub(super) place: Place,
+    pub(super) precision: Precision,
 }
 
 impl<P> Shared<P>
@@ -74,6 +76,7 @@ where
         Self {
             desk,
             place: Place::Outside,
+            precision: Precision::default(),
         }
     }
 }
@@ -301,9 +304,12 @@ impl<P: Policy> Shared<P> {
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
         let place = &mut self.place;
-        let waker = cx.waker();
+        let asker = Asker {
+            waker: cx.waker(),
+            precision: self.precision,
+        };
         locked(&self.desk, |desk, after| {
-            desk.ask_in_line(ask, place, cost, waker, after)
+            desk.ask_in_line(ask, place, cost, asker, after)
         })
         .map(Ok)
     }
@@ -338,6 +344,10 @@ impl<P: Policy> Limiter for Shared<P> {
             locked(&self.desk, |desk, after| desk.give_up(place, after));
         }
     }
+
+    fn be_precise(&mut self) {
+        self.precision = Precision::BEST;
+    }
 }
 
 /// A place of its own in the same line, not taken yet.
@@ -346,6 +356,7 @@ impl<P: Policy> Clone for Shared<P> {
         Self {
             desk: Arc::clone(&self.desk),
             place: Place::Outside,
+            precision: self.precision,
         }
     }
 }

@@ -1,6 +1,8 @@
 use core::task::{Context, Poll, ready};
 
 use crate::batch::{Group, Newest, Window};
+#[cfg(feature = "precise")]
+use crate::time::Precision;
 use crate::time::{Clock, Tick, Timer};
 
 use super::input::Turn;
@@ -50,7 +52,7 @@ impl<A> Collector<A> {
 
     #[cfg(feature = "precise")]
     pub(super) fn be_precise(&mut self) {
-        self.timer = Timer::new().precise();
+        self.timer = Precision::BEST.timer();
     }
 
     pub(super) const fn get(&self) -> &A {

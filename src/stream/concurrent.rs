@@ -77,6 +77,15 @@ where
         }
     }
 
+    /// Waits to the microsecond for a cool-down to be over: see [`Timer::precise`](crate::time::Timer::precise).
+    #[cfg(feature = "precise")]
+    pub fn precise(self) -> Self {
+        Self {
+            permits: self.permits.precise(),
+            ..self
+        }
+    }
+
     /// The input, and the item that was waiting for a permit, if there was one. Futures under way are dropped.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         (self.input.into_inner(), self.held)

@@ -12,12 +12,14 @@ mod coarse;
 mod lead;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod precise;
+mod precision;
 mod rate;
 mod rate_text;
 mod tick;
 mod timer;
 
 pub use clock::Clock;
+pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
 pub use tick::Tick;

@@ -111,9 +111,12 @@ impl Timer {
     /// Outside a tokio runtime, or in one built without `enable_time`.
     #[must_use]
     pub fn of_this_runtime() -> Self {
-        let mut timer = Self::new();
-        timer.coarse.prepare();
-        timer
+        Self::new().settled_here()
+    }
+
+    pub(crate) fn settled_here(mut self) -> Self {
+        self.coarse.prepare();
+        self
     }
 
     /// Whether it belongs to the runtime in which this is called. One that does not moves when it is armed or polled, and
