@@ -27,11 +27,17 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 
 /// When the next request may go.
 pub(crate) trait Pacing {
+    /// What each request holds from its turn to its answer, and drops then.
+    type Pass;
+
     /// The messages in their order, each request when its turn has come.
-    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, Vec<&'a Message>>;
+    fn turns<'a>(
+        &self,
+        messages: &'a [Message],
+    ) -> LocalBoxStream<'a, (Vec<&'a Message>, Self::Pass)>;
 
     /// Waits for one more turn, for the same request: it is an arrival like any other. Not before `pause` is over.
-    async fn again(&self, cost: u32, pause: Duration);
+    async fn again(&self, cost: u32, pause: Duration) -> Self::Pass;
 
     /// Hears how long a request took.
     fn answered(&mut self, _emitted: Tick, _answered: Tick) {}
@@ -39,6 +45,9 @@ pub(crate) trait Pacing {
     fn margin(&self) -> Option<&Margin> {
         None
     }
+
+    /// What keeps its requests apart, in a word or two.
+    fn method(&self) -> &'static str;
 }
 
 /// Everything it takes to dispatch one provider's messages.
@@ -62,6 +71,7 @@ pub(crate) struct Outcome {
     pub(crate) unsent: Vec<Message>,
     /// From the row being read to its emission, in microseconds.
     pub(crate) waits: Histogram<u64>,
+    pub(crate) method: &'static str,
     pub(crate) margin: Option<Margins>,
     /// Why there was no use in going on.
     pub(crate) down: Option<String>,
@@ -90,13 +100,14 @@ impl<P: Pacing> Dispatcher<P> {
         let mut sent = 0;
         let mut down = None;
 
-        while let Some((emitted, Some(request))) = self.unless_stopped(turns.next()).await {
+        while let Some((emitted, Some(turn))) = self.unless_stopped(turns.next()).await {
+            let (request, pass) = turn;
             for message in &request {
                 let wait = emitted.since(message.read_at).as_micros();
                 let wait = u64::try_from(wait).unwrap_or(u64::MAX);
                 waits.record(wait).expect("it grows as it must");
             }
-            match self.deliver(&request, emitted).await {
+            match self.deliver(&request, emitted, pass).await {
                 Ok(()) => sent += request.len(),
                 Err(Undelivered::Stopped) => break,
                 Err(Undelivered::Down(reason)) => {
@@ -124,14 +135,18 @@ impl<P: Pacing> Dispatcher<P> {
             sent,
             unsent,
             waits,
+            method: self.pacing.method(),
             margin,
             down,
         }
     }
 
     async fn warm_up(&mut self) {
-        // The first trip opens the connection, so it says nothing about the ones to come.
+        // The first trip opens the connection, so it says nothing about the ones to come. What has no margin needs no more.
         let mut is_up = self.client.ping().await;
+        if self.pacing.margin().is_none() {
+            return;
+        }
         for _ in 0..PINGS {
             if !is_up {
                 return;
@@ -147,11 +162,14 @@ impl<P: Pacing> Dispatcher<P> {
         &mut self,
         request: &[&Message],
         mut emitted: Tick,
+        mut pass: P::Pass,
     ) -> Result<(), Undelivered> {
         let mut failures = 0;
         loop {
             // Not to be stopped: what is on its way may be accepted.
             let answer = self.client.send(request).await;
+            // The answer proves the arrival: from here on a permit cools down.
+            drop(pass);
             self.pacing.answered(emitted, self.clock.now());
 
             let pause = match answer {
@@ -167,10 +185,10 @@ impl<P: Pacing> Dispatcher<P> {
             };
             let cost = self.name.cost(request);
             let mut stop = self.stop.clone();
-            emitted = select! {
+            (emitted, pass) = select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return Err(Undelivered::Stopped),
-                (emitted, ()) = stamped(&mut self.clock, self.pacing.again(cost, pause)) => emitted,
+                turn = stamped(&mut self.clock, self.pacing.again(cost, pause)) => turn,
             };
         }
     }

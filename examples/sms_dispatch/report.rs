@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What the table says of each provider, in the order of [`Line::cells`].
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 13] = [
     "provider",
     "quota",
     "allowed /s",
@@ -26,6 +26,7 @@ const ROWS: [&str; 12] = [
     "unsent",
     "duplicates",
     "wait ms p50/p99",
+    "kept apart by",
     "margin ms start/end/worst",
 ];
 
@@ -61,6 +62,7 @@ pub(crate) struct Line {
     bans: u32,
     wait_p50_ms: f64,
     wait_p99_ms: f64,
+    kept_apart_by: &'static str,
     margin_start_ms: Option<f64>,
     margin_end_ms: Option<f64>,
     margin_worst_ms: Option<f64>,
@@ -166,6 +168,7 @@ impl Line {
             bans: figures.tally.bans,
             wait_p50_ms: quantile(&outcome.waits, 0.5),
             wait_p99_ms: quantile(&outcome.waits, 0.99),
+            kept_apart_by: outcome.method,
             margin_start_ms: margin(|margins| margins.start),
             margin_end_ms: margin(|margins| margins.end),
             margin_worst_ms: margin(|margins| margins.worst),
@@ -177,9 +180,16 @@ impl Line {
         }
     }
 
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 13] {
         let shown = |number: Option<f64>, digits| {
             number.map_or_else(|| "-".into(), |number| format!("{number:.digits$}"))
+        };
+        let joined = |numbers: &[Option<f64>]| {
+            if numbers.iter().all(Option::is_none) {
+                return "-".into();
+            }
+            let all = numbers.iter().map(|number| shown(*number, 2));
+            all.collect::<Vec<_>>().join("/")
         };
         let margins = [
             self.margin_start_ms,
@@ -198,7 +208,8 @@ impl Line {
             self.unsent.to_string(),
             self.duplicates.to_string(),
             format!("{:.0}/{:.0}", self.wait_p50_ms, self.wait_p99_ms),
-            margins.map(|margin| shown(margin, 2)).join("/"),
+            self.kept_apart_by.into(),
+            joined(&margins),
         ]
     }
 }
