@@ -10,7 +10,10 @@ use core::{
 use futures::{StreamExt, stream::LocalBoxStream};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use paceline::time::{Clock, Tick};
+use paceline::{
+    feedback::Feedback,
+    time::{Clock, Tick},
+};
 use tokio::{select, sync::watch};
 
 use crate::{
@@ -24,6 +27,8 @@ use crate::{
 const PINGS: usize = 40;
 const FIRST_BACK_OFF: Duration = Duration::from_millis(300);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// When a refusal does not say how long to wait.
+const WAIT_ANYWAY: Duration = Duration::from_secs(1);
 
 /// When the next request may go.
 pub(crate) trait Pacing {
@@ -41,6 +46,11 @@ pub(crate) trait Pacing {
 
     /// Hears how long a request took.
     fn answered(&mut self, _emitted: Tick, _answered: Tick) {}
+
+    /// Hears what the headers of an answer say; whether it goes on with another quota.
+    fn told(&mut self, _feedback: &Feedback) -> bool {
+        false
+    }
 
     fn margin(&self) -> Option<&Margin> {
         None
@@ -61,6 +71,7 @@ pub(crate) struct Dispatcher<P> {
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) retries: u32,
     pub(crate) progress: ProgressBar,
+    pub(crate) told: Option<Told>,
 }
 
 /// What came of it.
@@ -73,6 +84,7 @@ pub(crate) struct Outcome {
     pub(crate) waits: Histogram<u64>,
     pub(crate) method: &'static str,
     pub(crate) margin: Option<Margins>,
+    pub(crate) told: Option<Told>,
     /// Why there was no use in going on.
     pub(crate) down: Option<String>,
 }
@@ -83,6 +95,13 @@ pub(crate) struct Margins {
     pub(crate) start: Duration,
     pub(crate) end: Duration,
     pub(crate) worst: Duration,
+}
+
+/// When the provider told another quota, and when the first request left that obeyed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) at: Tick,
+    pub(crate) obeyed: Option<Tick>,
 }
 
 /// Why a request was not accepted.
@@ -137,6 +156,7 @@ impl<P: Pacing> Dispatcher<P> {
             waits,
             method: self.pacing.method(),
             margin,
+            told: self.told,
             down,
         }
     }
@@ -166,15 +186,25 @@ impl<P: Pacing> Dispatcher<P> {
     ) -> Result<(), Undelivered> {
         let mut failures = 0;
         loop {
+            if let Some(told) = &mut self.told {
+                told.obeyed.get_or_insert(emitted);
+            }
             // Not to be stopped: what is on its way may be accepted.
-            let answer = self.client.send(request).await;
+            let (answer, feedback) = self.client.send(request).await;
             // The answer proves the arrival: from here on a permit cools down.
             drop(pass);
-            self.pacing.answered(emitted, self.clock.now());
+            let answered = self.clock.now();
+            self.pacing.answered(emitted, answered);
+            if self.pacing.told(&feedback) {
+                self.told = Some(Told {
+                    at: answered,
+                    obeyed: None,
+                });
+            }
 
             let pause = match answer {
                 Answer::Accepted => return Ok(()),
-                Answer::TooSoon { retry_after } => retry_after,
+                Answer::TooSoon => feedback.pause().unwrap_or(WAIT_ANYWAY),
                 Answer::Failed(reason) if failures == self.retries => {
                     return Err(Undelivered::Down(reason));
                 }

@@ -1,4 +1,4 @@
-//! How it is often done, to show what comes of it.
+//! How it is often done, to show what comes of it. It waits as long as a refusal asks, and hears nothing else.
 
 #![expect(
     clippy::disallowed_types,

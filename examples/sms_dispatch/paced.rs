@@ -8,6 +8,7 @@ use futures::{
 };
 use paceline::{
     concurrency::{Permit, Permits},
+    feedback::Feedback,
     limiter::{PolicyExt, Shared},
     policy::Interval,
     stream::PaceStreamExt,
@@ -34,10 +35,10 @@ pub(crate) struct Paced {
 #[derive(Debug)]
 enum Cover {
     /// Each permit comes back a window after its answer, which proves the arrival. Nothing is measured or assumed, and each
-    /// request costs a round trip.
+    /// request costs a round trip. For a quota that stays as it is: a cool-down cannot be changed.
     Cooldown(Permits),
     /// The interval is longer by what round trips differ. That is less than a round trip, and a quota of many requests
-    /// shares it among them.
+    /// shares it among them. The limit can be retuned when the provider tells another quota.
     Margin(Margin),
 }
 
@@ -113,6 +114,20 @@ impl Pacing for Paced {
             // Before the next request is emitted, whose slot moves with it.
             self.limit.retune(Interval::every(margin.interval()));
         }
+    }
+
+    fn told(&mut self, feedback: &Feedback) -> bool {
+        // Not only refusals: what was accepted may say that nothing remains.
+        self.limit.heed(feedback);
+        let (Cover::Margin(margin), Some(rate)) = (&mut self.cover, feedback.limit()) else {
+            return false;
+        };
+        let Some(pause) = margin.obey(rate) else {
+            return false;
+        };
+        self.limit.pause_for(pause);
+        self.limit.retune(Interval::every(margin.interval()));
+        true
     }
 
     fn margin(&self) -> Option<&Margin> {
