@@ -21,8 +21,8 @@
 //! at least `least − SLACK`, it was at most `round trip − least + SLACK` late. The smaller one counts. Where the least
 //! round trip is below the slack, as on loopback, that leaves nothing to be assumed at all.
 //!
-//! A quota that is lowered meanwhile holds for windows that begin before it was told, too. So when the dispatcher is
-//! told, it emits nothing for one such window: then no window holds anything from both before and after.
+//! A lower quota holds for windows that begin before it was told, too. So the dispatcher emits nothing for one such
+//! window after it was told: then no window holds arrivals from both before and after.
 //!
 //! Two things must be kept for this: nothing is emitted between a request and its answer, so that `d` is always set
 //! with the last answer in mind; and `e_i` must not be read later than the limit reads it (`dispatch::stamped`).

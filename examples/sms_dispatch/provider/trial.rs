@@ -155,6 +155,11 @@ async fn who_waits_and_does_not_listen_is_banned() {
         .run(Throttle::new(Name::Bulk), || Duration::ZERO)
         .await;
 
+    // Let in again at 2250, it goes on as before, and the fourth is one too many.
+    let arrivals = [
+        0, 250, 500, 750, 1000, 1250, 2250, 2250, 2500, 2750, 4750, 4750,
+    ];
+    assert_eq!(trial.arrivals, arrivals);
     assert_eq!(tally.announcements, 1);
     assert_eq!((tally.violations, tally.bans), (1, 1));
 }
