@@ -86,7 +86,14 @@ impl Run {
             report["rows"],
             count(&report, "sent") + count(&report, "unsent") + count(&report, "bad_rows"),
         );
-        for sum in ["sent", "unsent", "duplicates", "violations", "bans"] {
+        for sum in [
+            "sent",
+            "unsent",
+            "duplicates",
+            "violations",
+            "announcements",
+            "bans",
+        ] {
             let providers = report["providers"].as_array().unwrap();
             let each = providers.iter().map(|provider| count(provider, sum));
             assert_eq!(each.sum::<u64>(), count(&report, sum), "{sum}");
@@ -166,8 +173,76 @@ fn all_is_sent_and_nobody_is_overrun() {
     for provider in report["providers"].as_array().unwrap() {
         let percent = provider["percent_of_allowed"].as_f64().unwrap();
         assert!(percent > 0.0 && percent <= 100.0, "{provider}");
-        assert!(provider["margin_worst_ms"].as_f64().unwrap() > 0.0);
+        if provider["kept_apart_by"] == "margin" {
+            assert!(provider["margin_worst_ms"].as_f64().unwrap() > 0.0);
+        } else {
+            assert_eq!(provider["kept_apart_by"], "cool-down");
+            assert_eq!(provider["margin_worst_ms"], Value::Null);
+        }
     }
+}
+
+#[test]
+fn a_lower_quota_is_obeyed_and_nothing_is_lost() {
+    let input = format!("{HEADER}{}", rows("bulk", 120));
+    let run = Scratch::new("lower").feed(input.as_bytes(), &["-", "--json"]);
+    let report = run.report();
+    let bulk = of(&report, "bulk");
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(count(bulk, "sent"), 120);
+    assert_eq!(count(bulk, "accepted"), 120);
+    assert_eq!(count(bulk, "duplicates"), 0);
+    assert_eq!(bulk["lowered_quota"], "3 batches in any 1 s");
+    // A machine that stalls may be slow enough for the lower quota: then the answer that tells it is no refusal.
+    assert!(count(bulk, "announcements") <= 1, "{bulk}");
+    assert_eq!(count(&report, "violations"), 0, "{report}");
+    assert_eq!(count(&report, "bans"), 0, "{report}");
+    // Six batches at the old quota, then one new window in which nothing is sent. (An emission is stamped just before the
+    // limit is asked, and instants are rounded.)
+    let at = |instant: &str| bulk[instant].as_f64().unwrap();
+    assert!(at("told_at_s") >= 1.49, "{bulk}");
+    assert!(at("obeyed_at_s") >= at("told_at_s") + 0.99, "{bulk}");
+    // The six that are left, a third of a second apart.
+    let seconds = report["seconds"].as_f64().unwrap();
+    assert!(seconds >= at("obeyed_at_s") + 1.65, "{report}");
+}
+
+#[test]
+fn a_quota_that_is_not_lowered_is_not_told() {
+    let input = format!("{HEADER}{}", rows("bulk", 60));
+    let args = ["-", "--lower-quota-at", "100", "--json"];
+    let report = Scratch::new("same").feed(input.as_bytes(), &args).report();
+    let bulk = of(&report, "bulk");
+
+    assert_eq!(count(bulk, "sent"), 60);
+    assert_eq!(count(bulk, "announcements"), 0);
+    for absent in ["lowered_quota", "told_at_s", "obeyed_at_s"] {
+        assert_eq!(bulk[absent], Value::Null, "{absent}");
+    }
+}
+
+#[test]
+fn who_does_not_hear_of_a_lower_quota_is_banned_for_it() {
+    let input = format!("{HEADER}{}", rows("bulk", 100));
+    // Lowered from the first on, so that it had a fair chance: the first answer tells it.
+    let args = [
+        "-",
+        "--naive",
+        "throttle",
+        "--lower-quota-at",
+        "0",
+        "--json",
+    ];
+    let run = Scratch::new("deaf").feed(input.as_bytes(), &args);
+    let report = run.report();
+    let bulk = of(&report, "bulk");
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(bulk["told_at_s"], Value::Null);
+    assert_eq!(count(bulk, "announcements"), 0);
+    assert!(count(bulk, "violations") > 0, "{bulk}");
+    assert!(count(bulk, "bans") > 0, "{bulk}");
 }
 
 #[test]
@@ -180,6 +255,9 @@ fn the_table_is_all_there_is_on_standard_output() {
             .contains("19 rows = 9 sent + 0 unsent + 10 bad; 0 duplicates;"),
         "{run:?}"
     );
+    for row in ["announcements", "kept apart by", "told/obeyed at s"] {
+        assert!(run.out.contains(row), "{row}: {run:?}");
+    }
 }
 
 #[test]
@@ -225,6 +303,10 @@ fn what_cannot_be_read_is_said_and_ends_with_2() {
         (vec![binary.to_str().unwrap()], "the header is "),
         (vec!["--naive", "perfectly"], "invalid value 'perfectly'"),
         (vec!["--limit", "0"], "invalid value '0' for '--limit <N>'"),
+        (
+            vec!["--lower-quota-at", "101"],
+            "invalid value '101' for '--lower-quota-at <PERCENT>'",
+        ),
         (
             vec!["--down", "telco"],
             "possible values: solo, bulk, segments",

@@ -3,7 +3,7 @@
 use core::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, ValueEnum, value_parser};
 
 use crate::provider::{Faults, Name};
 
@@ -13,7 +13,8 @@ use crate::provider::{Faults, Name};
 /// its own, in every window there is, and bans who brings too much for two seconds:
 ///
 ///   solo      one message a request, at least 50 ms apart
-///   bulk      up to ten messages a request, at least 250 ms apart
+///   bulk      up to ten messages a request, at least 250 ms apart; half-way it lowers that, without notice, to
+///             three requests in any second, and tells it with the next answer
 ///   segments  one message a request, at most 300 segments in any 10 s
 ///
 /// Exit status: 0 if all were sent; 1 if rows were bad (unless --skip-bad); 2 if nothing could be done; 3 if messages
@@ -46,7 +47,8 @@ pub(crate) struct Args {
     #[arg(long = "for", value_name = "SECONDS")]
     pub(crate) seconds: Option<u64>,
 
-    /// One JSON object on standard output instead of the table.
+    /// One JSON object on standard output instead of the table: the sums, and the table's figures by provider; null
+    /// where there is nothing to tell.
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -61,6 +63,10 @@ pub(crate) struct Args {
     /// This provider takes the messages and loses every twentieth answer.
     #[arg(long, value_name = "PROVIDER")]
     lose_answers: Option<Name>,
+
+    /// When this share of its messages was accepted, bulk lowers its quota. At 100 it never does.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = value_parser!(u8).range(..=100))]
+    lower_quota_at: u8,
 
     /// Keep N threads busy meanwhile.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -77,10 +83,13 @@ pub(crate) enum Naive {
 }
 
 impl Args {
-    pub(crate) const fn faults(&self) -> Faults {
+    /// What is to go wrong, where so many messages are meant for the provider that lowers its quota.
+    pub(crate) fn faults(&self, messages: usize) -> Faults {
+        let percent = usize::from(self.lower_quota_at);
         Faults {
             down: self.down,
             lose_answers: self.lose_answers,
+            lower_after: (percent < 100).then(|| messages.saturating_mul(percent) / 100),
         }
     }
 
@@ -113,5 +122,17 @@ mod tests {
         let args = Args::parse_from(["sms_dispatch", "--naive"]);
         assert_eq!(args.naive, Some(Naive::Bucket));
         assert_eq!(args.time_limit(), Some(40));
+    }
+
+    #[test]
+    fn a_quota_is_lowered_half_way_or_where_it_is_said_or_never() {
+        let lower_after = |args: &[&str], messages| {
+            let args = Args::parse_from([&["sms_dispatch"], args].concat());
+            args.faults(messages).lower_after
+        };
+        assert_eq!(lower_after(&[], 205), Some(102));
+        assert_eq!(lower_after(&["--lower-quota-at", "0"], 205), Some(0));
+        assert_eq!(lower_after(&["--lower-quota-at", "99"], 205), Some(202));
+        assert_eq!(lower_after(&["--lower-quota-at", "100"], 205), None);
     }
 }

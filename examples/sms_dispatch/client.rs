@@ -1,18 +1,23 @@
 //! Requests to one provider, and what its answers mean. Nothing here waits or tries again.
 
-use core::time::Duration;
+#![expect(
+    clippy::disallowed_types,
+    reason = "the dates in headers are of the clock on the wall"
+)]
 
+use core::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use paceline::feedback::Feedback;
 use reqwest::{Response, StatusCode, retry};
 
 use crate::{
     message::Message,
-    provider::{Name, Provider, RETRY_AFTER},
+    provider::{Name, Provider},
 };
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// When a 429 does not say how long.
-const WAIT_ANYWAY: Duration = Duration::from_secs(1);
 
 /// What became of a request.
 #[derive(Debug)]
@@ -20,7 +25,7 @@ pub(crate) enum Answer {
     /// The provider has its messages, from now on or from before.
     Accepted,
     /// It came too soon. Its messages were not taken.
-    TooSoon { retry_after: Duration },
+    TooSoon,
     /// Nobody knows; the reason is for people.
     Failed(String),
 }
@@ -59,7 +64,8 @@ impl Client {
             .is_ok()
     }
 
-    pub(crate) async fn send(&self, request: &[&Message]) -> Answer {
+    /// What became of a request, and what the headers of its answer say.
+    pub(crate) async fn send(&self, request: &[&Message]) -> (Answer, Feedback) {
         let post = self.http.post(format!("{}{}", self.base, self.name.path()));
         let post = match (self.name, request) {
             (Name::Solo | Name::Segments, [message]) => post.json(&message.wire()),
@@ -71,22 +77,30 @@ impl Client {
             ),
         };
         match post.send().await {
-            Ok(response) if response.status() == StatusCode::TOO_MANY_REQUESTS => Answer::TooSoon {
-                retry_after: retry_after(&response).unwrap_or(WAIT_ANYWAY),
-            },
-            Ok(response) if response.status().is_success() => match response.bytes().await {
-                Ok(_) => Answer::Accepted,
-                Err(error) => Answer::Failed(reason(&error)),
-            },
-            Ok(response) => Answer::Failed(format!("it answered {}", response.status())),
-            Err(error) => Answer::Failed(reason(&error)),
+            Ok(response) => {
+                let feedback = feedback(&response);
+                (answer(response).await, feedback)
+            }
+            Err(error) => (Answer::Failed(reason(&error)), Feedback::default()),
         }
     }
 }
 
-fn retry_after(response: &Response) -> Option<Duration> {
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    seconds.parse().map(Duration::from_secs).ok()
+async fn answer(response: Response) -> Answer {
+    match response.status() {
+        StatusCode::TOO_MANY_REQUESTS => Answer::TooSoon,
+        status if status.is_success() => match response.bytes().await {
+            Ok(_) => Answer::Accepted,
+            Err(error) => Answer::Failed(reason(&error)),
+        },
+        status => Answer::Failed(format!("it answered {status}")),
+    }
+}
+
+fn feedback(response: &Response) -> Feedback {
+    // Before 1970 no date can be right anyway.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Feedback::parse(response.headers(), now.unwrap_or_default())
 }
 
 fn reason(error: &reqwest::Error) -> String {

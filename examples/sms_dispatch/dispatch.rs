@@ -10,7 +10,10 @@ use core::{
 use futures::{StreamExt, stream::LocalBoxStream};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use paceline::time::{Clock, Tick};
+use paceline::{
+    feedback::Feedback,
+    time::{Clock, Tick},
+};
 use tokio::{select, sync::watch};
 
 use crate::{
@@ -24,21 +27,37 @@ use crate::{
 const PINGS: usize = 40;
 const FIRST_BACK_OFF: Duration = Duration::from_millis(300);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// When a refusal does not say how long to wait.
+const WAIT_ANYWAY: Duration = Duration::from_secs(1);
 
 /// When the next request may go.
 pub(crate) trait Pacing {
+    /// What each request holds from its turn to its answer, and drops then.
+    type Pass;
+
     /// The messages in their order, each request when its turn has come.
-    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, Vec<&'a Message>>;
+    fn turns<'a>(
+        &self,
+        messages: &'a [Message],
+    ) -> LocalBoxStream<'a, (Vec<&'a Message>, Self::Pass)>;
 
     /// Waits for one more turn, for the same request: it is an arrival like any other. Not before `pause` is over.
-    async fn again(&self, cost: u32, pause: Duration);
+    async fn again(&self, cost: u32, pause: Duration) -> Self::Pass;
 
     /// Hears how long a request took.
     fn answered(&mut self, _emitted: Tick, _answered: Tick) {}
 
+    /// Hears what the headers of an answer say; whether it goes on with another quota.
+    fn told(&mut self, _feedback: &Feedback) -> bool {
+        false
+    }
+
     fn margin(&self) -> Option<&Margin> {
         None
     }
+
+    /// What keeps its requests apart, in a word or two.
+    fn method(&self) -> &'static str;
 }
 
 /// Everything it takes to dispatch one provider's messages.
@@ -52,6 +71,7 @@ pub(crate) struct Dispatcher<P> {
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) retries: u32,
     pub(crate) progress: ProgressBar,
+    pub(crate) told: Option<Told>,
 }
 
 /// What came of it.
@@ -62,7 +82,9 @@ pub(crate) struct Outcome {
     pub(crate) unsent: Vec<Message>,
     /// From the row being read to its emission, in microseconds.
     pub(crate) waits: Histogram<u64>,
+    pub(crate) method: &'static str,
     pub(crate) margin: Option<Margins>,
+    pub(crate) told: Option<Told>,
     /// Why there was no use in going on.
     pub(crate) down: Option<String>,
 }
@@ -73,6 +95,13 @@ pub(crate) struct Margins {
     pub(crate) start: Duration,
     pub(crate) end: Duration,
     pub(crate) worst: Duration,
+}
+
+/// When the provider told another quota, and when the first request left that obeyed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) at: Tick,
+    pub(crate) obeyed: Option<Tick>,
 }
 
 /// Why a request was not accepted.
@@ -90,13 +119,14 @@ impl<P: Pacing> Dispatcher<P> {
         let mut sent = 0;
         let mut down = None;
 
-        while let Some((emitted, Some(request))) = self.unless_stopped(turns.next()).await {
+        while let Some((emitted, Some(turn))) = self.unless_stopped(turns.next()).await {
+            let (request, pass) = turn;
             for message in &request {
                 let wait = emitted.since(message.read_at).as_micros();
                 let wait = u64::try_from(wait).unwrap_or(u64::MAX);
                 waits.record(wait).expect("it grows as it must");
             }
-            match self.deliver(&request, emitted).await {
+            match self.deliver(&request, emitted, pass).await {
                 Ok(()) => sent += request.len(),
                 Err(Undelivered::Stopped) => break,
                 Err(Undelivered::Down(reason)) => {
@@ -124,14 +154,19 @@ impl<P: Pacing> Dispatcher<P> {
             sent,
             unsent,
             waits,
+            method: self.pacing.method(),
             margin,
+            told: self.told,
             down,
         }
     }
 
     async fn warm_up(&mut self) {
-        // The first trip opens the connection, so it says nothing about the ones to come.
+        // The first trip opens the connection, so it says nothing about the ones to come. What has no margin needs no more.
         let mut is_up = self.client.ping().await;
+        if self.pacing.margin().is_none() {
+            return;
+        }
         for _ in 0..PINGS {
             if !is_up {
                 return;
@@ -147,16 +182,29 @@ impl<P: Pacing> Dispatcher<P> {
         &mut self,
         request: &[&Message],
         mut emitted: Tick,
+        mut pass: P::Pass,
     ) -> Result<(), Undelivered> {
         let mut failures = 0;
         loop {
+            if let Some(told) = &mut self.told {
+                told.obeyed.get_or_insert(emitted);
+            }
             // Not to be stopped: what is on its way may be accepted.
-            let answer = self.client.send(request).await;
-            self.pacing.answered(emitted, self.clock.now());
+            let (answer, feedback) = self.client.send(request).await;
+            // The answer proves the arrival: from here on a permit cools down.
+            drop(pass);
+            let answered = self.clock.now();
+            self.pacing.answered(emitted, answered);
+            if self.pacing.told(&feedback) {
+                self.told = Some(Told {
+                    at: answered,
+                    obeyed: None,
+                });
+            }
 
             let pause = match answer {
                 Answer::Accepted => return Ok(()),
-                Answer::TooSoon { retry_after } => retry_after,
+                Answer::TooSoon => feedback.pause().unwrap_or(WAIT_ANYWAY),
                 Answer::Failed(reason) if failures == self.retries => {
                     return Err(Undelivered::Down(reason));
                 }
@@ -167,10 +215,10 @@ impl<P: Pacing> Dispatcher<P> {
             };
             let cost = self.name.cost(request);
             let mut stop = self.stop.clone();
-            emitted = select! {
+            (emitted, pass) = select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return Err(Undelivered::Stopped),
-                (emitted, ()) = stamped(&mut self.clock, self.pacing.again(cost, pause)) => emitted,
+                turn = stamped(&mut self.clock, self.pacing.again(cost, pause)) => turn,
             };
         }
     }

@@ -32,7 +32,7 @@ use crate::{
     dispatch::Outcome,
     naive::{Bucket, Throttle},
     paced::Paced,
-    provider::Provider,
+    provider::{Name, Provider},
     report::{Line, Report},
     rows::Rows,
     run::Run,
@@ -56,7 +56,8 @@ fn run(args: &Args) -> Result<u8, String> {
     for bad in &rows.bad {
         eprintln!("line {}: {}", bad.line, bad.reason);
     }
-    let providers = provider::start(args.faults());
+    let faults = args.faults(rows.of(Name::Bulk).len());
+    let providers = provider::start(faults);
     let providers = providers.map_err(|error| format!("no provider: {error}"))?;
     keep_busy(args.load);
 
@@ -74,7 +75,7 @@ fn run(args: &Args) -> Result<u8, String> {
     save_unsent(args, &outcomes);
     let figures = providers.iter().map(Provider::figures);
     let lines = outcomes.iter().zip(figures);
-    let lines = lines.map(|(outcome, figures)| Line::new(outcome, figures));
+    let lines = lines.map(|(outcome, figures)| Line::new(outcome, figures, start));
     let report = Report::new(args.mode(), took, &rows, lines.collect());
     let shown = if args.json {
         report.to_json()

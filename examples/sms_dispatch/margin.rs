@@ -21,13 +21,16 @@
 //! at least `least − SLACK`, it was at most `round trip − least + SLACK` late. The smaller one counts. Where the least
 //! round trip is below the slack, as on loopback, that leaves nothing to be assumed at all.
 //!
+//! A lower quota holds for windows that begin before it was told, too. So the dispatcher emits nothing for one such
+//! window after it was told: then no window holds arrivals from both before and after.
+//!
 //! Two things must be kept for this: nothing is emitted between a request and its answer, so that `d` is always set
 //! with the last answer in mind; and `e_i` must not be read later than the limit reads it (`dispatch::stamped`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use paceline::time::Tick;
+use paceline::time::{Rate, Tick};
 
 use crate::provider::Quota;
 
@@ -38,6 +41,8 @@ const SLACK: Duration = Duration::from_millis(1);
 /// What the round trips so far call for.
 #[derive(Clone, Debug)]
 pub(crate) struct Margin {
+    contract: Quota,
+    /// The contract's, or a lower one that was told.
     quota: Quota,
     least: Duration,
     /// The lateness of each request that a window still to come may begin with, and until when that is; only those
@@ -47,9 +52,10 @@ pub(crate) struct Margin {
 }
 
 impl Margin {
-    pub(crate) const fn new(quota: Quota) -> Self {
+    pub(crate) const fn new(contract: Quota) -> Self {
         Self {
-            quota,
+            contract,
+            quota: contract,
             least: Duration::MAX,
             recent: VecDeque::new(),
             worst: Duration::ZERO,
@@ -71,6 +77,27 @@ impl Margin {
         self.recent.push_back((until, late));
     }
 
+    /// Goes on with the quota that the provider tells, but never above the contract. If it is another one, the answer is
+    /// how long nothing may be emitted before it begins.
+    pub(crate) fn obey(&mut self, told: Rate) -> Option<Duration> {
+        let contract = self.contract;
+        let quota = if told < Rate::new(contract.units, contract.window) {
+            Quota {
+                units: told.permits(),
+                window: told.period(),
+                ..contract
+            }
+        } else {
+            contract
+        };
+        if quota == self.quota {
+            return None;
+        }
+        self.quota = quota;
+        self.recent.clear();
+        Some(quota.window)
+    }
+
     /// The worst lateness that can still matter.
     pub(crate) fn current(&self) -> Duration {
         self.recent
@@ -85,7 +112,8 @@ impl Margin {
 
     /// What each unit of cost must take, rounded up to a nanosecond.
     pub(crate) fn interval(&self) -> Duration {
-        let units = self.quota.units - self.quota.costliest + 1;
+        // What costs more than a whole window can only be alone in it.
+        let units = self.quota.units.saturating_sub(self.quota.costliest) + 1;
         let whole = self.quota.window.saturating_add(self.current());
         whole.saturating_add(Duration::from_nanos(u64::from(units) - 1)) / units
     }
@@ -93,7 +121,7 @@ impl Margin {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, Margin, Quota, Tick};
+    use super::{Duration, Margin, Quota, Rate, Tick};
 
     const GAP: Quota = Quota {
         units: 1,
@@ -172,6 +200,39 @@ mod tests {
         assert_eq!(margin.current(), ms(300));
         margin.answered(at(10_390), at(10_400));
         assert_eq!(margin.current(), ms(80));
+    }
+
+    #[test]
+    fn a_lower_quota_that_is_told_begins_after_one_of_its_windows() {
+        let mut margin = Margin::new(GAP);
+        margin.answered(at(0), at(20));
+        assert_eq!(margin.obey(Rate::per_second(5)), Some(ms(1000)));
+        assert_eq!(margin.interval(), ms(200));
+        margin.answered(at(1_020), at(1_064));
+        assert_eq!(margin.interval(), ms(205));
+
+        assert_eq!(margin.obey(Rate::per_second(5)), None);
+        assert_eq!(margin.interval(), ms(205));
+    }
+
+    #[test]
+    fn a_provider_that_tells_more_than_the_contract_is_not_believed() {
+        let mut margin = Margin::new(GAP);
+        assert_eq!(margin.obey(Rate::per_second(1_000)), None);
+        // As fast as the contract, but not as strict.
+        assert_eq!(margin.obey(Rate::per_second(20)), None);
+        assert_eq!(margin.interval(), ms(50));
+
+        assert_eq!(margin.obey(Rate::per_minute(60)), Some(ms(60_000)));
+        assert_eq!(margin.obey(Rate::per_second(20)), Some(ms(50)));
+        assert_eq!(margin.interval(), ms(50));
+    }
+
+    #[test]
+    fn what_costs_more_than_a_window_is_alone_in_it() {
+        let mut margin = Margin::new(WINDOW);
+        assert!(margin.obey(Rate::per_second(3)).is_some());
+        assert_eq!(margin.interval(), ms(1_000));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How it is often done, to show what comes of it.
+//! How it is often done, to show what comes of it. It waits as long as a refusal asks, and hears nothing else.
 
 #![expect(
     clippy::disallowed_types,
@@ -69,7 +69,9 @@ impl Tokens {
 }
 
 impl Pacing for Bucket {
-    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, Vec<&'a Message>> {
+    type Pass = ();
+
+    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, (Vec<&'a Message>, ())> {
         let name = self.name;
         let tokens = Arc::clone(&self.tokens);
         requests(name, messages)
@@ -81,7 +83,7 @@ impl Pacing for Bucket {
                         .await
                         .acquire(name.cost(&request).into())
                         .await;
-                    request
+                    (request, ())
                 }
             })
             .boxed_local()
@@ -90,6 +92,10 @@ impl Pacing for Bucket {
     async fn again(&self, cost: u32, pause: Duration) {
         sleep(pause).await;
         self.tokens.lock().await.acquire(cost.into()).await;
+    }
+
+    fn method(&self) -> &'static str {
+        "token bucket"
     }
 }
 
@@ -106,14 +112,22 @@ impl Throttle {
 }
 
 impl Pacing for Throttle {
-    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, Vec<&'a Message>> {
+    type Pass = ();
+
+    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, (Vec<&'a Message>, ())> {
         let gap = Duration::from_secs_f64(rate(self.name.quota()).recip());
         let requests = requests(self.name, messages);
-        tokio_stream::StreamExt::throttle(requests, gap).boxed_local()
+        tokio_stream::StreamExt::throttle(requests, gap)
+            .map(|request| (request, ()))
+            .boxed_local()
     }
 
     async fn again(&self, _cost: u32, pause: Duration) {
         sleep(pause).await;
+    }
+
+    fn method(&self) -> &'static str {
+        "throttle"
     }
 }
 

@@ -1,73 +1,146 @@
-//! How it is done: the library's adapters over a limit that follows the margin.
+//! How it is done: the library's adapters over a limit, and one of two things that make up for the way to the provider.
 
 use core::time::Duration;
 
 use futures::{
-    StreamExt,
+    FutureExt, StreamExt,
     stream::{self, LocalBoxStream},
 };
 use paceline::{
+    concurrency::{Permit, Permits},
+    feedback::Feedback,
     limiter::{PolicyExt, Shared},
     policy::Interval,
     stream::PaceStreamExt,
     time::Tick,
 };
 
-use crate::{dispatch::Pacing, margin::Margin, message::Message, provider::Name};
+use crate::{
+    dispatch::Pacing,
+    margin::Margin,
+    message::Message,
+    provider::{Name, Quota},
+};
 
-/// One provider's limit and what it is derived from.
+/// One provider's limit, and what makes it hold at the other end.
 #[derive(Debug)]
 pub(crate) struct Paced {
-    name: Name,
+    quota: Quota,
+    /// Everything passes it, so that all of it can be paused.
     limit: Shared<Interval>,
-    margin: Margin,
+    cover: Cover,
+}
+
+/// What makes up for the way, on which two requests may come closer to each other.
+#[derive(Debug)]
+enum Cover {
+    /// Each permit comes back a window after its answer, which proves the arrival. Nothing is measured or assumed, and each
+    /// request costs a round trip. For a quota that stays as it is: a cool-down cannot be changed.
+    Cooldown(Permits),
+    /// The interval is longer by what round trips differ. That is less than a round trip, and a quota of many requests
+    /// shares it among them. The limit can be retuned when the provider tells another quota.
+    Margin(Margin),
 }
 
 impl Paced {
     pub(crate) fn new(name: Name) -> Self {
-        let margin = Margin::new(name.quota());
+        let quota = name.quota();
+        let (interval, cover) = match name {
+            Name::Solo => {
+                let permits = Permits::new(quota.units).with_cooldown(quota.window);
+                // No limit, but one that can be paused.
+                (Duration::ZERO, Cover::Cooldown(permits))
+            }
+            Name::Bulk | Name::Segments => {
+                let margin = Margin::new(quota);
+                (margin.interval(), Cover::Margin(margin))
+            }
+        };
         Self {
-            name,
-            limit: Interval::every(margin.interval()).shared(),
-            margin,
+            quota,
+            limit: Interval::every(interval).shared(),
+            cover,
         }
     }
 }
 
 impl Pacing for Paced {
-    fn turns<'a>(&self, messages: &'a [Message]) -> LocalBoxStream<'a, Vec<&'a Message>> {
+    /// The permit that cools down when the answer has come, where there is one.
+    type Pass = Option<Permit>;
+
+    fn turns<'a>(
+        &self,
+        messages: &'a [Message],
+    ) -> LocalBoxStream<'a, (Vec<&'a Message>, Self::Pass)> {
         let messages = stream::iter(messages);
         let limit = self.limit.clone();
-        match self.name {
-            Name::Solo => messages
-                .pace(limit)
-                .map(|message| vec![message])
+        match &self.cover {
+            Cover::Cooldown(permits) => {
+                let permits = permits.clone();
+                messages
+                    .then(move |message| permits.acquire().map(move |permit| (message, permit)))
+                    .pace(limit)
+                    .map(|(message, permit)| (vec![message], Some(permit)))
+                    .boxed_local()
+            }
+            Cover::Margin(_) if self.quota.batch > 1 => messages
+                .pace_batches(limit, self.quota.batch)
+                .map(|batch| (batch, None))
                 .boxed_local(),
-            Name::Bulk => messages
-                .pace_batches(limit, self.name.quota().batch)
-                .boxed_local(),
-            Name::Segments => messages
+            Cover::Margin(_) => messages
                 .pace_by_cost(limit, |message| message.segments)
-                .map(|passed| vec![passed.expect("an interval lets every cost pass")])
+                .map(|passed| passed.expect("an interval lets every cost pass"))
+                .map(|message| (vec![message], None))
                 .boxed_local(),
         }
     }
 
-    async fn again(&self, cost: u32, pause: Duration) {
+    async fn again(&self, cost: u32, pause: Duration) -> Self::Pass {
         self.limit.pause_for(pause);
+        let permit = match &self.cover {
+            Cover::Cooldown(permits) => Some(permits.acquire().await),
+            Cover::Margin(_) => None,
+        };
         self.limit
             .acquire(cost)
             .await
             .expect("an interval lets every cost pass");
+        permit
     }
 
     fn answered(&mut self, emitted: Tick, answered: Tick) {
-        self.margin.answered(emitted, answered);
-        // Before the next request is emitted, whose slot moves with it.
-        self.limit.retune(Interval::every(self.margin.interval()));
+        if let Cover::Margin(margin) = &mut self.cover {
+            margin.answered(emitted, answered);
+            // Before the next request is emitted, whose slot moves with it.
+            self.limit.retune(Interval::every(margin.interval()));
+        }
+    }
+
+    fn told(&mut self, feedback: &Feedback) -> bool {
+        // Not only refusals: what was accepted may say that nothing remains.
+        self.limit.heed(feedback);
+        let (Cover::Margin(margin), Some(rate)) = (&mut self.cover, feedback.limit()) else {
+            return false;
+        };
+        let Some(pause) = margin.obey(rate) else {
+            return false;
+        };
+        self.limit.pause_for(pause);
+        self.limit.retune(Interval::every(margin.interval()));
+        true
     }
 
     fn margin(&self) -> Option<&Margin> {
-        Some(&self.margin)
+        match &self.cover {
+            Cover::Cooldown(_) => None,
+            Cover::Margin(margin) => Some(margin),
+        }
+    }
+
+    fn method(&self) -> &'static str {
+        match &self.cover {
+            Cover::Cooldown(_) => "cool-down",
+            Cover::Margin(_) => "margin",
+        }
     }
 }

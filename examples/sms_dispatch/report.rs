@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
+use paceline::time::Tick;
 use serde::Serialize;
 
 use crate::{
@@ -14,22 +15,25 @@ use crate::{
 };
 
 /// What the table says of each provider, in the order of [`Line::cells`].
-const ROWS: [&str; 12] = [
+const ROWS: [&str; 15] = [
     "provider",
     "quota",
     "allowed /s",
     "achieved /s",
     "% of allowed",
     "violations sliding/fixed",
+    "announcements",
     "bans",
     "sent",
     "unsent",
     "duplicates",
     "wait ms p50/p99",
+    "kept apart by",
     "margin ms start/end/worst",
+    "told/obeyed at s",
 ];
 
-/// The whole run.
+/// The whole run. Its fields are those of the JSON.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) mode: &'static str,
@@ -39,7 +43,10 @@ pub(crate) struct Report {
     pub(crate) unsent: usize,
     pub(crate) bad_rows: usize,
     pub(crate) duplicates: u32,
+    /// Of a quota that the dispatcher could know.
     pub(crate) violations: u32,
+    /// Refusals that told of a lower quota; not among the violations.
+    pub(crate) announcements: u32,
     pub(crate) bans: u32,
     /// The lowest of the providers'.
     pub(crate) percent_of_allowed: Option<f64>,
@@ -51,19 +58,28 @@ pub(crate) struct Report {
 pub(crate) struct Line {
     provider: &'static str,
     quota: &'static str,
+    /// The one that it went over to in the middle of the run.
+    lowered_quota: Option<&'static str>,
     unit: &'static str,
+    /// With each quota for as long as it held.
     allowed_per_second: f64,
     achieved_per_second: Option<f64>,
     percent_of_allowed: Option<f64>,
     violations: u32,
     violations_sliding: u32,
     violations_fixed: u32,
+    announcements: u32,
     bans: u32,
     wait_p50_ms: f64,
     wait_p99_ms: f64,
+    kept_apart_by: &'static str,
     margin_start_ms: Option<f64>,
     margin_end_ms: Option<f64>,
     margin_worst_ms: Option<f64>,
+    /// When the dispatcher learned of the lower quota, and when the first request left that obeyed it, in seconds from the
+    /// start. Without feedback it never does.
+    told_at_s: Option<f64>,
+    obeyed_at_s: Option<f64>,
     sent: usize,
     unsent: usize,
     /// As the provider counts; more than were sent if the answer to the last request never came.
@@ -97,6 +113,7 @@ impl Report {
             bad_rows,
             duplicates: providers.iter().map(|line| line.duplicates).sum(),
             violations: providers.iter().map(|line| line.violations).sum(),
+            announcements: providers.iter().map(|line| line.announcements).sum(),
             bans: providers.iter().map(|line| line.bans).sum(),
             percent_of_allowed: providers
                 .iter()
@@ -126,13 +143,14 @@ impl Report {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{table}\n{} rows = {} sent + {} unsent + {} bad; {} duplicates; {} violations; {} bans; {}; {:.1} s",
+            "{table}\n{} rows = {} sent + {} unsent + {} bad; {} duplicates; {} violations; {} announcements; {} bans; {}; {:.1} s",
             self.rows,
             self.sent,
             self.unsent,
             self.bad_rows,
             self.duplicates,
             self.violations,
+            self.announcements,
             self.bans,
             self.mode,
             self.seconds,
@@ -141,21 +159,24 @@ impl Report {
 }
 
 impl Line {
-    pub(crate) fn new(outcome: &Outcome, figures: Figures) -> Self {
+    pub(crate) fn new(outcome: &Outcome, figures: Figures, start: Tick) -> Self {
         let name = outcome.name;
         assert!(
             figures.accepted as usize >= outcome.sent,
             "{name} has accepted what it was sent"
         );
-        let allowed = name.allowed_per_second();
+        let allowed = figures.allowed_per_second;
+        let lowered = name.lowered().filter(|_| figures.was_lowered);
+        let since_start = |at: Tick| round(at.since(start).as_secs_f64());
         let margin = |of: fn(&Margins) -> Duration| {
             outcome.margin.as_ref().map(|margins| millis(of(margins)))
         };
         Self {
             provider: name.as_str(),
             quota: name.quota_in_words(),
+            lowered_quota: lowered.map(|(_, in_words)| in_words),
             unit: name.unit(),
-            allowed_per_second: allowed,
+            allowed_per_second: round(allowed),
             achieved_per_second: figures.per_second.map(round),
             percent_of_allowed: figures
                 .per_second
@@ -163,12 +184,16 @@ impl Line {
             violations: figures.tally.violations,
             violations_sliding: figures.tally.sliding,
             violations_fixed: figures.tally.fixed,
+            announcements: figures.tally.announcements,
             bans: figures.tally.bans,
             wait_p50_ms: quantile(&outcome.waits, 0.5),
             wait_p99_ms: quantile(&outcome.waits, 0.99),
+            kept_apart_by: outcome.method,
             margin_start_ms: margin(|margins| margins.start),
             margin_end_ms: margin(|margins| margins.end),
             margin_worst_ms: margin(|margins| margins.worst),
+            told_at_s: outcome.told.map(|told| since_start(told.at)),
+            obeyed_at_s: outcome.told.and_then(|told| told.obeyed).map(since_start),
             sent: outcome.sent,
             unsent: outcome.unsent.len(),
             accepted: figures.accepted,
@@ -177,9 +202,16 @@ impl Line {
         }
     }
 
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 15] {
         let shown = |number: Option<f64>, digits| {
             number.map_or_else(|| "-".into(), |number| format!("{number:.digits$}"))
+        };
+        let joined = |numbers: &[Option<f64>]| {
+            if numbers.iter().all(Option::is_none) {
+                return "-".into();
+            }
+            let all = numbers.iter().map(|number| shown(*number, 2));
+            all.collect::<Vec<_>>().join("/")
         };
         let margins = [
             self.margin_start_ms,
@@ -188,17 +220,23 @@ impl Line {
         ];
         [
             self.provider.into(),
-            self.quota.into(),
+            match self.lowered_quota {
+                Some(lowered) => format!("{}\nthen {lowered}", self.quota),
+                None => self.quota.into(),
+            },
             format!("{:.1} {}s", self.allowed_per_second, self.unit),
             shown(self.achieved_per_second, 2),
             shown(self.percent_of_allowed, 1),
             format!("{}/{}", self.violations_sliding, self.violations_fixed),
+            self.announcements.to_string(),
             self.bans.to_string(),
             self.sent.to_string(),
             self.unsent.to_string(),
             self.duplicates.to_string(),
             format!("{:.0}/{:.0}", self.wait_p50_ms, self.wait_p99_ms),
-            margins.map(|margin| shown(margin, 2)).join("/"),
+            self.kept_apart_by.into(),
+            joined(&margins),
+            joined(&[self.told_at_s, self.obeyed_at_s]),
         ]
     }
 }

@@ -42,6 +42,7 @@ impl Run<'_> {
                 stop: stopped.clone(),
                 retries: self.args.retries,
                 progress: progress.bar(provider.name, messages.len()),
+                told: None,
             };
             pipelines.push(dispatcher.run(messages));
         }

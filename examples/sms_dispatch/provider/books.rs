@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::{collections::HashSet, time::Instant};
 
 use super::{
-    Name,
+    Name, Quota,
     judge::{Judge, Tally},
 };
 use crate::{message::Wire, segments::segments};
@@ -24,6 +24,17 @@ pub(crate) struct Figures {
     pub(crate) duplicates: u32,
     /// Units a second, from the first accepted request to the last; `None` before the second.
     pub(crate) per_second: Option<f64>,
+    /// What it could have been, with each quota for as long as it held.
+    pub(crate) allowed_per_second: f64,
+    pub(crate) was_lowered: bool,
+}
+
+/// A quota that comes into force without notice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lowering {
+    /// As soon as so many messages have been accepted.
+    pub(super) after: usize,
+    pub(super) quota: Quota,
 }
 
 /// What a provider writes down.
@@ -31,6 +42,9 @@ pub(crate) struct Figures {
 pub(super) struct Books {
     name: Name,
     judge: Judge,
+    lowering: Option<Lowering>,
+    /// The quota that holds instead of the contract's, and since when.
+    lowered: Option<(Quota, Instant)>,
     known: HashSet<String>,
     duplicates: u32,
     /// Requests that were taken.
@@ -43,10 +57,12 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(name: Name, judge: Judge) -> Self {
+    pub(super) fn new(name: Name, judge: Judge, lowering: Option<Lowering>) -> Self {
         Self {
             name,
             judge,
+            lowering,
+            lowered: None,
             known: HashSet::new(),
             duplicates: 0,
             answers: 0,
@@ -62,6 +78,7 @@ impl Books {
         at: Instant,
         request: Vec<Wire<'static>>,
     ) -> Result<u32, Duration> {
+        self.lower(at);
         let name = self.name;
         let size = |message: &Wire<'_>| match name {
             Name::Solo | Name::Bulk => 1,
@@ -96,6 +113,11 @@ impl Books {
         self.answers
     }
 
+    /// The quota that holds instead of the contract's.
+    pub(super) fn lowered(&self) -> Option<Quota> {
+        self.lowered.map(|(quota, _)| quota)
+    }
+
     pub(super) fn figures(&self) -> Figures {
         let span = self.span.map_or(Duration::ZERO, |(first, last)| {
             last.saturating_duration_since(first)
@@ -106,6 +128,29 @@ impl Books {
             duplicates: self.duplicates,
             // The last request has its gap still before it, so it does not count.
             per_second: (!span.is_zero()).then(|| f64::from(self.units) / span.as_secs_f64()),
+            allowed_per_second: self.allowed_per_second(),
+            was_lowered: self.lowered.is_some(),
         }
+    }
+
+    fn lower(&mut self, at: Instant) {
+        let accepted = self.known.len();
+        if let Some(Lowering { quota, .. }) = self.lowering.take_if(|next| accepted >= next.after) {
+            self.judge.lower(quota.units, quota.window, at);
+            self.lowered = Some((quota, at));
+        }
+    }
+
+    fn allowed_per_second(&self) -> f64 {
+        let contract = self.name.quota().per_second();
+        let (Some((quota, since)), Some((first, last))) = (self.lowered, self.span) else {
+            return contract;
+        };
+        let lowered = last.saturating_duration_since(since).as_secs_f64();
+        let whole = last.saturating_duration_since(first).as_secs_f64();
+        if whole == 0.0 {
+            return contract;
+        }
+        contract + (quota.per_second() - contract) * (lowered / whole)
     }
 }

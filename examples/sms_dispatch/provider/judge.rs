@@ -6,8 +6,8 @@
     reason = "a provider has a clock of its own; sharing the library's would share its mistakes"
 )]
 
-use core::time::Duration;
-use std::{collections::VecDeque, time::Instant};
+use core::{mem, time::Duration};
+use std::time::Instant;
 
 /// How long a provider answers nobody who has overstepped its quota.
 pub(super) const BAN: Duration = Duration::from_secs(2);
@@ -20,6 +20,8 @@ pub(crate) struct Tally {
     pub(crate) sliding: u32,
     pub(crate) fixed: u32,
     pub(crate) bans: u32,
+    /// Arrivals that were too many under a quota nobody had been told of; each was the one that was told.
+    pub(crate) announcements: u32,
 }
 
 /// Counts arrivals, and bans who brings too many.
@@ -27,6 +29,8 @@ pub(crate) struct Tally {
 pub(super) struct Judge {
     sliding: Sliding,
     fixed: Fixed,
+    /// Whether the client can know the quota: from the contract, or from an answer.
+    is_known: bool,
     banned_until: Option<Instant>,
     tally: Tally,
 }
@@ -38,8 +42,7 @@ impl Judge {
             sliding: Sliding {
                 units,
                 window,
-                arrivals: VecDeque::new(),
-                total: 0,
+                arrivals: Vec::new(),
             },
             fixed: Fixed {
                 units,
@@ -49,23 +52,48 @@ impl Judge {
                 index: 0,
                 total: 0,
             },
+            is_known: true,
             banned_until: None,
             tally: Tally {
                 violations: 0,
                 sliding: 0,
                 fixed: 0,
                 bans: 0,
+                announcements: 0,
             },
         }
     }
 
-    /// Judges an arrival; refused, it says how long the ban still lasts. Every arrival counts, a refused one too.
+    /// Goes on with another quota, without notice. What arrived before counts in its windows too.
+    ///
+    /// The next answer has to tell it: from then on the client is taken to know.
+    pub(super) const fn lower(&mut self, units: u32, window: Duration, at: Instant) {
+        self.sliding.units = units;
+        self.sliding.window = window;
+        self.fixed = Fixed {
+            units,
+            window,
+            start: at,
+            phase: self.fixed.phase,
+            index: 0,
+            total: 0,
+        };
+        self.is_known = false;
+    }
+
+    /// Judges an arrival; refused, it says how long to wait. Every arrival counts, a refused one too.
     pub(super) fn arrive(&mut self, at: Instant, cost: u32) -> Result<(), Duration> {
         let sliding = self.sliding.is_over(at, cost);
         let fixed = self.fixed.is_over(at, cost);
-        self.tally.sliding += u32::from(sliding);
-        self.tally.fixed += u32::from(fixed);
-        self.tally.violations += u32::from(sliding || fixed);
+        let is_over = sliding || fixed;
+        let was_known = mem::replace(&mut self.is_known, true);
+        if was_known {
+            self.tally.sliding += u32::from(sliding);
+            self.tally.fixed += u32::from(fixed);
+            self.tally.violations += u32::from(is_over);
+        } else {
+            self.tally.announcements += u32::from(is_over);
+        }
 
         let left = self
             .banned_until
@@ -73,12 +101,16 @@ impl Judge {
         if !left.is_zero() {
             return Err(left);
         }
-        if sliding || fixed {
-            self.tally.bans += 1;
-            self.banned_until = Some(at + BAN);
-            return Err(BAN);
+        match (is_over, was_known) {
+            (false, _) => Ok(()),
+            // In one window nothing is left of what was too much.
+            (true, false) => Err(self.sliding.window),
+            (true, true) => {
+                self.tally.bans += 1;
+                self.banned_until = Some(at + BAN);
+                Err(BAN)
+            }
         }
-        Ok(())
     }
 
     pub(super) const fn tally(&self) -> Tally {
@@ -92,21 +124,18 @@ impl Judge {
 struct Sliding {
     units: u32,
     window: Duration,
-    arrivals: VecDeque<(Instant, u32)>,
-    total: u32,
+    /// All there ever were, so that a longer window finds what it needs.
+    arrivals: Vec<(Instant, u32)>,
 }
 
 impl Sliding {
     fn is_over(&mut self, at: Instant, cost: u32) -> bool {
+        self.arrivals.push((at, cost));
         // Half-open: an arrival exactly one window ago is gone.
-        let gone =
-            |&(earlier, _): &(Instant, u32)| at.saturating_duration_since(earlier) >= self.window;
-        while self.arrivals.front().is_some_and(gone) {
-            self.total -= self.arrivals.pop_front().map_or(0, |(_, cost)| cost);
-        }
-        self.arrivals.push_back((at, cost));
-        self.total += cost;
-        self.total > self.units
+        let inside =
+            |&&(earlier, _): &&(Instant, u32)| at.saturating_duration_since(earlier) < self.window;
+        let costs = self.arrivals.iter().rev().take_while(inside);
+        costs.map(|(_, cost)| cost).sum::<u32>() > self.units
     }
 }
 
@@ -174,7 +203,8 @@ mod tests {
                 violations: 1,
                 sliding: 1,
                 fixed: 0,
-                bans: 1
+                bans: 1,
+                announcements: 0
             }
         );
     }
@@ -204,7 +234,8 @@ mod tests {
                 violations: 1,
                 sliding: 1,
                 fixed: 1,
-                bans: 1
+                bans: 1,
+                announcements: 0
             }
         );
     }
@@ -229,5 +260,44 @@ mod tests {
         assert_eq!(judge.arrive(start + ms(1500), 1), Err(ms(500)));
         assert_eq!(judge.arrive(start + BAN, 1), Ok(()));
         assert_eq!(judge.tally().bans, 1);
+    }
+    #[test]
+    fn a_lowered_quota_counts_what_came_before_and_forgives_one_refusal() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(250), start, Duration::ZERO);
+        for k in 0..4 {
+            assert_eq!(judge.arrive(start + ms(250) * k, 1), Ok(()));
+        }
+        judge.lower(3, ms(1000), start + ms(1000));
+
+        // Those of 250, 500 and 750 are in its window.
+        assert_eq!(judge.arrive(start + ms(1000), 1), Err(ms(1000)));
+        let told = Tally {
+            announcements: 1,
+            ..Tally::default()
+        };
+        assert_eq!(judge.tally(), told);
+
+        // All that it asked for, and not a nanosecond more.
+        for k in 0..3 {
+            assert_eq!(judge.arrive(start + ms(2000 + k), 1), Ok(()));
+        }
+        assert_eq!(judge.arrive(start + ms(2999), 1), Err(BAN));
+        assert_eq!(judge.tally().violations, 1);
+        assert_eq!(judge.tally().announcements, 1);
+    }
+
+    #[test]
+    fn a_lowered_quota_that_was_told_in_passing_forgives_nothing() {
+        let start = Instant::now();
+        let mut judge = Judge::new(1, ms(250), start, Duration::ZERO);
+        assert_eq!(judge.arrive(start, 1), Ok(()));
+        assert_eq!(judge.arrive(start + ms(250), 1), Ok(()));
+        judge.lower(3, ms(1000), start + ms(500));
+
+        assert_eq!(judge.arrive(start + ms(500), 1), Ok(()));
+        assert_eq!(judge.arrive(start + ms(750), 1), Err(BAN));
+        assert_eq!(judge.tally().announcements, 0);
+        assert_eq!(judge.tally().violations, 1);
     }
 }

@@ -3,6 +3,8 @@
 mod books;
 mod judge;
 mod server;
+#[cfg(test)]
+mod trial;
 
 use core::{fmt, time::Duration};
 
@@ -12,7 +14,7 @@ use crate::message::Message;
 
 pub(crate) use self::{
     books::Figures,
-    server::{Faults, Provider, RETRY_AFTER, start},
+    server::{Faults, Provider, start},
 };
 
 /// A provider, by the name a row gives it.
@@ -20,7 +22,7 @@ pub(crate) use self::{
 pub(crate) enum Name {
     /// Single messages, at least 50 ms apart.
     Solo,
-    /// Batches of up to ten messages, at least 250 ms apart.
+    /// Batches of up to ten messages, at least 250 ms apart; later at most three in any second.
     Bulk,
     /// Single messages, at most 300 segments in any ten seconds.
     Segments,
@@ -37,6 +39,14 @@ pub(crate) struct Quota {
     pub(crate) batch: usize,
     /// The longest text it takes.
     pub(crate) max_segments: u32,
+}
+
+impl Quota {
+    /// The rate of one who fills it to the brim, in the provider's [`unit`](Name::unit)s.
+    pub(crate) fn per_second(self) -> f64 {
+        let full = u32::try_from(self.batch).map_or(f64::INFINITY, f64::from);
+        f64::from(self.units) * full / self.window.as_secs_f64()
+    }
 }
 
 impl Name {
@@ -88,19 +98,27 @@ impl Name {
         }
     }
 
+    /// The quota that it may go over to without notice, and in words.
+    pub(crate) const fn lowered(self) -> Option<(Quota, &'static str)> {
+        match self {
+            Self::Bulk => {
+                let quota = Quota {
+                    units: 3,
+                    window: Duration::from_secs(1),
+                    ..self.quota()
+                };
+                Some((quota, "3 batches in any 1 s"))
+            }
+            Self::Solo | Self::Segments => None,
+        }
+    }
+
     /// What its rates are counted in.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Solo | Self::Bulk => "message",
             Self::Segments => "segment",
         }
-    }
-
-    /// The rate of one who fills the quota to the brim, in [`unit`](Self::unit)s.
-    pub(crate) fn allowed_per_second(self) -> f64 {
-        let quota = self.quota();
-        let full = u32::try_from(quota.batch).map_or(f64::INFINITY, f64::from);
-        f64::from(quota.units) * full / quota.window.as_secs_f64()
     }
 
     /// What one request with these messages costs.

@@ -21,7 +21,7 @@ use axum::{
     Extension, Json, Router,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header::RETRY_AFTER},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -32,13 +32,14 @@ use serde_json::json;
 use tokio::runtime;
 
 use super::{
-    Name,
-    books::{Books, Figures},
+    Name, Quota,
+    books::{Books, Figures, Lowering},
     judge::Judge,
 };
 use crate::{message::Wire, segments::segments};
 
-pub(crate) const RETRY_AFTER: &str = "retry-after";
+/// Of draft-ietf-httpapi-ratelimit-headers: so many requests in so many whole seconds.
+const RATELIMIT_POLICY: &str = "ratelimit-policy";
 /// Under `lose_answers`, each so many-th answer is lost.
 const LOST: u32 = 20;
 
@@ -49,6 +50,8 @@ pub(crate) struct Faults {
     pub(crate) down: Option<Name>,
     /// Takes the messages, and drops every twentieth answer.
     pub(crate) lose_answers: Option<Name>,
+    /// Who has a lower quota goes over to it when so many messages have been accepted.
+    pub(crate) lower_after: Option<usize>,
 }
 
 /// A provider that is up: where it is, and what it has written down.
@@ -63,7 +66,7 @@ pub(crate) struct Provider {
 
 /// When the request came, before anything of it but the head was read.
 #[derive(Clone, Copy, Debug)]
-struct Arrival(Instant);
+pub(super) struct Arrival(pub(super) Instant);
 
 /// Starts all three.
 pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
@@ -72,7 +75,12 @@ pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
     for name in Name::ALL {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
-        providers.push(Provider::new(name, listener.local_addr()?, faults));
+        providers.push(Provider::new(
+            name,
+            listener.local_addr()?,
+            faults,
+            Instant::now(),
+        ));
         listeners.push(listener);
     }
     let sites: Vec<_> = providers.iter().cloned().zip(listeners).collect();
@@ -92,14 +100,16 @@ pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
 }
 
 impl Provider {
-    fn new(name: Name, address: SocketAddr, faults: Faults) -> Self {
+    pub(super) fn new(name: Name, address: SocketAddr, faults: Faults, start: Instant) -> Self {
         let quota = name.quota();
         let phase = quota.window.mul_f64(fastrand::f64());
-        let judge = Judge::new(quota.units, quota.window, Instant::now(), phase);
+        let judge = Judge::new(quota.units, quota.window, start, phase);
+        let lowered = name.lowered().zip(faults.lower_after);
+        let lowering = lowered.map(|((quota, _), after)| Lowering { after, quota });
         Self {
             name,
             address,
-            books: Arc::new(Mutex::new(Books::new(name, judge))),
+            books: Arc::new(Mutex::new(Books::new(name, judge, lowering))),
             down: faults.down == Some(name),
             lose_answers: faults.lose_answers == Some(name),
         }
@@ -141,7 +151,7 @@ impl Provider {
         ready(provider.answer(arrival, &body))
     }
 
-    fn answer(&self, arrival: Arrival, body: &[u8]) -> Response {
+    pub(super) fn answer(&self, arrival: Arrival, body: &[u8]) -> Response {
         if self.down {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
@@ -149,11 +159,18 @@ impl Provider {
             return StatusCode::BAD_REQUEST.into_response();
         };
         let mut books = self.books();
-        match books.take(arrival.0, request) {
-            Err(banned_for) => banned(banned_for),
+        let mut response = match books.take(arrival.0, request) {
+            Err(wait) => refused(wait),
             Ok(_) if self.lose_answers && books.answers() % LOST == 0 => lost(),
             Ok(accepted) => Json(json!({ "accepted": accepted })).into_response(),
+        };
+        // The contract is known, and a quarter of a second is not whole: only what differs from it is told.
+        if let Some(quota) = books.lowered() {
+            response
+                .headers_mut()
+                .insert(RATELIMIT_POLICY, policy(quota));
         }
+        response
     }
 
     fn parse(&self, body: &[u8]) -> Option<Vec<Wire<'static>>> {
@@ -178,14 +195,20 @@ async fn stamp(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-fn banned(left: Duration) -> Response {
-    // Rounded down it would invite the client back into the ban.
-    let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+fn refused(wait: Duration) -> Response {
+    // Rounded down it would invite the client to come too soon again.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     (
         StatusCode::TOO_MANY_REQUESTS,
         [(RETRY_AFTER, seconds.to_string())],
     )
         .into_response()
+}
+
+fn policy(quota: Quota) -> HeaderValue {
+    let (units, seconds) = (quota.units, quota.window.as_secs());
+    let policy = format!(r#""default";q={units};w={seconds}"#);
+    HeaderValue::try_from(policy).expect("digits and quotes are fine in a header")
 }
 
 /// A body that breaks before it begins: the connection is closed, and the client cannot know what became of its request.
