@@ -84,6 +84,11 @@ impl Watch {
         Some(Arc::clone(&self.start))
     }
 
+    /// The line is empty. Gives back the waker of the task, which has nothing to wait for any more.
+    pub(super) fn dismiss(&mut self) -> Option<Waker> {
+        self.task.take()
+    }
+
     /// There is no task any more.
     pub(super) fn end(&mut self) {
         self.is_watched = false;
@@ -136,11 +141,11 @@ impl fmt::Debug for Watch {
 }
 
 /// What starts a task that watches this line.
-pub(super) fn watcher<W: Watched>(watched: &Weak<W>) -> Start {
-    let watched = Weak::clone(watched);
+pub(super) fn watcher<W: Watched>(line: &Weak<W>) -> Start {
+    let line = Weak::clone(line);
     Arc::new(move || {
         let watcher = Watcher {
-            watched: Weak::clone(&watched),
+            line: Weak::clone(&line),
             timer: Timer::new(),
             is_missed: true,
         };
@@ -152,7 +157,7 @@ pub(super) fn watcher<W: Watched>(watched: &Weak<W>) -> Start {
 
 /// The task. It ends when nobody stands behind the first, when the line is gone, or with its runtime.
 struct Watcher<W: Watched> {
-    watched: Weak<W>,
+    line: Weak<W>,
     timer: Timer,
     /// Whether another one has to watch if this one is dropped.
     is_missed: bool,
@@ -164,8 +169,8 @@ impl<W: Watched> Future for Watcher<W> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
-            let next = this.watched.upgrade();
-            match next.map_or(Next::End, |watched| watched.lose_patience(cx.waker())) {
+            let next = this.line.upgrade();
+            match next.map_or(Next::End, |line| line.lose_patience(cx.waker())) {
                 Next::LookIn(left) => this.arm(left),
                 Next::WaitForCall => {
                     this.timer.disarm();
@@ -193,8 +198,8 @@ impl<W: Watched> Watcher<W> {
 /// Also when it could not be started, or its runtime ended.
 impl<W: Watched> Drop for Watcher<W> {
     fn drop(&mut self) {
-        if let Some(watched) = self.watched.upgrade().filter(|_| self.is_missed) {
-            watched.is_not_watched();
+        if let Some(line) = self.line.upgrade().filter(|_| self.is_missed) {
+            line.is_not_watched();
         }
     }
 }

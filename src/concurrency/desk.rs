@@ -2,7 +2,8 @@ use core::task::Waker;
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
-use crate::line::{Call, Line, Ticket, Waiter};
+use crate::line::{Call, Line, Place, Ticket, Waiter};
+use crate::patience::{Next, Start, Watch, Watched};
 use crate::time::{Clock, Tick};
 
 use super::TooMany;
@@ -17,6 +18,7 @@ pub(super) struct Desk {
     clock: Clock,
     stock: Stock,
     line: Line,
+    watch: Watch,
 }
 
 /// What one who asks is told.
@@ -31,11 +33,12 @@ pub(super) enum Answer {
 }
 
 impl Desk {
-    pub(super) const fn new(limit: u32) -> Self {
+    pub(super) fn new(limit: u32, watcher: Start) -> Self {
         Self {
             clock: Clock::new(),
             stock: Stock::new(limit),
             line: Line::new(),
+            watch: Watch::new(watcher),
         }
     }
 
@@ -60,15 +63,21 @@ impl Desk {
         match self.stock.outlook(now, count) {
             Outlook::Now if is_turn => {
                 self.stock.take(count);
-                self.leave(place, after);
+                self.leave_at(now, place, after);
                 Answer::Taken
             }
             Outlook::TooMany if is_turn || place.is_none() => {
-                self.leave(place, after);
+                self.leave_at(now, place, after);
                 Answer::Refused(TooMany::new(count, self.stock.limit()))
             }
             outlook => {
                 self.stand(place, count, waker, after);
+                if is_turn {
+                    after.look = self.watch.expect_at(outlook.turn_at(now));
+                }
+                if self.line.is_anybody_behind() {
+                    after.start = self.watch.begin();
+                }
                 match outlook {
                     Outlook::At(due) if is_turn => Answer::Wait(due.since(now)),
                     _ => Answer::Stand,
@@ -98,16 +107,42 @@ impl Desk {
 
     /// Leaves the line. If the first does, the next one is called: if it has to wait, it sets a timer of its own.
     pub(super) fn leave(&mut self, place: &mut Option<Ticket>, after: &mut After) {
+        let now = self.now();
+        self.leave_at(now, place, after);
+    }
+
+    fn leave_at(&mut self, now: Tick, place: &mut Option<Ticket>, after: &mut After) {
         let Some(ticket) = place.take() else {
             return;
         };
         let was_first = self.line.is_first(ticket);
         after.drop = self.line.leave(ticket);
         if was_first {
-            let now = self.now();
             let outlook = self.outlook_of_first(now);
             self.call_first(outlook, now, after);
         }
+        if self.line.is_empty() {
+            after.look = self.watch.dismiss();
+        }
+    }
+
+    fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
+        if !self.line.is_anybody_behind() {
+            self.watch.end();
+            return Next::End;
+        }
+        let now = self.now();
+        if self.watch.is_impatient(now) {
+            self.line.set_first_aside();
+            let outlook = self.outlook_of_first(now);
+            self.call_first(outlook, now, after);
+        }
+        self.watch.look_again(now, task)
+    }
+
+    fn is_not_watched(&mut self, after: &mut After) {
+        self.watch.end();
+        after.wake = self.line.second();
     }
 
     /// Does something that may change what the first in line has to wait for.
@@ -122,10 +157,15 @@ impl Desk {
     }
 
     /// Wakes the first in line, unless there is still nothing to be told.
-    fn call_first(&self, outlook: Option<Outlook>, now: Tick, after: &mut After) {
-        if outlook != Some(Outlook::Unknown) {
+    fn call_first(&mut self, outlook: Option<Outlook>, now: Tick, after: &mut After) {
+        let Some(outlook) = outlook else { return };
+        if outlook != Outlook::Unknown {
             let first = self.line.first();
             after.call = first.map(|first| first.call(now, Duration::ZERO));
+        }
+        after.look = self.watch.expect_at(outlook.turn_at(now));
+        if self.line.is_anybody_behind() {
+            after.start = self.watch.begin();
         }
     }
 
@@ -135,23 +175,22 @@ impl Desk {
     }
 
     fn is_turn_of(&self, place: Option<Ticket>) -> bool {
-        match place {
-            Some(ticket) => self.line.is_first(ticket),
-            None => self.line.is_empty(),
-        }
+        let place = place.map_or(Place::Outside, Place::InLine);
+        self.line.is_turn_of(place)
     }
 
     fn stand(&mut self, place: &mut Option<Ticket>, count: u32, waker: &Waker, after: &mut After) {
         if let Some(ticket) = *place {
+            self.line.come_back(ticket);
             after.drop = self.line.ask_again(ticket, true, count, waker);
         } else {
             *place = Some(self.line.join(Waiter::told(count, waker)));
         }
     }
 
-    /// Without a cool-down nobody needs the time, and nobody looks at it.
+    /// Without a cool-down, and with nobody in line, nobody needs the time, and nobody looks at it.
     fn now(&mut self) -> Tick {
-        if self.stock.keeps_time() {
+        if self.stock.keeps_time() || !self.line.is_empty() {
             self.clock.now()
         } else {
             Tick::ZERO
@@ -159,18 +198,34 @@ impl Desk {
     }
 }
 
+impl Watched for Mutex<Desk> {
+    fn lose_patience(&self, task: &Waker) -> Next {
+        locked(self, |desk, after| desk.lose_patience(task, after))
+    }
+
+    fn is_not_watched(&self) {
+        locked(self, Desk::is_not_watched);
+    }
+}
+
 /// What is left to do when the lock is released: a waker runs foreign code when it wakes and when it is dropped, and that
 /// may ask for one of these very permits.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[must_use = "somebody may have to be woken"]
 pub(super) struct After {
     call: Option<Call>,
+    look: Option<Waker>,
+    start: Option<Start>,
+    wake: Option<Waker>,
     drop: Option<Waiter>,
 }
 
 impl After {
     fn run(self) {
         drop(self.drop);
+        self.look.into_iter().for_each(Waker::wake);
+        self.start.into_iter().for_each(|start| start());
+        self.wake.into_iter().for_each(Waker::wake);
         self.call.into_iter().for_each(Call::make);
     }
 }

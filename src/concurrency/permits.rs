@@ -2,6 +2,8 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
+use crate::patience::watcher;
+
 use super::Permit;
 use super::acquire::{AcquirePermit, AcquirePermits};
 use super::desk::{After, Desk, locked};
@@ -40,8 +42,11 @@ use super::desk::{After, Desk, locked};
 /// one wake-up for each permit granted, with 100,000 waiters too; two where the permit has to cool down while its next
 /// holder stands first, since that one has to set a timer.
 ///
-/// A permit is handed over when its next holder is polled. One who is first, and is woken and not polled, holds up those
-/// behind; so do not keep a future that waits while you wait for something else.
+/// A permit is handed over when its next holder is polled. One who is first, was woken and is not polled steps aside after
+/// 10 ms, and those behind may pass; it keeps its place and comes before them again as soon as it asks. Who waits for more
+/// permits than are free is not idle, and is never overtaken. A small task keeps watch while somebody stands behind the
+/// first, in the runtime of one of those who came. Where there is none, or one built without `enable_time` (tokio complains
+/// of that once, and nobody is hurt), nobody watches, and one who is not polled holds up those behind.
 ///
 /// **Window bound**: at most [`limit`](Self::limit) permits are in use at any instant. With a
 /// [cool-down](Self::with_cooldown) of W, no half-open window of W holds more than that many arrivals *at the other side*,
@@ -62,7 +67,7 @@ impl Permits {
     pub fn new(n: u32) -> Self {
         assert!(n > 0, "there must be at least 1 permit, got 0");
         Self {
-            desk: Arc::new(Mutex::new(Desk::new(n))),
+            desk: Arc::new_cyclic(|desk| Mutex::new(Desk::new(n, watcher(desk)))),
         }
     }
 

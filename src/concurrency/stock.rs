@@ -36,6 +36,17 @@ pub(super) enum Outlook {
     TooMany,
 }
 
+impl Outlook {
+    /// When whoever asked has something to come for `now`: permits, or to hear that they are too many.
+    pub(super) fn turn_at(self, now: Tick) -> Tick {
+        match self {
+            Self::Now | Self::TooMany => now,
+            Self::At(due) => due,
+            Self::Unknown => Tick::MAX,
+        }
+    }
+}
+
 impl Stock {
     pub(super) const fn new(limit: u32) -> Self {
         Self {

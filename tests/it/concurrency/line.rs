@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use paceline::concurrency::Permits;
-use testkit::clock::jump;
 use testkit::wakes::{Driven, count_polls};
 
 use crate::timed::{ms, now, since, sleep};
@@ -180,22 +179,4 @@ async fn a_hundred_thousand_waiters_can_leave_in_any_order() {
 
     drop(held);
     drop(last.await);
-}
-
-/// Nobody can take a permit for one who does not come for it, so those behind wait.
-#[tokio::test(start_paused = true)]
-async fn who_is_first_and_is_not_polled_holds_up_those_behind() {
-    let permits = Permits::new(1);
-    let held = permits.try_acquire();
-    let mut idle = Driven::new(permits.acquire());
-    assert!(idle.poll().is_pending());
-    let mut behind = Driven::new(permits.acquire());
-    assert!(behind.poll().is_pending());
-
-    drop(held);
-    jump(ms(1_000_000)).await;
-    assert!(!behind.is_woken());
-    assert!(behind.poll().is_pending());
-    drop(idle);
-    assert!(behind.is_woken());
 }

@@ -2,5 +2,6 @@ mod cancelling;
 mod cooldown;
 mod line;
 mod network;
+mod patience;
 mod permits;
 mod resize;
