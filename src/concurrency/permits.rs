@@ -3,7 +3,6 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use crate::patience::watcher;
-
 use crate::time::Precision;
 
 use super::Permit;

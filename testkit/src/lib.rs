@@ -4,9 +4,9 @@
 //! * [`wakes`]: futures and streams polled by hand, and who kept the waker.
 //! * [`clock`]: leaps and stopwatches on tokio's paused clock.
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
-//! * [`conformance`]: the rules every stream adapter keeps, checked on any of them.
+//! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.
 //!
-//! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream.
+//! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
 
 pub mod clock;
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! The rules that every stream adapter keeps, checked on any of them.
+//! The rules that every stream adapter keeps, checked on any of them; those for sinks are in [`sink`].
 //!
 //! A [`Subject`] is an adapter described by closures: how to build it over an [`Input`], and how to read what comes out
 //! of it. Every [`Rule`] then builds it anew, runs it over many schedules of arrivals and kinds of consumers, and says
@@ -40,6 +40,7 @@ mod rule;
 mod rules;
 mod run;
 mod schedule;
+pub mod sink;
 
 use std::{fmt, future::Future, panic::Location, time::Duration};
 

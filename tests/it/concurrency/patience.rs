@@ -384,3 +384,37 @@ fn in_a_runtime_without_timers_nobody_watches_and_nobody_is_hurt() {
         assert!(behind[0].poll().is_ready());
     });
 }
+
+/// On the wall clock, in parallel: whoever dawdles comes through, and so do the others.
+#[test]
+fn the_idle_and_the_eager_all_come_through() {
+    let here = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_time()
+        .build()
+        .unwrap();
+    let permits = Permits::new(2);
+    let tasks: Vec<_> = (0..200_u32)
+        .map(|n| {
+            let permits = permits.clone();
+            here.spawn(async move {
+                for _ in 0..20 {
+                    let mut acquire = permits.acquire_many(1 + n % 2);
+                    let waits = poll!(&mut acquire).is_pending();
+                    if waits && n.is_multiple_of(50) {
+                        sleep(12).await;
+                    }
+                    let permit = if waits { Some(acquire.await) } else { None };
+                    assert!(permits.in_use() <= 2);
+                    yield_now().await;
+                    drop(permit);
+                }
+            })
+        })
+        .collect();
+    let all = async { tokio::time::timeout(LONG, futures::future::join_all(tasks)).await };
+    for task in here.block_on(all).unwrap() {
+        task.unwrap();
+    }
+    assert_eq!(permits.in_use(), 0);
+}

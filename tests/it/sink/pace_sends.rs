@@ -34,19 +34,6 @@ async fn spaces_what_a_stream_sends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_is_not_one_delay_late() {
-    let start = now();
-    let (outlet, _calls) = mpsc::unbounded();
-    let mut sink = outlet.pace_sends(Interval::every(ms(100)).owned());
-
-    sink.send_all(&mut stream::iter([1, 2]).map(Ok))
-        .await
-        .unwrap();
-    sink.close().await.unwrap();
-    assert_eq!(since(start), 100);
-}
-
-#[tokio::test(start_paused = true)]
 async fn over_a_channel_that_is_full() {
     let start = now();
     let (outlet, mut calls) = mpsc::channel(0); // room for one item of one sender
@@ -97,24 +84,6 @@ async fn what_is_held_leaves_when_the_inner_sink_can_take_it_and_the_next_counts
         Decision::Wait { retry_in: ms(100) },
         "counted from the send"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn asking_twice_costs_one_slot() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let limit = Interval::every(ms(100)).shared();
-    let mut sink = Driven::new(sink.pace_sends(limit.clone()));
-
-    for _ in 0..3 {
-        assert_eq!(sink.ready(), OK);
-        assert!(limit.peek(1).is_pass(), "nothing is spent");
-    }
-    sink.start('a').unwrap();
-    assert_eq!(limit.peek(1), Decision::Wait { retry_in: ms(100) });
-    assert!(sink.ready().is_pending());
-    jump(ms(100)).await;
-    assert_eq!((sink.ready(), sink.ready()), (OK, OK));
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,20 +141,6 @@ async fn holds_one_item_if_another_handle_took_the_slot_since_and_any_poll_sends
         let _ = poll(&mut sink);
         assert_eq!(taken_ms(&handle), [(100, 'a')]);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn flush_and_close_wait_for_no_slot_if_nothing_is_held() {
-    let (handle, sink) = probe::sink();
-    handle.accept_all();
-    let mut sink = Driven::new(sink.pace_sends(Interval::every(ms(100)).owned()));
-    assert_eq!(sink.ready(), OK);
-    sink.start('a').unwrap();
-
-    assert_eq!(sink.flush(), OK);
-    assert_eq!(handle.flushes(), 1);
-    assert_eq!(sink.close(), OK);
-    assert!(handle.is_closed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,21 +396,6 @@ async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
     ever.send(1).await.unwrap();
     let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), ever.send(2)).await;
     assert!(waited.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn over_a_sink_that_cannot_move() {
-    let start = now();
-    let times = futures::sink::unfold(Vec::new(), |mut times, ()| async move {
-        times.push(());
-        tokio::task::yield_now().await;
-        Ok::<_, Broken>(times)
-    });
-    let mut sink = Box::pin(times.pace_sends(Interval::every(ms(100)).owned()));
-    for _ in 0..3 {
-        sink.send(()).await.unwrap();
-    }
-    assert_eq!(since(start), 200);
 }
 
 #[test]

@@ -1,0 +1,263 @@
+//! The rules, one function each.
+
+use std::time::Duration;
+
+use futures_sink::Sink;
+
+use super::{
+    Rule, Subject, Violation,
+    inner::{Parcel, Room},
+    manner::{Flushes, Manner, Producer},
+    run::Trace,
+};
+use crate::conformance::schedule::{Dice, Schedule};
+
+/// How many random schedules are tried.
+const SEEDS: u64 = 24;
+
+type Outcome = Result<(), Violation>;
+
+/// Every item is sent once, in order. Gives back what else was seen: those rules need no run of their own.
+pub(super) async fn nothing_lost<A, T>(
+    subject: &mut Subject<A, T>,
+) -> Result<Vec<Violation>, Violation>
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    let mut noted = Vec::new();
+    for seed in 0..SEEDS {
+        let schedule = Schedule::random(&mut Dice::new(seed), subject.gaps());
+        let slow = Room::Slow(seed, subject.gaps());
+        let lazy = Producer::Lazy(Dice::new(seed), subject.gaps());
+        for producer in [Producer::Eager, lazy] {
+            for room in [Room::Always, slow] {
+                let manner = Manner::new(producer.clone(), Flushes::of(seed)).over(room);
+                let case = format!("seed {seed}, items {schedule}, {manner}");
+                let trace = subject.run(&schedule, manner).await?;
+                subject
+                    .compare(&trace, &[])
+                    .map_err(|found| Rule::NothingLost.broken(format!("{case}: {found}")))?;
+                noted.extend(trace.noted);
+            }
+        }
+    }
+    Ok(noted)
+}
+
+/// A fresh waker at every poll is kept, and is the one woken.
+pub(super) async fn keeps_a_waker<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    for (seed, schedule) in (0..).zip(Schedule::cases(subject.gaps())) {
+        for room in [Room::Always, Room::Slow(seed, subject.gaps())] {
+            let manner = Manner::new(Producer::Wandering, Flushes::of(seed));
+            subject.run(&schedule, manner.over(room)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whoever asks three times before each item sends at the same instants.
+pub(super) async fn asking_is_free<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    for (seed, schedule) in (0..).zip(Schedule::cases(subject.gaps())) {
+        let manner = Manner::new(Producer::Eager, Flushes::of(seed));
+        let once = subject.run(&schedule, manner.clone()).await?;
+        let thrice = subject.run(&schedule, manner.asking(3)).await;
+        let thrice = thrice.map_err(|stuck| Rule::AskingIsFree.broken(stuck.detail))?;
+        same(&once, &thrice)
+            .map_err(|found| Rule::AskingIsFree.broken(format!("{found}, items {schedule}")))?;
+    }
+    Ok(())
+}
+
+/// Sends keep their spacing, however slow the inner sink is.
+pub(super) async fn permit_last<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    for seed in 0..SEEDS {
+        let schedule = burst();
+        let room = Room::Slow(seed, subject.gaps());
+        let manner = Manner::new(Producer::Eager, Flushes::of(seed)).over(room);
+        let case = format!("seed {seed}, items {schedule}, {manner}");
+        let trace = subject.run(&schedule, manner).await?;
+        spaced(&trace, subject.spacing)
+            .map_err(|found| Rule::PermitLast.broken(format!("{case}: {found}")))?;
+    }
+    Ok(())
+}
+
+/// Whatever is late, nothing is lost and no two sends are too close.
+pub(super) async fn late_wake_up<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    let scale = subject.gaps();
+    for seed in 0..SEEDS {
+        let schedule = match seed % 2 {
+            0 => Schedule::random(&mut Dice::new(seed), scale),
+            // Something is always due, so that every leap passes over an instant.
+            _ => burst(),
+        };
+        let lazy = Producer::Lazy(Dice::new(seed), scale);
+        let late = Producer::Late(Dice::new(seed), scale);
+        for producer in [Producer::Eager, lazy, late] {
+            let manner = Manner::new(producer, Flushes::of(seed / 2));
+            let case = format!("seed {seed}, items {schedule}, {manner}");
+            let trace = subject.run(&schedule, manner).await?;
+            subject
+                .compare(&trace, &[])
+                .and_then(|()| spaced(&trace, subject.spacing))
+                .map_err(|found| Rule::LateWakeUp.broken(format!("{case}: {found}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits that are given up, each in a task of its own, leave no trace; nor do tasks that only ask, and are gone.
+pub(super) async fn cancel_safe<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    let patience = (subject.gaps() / 4).max(Duration::from_millis(1));
+    for (seed, schedule) in (0..).zip(Schedule::cases(subject.gaps())) {
+        for room in [Room::Always, Room::Slow(seed, subject.gaps())] {
+            let calm = Manner::new(Producer::Hopeful, Flushes::of(seed)).over(room);
+            let restless = Producer::Restless(patience);
+            let restless = Manner::new(restless, Flushes::of(seed)).over(room);
+            let calm = subject.run(&schedule, calm).await?;
+            // If it only gets stuck when it is disturbed, that is what it is guilty of.
+            let disturbed = subject.run(&schedule, restless).await;
+            let disturbed = disturbed.map_err(|stuck| Rule::CancelSafe.broken(stuck.detail))?;
+            same(&calm, &disturbed)
+                .map_err(|found| Rule::CancelSafe.broken(format!("{found}, items {schedule}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whichever call on the inner sink fails, that is told, once, and everything else goes on.
+pub(super) async fn inner_errors<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    for seed in 0..6 {
+        let schedule = Schedule::random(&mut Dice::new(seed), subject.gaps());
+        for call in 0.. {
+            let manner = Manner::new(Producer::Eager, Flushes::of(seed));
+            let case = format!("call {call} failed, items {schedule}, {manner}");
+            let failing = subject.run_failing(&schedule, manner, Some(call)).await;
+            // If it only gets stuck when the inner sink fails, that is what it is guilty of.
+            let trace = failing.map_err(|stuck| Rule::InnerErrors.broken(stuck.detail))?;
+            let wrong = trace
+                .noted
+                .iter()
+                .find(|noted| noted.rule == Rule::InnerErrors);
+            if let Some(wrong) = wrong {
+                return Err(wrong.clone());
+            }
+            subject
+                .compare(&trace, &[])
+                .map_err(|found| Rule::InnerErrors.broken(format!("{case}: {found}")))?;
+            if !trace.has_failed {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Taken apart after every number of polls, it accounts for all that was sent.
+pub(super) async fn into_parts<A, T>(subject: &mut Subject<A, T>) -> Outcome
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    for (seed, schedule) in (0..).zip(Schedule::cases(subject.gaps())) {
+        for polls in 0.. {
+            let manner = Manner::new(Producer::Eager, Flushes::of(seed));
+            let mut run = subject.start(&schedule, manner, None);
+            for _ in 0..polls {
+                run.turn().await?;
+            }
+            let has_ended = run.has_ended();
+            let (adapter, trace) = run.stop();
+            let Some(held) = subject.split(adapter) else {
+                return Ok(());
+            };
+            subject.compare(&trace, &held).map_err(|found| {
+                let parts = format!("after {polls} polls, held {held:?}");
+                Rule::IntoParts.broken(format!("{parts}: {found}, items {schedule}"))
+            })?;
+            if has_ended {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nine items at once.
+fn burst() -> Schedule {
+    Schedule {
+        items: vec![Duration::ZERO; 9],
+        end: Duration::ZERO,
+    }
+}
+
+/// Whether the inner sink was given the same at the same instants, and the same was refused.
+fn same(calm: &Trace, disturbed: &Trace) -> Result<(), String> {
+    if calm.taken == disturbed.taken && calm.refused == disturbed.refused {
+        return Ok(());
+    }
+    Err(format!(
+        "{:?}, refused {:?}, instead of {:?}, refused {:?}",
+        disturbed.taken, disturbed.refused, calm.taken, calm.refused
+    ))
+}
+
+/// Whether no two sends are closer than `spacing`.
+fn spaced(trace: &Trace, spacing: Option<Duration>) -> Result<(), String> {
+    let spacing = spacing.unwrap_or_default();
+    let instants: Vec<Duration> = trace.taken.iter().map(|(at, _)| *at).collect();
+    match instants
+        .windows(2)
+        .find(|pair| pair[1].saturating_sub(pair[0]) < spacing)
+    {
+        Some(pair) => Err(format!(
+            "sends at {:?} and {:?} are closer than {spacing:?}",
+            pair[0], pair[1]
+        )),
+        None => Ok(()),
+    }
+}
+
+impl<A, T> Subject<A, T>
+where
+    A: Sink<u32>,
+    T: Parcel,
+{
+    async fn run(&mut self, schedule: &Schedule, manner: Manner) -> Result<Trace, Violation> {
+        self.run_failing(schedule, manner, None).await
+    }
+
+    async fn run_failing(
+        &mut self,
+        schedule: &Schedule,
+        manner: Manner,
+        call: Option<usize>,
+    ) -> Result<Trace, Violation> {
+        self.start(schedule, manner, call).finish().await
+    }
+}
