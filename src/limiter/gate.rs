@@ -88,6 +88,7 @@ impl<L: Limiter> Gate<L> {
     /// # Panics
     ///
     /// If it has to wait outside a tokio runtime, or in one built without `enable_time`.
+    #[inline]
     pub fn poll_pass(
         &mut self,
         cost: u32,
@@ -105,6 +106,7 @@ impl<L: Limiter> Gate<L> {
     /// # Panics
     ///
     /// If the limiter breaks the law that cost 1 is never [`Decision::Never`].
+    #[inline]
     pub fn poll_one(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
         self.poll_pass(1, cx).map(never_refused)
     }
@@ -129,6 +131,7 @@ impl<L: Limiter> Gate<L> {
     }
 
     /// Starts the limit's clock, once: an adapter calls it at every poll, before it has anything to ask for.
+    #[inline]
     pub fn begin(&mut self, cx: &mut Context<'_>) {
         if !self.begun {
             self.begun = true;
@@ -137,16 +140,30 @@ impl<L: Limiter> Gate<L> {
         }
     }
 
+    #[inline]
     fn poll_until_pass(
         &mut self,
         ask: Ask<L>,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PassError<L::Error>>> {
+        match ask(&mut self.limiter, cost, cx) {
+            // What is answered most.
+            Poll::Ready(Ok(Decision::Pass)) if !self.timer.is_armed() => Poll::Ready(Ok(())),
+            answer => self.poll_after(answer, ask, cost, cx),
+        }
+    }
+
+    /// Goes on from an answer.
+    fn poll_after(
+        &mut self,
+        mut answer: Poll<Result<Decision, L::Error>>,
+        ask: Ask<L>,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), PassError<L::Error>>> {
         loop {
-            let decision =
-                ready!(ask(&mut self.limiter, cost, cx)).map_err(PassError::unreachable)?;
-            match decision {
+            match ready!(answer).map_err(PassError::unreachable)? {
                 Decision::Wait { retry_in } => self.timer.arm(retry_in),
                 Decision::Pass => {
                     self.timer.disarm();
@@ -158,6 +175,7 @@ impl<L: Limiter> Gate<L> {
                 }
             }
             ready!(self.timer.poll_elapsed(cx));
+            answer = ask(&mut self.limiter, cost, cx);
         }
     }
 }

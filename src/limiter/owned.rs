@@ -1,8 +1,8 @@
 use core::task::{Context, Poll};
 use std::convert::Infallible;
 
-use crate::policy::Policy;
-use crate::time::Clock;
+use crate::policy::{Decision, Policy};
+use crate::time::{Clock, Tick, is_real};
 
 use super::{Answer, Limiter};
 
@@ -10,11 +10,21 @@ use super::{Answer, Limiter};
 ///
 /// Made by [`PolicyExt::owned`](super::PolicyExt::owned). Its clock starts when it is first asked; inside an adapter, at
 /// the adapter's first poll.
+///
+/// To look at the clock is nearly all that it costs. Where the policy allows it (a
+/// [`TokenBucket`](crate::policy::TokenBucket) with a burst of 480 and more, and [`Unlimited`](crate::policy::Unlimited)), it lets
+/// a few permits pass between two looks: at most 256, and a thirty-second of the burst. They count as spent at the second look.
+/// So never more passes than the policy says; if nobody asks for long between them, that few less of the next burst. On tokio's
+/// paused clock it looks each time.
 #[derive(Debug)]
 pub struct Owned<P: Policy> {
     policy: P,
     clock: Clock,
     state: Option<P::State>,
+    /// How many may pass without a look at the clock.
+    credit: u32,
+    /// How many have.
+    spent: u32,
 }
 
 impl<P: Policy> Owned<P> {
@@ -24,6 +34,8 @@ impl<P: Policy> Owned<P> {
             policy,
             clock: Clock::new(),
             state: None,
+            credit: 0,
+            spent: 0,
         }
     }
 
@@ -31,21 +43,48 @@ impl<P: Policy> Owned<P> {
     pub const fn policy(&self) -> &P {
         &self.policy
     }
+
+    /// Looks at the clock, and counts what has passed without that.
+    fn settle(&mut self) -> (&P, &mut P::State, Tick) {
+        let now = self.clock.now();
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        let spent = core::mem::take(&mut self.spent);
+        if spent > 0 {
+            let passed = self.policy.decide(state, now, spent);
+            debug_assert!(
+                passed.is_pass(),
+                "credit is what passes whenever it is counted"
+            );
+        }
+        (&self.policy, state, now)
+    }
+
+    #[inline(never)]
+    fn decide(&mut self, cost: u32) -> Decision {
+        let (policy, state, now) = self.settle();
+        let decision = policy.decide(state, now, cost);
+        let credit = policy.credit(state, now);
+        self.credit = if credit > 0 && is_real() { credit } else { 0 };
+        decision
+    }
 }
 
 impl<P: Policy> Limiter for Owned<P> {
     type Error = Infallible;
 
+    #[inline]
     fn poll_decide(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        Poll::Ready(Ok(self.policy.decide(state, now, cost)))
+        let Some(credit) = self.credit.checked_sub(cost).filter(|_| cost > 0) else {
+            return Poll::Ready(Ok(self.decide(cost)));
+        };
+        self.credit = credit;
+        self.spent += cost;
+        Poll::Ready(Ok(Decision::Pass))
     }
 
     fn poll_open(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        Poll::Ready(Ok(self.policy.peek(state, now, cost)))
+        let (policy, state, now) = self.settle();
+        Poll::Ready(Ok(policy.peek(state, now, cost)))
     }
 
     fn give_up(&mut self) {}

@@ -1,3 +1,7 @@
+use crate::time::{Rate, Tick};
+
+use super::sums::scaled_up;
+
 /// When a [`TokenBucket`](super::TokenBucket) will be full again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucketState {
@@ -27,3 +31,59 @@ impl TokenBucketState {
 ///
 /// The largest sum is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
 pub(super) type Shares = u128;
+
+/// How many shares what is: the part of a bucket's parameters that its sums need, computed once.
+///
+/// Two are equal if their rates are the same fraction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    permits: u32,
+    token: Shares,
+}
+
+impl Scale {
+    pub(super) const fn new(rate: Rate) -> Self {
+        Self {
+            permits: rate.permits(),
+            token: rate.period().as_nanos(),
+        }
+    }
+
+    /// Whether a share is as long in both, and not only a token.
+    pub(super) const fn is_as_fine_as(self, other: Self) -> bool {
+        self.permits == other.permits
+    }
+
+    pub(super) const fn shares_at(self, tick: Tick) -> Shares {
+        tick.as_nanos() as Shares * self.permits as Shares
+    }
+
+    pub(super) const fn shares_of(self, tokens: u32) -> Shares {
+        tokens as Shares * self.token
+    }
+
+    /// As many tokens as these shares of another scale are, and the part of one.
+    pub(super) fn rescaled(self, shares: Shares, old: Self) -> Shares {
+        let (whole, part) = (shares / old.token, shares % old.token);
+        whole
+            .saturating_mul(self.token)
+            .saturating_add(scaled_up(part, self.token, old.token))
+    }
+
+    /// In whole nanoseconds, rounded up: never early.
+    pub(super) fn nanos(self, shares: Shares) -> u128 {
+        match u64::try_from(shares) {
+            // Less than half as long, and nearly always so.
+            Ok(shares) => shares.div_ceil(self.permits.into()).into(),
+            Err(_) => shares.div_ceil(self.permits.into()),
+        }
+    }
+}
+
+impl PartialEq for Scale {
+    fn eq(&self, other: &Self) -> bool {
+        other.shares_of(self.permits) == self.shares_of(other.permits)
+    }
+}
+
+impl Eq for Scale {}

@@ -87,7 +87,7 @@ impl Interval {
     }
 
     fn open_at(&self, state: IntervalState) -> Tick {
-        state.last.after(self.every.saturating_mul(state.cost))
+        state.last.after_times(self.every, state.cost)
     }
 }
 

@@ -102,6 +102,16 @@ pub trait Policy {
         self.decide(&mut state.clone(), now, cost)
     }
 
+    /// How many permits would pass one by one from `now` on, whenever that is: so many may be handed out without a look at the
+    /// clock, if they are counted with [`decide`](Policy::decide) when it is looked at next. To count them late must only ever
+    /// make the limit stricter, and they must pass then.
+    ///
+    /// Provided: none.
+    fn credit(&self, state: &Self::State, now: Tick) -> u32 {
+        let _ = (state, now);
+        0
+    }
+
     /// Gives back `cost` permits that passed and were not used. The state never becomes better than full.
     ///
     /// A limit cannot take back time: permits that are given back after others passed are on top of the bound of a window that

@@ -1,7 +1,10 @@
+use core::fmt;
+use core::ops::RangeInclusive;
+
 use crate::time::{Rate, Tick};
 
-use super::bucket_state::Shares;
-use super::sums::{saturating_duration, scaled_up};
+use super::bucket_state::{Scale, Shares};
+use super::sums::saturating_duration;
 use super::{Decision, Policy, TokenBucketState};
 
 /// A bucket of tokens: bursts pass at once, and in the long run no more than the rate.
@@ -40,14 +43,23 @@ use super::{Decision, Policy, TokenBucketState};
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 1), Decision::Pass);
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Never { capacity: 2 });
 /// ```
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 #[doc(alias("gcra", "leaky bucket"))]
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
     starts_empty: bool,
     may_owe: bool,
+    scale: Scale,
+    /// What the whole burst is in it.
+    room: Shares,
 }
+
+/// The tokens to be handed out between two looks at the clock: fewer save less than they cost, more save nothing.
+const CREDIT: RangeInclusive<u32> = 15..=256;
+
+/// The part of a burst that they are at most.
+const CREDIT_OF_BURST: u32 = 32;
 
 impl TokenBucket {
     /// `burst` tokens to start with, and `rate` more.
@@ -67,6 +79,8 @@ impl TokenBucket {
             burst,
             starts_empty: false,
             may_owe: false,
+            scale: Scale::new(rate),
+            room: Scale::new(rate).shares_of(burst),
         }
     }
 
@@ -101,23 +115,23 @@ impl TokenBucket {
         self.burst
     }
 
-    fn shares_at(&self, tick: Tick) -> Shares {
-        Shares::from(tick.as_nanos()) * Shares::from(self.rate.permits())
-    }
-
-    fn shares_of(&self, tokens: u32) -> Shares {
-        Shares::from(tokens) * self.rate.period().as_nanos()
-    }
-
-    /// In whole nanoseconds, rounded up: never early.
-    fn nanos(&self, shares: Shares) -> u128 {
-        shares.div_ceil(Shares::from(self.rate.permits()))
+    /// The answer to a request that cannot pass `now`.
+    #[cold]
+    fn refuse(&self, full_at: Shares, now: Shares, cost: u32) -> Decision {
+        let Some(earliest) = self.earliest(full_at, cost) else {
+            return Decision::Never {
+                capacity: self.burst,
+            };
+        };
+        Decision::Wait {
+            retry_in: saturating_duration(self.scale.nanos(earliest - now)),
+        }
     }
 
     /// From when on `cost` tokens will be there; `None` if there can never be so many.
     fn earliest(&self, full_at: Shares, cost: u32) -> Option<Shares> {
         if cost <= self.burst {
-            return Some(full_at.saturating_sub(self.shares_of(self.burst - cost)));
+            return Some(full_at.saturating_sub(self.scale.shares_of(self.burst - cost)));
         }
         self.may_owe.then_some(full_at)
     }
@@ -128,58 +142,59 @@ impl Policy for TokenBucket {
 
     fn fresh(&self, now: Tick) -> TokenBucketState {
         let missing = if self.starts_empty { self.burst } else { 0 };
-        TokenBucketState::full_at(self.shares_at(now) + self.shares_of(missing))
+        TokenBucketState::full_at(self.scale.shares_at(now) + self.scale.shares_of(missing))
     }
 
     fn decide(&self, state: &mut TokenBucketState, now: Tick, cost: u32) -> Decision {
         if cost == 0 {
             return Decision::Pass;
         }
-        let now = self.shares_at(now);
+        let now = self.scale.shares_at(now);
         let full_at = state.shares();
-        let Some(earliest) = self.earliest(full_at, cost) else {
-            return Decision::Never {
-                capacity: self.burst,
-            };
-        };
-        if now < earliest {
-            return Decision::Wait {
-                retry_in: saturating_duration(self.nanos(earliest - now)),
-            };
+        let afterwards = now.max(full_at) + self.scale.shares_of(cost);
+        // Tokens are there as long as no more than a burst is missing afterwards; who may owe needs a full bucket.
+        let is_there = afterwards - now <= self.room;
+        let may_owe = self.may_owe && cost > self.burst && full_at <= now;
+        if !(is_there || may_owe) {
+            return self.refuse(full_at, now, cost);
         }
-        *state = TokenBucketState::full_at(now.max(full_at) + self.shares_of(cost));
+        *state = TokenBucketState::full_at(afterwards);
         Decision::Pass
+    }
+
+    /// A few of the tokens that are there. Counted late they are missing for as much longer, while the bucket may be full.
+    fn credit(&self, state: &TokenBucketState, now: Tick) -> u32 {
+        let credit = (self.burst / CREDIT_OF_BURST).min(*CREDIT.end());
+        let is_there = CREDIT.contains(&credit) && self.peek(state, now, credit).is_pass();
+        u32::from(is_there) * credit
     }
 
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
         let full_at = state.shares();
-        let full = full_at.min(self.shares_at(now));
-        let refunded = full_at.saturating_sub(self.shares_of(cost));
+        let full = full_at.min(self.scale.shares_at(now));
+        let refunded = full_at.saturating_sub(self.scale.shares_of(cost));
         *state = TokenBucketState::full_at(refunded.max(full));
     }
 
     /// Keeps the tokens with their fraction, cut to the new burst; keeps a debt up to one new burst. The same parameters
     /// change nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
-        if self == old && self.rate.permits() == old.rate.permits() {
+        if self == old && self.scale.is_as_fine_as(old.scale) {
             return;
         }
-        let (from, to) = (old.shares_of(1), self.shares_of(1));
-        let missing = state.shares().saturating_sub(old.shares_at(now));
-        let (whole, part) = (missing / from, missing % from);
-        let missing = whole
-            .saturating_mul(to)
-            .saturating_add(scaled_up(part, to, from));
-        let missing = missing
-            .saturating_add(self.shares_of(self.burst.saturating_sub(old.burst)))
-            .saturating_sub(self.shares_of(old.burst.saturating_sub(self.burst)));
+        let missing = state.shares().saturating_sub(old.scale.shares_at(now));
+        let missing = self
+            .scale
+            .rescaled(missing, old.scale)
+            .saturating_add(self.scale.shares_of(self.burst.saturating_sub(old.burst)))
+            .saturating_sub(self.scale.shares_of(old.burst.saturating_sub(self.burst)));
         // 60/min is 1/s, in shares of another size.
         let most = if self == old {
             u128::MAX
         } else {
-            2 * self.shares_of(self.burst)
+            2 * self.room
         };
-        let full_at = self.shares_at(now).saturating_add(missing.min(most));
+        let full_at = self.scale.shares_at(now).saturating_add(missing.min(most));
         *state = TokenBucketState::full_at(full_at);
     }
 
@@ -187,7 +202,17 @@ impl Policy for TokenBucket {
         if self.starts_empty {
             return Tick::MAX;
         }
-        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+        u64::try_from(self.scale.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+    }
+}
+
+/// Without what was computed from that.
+impl fmt::Debug for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenBucket")
+            .field("rate", &self.rate)
+            .field("burst", &self.burst)
+            .finish_non_exhaustive()
     }
 }
 

@@ -53,12 +53,11 @@ pub(super) fn instant() -> Instant {
 }
 
 /// Whether tokio's clock is the real one: a paused one, or one that ever was, stands still or lags behind.
-#[cfg(all(feature = "precise", target_os = "linux"))]
 #[expect(
     clippy::disallowed_types,
     reason = "there is no other way to see that tokio's clock is paused"
 )]
-pub(super) fn is_real() -> bool {
+pub(crate) fn is_real() -> bool {
     let before = std::time::Instant::now();
     let now = Instant::now().into_std();
     before <= now && now <= std::time::Instant::now()

@@ -19,6 +19,7 @@ mod tick;
 mod timer;
 
 pub use clock::Clock;
+pub(crate) use clock::is_real;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;

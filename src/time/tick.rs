@@ -42,6 +42,13 @@ impl Tick {
         Self(self.0.saturating_add(saturating_nanos(duration)))
     }
 
+    /// The tick `count` times `step` later, at most [`Tick::MAX`].
+    #[must_use]
+    pub const fn after_times(self, step: Duration, count: u32) -> Self {
+        let nanos = saturating_nanos(step).saturating_mul(count as u64);
+        Self(self.0.saturating_add(nanos))
+    }
+
     /// The tick `duration` earlier, at least [`Tick::ZERO`].
     #[must_use]
     pub const fn before(self, duration: Duration) -> Self {

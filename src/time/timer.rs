@@ -143,6 +143,10 @@ impl Timer {
         self.coarse.arm(now, after);
     }
 
+    pub(crate) const fn is_armed(&self) -> bool {
+        self.due.is_some()
+    }
+
     /// Nobody waits for it any more, and it wakes nobody.
     pub fn disarm(&mut self) {
         if self.due.take().is_some() {

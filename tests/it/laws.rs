@@ -9,6 +9,7 @@ mod adversary;
 mod answers;
 mod bounds;
 mod changes;
+mod credit;
 mod edges;
 mod model;
 mod subject;
@@ -79,6 +80,11 @@ macro_rules! keep_every_law {
             #[test]
             fn after_a_refund_the_bound_holds() {
                 bounds::after_a_refund_the_bound_holds::<$policy>();
+            }
+
+            #[test]
+            fn what_passes_on_credit_would_have_passed() {
+                credit::what_passes_on_credit_would_have_passed::<$policy>();
             }
 
             #[test]

@@ -2,8 +2,9 @@ use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
 
 use paceline::limiter::{Limiter, Owned};
-use paceline::policy::{Decision, Interval};
+use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
+use paceline::time::Rate;
 use testkit::clock::jump;
 
 use crate::timed::ms;
@@ -43,6 +44,31 @@ async fn looking_counts_nothing() {
     );
     limit.give_up();
     assert_eq!(limit.policy().interval(), ms(100));
+}
+
+/// On a real clock there is credit: nothing is lost of a burst that is asked for at once, and nothing is given on top.
+#[tokio::test]
+async fn a_large_burst_passes_at_once_and_no_more() {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut limit = TokenBucket::new(Rate::per_day(1), 10_000).owned();
+    for n in 0..10_000 {
+        assert_eq!(decided(limit.poll_decide(1, cx)), Decision::Pass, "{n}");
+    }
+    assert!(!decided(limit.poll_decide(1, cx)).is_pass());
+    assert!(!decided(limit.poll_open(1, cx)).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_paused_clock_nothing_is_counted_late() {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut limit = TokenBucket::new(Rate::new(10_000, ms(1_000)), 10_000).owned();
+    for _ in 0..2 {
+        for n in 0..10_000 {
+            assert_eq!(decided(limit.poll_decide(1, cx)), Decision::Pass, "{n}");
+        }
+        assert!(!decided(limit.poll_decide(1, cx)).is_pass());
+        jump(ms(1_000)).await;
+    }
 }
 
 #[test]

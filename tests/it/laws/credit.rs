@@ -1,0 +1,99 @@
+//! What is handed out without a look at the clock, and counted late.
+
+use std::time::Duration;
+
+use paceline::policy::{Policy, TokenBucket};
+use paceline::time::{Rate, Tick};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any};
+use proptest::test_runner::TestCaseResult;
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::subject::Subject;
+use super::trace::{Ask, cases, check, check_times};
+
+/// Every request that passes on credit would have passed with a look at the clock, and whatever passes after it too.
+pub(super) fn what_passes_on_credit_would_have_passed<S: Subject>() {
+    check::<S, _>(cases::<S>(), |case| {
+        let passed = on_credit(&case.policy, case.start, &case.asks)?;
+        would_have_passed(&case.policy, case.start, &passed)
+    });
+}
+
+#[test]
+fn a_large_bucket_hands_out_credit_and_keeps_its_bound() {
+    let buckets = (1..5_000u32, 1..1_000u64, 480..20_000u32, any::<bool>()).prop_map(
+        |(permits, period, burst, is_empty)| {
+            let bucket = TokenBucket::new(Rate::new(permits, Duration::from_nanos(period)), burst);
+            if is_empty { bucket.empty() } else { bucket }
+        },
+    );
+    let steps = vec((0..400u64, 1..60u32), 1..400);
+    check_times(4, (buckets, steps), |(bucket, steps)| {
+        let mut now = Tick::ZERO;
+        let asks: Vec<Ask> = steps
+            .into_iter()
+            .map(|(gap, cost)| {
+                now = now.after(Duration::from_nanos(gap));
+                Ask { at: now, cost }
+            })
+            .collect();
+        let passed = on_credit(&bucket, Tick::ZERO, &asks)?;
+        would_have_passed(&bucket, Tick::ZERO, &passed)?;
+        super::bounds::allows_every_window(&bucket, &passed)
+    });
+}
+
+#[test]
+fn a_full_bucket_gives_a_thirty_second_of_its_burst_and_at_most_256() {
+    for (burst, credit) in [(1, 0), (479, 0), (480, 15), (3_200, 100), (u32::MAX, 256)] {
+        let bucket = TokenBucket::new(Rate::per_second(1), burst);
+        let mut state = bucket.fresh(Tick::ZERO);
+        assert_eq!(bucket.credit(&state, Tick::ZERO), credit, "{burst}");
+
+        assert!(bucket.decide(&mut state, Tick::ZERO, burst).is_pass());
+        assert_eq!(
+            bucket.credit(&state, Tick::ZERO),
+            0,
+            "an empty one has none"
+        );
+    }
+}
+
+/// What passes if the clock is looked at only when there is no credit for a request.
+fn on_credit<P: Policy>(
+    policy: &P,
+    start: Tick,
+    asks: &[Ask],
+) -> Result<Vec<Ask>, proptest::test_runner::TestCaseError> {
+    let mut state = policy.fresh(start);
+    let (mut credit, mut spent) = (0, 0);
+    let mut passed = Vec::new();
+    for ask in asks.iter().filter(|ask| ask.cost > 0) {
+        if ask.cost <= credit {
+            credit -= ask.cost;
+            spent += ask.cost;
+            passed.push(*ask);
+            continue;
+        }
+        if spent > 0 {
+            let counted = policy.decide(&mut state, ask.at, spent);
+            prop_assert!(counted.is_pass(), "{spent} were spent, and are not there");
+        }
+        spent = 0;
+        if policy.decide(&mut state, ask.at, ask.cost).is_pass() {
+            passed.push(*ask);
+        }
+        credit = policy.credit(&state, ask.at);
+    }
+    Ok(passed)
+}
+
+fn would_have_passed<P: Policy>(policy: &P, start: Tick, passed: &[Ask]) -> TestCaseResult {
+    let mut state = policy.fresh(start);
+    for ask in passed {
+        let decision = policy.decide(&mut state, ask.at, ask.cost);
+        prop_assert_eq!(decision.is_pass(), true, "{:?}", ask);
+    }
+    Ok(())
+}
