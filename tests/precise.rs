@@ -85,6 +85,27 @@ fn emissions_are_never_early() {
     });
 }
 
+/// With its own clock, which it looks at when it has the item, and however long it is suspended before that.
+#[test]
+fn counted_from_the_next_poll_no_consumer_ever_sees_two_items_too_close() {
+    on_both(async || {
+        for (interval, count) in [(10, 5_000), (100, 1_000), (1_000, 50)] {
+            let interval = micros(interval);
+            let paced = stream::repeat(()).min_interval(interval).precise();
+            let mut paced = paced.from_next_poll().take(count);
+            let mut last: Option<Instant> = None;
+            while paced.next().await.is_some() {
+                let now = Instant::now();
+                assert!(
+                    last.is_none_or(|last| now - last >= interval),
+                    "{interval:?}"
+                );
+                last = Some(now);
+            }
+        }
+    });
+}
+
 /// Items in bursts, with pauses that are shorter and longer than the interval.
 fn in_bursts() -> BoxStream<'static, u64> {
     let items = stream::iter(0..60).then(|n| async move {

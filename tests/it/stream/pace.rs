@@ -14,6 +14,22 @@ use testkit::wakes::Driven;
 use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
+async fn an_emission_may_count_from_the_next_poll() {
+    let mut paced = stream::iter(0..4).min_interval(ms(100)).from_next_poll();
+    let start = now();
+    assert_eq!(paced.next().await, Some(0));
+    sleep(30).await;
+    assert_eq!(paced.next().await, Some(1));
+    assert_eq!(since(start), 130);
+    jump(ms(250)).await;
+    assert_eq!(paced.next().await, Some(2));
+    assert_eq!(since(start), 480, "a pause is not saved up");
+    assert_eq!(paced.next().await, Some(3));
+    assert_eq!(paced.next().await, None);
+    assert_eq!(since(start), 580, "the end does not wait");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_interval_saves_nothing_up_while_quiet() {
     let input = arriving([(0, 1), (0, 2), (1_000, 3), (1_000, 4)], 1_000);
 
