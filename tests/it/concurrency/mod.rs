@@ -5,3 +5,4 @@ mod network;
 mod patience;
 mod permits;
 mod resize;
+mod schedules;

@@ -126,6 +126,7 @@ impl Model<Interval> for Spacing {
 /// A [`TokenBucket`]: tokens, as an exact fraction.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
+    policy: TokenBucket,
     burst: u32,
     debt: bool,
     /// A token is so many parts.
@@ -154,6 +155,7 @@ impl Model<TokenBucket> for Bucket {
     fn start(policy: &TokenBucket, now: Tick) -> Self {
         let token = policy.rate().period().as_nanos();
         let mut bucket = Self {
+            policy: *policy,
             burst: policy.burst(),
             debt: policy.owes(),
             token: i128::try_from(token).unwrap(),
@@ -196,7 +198,8 @@ impl Model<TokenBucket> for Bucket {
         self.parts = (self.parts + i128::from(cost) * self.token).min(self.full());
     }
 
-    /// The tokens stay with their fraction, cut to the new burst; a debt stays up to one new burst.
+    /// The tokens stay with their fraction, cut to the new burst; a debt stays up to one new burst. Nothing is cut if nothing
+    /// is new.
     fn retuned(&self, policy: &TokenBucket, now: Tick) -> Option<Self> {
         let new = Self::start(policy, now);
         // Two periods of hundreds of years: what the policy keeps is rounded to 33 bits, and says so.
@@ -214,7 +217,9 @@ impl Model<TokenBucket> for Bucket {
             ..new
         };
         i128::from(u64::MAX).checked_mul(kept.speed)?;
-        kept.parts = kept.parts.clamp(-kept.full(), kept.full());
+        if self.policy != *policy {
+            kept.parts = kept.parts.clamp(-kept.full(), kept.full());
+        }
         Some(kept)
     }
 }
