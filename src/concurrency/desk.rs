@@ -221,12 +221,12 @@ pub(super) struct After {
 }
 
 impl After {
-    fn run(self) {
-        drop(self.drop);
-        self.look.into_iter().for_each(Waker::wake);
-        self.start.into_iter().for_each(|start| start());
-        self.wake.into_iter().for_each(Waker::wake);
-        self.call.into_iter().for_each(Call::make);
+    fn run(&mut self) {
+        drop(self.drop.take());
+        self.look.take().into_iter().for_each(Waker::wake);
+        self.start.take().into_iter().for_each(|start| start());
+        self.wake.take().into_iter().for_each(Waker::wake);
+        self.call.take().into_iter().for_each(Call::make);
     }
 }
 

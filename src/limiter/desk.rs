@@ -1,6 +1,6 @@
 use core::task::{Poll, Waker};
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::line::{Asker, Call, Line, Place, Waiter};
 use crate::patience::{Next, Start, Watch, Watched};
@@ -31,6 +31,16 @@ impl<P: Policy> Desk<P> {
             forecast: Forecast::new(),
             watch: Watch::new(watcher),
         }
+    }
+
+    /// The way of most: nobody stands in line, and whoever asks passes. Nothing is left to do after that.
+    #[inline]
+    pub(super) fn passes_alone(&mut self, ask: Ask, place: Place, cost: u32) -> bool {
+        if !self.line.is_empty() || !matches!(place, Place::Outside) {
+            return false;
+        }
+        let now = self.limit.now();
+        self.limit.ask(ask, now, cost).is_pass()
     }
 
     /// Asks as one who stands in line, or joins it, as long as there is something to wait for.
@@ -295,26 +305,40 @@ pub(super) struct After {
 }
 
 impl After {
-    pub(super) fn run(self) {
-        drop(self.drop);
-        self.look.into_iter().for_each(Waker::wake);
-        self.start.into_iter().for_each(|start| start());
-        self.call.into_iter().for_each(Call::make);
-        self.wake_all.into_iter().for_each(Waker::wake);
+    /// In place: most of the time there is nothing to do, and nothing worth to be moved.
+    #[inline]
+    pub(super) fn run(&mut self) {
+        drop(self.drop.take());
+        self.look.take().into_iter().for_each(Waker::wake);
+        self.start.take().into_iter().for_each(|start| start());
+        self.call.take().into_iter().for_each(Call::make);
+        self.wake_all.drain(..).for_each(Waker::wake);
     }
+}
+
+/// What is behind the lock.
+pub(super) fn lock<P: Policy>(desk: &Mutex<Desk<P>>) -> MutexGuard<'_, Desk<P>> {
+    // A policy must not panic; should one do, its state is as it left it, and the line is whole.
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Under the lock, wakers are cloned and the policy is asked, but nobody is woken and nothing is dropped: a waker may ask
 /// this very limit when that happens.
-pub(super) fn locked<P: Policy, T>(
-    desk: &Mutex<Desk<P>>,
+pub(super) fn work<P: Policy, T>(
+    mut desk: MutexGuard<'_, Desk<P>>,
     work: impl FnOnce(&mut Desk<P>, &mut After) -> T,
 ) -> T {
     let mut after = After::default();
-    // A policy must not panic; should one do, its state is as it left it, and the line is whole.
-    let mut guard = desk.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = work(&mut guard, &mut after);
-    drop(guard);
+    let done = work(&mut desk, &mut after);
+    drop(desk);
     after.run();
     done
+}
+
+/// Both.
+pub(super) fn locked<P: Policy, T>(
+    desk: &Mutex<Desk<P>>,
+    work_there: impl FnOnce(&mut Desk<P>, &mut After) -> T,
+) -> T {
+    work(lock(desk), work_there)
 }

@@ -242,8 +242,8 @@ where
 
     /// Whether the limits hold, are only watched, or are off, for every key. Those who wait feel it at once.
     pub fn set_mode(&self, mode: Mode) {
-        let afters = self.locked(|keys, after| keys.set_mode(mode, after));
-        afters.into_iter().for_each(After::run);
+        let mut afters = self.locked(|keys, after| keys.set_mode(mode, after));
+        afters.iter_mut().for_each(After::run);
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.

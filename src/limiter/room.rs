@@ -103,9 +103,9 @@ pub(super) struct RoomAfter {
 }
 
 impl RoomAfter {
-    pub(super) fn run(self) {
-        drop(self.drop);
-        self.call.into_iter().for_each(Call::make);
-        self.wake_all.into_iter().for_each(Waker::wake);
+    pub(super) fn run(&mut self) {
+        drop(self.drop.take());
+        self.call.take().into_iter().for_each(Call::make);
+        self.wake_all.drain(..).for_each(Waker::wake);
     }
 }

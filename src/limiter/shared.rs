@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Precision;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::desk::{After, Desk, locked};
+use super::desk::{After, Desk, lock, locked, work};
 use super::limit::{Ask, Limit};
 use super::{Answer, Limiter, Mode, Stats};
 
@@ -299,7 +299,11 @@ impl<P: Policy> Shared<P> {
 
     /// As one who has no place in line, whoever holds this handle.
     fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
-        self.locked(|desk, after| desk.ask_aside(ask, &mut Place::Outside, cost, after))
+        let mut desk = lock(&self.desk);
+        if desk.passes_alone(ask, Place::Outside, cost) {
+            return Decision::Pass;
+        }
+        work(desk, |desk, after| desk.ask_aside(ask, &mut Place::Outside, cost, after))
     }
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -308,10 +312,11 @@ impl<P: Policy> Shared<P> {
             waker: cx.waker(),
             precision: self.precision,
         };
-        locked(&self.desk, |desk, after| {
-            desk.ask_in_line(ask, place, cost, asker, after)
-        })
-        .map(Ok)
+        let mut desk = lock(&self.desk);
+        if desk.passes_alone(ask, *place, cost) {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        work(desk, |desk, after| desk.ask_in_line(ask, place, cost, asker, after)).map(Ok)
     }
 
     pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
@@ -328,9 +333,11 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
         let place = &mut self.place;
-        let decision = locked(&self.desk, |desk, after| {
-            desk.ask_aside(Ask::ToPass, place, cost, after)
-        });
+        let mut desk = lock(&self.desk);
+        if desk.passes_alone(Ask::ToPass, *place, cost) {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        let decision = work(desk, |desk, after| desk.ask_aside(Ask::ToPass, place, cost, after));
         Poll::Ready(Ok(decision))
     }
 
