@@ -69,6 +69,15 @@
 //!   [`ignored`](Feedback::ignored) with a reason. A remaining number below zero is none; a negative wait is no wait that
 //!   anybody could mean, and is ignored.
 //!
+//! # A quota that is lowered
+//!
+//! A provider that counts a sliding window counts what was sent before the quota was lowered too. [`retune`] alone keeps the new
+//! rate from now on, and may overstep in a window that reaches back: pause for one new window as well,
+//! `limit.pause_for(rate.period())`. [`SlidingLog`](crate::policy::SlidingLog) needs no pause: it remembers what was sent.
+//! [`limit`](Feedback::limit) leaves out what is counted in other units than requests.
+//!
+//! [`retune`]: crate::limiter::Shared::retune
+//!
 //! # Several limits at once
 //!
 //! [`pause`](Feedback::pause) is long enough for all of them. [`limit`](Feedback::limit) is the slowest, and

@@ -44,6 +44,9 @@ pin_project! {
     /// **Window bound**: that of the [`Permits`], over all that share them: never more than their limit at once, and with
     /// a cool-down never more than that many arrivals in any window, if each future makes one request.
     ///
+    /// A future that tries again makes a second request under its one permit; and one that acquires another of the same permits
+    /// while it holds its own may wait for itself. Retries belong in a loop that takes a permit for each.
+    ///
     /// **Cost**: a future that was woken is polled, the others are not. About 0.3 µs an item more than
     /// `buffer_unordered`, however many are under way: two short locks for the permit, and some more each time that a
     /// future is woken. A box for each future that is under way at once, used again; no allocation an item, unless it
