@@ -3,11 +3,10 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+use super::items::Items;
 use super::window::{Window, Windows};
 
-/// A group by count or weight, or by age, whichever comes first.
-///
-/// A group by count is a group by weight in which each item weighs 1.
+/// A group by count or weight, or by age, whichever comes first. By count is by weight where each item weighs 1.
 ///
 /// ```
 /// use paceline::batch::{Group, Window};
@@ -22,7 +21,7 @@ use super::window::{Window, Windows};
 /// assert_eq!(group.push('b', at(40)), Some(vec!['a', 'b']), "full");
 /// ```
 pub struct Group<T> {
-    items: Vec<T>,
+    items: Items<T>,
     /// What the items weigh together: at most `max`, unless there is only one.
     weight: u64,
     max: u64,
@@ -68,7 +67,7 @@ impl<T> Group<T> {
             "a group needs room for a weight of at least 1, got 0"
         );
         Self {
-            items: Vec::new(),
+            items: Items::new(),
             weight: 0,
             max,
             windows: Windows::new(length, window),
@@ -153,10 +152,15 @@ impl<T> Group<T> {
         }
     }
 
+    /// Keeps the memory of a group for one to come. What is still in it is dropped.
+    pub fn recycle(&mut self, group: Vec<T>) {
+        self.items.recycle(group);
+    }
+
     /// The items held.
     #[must_use]
     pub fn into_items(self) -> Vec<T> {
-        self.items
+        self.items.into_vec()
     }
 
     const fn is_full(&self) -> bool {
@@ -175,7 +179,7 @@ impl<T> Group<T> {
         }
         self.windows.close(was_filled, now);
         self.weight = 0;
-        core::mem::take(&mut self.items)
+        self.items.take()
     }
 }
 

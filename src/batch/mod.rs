@@ -4,9 +4,11 @@
 //! a clock.
 
 mod group;
+mod items;
 mod newest;
 mod window;
 
 pub use group::Group;
+pub(crate) use items::Items;
 pub(crate) use newest::Newest;
 pub use window::Window;

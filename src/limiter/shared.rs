@@ -303,7 +303,9 @@ impl<P: Policy> Shared<P> {
         if desk.passes_alone(ask, Place::Outside, cost) {
             return Decision::Pass;
         }
-        work(desk, |desk, after| desk.ask_aside(ask, &mut Place::Outside, cost, after))
+        work(desk, |desk, after| {
+            desk.ask_aside(ask, &mut Place::Outside, cost, after)
+        })
     }
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -316,7 +318,10 @@ impl<P: Policy> Shared<P> {
         if desk.passes_alone(ask, *place, cost) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        work(desk, |desk, after| desk.ask_in_line(ask, place, cost, asker, after)).map(Ok)
+        work(desk, |desk, after| {
+            desk.ask_in_line(ask, place, cost, asker, after)
+        })
+        .map(Ok)
     }
 
     pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
@@ -337,7 +342,9 @@ impl<P: Policy> Limiter for Shared<P> {
         if desk.passes_alone(Ask::ToPass, *place, cost) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let decision = work(desk, |desk, after| desk.ask_aside(Ask::ToPass, place, cost, after));
+        let decision = work(desk, |desk, after| {
+            desk.ask_aside(Ask::ToPass, place, cost, after)
+        });
         Poll::Ready(Ok(decision))
     }
 

@@ -59,6 +59,10 @@ impl<A> Collector<A> {
         &self.accumulator
     }
 
+    pub(super) const fn get_mut(&mut self) -> &mut A {
+        &mut self.accumulator
+    }
+
     pub(super) fn into_inner(self) -> A {
         self.accumulator
     }

@@ -43,6 +43,8 @@ where
 {
     lane: Option<Lane<T, K, P>>,
     waker: Waker,
+    /// The memory of a lane that was here.
+    spare: VecDeque<(u64, T)>,
 }
 
 struct Lane<T, K, P>
@@ -107,7 +109,7 @@ where
             let Some(index) = self.board.next() else {
                 break;
             };
-            let Place { lane, waker } = &mut self.places[index];
+            let Place { lane, waker, .. } = &mut self.places[index];
             // A lane may have been closed since it was woken, and the place be another key's.
             let Some(open) = lane else { continue };
             if open
@@ -150,13 +152,14 @@ where
     }
 
     fn open(&mut self, key: K) -> usize {
-        let lane = Lane {
-            key: key.clone(),
-            gate: self.gate(key.clone()),
-            items: VecDeque::new(),
-        };
         let index = self.free.pop().unwrap_or_else(|| self.build_place());
-        self.places[index].lane = Some(lane);
+        let gate = self.gate(key.clone());
+        let place = &mut self.places[index];
+        place.lane = Some(Lane {
+            key: key.clone(),
+            gate,
+            items: core::mem::take(&mut place.spare),
+        });
         self.place_of.insert(key, index);
         self.board.ring(index);
         index
@@ -174,6 +177,7 @@ where
     fn close(&mut self, index: usize) {
         if let Some(lane) = self.places[index].lane.take() {
             self.place_of.remove(&lane.key);
+            self.places[index].spare = lane.items;
             self.free.push(index);
         }
     }
@@ -183,6 +187,7 @@ where
         self.places.push(Place {
             lane: None,
             waker: self.board.waker(index),
+            spare: VecDeque::new(),
         });
         index
     }

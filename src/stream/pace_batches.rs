@@ -8,6 +8,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
+use crate::batch::Items;
 use crate::limiter::{Gate, Limiter};
 use crate::time::{Clock, Tick};
 
@@ -47,7 +48,7 @@ pin_project! {
         input: Input<S>,
         gate: Gate<L>,
         max: usize,
-        batch: Vec<S::Item>,
+        batch: Items<S::Item>,
         clock: Clock,
         // Since when an input that is never pending has been read for this batch.
         reading_since: Option<Tick>,
@@ -62,7 +63,7 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
             input: Input::new(stream),
             gate: Gate::new(limiter),
             max,
-            batch: Vec::new(),
+            batch: Items::new(),
             clock: Clock::new(),
             reading_since: None,
         }
@@ -75,9 +76,30 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
         self
     }
 
+    /// Keeps the memory of a batch for one to come, so that no batch needs any of its own. What is still in it is dropped.
+    ///
+    /// ```
+    /// use futures::{StreamExt, stream};
+    /// use paceline::policy::Unlimited;
+    /// use paceline::prelude::*;
+    /// use std::pin::pin;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let mut batches = pin!(stream::iter(0..100).pace_batches(Unlimited.owned(), 10));
+    /// while let Some(batch) = batches.next().await {
+    ///     assert_eq!(batch.len(), 10);
+    ///     batches.as_mut().recycle(batch);
+    /// }
+    /// # }
+    /// ```
+    pub fn recycle(self: Pin<&mut Self>, batch: Vec<S::Item>) {
+        self.project().batch.recycle(batch);
+    }
+
     /// The input, and the items that were waiting to pass.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (self.input.into_inner(), self.batch)
+        (self.input.into_inner(), self.batch.into_vec())
     }
 
     /// Takes what has arrived, as far as there is room. Pending: there may be more, and the task is awake.
@@ -117,7 +139,7 @@ where
         let this = self.project();
         if !this.batch.is_empty() {
             let Ok(()) = ready!(this.gate.poll_one(cx));
-            return Poll::Ready(Some(core::mem::take(this.batch)));
+            return Poll::Ready(Some(this.batch.take()));
         }
         if this.input.is_ended() {
             return Poll::Ready(None);

@@ -80,6 +80,12 @@ impl<S: TryStream> TryGroupedWithin<S> {
         self.errors.dropped_count()
     }
 
+    /// Keeps the memory of a group for one to come, so that no group needs any of its own: as
+    /// [`PaceBatches::recycle`](super::PaceBatches::recycle). What is still in it is dropped.
+    pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Ok>) {
+        self.project().collector.get_mut().recycle(group);
+    }
+
     /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
     #[cfg(feature = "precise")]
     pub fn precise(mut self) -> Self {

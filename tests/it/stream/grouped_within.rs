@@ -175,3 +175,19 @@ fn refuses_groups_of_nothing() {
 fn refuses_a_window_of_nothing() {
     let _ = stream::iter([1]).grouped_within(1, Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_group_that_is_given_back_is_used_for_the_next() {
+    let mut groups = std::pin::pin!(stream::iter(0..50).grouped_within(10, ms(100)));
+    let first = groups.next().await.unwrap();
+    let address = first.as_ptr();
+    groups.as_mut().recycle(first);
+    let mut count = 1;
+    while let Some(group) = groups.next().await {
+        assert_eq!(group.as_ptr(), address);
+        assert_eq!(group[0], 10 * count);
+        groups.as_mut().recycle(group);
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}
