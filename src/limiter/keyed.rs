@@ -206,6 +206,33 @@ where
         self.ask_aside(key, Ask::ToLook, cost)
     }
 
+    /// Forgets every key that has settled, now, and gives back their memory.
+    ///
+    /// There is no need for it: new keys do so as they come. It is for one who wants the memory back although no more come, and
+    /// it goes through all the keys.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    /// users.acquire("ann", 1).await.unwrap();
+    /// tokio::time::sleep(Duration::from_millis(60)).await;
+    /// users.acquire("bob", 1).await.unwrap();
+    /// tokio::time::sleep(Duration::from_millis(60)).await;
+    ///
+    /// assert_eq!(users.len(), 2);
+    /// users.forget_settled();
+    /// assert_eq!(users.len(), 1);
+    /// # }
+    /// ```
+    pub fn forget_settled(&self) {
+        self.locked(Keys::forget_settled);
+    }
+
     /// How many keys are remembered now, those included that have settled and are not yet forgotten.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -147,6 +147,13 @@ where
         self.room.leave(place, now, after);
     }
 
+    /// Forgets all that have settled.
+    pub(super) fn forget_settled(&mut self, after: &mut RoomAfter) {
+        let now = self.clock.now();
+        self.tidy(now);
+        self.call_if_room(now, after);
+    }
+
     /// The key's own limit, for what only a limit can do.
     pub(super) fn full(&mut self, key: &K) -> Shared<P> {
         let now = self.clock.now();
@@ -236,7 +243,7 @@ where
         }
         let policy = (self.policy_of)(key);
         let state = policy.fresh(now);
-        if policy.settled_at(&state) > now && self.make_room(None, now).is_ok() {
+        if !policy.is_settled(&state, now) && self.make_room(None, now).is_ok() {
             self.slots.remember(key, state);
         }
     }
@@ -284,28 +291,21 @@ where
         }
         let policy_of = &self.policy_of;
         self.slots
-            .forget_if(key, |state| policy_of(key).settled_at(state) <= now);
+            .forget_if(key, |state| policy_of(key).is_settled(state, now));
     }
 
-    /// Forgets all that have settled, and notes which will be the next.
+    /// Forgets all that have settled, and notes which will be the next where that matters.
     fn tidy(&mut self, now: Tick) {
         let policy_of = &self.policy_of;
-        let is_limited = self.max < usize::MAX;
-        let mut settling = Vec::new();
-        let counted = self.slots.tidy(
-            now,
-            |key, state| policy_of(key).settled_at(state),
-            |key, settled_at| {
-                if is_limited {
-                    settling.push((settled_at, key.clone()));
-                }
-            },
-        );
-        self.stats.add(counted);
-        let noted = settling.len().div_ceil(NOTED);
-        settling.sort_unstable_by_key(|(settled_at, _)| *settled_at);
-        settling.truncate(noted);
-        self.settling = settling.into();
+        let is_settled = |key: &K, state: &P::State| policy_of(key).is_settled(state, now);
+        self.stats.add(self.slots.tidy(now, is_settled));
+        if self.max < usize::MAX {
+            let settled_at = |key: &K, state: &P::State| policy_of(key).settled_at(state);
+            let mut settling = self.slots.settling(settled_at);
+            settling.sort_unstable_by_key(|(settled_at, _)| *settled_at);
+            settling.truncate(settling.len().div_ceil(NOTED));
+            self.settling = settling.into();
+        }
         self.asked = 0;
         self.tidy_at = FEW.max(2 * self.slots.len());
         self.slots.shrink_to(self.tidy_at);

@@ -83,6 +83,9 @@ impl<P: Policy> Limiter for Owned<P> {
     }
 
     fn poll_open(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
+        if self.state.is_some() && cost <= self.credit {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
         let (policy, state, now) = self.settle();
         Poll::Ready(Ok(policy.peek(state, now, cost)))
     }

@@ -92,34 +92,37 @@ where
         }
     }
 
-    /// Forgets every key that has settled, as `settled_at` says; gives back what the limits among them have counted, and says
-    /// `noted` when each of the others will settle.
+    /// Forgets every key that has settled, as `is_settled` says; gives back what the limits among them have counted.
     pub(super) fn tidy(
         &mut self,
         now: Tick,
-        settled_at: impl Fn(&K, &P::State) -> Tick,
-        mut noted: impl FnMut(&K, Tick),
+        mut is_settled: impl FnMut(&K, &P::State) -> bool,
     ) -> Stats {
         let mut counted = Stats::new();
         let light = &mut self.light;
         self.full.retain(|key, full| {
             let Some((state, seen)) = full.if_idle(now) else {
-                noted(key, full.settled_at());
                 return true;
             };
             counted.add(seen);
             light.insert(key.clone(), state);
             false
         });
-        light.retain(|key, state| {
-            let settled_at = settled_at(key, state);
-            let is_kept = settled_at > now;
-            if is_kept {
-                noted(key, settled_at);
-            }
-            is_kept
-        });
+        light.retain(|key, state| !is_settled(key, state));
         counted
+    }
+
+    /// When each key will settle, as `settled_at` says for those for which nobody waits.
+    pub(super) fn settling(&self, settled_at: impl Fn(&K, &P::State) -> Tick) -> Vec<(Tick, K)> {
+        let light = self
+            .light
+            .iter()
+            .map(|(key, state)| (settled_at(key, state), key.clone()));
+        let full = self
+            .full
+            .iter()
+            .map(|(key, full)| (full.settled_at(), key.clone()));
+        light.chain(full).collect()
     }
 
     /// Gives back memory that so many keys do not need.

@@ -123,6 +123,13 @@ pub trait Policy {
 
     /// From when on the state answers like a fresh one, if nothing is asked of it before; [`Tick::MAX`] if never.
     fn settled_at(&self, state: &Self::State) -> Tick;
+
+    /// Whether the state answers like a fresh one from `now` on.
+    ///
+    /// Provided: compares with [`settled_at`](Policy::settled_at). A policy that can tell without that sum does better.
+    fn is_settled(&self, state: &Self::State, now: Tick) -> bool {
+        self.settled_at(state) <= now
+    }
 }
 
 #[track_caller]

@@ -165,8 +165,7 @@ impl Policy for TokenBucket {
     /// A few of the tokens that are there. Counted late they are missing for as much longer, while the bucket may be full.
     fn credit(&self, state: &TokenBucketState, now: Tick) -> u32 {
         let credit = (self.burst / CREDIT_OF_BURST).min(*CREDIT.end());
-        let is_there = CREDIT.contains(&credit) && self.peek(state, now, credit).is_pass();
-        u32::from(is_there) * credit
+        u32::from(CREDIT.contains(&credit) && self.peek(state, now, credit).is_pass()) * credit
     }
 
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
@@ -189,12 +188,9 @@ impl Policy for TokenBucket {
             .saturating_add(self.scale.shares_of(self.burst.saturating_sub(old.burst)))
             .saturating_sub(self.scale.shares_of(old.burst.saturating_sub(self.burst)));
         // 60/min is 1/s, in shares of another size.
-        let most = if self == old {
-            u128::MAX
-        } else {
-            2 * self.room
-        };
-        let full_at = self.scale.shares_at(now).saturating_add(missing.min(most));
+        let most = (self != old).then_some(2 * self.room);
+        let missing = missing.min(most.unwrap_or(Shares::MAX));
+        let full_at = self.scale.shares_at(now).saturating_add(missing);
         *state = TokenBucketState::full_at(full_at);
     }
 
@@ -203,6 +199,10 @@ impl Policy for TokenBucket {
             return Tick::MAX;
         }
         u64::try_from(self.scale.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+    }
+
+    fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
+        !self.starts_empty && state.shares() <= self.scale.shares_at(now)
     }
 }
 

@@ -93,6 +93,11 @@ macro_rules! keep_every_law {
             }
 
             #[test]
+            fn it_knows_whether_it_has_settled() {
+                changes::it_knows_whether_it_has_settled::<$policy>();
+            }
+
+            #[test]
             fn a_refund_never_makes_it_better_than_full() {
                 changes::a_refund_never_makes_it_better_than_full::<$policy>();
             }

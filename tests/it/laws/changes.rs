@@ -49,6 +49,18 @@ pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
     );
 }
 
+pub(super) fn it_knows_whether_it_has_settled<S: Subject>() {
+    check::<S, _>(cases::<S>(), |case| {
+        let mut state = case.policy.fresh(case.start);
+        for ask in case.asks.iter().filter(|ask| ask.at < Tick::MAX) {
+            let is_settled = case.policy.settled_at(&state) <= ask.at;
+            prop_assert_eq!(case.policy.is_settled(&state, ask.at), is_settled);
+            let _ = case.policy.decide(&mut state, ask.at, ask.cost);
+        }
+        Ok(())
+    });
+}
+
 /// Whatever is refunded, and when: what passes then passes a full one too, after the same requests. Where time is cut
 /// into pieces, those of a full one may end later: there, after the same requests in the same instant.
 pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
