@@ -94,11 +94,19 @@ fn sinks(bench: &mut Bench<'_>) {
 
 fn bytes(bench: &mut Bench<'_>) {
     bench.work("pace_reads/bare", || read(repeat(0)));
-    bench.work("pace_reads/owned", || read(repeat(0).pace_reads(owned())));
-    bench.work("pace_reads/shared", || read(repeat(0).pace_reads(shared())));
+    bench.work("pace_reads/owned", || {
+        read(repeat(0).pace_reads(bandwidth().owned()))
+    });
+    bench.work("pace_reads/shared", || {
+        read(repeat(0).pace_reads(bandwidth().shared()))
+    });
     bench.work("pace_writes/bare", || write(sink()));
-    bench.work("pace_writes/owned", || write(sink().pace_writes(owned())));
-    bench.work("pace_writes/shared", || write(sink().pace_writes(shared())));
+    bench.work("pace_writes/owned", || {
+        write(sink().pace_writes(bandwidth().owned()))
+    });
+    bench.work("pace_writes/shared", || {
+        write(sink().pace_writes(bandwidth().shared()))
+    });
 }
 
 /// Benches of one folder, named as its adapters are.
@@ -157,8 +165,13 @@ async fn write(writer: impl AsyncWriteExt) {
     }
 }
 
-/// It never binds.
+/// So much is saved up that it never binds, and no key of it settles meanwhile.
 const fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(1_000), u32::MAX)
+}
+
+/// It never binds either, for bytes.
+const fn bandwidth() -> TokenBucket {
     TokenBucket::new(Rate::new(u32::MAX, Duration::from_nanos(1)), u32::MAX)
 }
 

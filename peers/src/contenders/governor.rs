@@ -80,7 +80,9 @@ fn unbound() -> Quota {
 
 fn bounded(bound: Bound) -> Quota {
     match bound {
-        Bound::None => Quota::per_second(NonZeroU32::MAX),
+        Bound::None => Quota::with_period(Duration::from_millis(1))
+            .map(|quota| quota.allow_burst(NonZeroU32::MAX))
+            .expect("a millisecond is not zero"),
         Bound::PerMillisecond(n) => Quota::with_period(Duration::from_millis(1) / n)
             .zip(NonZeroU32::new(n))
             .map(|(quota, n)| quota.allow_burst(n))

@@ -103,7 +103,7 @@ pub(crate) const KEYED_TRY: Contended = Contended {
 
 const fn bucket(bound: Bound) -> TokenBucket {
     match bound {
-        Bound::None => TokenBucket::new(Rate::new(u32::MAX, Duration::from_nanos(1)), u32::MAX),
+        Bound::None => TokenBucket::new(Rate::per_second(1_000), u32::MAX),
         Bound::PerMillisecond(n) => TokenBucket::new(Rate::new(n, Duration::from_millis(1)), n),
     }
 }
