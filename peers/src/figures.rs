@@ -35,7 +35,12 @@ pub(crate) enum Value {
 
 impl From<f64> for Value {
     fn from(value: f64) -> Self {
-        Self::Is(value)
+        // JSON has no word for it.
+        if value.is_finite() {
+            Self::Is(value)
+        } else {
+            Self::Not("nothing was measured".to_owned())
+        }
     }
 }
 
@@ -144,5 +149,41 @@ impl Notes {
             x,
             value,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    fn figures(value: impl Into<Value>) -> Vec<Figure> {
+        let mut notes = Notes::new("keyed");
+        notes.add_at("ns", "paceline", ("first", 1.0), value);
+        notes.figures
+    }
+
+    #[test]
+    fn what_is_saved_is_what_is_loaded() {
+        let path = env::temp_dir().join(format!("peers-figures-{}.json", std::process::id()));
+        let mut saved = Figures::default();
+        saved.replace("keyed", 1.0, figures(2.5));
+        saved.replace("other", 1.0, figures(Err::<f64, _>("it panics".to_owned())));
+        saved.replace("third", 1.0, figures(f64::NAN));
+        saved.save(&path).unwrap();
+        let loaded = Figures::load(&path);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(loaded.unwrap().all, saved.all);
+    }
+
+    #[test]
+    fn a_section_takes_the_place_of_the_old_one() {
+        let mut all = Figures::default();
+        all.replace("keyed", 1.0, figures(2.5));
+        all.replace("keyed", 3.0, figures(3.5));
+        let values: Vec<&Value> = all.of("keyed").map(|figure| &figure.value).collect();
+        assert_eq!(values, [&Value::Is(3.5)]);
+        assert_eq!(all.took, [("keyed".to_owned(), 3.0)]);
     }
 }

@@ -59,6 +59,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
+/// The same of rounds, or why one of them failed.
+pub(crate) fn median_of(rounds: Vec<Result<f64, String>>) -> Result<f64, String> {
+    let values: Result<Vec<f64>, String> = rounds.into_iter().collect();
+    values.map(|values| median(&values))
+}
+
 /// The least value that is not less than this share of all of them; NaN of none.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::contenders::{Bound, CONTENDED, Contended, Crowd, Gathered};
 use crate::figures::{Figure, Notes};
-use crate::measure::{Extent, median, with_commas};
+use crate::measure::{Extent, median_of, with_commas};
 
 use super::pacing::{Flavour, caught};
 
@@ -38,22 +38,26 @@ fn unbound(extent: Extent, notes: &mut Notes) {
             each: permits / tasks,
             patience: Duration::from_secs(10),
         };
-        let mut rounds: Vec<Vec<f64>> = CONTENDED.iter().map(|_| Vec::new()).collect();
+        let mut rounds: Vec<Vec<Result<f64, String>>> =
+            CONTENDED.iter().map(|_| Vec::new()).collect();
         for _ in 0..extent.pick(5, 1) {
             for (contender, rounds) in CONTENDED.iter().zip(&mut rounds) {
-                let nanos = run(contender, crowd, Bound::None).map_or(f64::NAN, |all| {
-                    all.took.as_secs_f64() * 1e9 / all.grants as f64
-                });
-                rounds.push(nanos);
+                let all = run(contender, crowd, Bound::None);
+                rounds.push(all.map(|all| all.took.as_secs_f64() * 1e9 / all.grants as f64));
             }
         }
-        for (contender, rounds) in CONTENDED.iter().zip(&rounds) {
+        for (contender, rounds) in CONTENDED.iter().zip(rounds) {
             let case = if tasks == 1 {
                 "1 task".to_owned()
             } else {
                 format!("{tasks} tasks")
             };
-            notes.add_at(NANOS, contender.name, (&case, tasks as f64), median(rounds));
+            notes.add_at(
+                NANOS,
+                contender.name,
+                (&case, tasks as f64),
+                median_of(rounds),
+            );
         }
     }
 }

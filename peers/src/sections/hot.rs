@@ -4,7 +4,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::contenders::{HOT, Hot};
 use crate::figures::{Figure, Notes};
-use crate::measure::{Extent, median, nanos_each, worked};
+use crate::measure::{Extent, median_of, nanos_each, worked};
 
 use super::instructions;
 use super::pacing::caught;
@@ -37,11 +37,6 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     }
     instructions::add_to(&mut notes, extent);
     notes.figures
-}
-
-fn median_of(rounds: Vec<Result<f64, String>>) -> Result<f64, String> {
-    let values: Result<Vec<f64>, String> = rounds.into_iter().collect();
-    values.map(|values| median(&values))
 }
 
 /// The one that does nothing, before it in the same part.
