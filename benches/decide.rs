@@ -1,0 +1,71 @@
+//! What a decision costs: of each policy, and of each limiter around one.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::Criterion;
+use paceline::concurrency::Permits;
+use paceline::limiter::PolicyExt;
+use paceline::policy::{
+    All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
+use paceline::time::{Rate, Tick};
+
+const WINDOW: Duration = Duration::from_micros(1);
+const LIMIT: u32 = 100;
+const KEYS: u64 = 1_000;
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    policies(&mut criterion);
+    limiters(&mut criterion);
+    criterion.final_summary();
+}
+
+/// A request each nanosecond: the most of them wait.
+fn policies(criterion: &mut Criterion) {
+    let bucket = TokenBucket::new(Rate::new(LIMIT, WINDOW), LIMIT);
+    let log = SlidingLog::new(LIMIT, WINDOW);
+    bench(criterion, "unlimited", &Unlimited);
+    bench(criterion, "interval", &Interval::every(WINDOW / LIMIT));
+    bench(criterion, "token_bucket", &bucket);
+    bench(criterion, "sliding_log", &log);
+    let strict = SlidingCounter::strict(LIMIT, WINDOW, 10);
+    bench(criterion, "sliding_counter/strict", &strict);
+    let smooth = SlidingCounter::smooth(LIMIT, WINDOW);
+    bench(criterion, "sliding_counter/smooth", &smooth);
+    bench(criterion, "fixed_window", &FixedWindow::new(LIMIT, WINDOW));
+    bench(criterion, "all", &All::new((bucket, log)));
+}
+
+fn bench(criterion: &mut Criterion, name: &str, policy: &impl Policy) {
+    let mut state = policy.fresh(Tick::ZERO);
+    let mut nanos = 0;
+    criterion.bench_function(&format!("policy/{name}"), |bencher| {
+        bencher.iter(|| {
+            nanos += 1;
+            policy.decide(&mut state, Tick::from_nanos(nanos), black_box(1))
+        });
+    });
+}
+
+/// None of them ever waits.
+fn limiters(criterion: &mut Criterion) {
+    let bucket = TokenBucket::new(Rate::per_second(1_000), u32::MAX);
+    let shared = bucket.shared();
+    criterion.bench_function("limiter/shared", |bencher| {
+        bencher.iter(|| shared.try_acquire(black_box(1)));
+    });
+    let keyed = bucket.keyed();
+    let mut key = 0;
+    criterion.bench_function("limiter/keyed", |bencher| {
+        bencher.iter(|| {
+            key = (key + 1) % KEYS;
+            keyed.try_acquire(&key, black_box(1))
+        });
+    });
+    let permits = Permits::new(10);
+    criterion.bench_function("concurrency/permits", |bencher| {
+        bencher.iter(|| permits.try_acquire());
+    });
+}

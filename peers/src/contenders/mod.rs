@@ -1,0 +1,71 @@
+//! Those who are measured: a file each. To add one, write its file and name it in the lists below.
+
+mod adapters;
+mod crowd;
+mod governor;
+mod hot;
+mod keyed;
+mod leaky_bucket;
+mod paced;
+mod paceline;
+mod speed_limit;
+mod stream_throttle;
+mod tokio;
+mod tower;
+
+use std::sync::LazyLock;
+
+pub(crate) use crowd::{Bound, Contended, Crowd, Gathered};
+pub(crate) use hot::Hot;
+pub(crate) use keyed::{Keyed, KeyedLimit};
+pub(crate) use paced::{Paced, Tape};
+
+/// What keeps emissions an interval apart. A timer of another kind is one more line.
+pub(crate) const PACED: &[Paced] = &[
+    paceline::MIN_INTERVAL,
+    paceline::SHARED,
+    tokio::THROTTLE,
+    tokio::INTERVAL_BURST,
+    tokio::INTERVAL_DELAY,
+    stream_throttle::THROTTLE,
+    leaky_bucket::BUCKET,
+    governor::STREAM,
+    speed_limit::LIMITER,
+    tower::RATE_LIMIT,
+];
+
+/// A limit for each key.
+pub(crate) const KEYED: &[Keyed] = &[
+    paceline::KEYED_BUCKET,
+    paceline::KEYED_INTERVAL,
+    governor::KEYED_DASHMAP,
+    governor::KEYED_HASHMAP,
+];
+
+/// What many tasks ask at once.
+pub(crate) const CONTENDED: &[Contended] = &[
+    paceline::SHARED_ACQUIRE,
+    tokio::SEMAPHORE,
+    leaky_bucket::ACQUIRE,
+    governor::UNTIL_READY,
+    paceline::SHARED_TRY,
+    governor::CHECK,
+    paceline::KEYED_TRY,
+    governor::CHECK_KEY,
+];
+
+/// What is asked for many elements while its limit does not bind; those of one part do the same.
+pub(crate) static HOT: LazyLock<Vec<Hot>> = LazyLock::new(|| {
+    let theirs = [
+        tokio::HOT,
+        governor::HOT,
+        leaky_bucket::HOT,
+        stream_throttle::HOT,
+        speed_limit::HOT,
+        tower::HOT,
+    ];
+    let all = [adapters::ALL].into_iter().chain(theirs);
+    let mut all: Vec<Hot> = all.flatten().copied().collect();
+    all.sort_by_key(|hot| hot.part);
+    all
+});

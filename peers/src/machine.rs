@@ -1,0 +1,101 @@
+//! Where it was measured, and what.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+
+/// What the figures depend on, without saying whose machine it is.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) system: String,
+    pub(crate) rustc: String,
+    /// Name and version of everything that is measured.
+    pub(crate) packages: Vec<(String, String)>,
+}
+
+/// Whose version the report names.
+const MEASURED: [&str; 8] = [
+    "async-speed-limit",
+    "governor",
+    "leaky-bucket",
+    "paceline",
+    "stream_throttle",
+    "tokio",
+    "tokio-stream",
+    "tower",
+];
+
+/// What the versions are read from, as it was when this was compiled.
+const LOCK: &str = include_str!("../../Cargo.lock");
+
+impl Machine {
+    pub(crate) fn this_one() -> Self {
+        Self {
+            processor: processor(),
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            system: format!(
+                "{} {}",
+                said_by("uname", &["-s"]),
+                release(&said_by("uname", &["-r"]))
+            ),
+            rustc: said_by("rustc", &["--version"]),
+            packages: packages(LOCK),
+        }
+    }
+}
+
+fn processor() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find(|line| line.starts_with("model name"));
+    model
+        .and_then(|line| line.split_once(':'))
+        .map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+fn said_by(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    output.map_or_else(
+        |_| "unknown".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
+
+/// The numbers of `6.1.0-of-somebody`.
+fn release(release: &str) -> &str {
+    release.split('-').next().unwrap_or_default()
+}
+
+fn packages(lock: &str) -> Vec<(String, String)> {
+    let mut packages = Vec::new();
+    let mut name = "";
+    for line in lock.lines() {
+        if let Some(value) = quoted(line, "name = ") {
+            name = value;
+        } else if let Some(version) = quoted(line, "version = ")
+            && MEASURED.contains(&name)
+        {
+            packages.push((name.to_owned(), version.to_owned()));
+        }
+    }
+    packages
+}
+
+fn quoted<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.strip_prefix(key)?.strip_prefix('"')?.strip_suffix('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_everything_that_is_measured_is_known() {
+        let packages = packages(LOCK);
+        let names: Vec<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, MEASURED);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the page says around the figures. No numbers: those are measured.
+
+mod own;
+mod pacing;
+mod rates;
+
+use crate::sections::Section;
+
+use super::plot::Drawing;
+
+pub(super) struct Words {
+    pub(super) title: &'static str,
+    pub(super) question: &'static str,
+    /// In the order in which their tables come.
+    pub(super) metrics: &'static [Metric],
+    pub(super) drawings: &'static [Drawing],
+    /// Why it is as it is, also where another is ahead.
+    pub(super) why: &'static str,
+}
+
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) heading: &'static str,
+    pub(super) better: Better,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Better {
+    Less,
+    Neither,
+}
+
+pub(super) const INTRODUCTION: &str = "\
+# Performance
+
+What `paceline` costs and how exact it is, beside other crates. All of it is measured by one command on one machine:
+
+```text
+scripts/measure
+```
+
+Times are those of the clock on the wall, and others may have worked on the machine meanwhile: compare the figures of a table
+with each other, not with those of other machines. The best of each column is in bold. [`figures.json`](figures.json) has every
+figure; this page is drawn from it, and not written by hand.
+";
+
+pub(super) const fn of(section: Section) -> Words {
+    match section {
+        Section::Precision => pacing::PRECISION,
+        Section::Load => pacing::LOAD,
+        Section::Hot => rates::HOT,
+        Section::Keyed => rates::KEYED,
+        Section::Contention => rates::CONTENTION,
+        Section::Virtual => pacing::VIRTUAL,
+        Section::Growth => own::GROWTH,
+    }
+}

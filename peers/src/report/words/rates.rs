@@ -1,0 +1,127 @@
+//! What a decision costs, and what a key does.
+
+use super::super::plot::{Drawing, Shape};
+use super::{Better, Metric, Words};
+
+pub(super) const HOT: Words = Words {
+    title: "While the limit does not bind",
+    question: "Elements that are always there go through a limit that never binds, on a runtime of one thread: what is left is \
+               the price of the adapter. The contenders take turns, and the median of their rounds is shown, in time of \
+               the thread, not on the wall. Instructions are counted by valgrind. Elements are those that go in.",
+    metrics: &[Metric {
+        name: "an element",
+        heading: "An element",
+        better: Better::Less,
+    }],
+    drawings: &[
+        Drawing {
+            name: "hot-stream",
+            title: "Nanoseconds an element: a stream through one limit",
+            metric: "an element",
+            part: "a stream through one limit",
+            shape: Shape::Bars { case: "ns" },
+        },
+        Drawing {
+            name: "hot-asking",
+            title: "Nanoseconds a call that does not wait",
+            metric: "an element",
+            part: "a call that does not wait",
+            shape: Shape::Bars { case: "ns" },
+        },
+    ],
+    why: "Most of what an element costs is one reading of the clock: see the last table. `paceline` reads tokio's, so that tests \
+          can pause it, and tokio asks the system. `governor` reads the time stamp counter of the processor, where it can be \
+          trusted, which is quicker and cannot be paused. `throttle` with a duration of zero, `RateLimit` inside its window and \
+          tokio's `Semaphore` read no clock at all. A shared limit has a lock besides, and a line behind it.",
+};
+
+pub(super) const KEYED: Words = Words {
+    title: "A million keys",
+    question: "A limit for each key, asked without waiting. A million new keys come, each is asked again in random order, all \
+               settle, and a million others come. The median of three such lives, in time of the thread. Keys are 64-bit \
+               numbers. `governor` is told \
+               to `retain_recent` and `shrink_to_fit` once all have settled; `paceline` does that by itself, when keys come.",
+    metrics: &[
+        Metric {
+            name: "ns a decision",
+            heading: "Nanoseconds a decision",
+            better: Better::Less,
+        },
+        Metric {
+            name: "bytes a key",
+            heading: "Bytes of the heap, for each of the million",
+            better: Better::Less,
+        },
+        Metric {
+            name: "keys remembered",
+            heading: "Keys remembered",
+            better: Better::Neither,
+        },
+        Metric {
+            name: "longest, in ms",
+            heading: "The longest that anybody had to wait for an answer, in milliseconds",
+            better: Better::Less,
+        },
+    ],
+    drawings: &[
+        Drawing {
+            name: "keyed-bytes",
+            title: "Bytes a key, a million keys",
+            metric: "bytes a key",
+            part: "",
+            shape: Shape::Bars { case: "all there" },
+        },
+        Drawing {
+            name: "keyed-first",
+            title: "Nanoseconds for the first decision of a key, a million keys",
+            metric: "ns a decision",
+            part: "",
+            shape: Shape::Bars { case: "first" },
+        },
+    ],
+    why: "`governor` keeps eight bytes for each key, the instant at which it is full again, and reads the processor's time stamp \
+          instead of asking the system for the time; its `DashMap` has a lock for each part of the keys, where `paceline` has one \
+          for all. `paceline` keeps the state of any policy, exact for any rate, or the line of those who wait for the key, which \
+          `governor` does not have; it counts what passed, and needs nobody to tidy up.",
+};
+
+pub(super) const CONTENTION: Words = Words {
+    title: "Many tasks at once",
+    question: "First a limit that does not bind, asked by 1 to 8 tasks on two threads as fast as they can. (Keyed ones: each task \
+               its own key.) Then all tasks wait at once, and are served at so many a millisecond; the semaphore is refilled by \
+               a task.",
+    metrics: &[
+        Metric {
+            name: "ns a permit",
+            heading: "Nanoseconds a permit, the limit does not bind",
+            better: Better::Less,
+        },
+        Metric {
+            name: "seconds until all are served",
+            heading: "Seconds until all are served",
+            better: Better::Neither,
+        },
+        Metric {
+            name: "polls a grant",
+            heading: "Polls a grant: 1 is without waiting, 2 is one wake-up",
+            better: Better::Less,
+        },
+        Metric {
+            name: "µs of processor time a grant",
+            heading: "Processor time a grant, in µs, with that of starting the task",
+            better: Better::Less,
+        },
+    ],
+    drawings: &[Drawing {
+        name: "contention-permit",
+        title: "Nanoseconds a permit, the limit does not bind",
+        metric: "ns a permit",
+        part: "",
+        shape: Shape::Lines {
+            x: "tasks",
+            is_y_log: false,
+        },
+    }],
+    why: "`governor` has no line: a limit is one atomic number, which is quicker to ask, and those who wait ask again and again, \
+          in no order. `paceline` has a line behind a lock, in order of arrival, for requests of any cost.",
+};

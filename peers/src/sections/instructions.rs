@@ -1,0 +1,99 @@
+//! Instructions an element, counted by valgrind where there is one: they do not depend on what else the machine does.
+
+use std::env;
+use std::io;
+use std::process::Command;
+
+use crate::contenders::{HOT, Hot};
+use crate::figures::Notes;
+use crate::measure::Extent;
+
+use super::hot::{COST, runtime};
+
+/// What is before and after the elements is the same in both runs, and falls out of the difference.
+const FEW: u64 = 2_000;
+const MANY: u64 = 12_000;
+
+/// What is done once in a process, a clock that is calibrated for example, is done with these.
+const WARM_UP: u64 = 64;
+
+/// Only what is called by this function is counted.
+const COUNTED: &str = "--toggle-collect=*elements_to_count*";
+
+pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
+    if let Err(error) = Command::new("valgrind").arg("--version").output() {
+        notes.begin("");
+        notes.add(
+            COST,
+            "valgrind",
+            "instructions",
+            Err::<f64, _>(format!("no valgrind: {error}")),
+        );
+        return;
+    }
+    for hot in &HOT[..extent.pick(HOT.len(), 1)] {
+        notes.begin(hot.part.name());
+        let counted = (|| -> io::Result<f64> {
+            let (few, many) = (counted(hot.name, FEW)?, counted(hot.name, MANY)?);
+            if few == 0.0 {
+                return Err(io::Error::other("nothing was counted: no symbols?"));
+            }
+            Ok((many - few) / (MANY - FEW) as f64)
+        })();
+        let counted = counted.map_err(|error| error.to_string());
+        notes.add(COST, hot.name, "instructions", counted);
+    }
+}
+
+fn counted(name: &str, count: u64) -> io::Result<f64> {
+    let output = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            COUNTED,
+        ])
+        .arg(env::current_exe()?)
+        .args(["alone-hot", name, &count.to_string()])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let last = said.lines().last().unwrap_or_default();
+        return Err(io::Error::other(format!("fails: {last}")));
+    }
+    collected(&said).ok_or_else(|| io::Error::other("valgrind said nothing of instructions"))
+}
+
+/// `==1== Collected : 123456`
+fn collected(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains("Collected :"))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// What such a process does.
+pub(crate) fn alone(name: &str, count: u64) -> io::Result<()> {
+    let hot = HOT.iter().find(|hot| hot.name == name);
+    let hot = hot.ok_or_else(|| io::Error::other(format!("no such contender: `{name}`")))?;
+    runtime().block_on(async { (hot.run)(WARM_UP).await });
+    elements_to_count(hot, count);
+    Ok(())
+}
+
+#[inline(never)]
+fn elements_to_count(hot: &Hot, count: u64) {
+    runtime().block_on(async { (hot.run)(count).await });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_valgrind_says_is_understood() {
+        let said = "==1== Events    : Ir\n==1== Collected : 123456\n==1==\n";
+        assert_eq!(
+            collected(said).map(f64::to_bits),
+            Some(123_456_f64.to_bits())
+        );
+        assert_eq!(collected("nothing"), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! What is measured: a file each.
+
+mod contention;
+mod growth;
+mod hot;
+mod instructions;
+mod keyed;
+mod load;
+mod pacing;
+mod precision;
+mod virtual_time;
+
+pub(crate) use instructions::alone as alone_hot;
+pub(crate) use virtual_time::alone as alone_virtual;
+
+use clap::ValueEnum;
+
+use crate::figures::Figure;
+use crate::measure::Extent;
+
+/// In the order in which they are reported.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Section {
+    /// How near to the allowed rate, how late and how dear, from 100 ms down to 10 µs.
+    Precision,
+    /// The same while the machine is busy.
+    Load,
+    /// What an element costs while the limit does not bind, and how many instructions it takes.
+    Hot,
+    /// A limit for each of a million keys: bytes, nanoseconds, and what is left when they have settled.
+    Keyed,
+    /// What a permit costs when many tasks ask at once.
+    Contention,
+    /// A million seconds on tokio's paused clock.
+    Virtual,
+    /// How the cost of each grows with the number of all.
+    Growth,
+}
+
+impl Section {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Precision => "precision",
+            Self::Load => "load",
+            Self::Hot => "hot",
+            Self::Keyed => "keyed",
+            Self::Contention => "contention",
+            Self::Virtual => "virtual",
+            Self::Growth => "growth",
+        }
+    }
+
+    pub(crate) fn measure(self, extent: Extent) -> Vec<Figure> {
+        match self {
+            Self::Precision => precision::measure(extent),
+            Self::Load => load::measure(extent),
+            Self::Hot => hot::measure(extent),
+            Self::Keyed => keyed::measure(extent),
+            Self::Contention => contention::measure(extent),
+            Self::Virtual => virtual_time::measure(extent),
+            Self::Growth => growth::measure(extent),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! How near to the allowed rate a contender comes, at intervals down to 10 µs.
+
+use std::time::Duration;
+
+use crate::contenders::PACED;
+use crate::figures::{Figure, Notes};
+use crate::measure::Extent;
+
+use super::pacing::{Flavour, Pacing, run};
+
+const INTERVALS: [(&str, u64); 7] = [
+    ("100 ms", 100_000),
+    ("10 ms", 10_000),
+    ("2 ms", 2_000),
+    ("1 ms", 1_000),
+    ("500 µs", 500),
+    ("100 µs", 100),
+    ("10 µs", 10),
+];
+
+pub(super) fn measure(extent: Extent) -> Vec<Figure> {
+    let mut notes = Notes::new("precision");
+    let intervals = extent.pick(&INTERVALS[..], &INTERVALS[3..5]);
+    let least = extent.pick(Duration::from_millis(800), Duration::from_millis(5));
+    for flavour in Flavour::ALL {
+        notes.begin(flavour.name());
+        for &(name, micros) in intervals {
+            let interval = Duration::from_micros(micros);
+            // Enough gaps for a median.
+            let during = least.max(extent.pick(15, 2) * interval);
+            for contender in PACED {
+                let pacing = run(contender, flavour, interval, during, || {});
+                note(&mut notes, contender.name, (name, micros as f64), &pacing);
+            }
+        }
+    }
+    notes.figures
+}
+
+fn note(notes: &mut Notes, contender: &str, case: (&str, f64), pacing: &Result<Pacing, String>) {
+    for (metric, of) in Pacing::METRICS {
+        notes.add_at(
+            metric,
+            contender,
+            case,
+            pacing.as_ref().map(of).map_err(Clone::clone),
+        );
+    }
+}
