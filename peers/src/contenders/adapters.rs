@@ -60,6 +60,10 @@ pub(super) const ALL: &[Hot] = &[
     stream("paceline pace, Owned TokenBucket", |n| {
         drained(items(n).pace(owned()))
     }),
+    stream("paceline pace, Owned TokenBucket, burst 100", |n| {
+        let fast = Rate::new(1_000, Duration::from_nanos(1));
+        drained(items(n).pace(TokenBucket::new(fast, 100).owned()))
+    }),
     stream("paceline pace, Shared Interval", |n| {
         drained(items(n).pace(interval().shared()))
     }),

@@ -20,10 +20,13 @@ pub(crate) use hot::Hot;
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};
 
-/// What keeps emissions an interval apart. A timer of another kind is one more line.
+/// What keeps emissions an interval apart.
 pub(crate) const PACED: &[Paced] = &[
     paceline::MIN_INTERVAL,
     paceline::SHARED,
+    paceline::PRECISE,
+    paceline::PRECISE_FROM_NEXT_POLL,
+    paceline::SHARED_PRECISE,
     tokio::THROTTLE,
     tokio::INTERVAL_BURST,
     tokio::INTERVAL_DELAY,
