@@ -1,0 +1,140 @@
+//! A limit without a line, a lock or a task: what a shared one has to answer to whoever's turn it is.
+
+use std::time::Duration;
+
+use paceline::limiter::Mode;
+use paceline::policy::{Decision, Policy};
+use paceline::time::Tick;
+use testkit::clock::Stopwatch;
+
+/// A policy with its state, and what was said to the limit. Its clock starts when it is first asked.
+pub(crate) struct Mirror<P: Policy> {
+    policy: P,
+    state: Option<P::State>,
+    started: Option<Stopwatch>,
+    pub(crate) mode: Mode,
+    paused_until: Tick,
+    pub(crate) passed: u64,
+    pub(crate) refused: u64,
+    pub(crate) held_back: u64,
+}
+
+impl<P: Policy> Mirror<P> {
+    pub(crate) fn new(policy: P) -> Self {
+        Self {
+            policy,
+            state: None,
+            started: None,
+            mode: Mode::Enforce,
+            paused_until: Tick::ZERO,
+            passed: 0,
+            refused: 0,
+            held_back: 0,
+        }
+    }
+
+    pub(crate) fn now(&mut self) -> Tick {
+        let started = self.started.get_or_insert_with(Stopwatch::start);
+        let now = Tick::ZERO.after(started.elapsed());
+        self.state.get_or_insert_with(|| self.policy.fresh(now));
+        now
+    }
+
+    /// What one whose turn it is would be told at `then`.
+    pub(crate) fn look(&self, then: Tick, cost: u32) -> Decision {
+        let Some(state) = &self.state else {
+            return Decision::Pass;
+        };
+        let pause = self.paused_until.since(then);
+        match self.policy.peek(state, then, cost) {
+            Decision::Pass if !pause.is_zero() && cost > 0 => Decision::Wait { retry_in: pause },
+            Decision::Wait { retry_in } => Decision::Wait {
+                retry_in: retry_in.max(pause),
+            },
+            decision => decision,
+        }
+    }
+
+    /// Whether it costs more than could ever pass.
+    pub(crate) fn never_passes(&self, cost: u32) -> bool {
+        let decision = self
+            .policy
+            .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost);
+        matches!(decision, Decision::Never { .. })
+    }
+
+    /// What one is told to whom the time does not matter.
+    pub(crate) fn timeless(&self, cost: u32) -> Decision {
+        if self.mode != Mode::Enforce {
+            return Decision::Pass;
+        }
+        self.policy
+            .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost)
+    }
+
+    /// Counts what passes; true if it conforms.
+    pub(crate) fn pay(&mut self, cost: u32) -> bool {
+        let now = self.now();
+        let conforms = self.look(now, cost).is_pass();
+        if let Some(state) = self.state.as_mut().filter(|_| conforms) {
+            let decision = self.policy.decide(state, now, cost);
+            assert!(decision.is_pass(), "{decision:?} after a look that passed");
+        }
+        conforms
+    }
+
+    /// How long one more would wait behind those who ask for `costs`, each as early as possible.
+    pub(crate) fn wait_behind(&mut self, costs: &[u32], cost: u32) -> Duration {
+        let now = self.now();
+        let mut at = now.max(self.paused_until);
+        let mut state = self.state.clone().expect("it was asked for the time");
+        for &ahead in costs {
+            if let Decision::Wait { retry_in } = self.policy.decide(&mut state, at, ahead) {
+                at = at.after(retry_in);
+                let _ = self.policy.decide(&mut state, at, ahead);
+            }
+        }
+        if let Decision::Wait { retry_in } = self.policy.peek(&state, at, cost) {
+            at = at.after(retry_in);
+        }
+        at.since(now)
+    }
+
+    /// How long it is until it is as good as unused.
+    pub(crate) fn settles_in(&mut self) -> Duration {
+        let now = self.now();
+        let settled_at = self
+            .state
+            .as_ref()
+            .map(|state| self.policy.settled_at(state));
+        settled_at.map_or(Duration::ZERO, |settled_at| settled_at.since(now))
+    }
+
+    pub(crate) fn refund(&mut self, cost: u32) {
+        let now = self.now();
+        if let Some(state) = &mut self.state {
+            self.policy.refund(state, now, cost);
+        }
+    }
+
+    pub(crate) fn retune(&mut self, policy: P) {
+        let now = self.now();
+        let old = std::mem::replace(&mut self.policy, policy);
+        if let Some(state) = &mut self.state {
+            self.policy.retune(&old, state, now);
+        }
+    }
+
+    pub(crate) fn pause_for(&mut self, duration: Duration) {
+        self.paused_until = self.paused_until.max(self.now().after(duration));
+    }
+
+    pub(crate) fn resume(&mut self) {
+        let _ = self.now();
+        self.paused_until = Tick::ZERO;
+    }
+
+    pub(crate) const fn policy(&self) -> &P {
+        &self.policy
+    }
+}

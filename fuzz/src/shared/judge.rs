@@ -1,0 +1,120 @@
+//! What a line has to answer, and whether it did.
+
+use std::time::Duration;
+
+use paceline::limiter::Mode;
+use paceline::policy::Decision;
+
+use super::Line;
+use crate::dice::Tunable;
+use crate::expected::{Expected, is_never, is_wait};
+use crate::virtual_time::in_millis;
+
+impl<P: Tunable> Line<P> {
+    /// What one of this place in line is told now. For one without a place, the wait is what a forecast says.
+    pub(super) fn expected(&mut self, ticket: u64, cost: u32) -> Expected {
+        if cost == 0 || self.mirror.mode != Mode::Enforce {
+            // What is not asked for is not begun.
+            let _ = self.mirror.now();
+            return Expected::Sure(Decision::Pass);
+        }
+        let now = self.mirror.now();
+        let alone = self.mirror.look(now, cost);
+        let mut ahead = self
+            .waiters
+            .iter()
+            .filter(|one| one.is_before(ticket))
+            .peekable();
+        if is_never(alone) || ahead.peek().is_none() {
+            return Expected::Sure(alone);
+        }
+        if ahead.all(|one| one.may_be_aside(now)) {
+            return Expected::Unsure;
+        }
+        let retry_in = self.wait_for(cost).unwrap_or_default();
+        Expected::Sure(Decision::Wait { retry_in })
+    }
+
+    /// How long one more has to wait, where that does not depend on who stands aside.
+    pub(super) fn wait_for(&mut self, cost: u32) -> Option<Duration> {
+        let now = self.mirror.now();
+        if self.mirror.mode != Mode::Enforce || is_never(self.mirror.look(now, cost)) {
+            return Some(Duration::ZERO);
+        }
+        if self.waiters.iter().any(|one| one.may_be_aside(now)) {
+            return None;
+        }
+        let mut ahead: Vec<_> = self
+            .waiters
+            .iter()
+            .filter_map(|one| Some((one.place?.ticket, one.cost)))
+            .collect();
+        ahead.sort_unstable();
+        let costs: Vec<_> = ahead.into_iter().map(|(_, cost)| cost).collect();
+        let wait = self.mirror.wait_behind(&costs, cost);
+        // Behind others it is never nothing.
+        let is_behind = !costs.is_empty();
+        Some(wait.max(Duration::from_nanos(is_behind.into())))
+    }
+
+    pub(super) fn has_passed(&mut self, cost: u32) {
+        if cost == 0 || self.mirror.mode == Mode::Off {
+            return;
+        }
+        let now = self.mirror.now();
+        let conforms = self.mirror.pay(cost);
+        self.mirror.passed += 1;
+        if self.mirror.mode == Mode::Enforce {
+            assert!(conforms, "{cost} passed at {now:?}");
+            self.passed.push((now, cost));
+        } else {
+            self.mirror.held_back += u64::from(!conforms);
+        }
+    }
+
+    pub(super) fn bound_holds(&mut self) {
+        self.mirror.policy().assert_bound(&self.passed);
+        self.passed.clear();
+    }
+
+    pub(super) fn counts_are_right(&self) {
+        let stats = self.limit.stats();
+        let waiting = self
+            .waiters
+            .iter()
+            .filter(|one| one.place.is_some())
+            .count();
+        let mirror = &self.mirror;
+        assert_eq!(
+            (stats.passed, stats.refused, stats.held_back, stats.waiting),
+            (mirror.passed, mirror.refused, mirror.held_back, waiting)
+        );
+    }
+
+    /// The first in line, if it is certain who that is; timers count in whole milliseconds.
+    pub(super) fn whoever_can_pass_was_woken(&mut self) {
+        if self.mirror.mode != Mode::Enforce {
+            let mut waiting = self.waiters.iter().filter(|one| one.place.is_some());
+            assert!(
+                waiting.all(|one| one.future.is_woken()),
+                "not told of the mode"
+            );
+            return;
+        }
+        let Some(first) = self.first() else { return };
+        let now = self.mirror.now();
+        let elapsed = self.since_start.elapsed();
+        let off_grid = elapsed.saturating_sub(in_millis(elapsed, u128::div_euclid));
+        let first = &self.waiters[first];
+        let decision = self.mirror.look(now.before(off_grid), first.cost);
+        assert!(
+            is_wait(decision) || first.future.is_woken(),
+            "asleep at {now:?}"
+        );
+    }
+
+    pub(super) fn first(&self) -> Option<usize> {
+        let waiting = (0..self.waiters.len()).filter(|&n| self.waiters[n].place.is_some());
+        waiting.min_by_key(|&n| self.waiters[n].place.map(|place| place.ticket))
+    }
+}
