@@ -74,6 +74,9 @@ impl<P: Policy> Mirror<P> {
 
     /// Counts what passes; true if it conforms.
     pub(crate) fn pay(&mut self, cost: u32) -> bool {
+        if self.never_passes(cost) {
+            return false;
+        }
         let now = self.now();
         let conforms = self.look(now, cost).is_pass();
         if let Some(state) = self.state.as_mut().filter(|_| conforms) {
