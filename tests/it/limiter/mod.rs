@@ -9,5 +9,6 @@ mod owned;
 mod patience;
 mod reports;
 mod runtimes;
+mod schedules;
 mod shared;
 mod within;
