@@ -80,6 +80,9 @@ const EXACT: [&str; 2] = ["policy", "feedback"];
 /// What exact sums do not need either.
 const FLOATS: [&str; 2] = ["f32", "f64"];
 
+/// What is shared is behind a lock: whoever shares an atomic has to try every order of its reads and writes, with a model.
+const SHARED_WITHOUT_A_LOCK: [&str; 3] = ["Atomic", "atomic", "fence("];
+
 const MOST_LINES: usize = 400;
 
 /// A trait is a list of methods, each with an example, and cannot be cut in two.
@@ -93,6 +96,11 @@ fn nothing_in_src_uses_what_lies_above_it() {
 #[test]
 fn pure_folders_hold_sums_and_nothing_else() {
     assert_none(&in_files(&["src"], purity));
+}
+
+#[test]
+fn nothing_in_src_is_shared_without_a_lock() {
+    assert_none(&in_files(&["src"], locking));
 }
 
 #[test]
@@ -229,6 +237,21 @@ fn purity(path: &str, text: &str) -> Vec<Fault> {
         for word in BANNED.iter().chain(floats) {
             if has_word(&line, word) {
                 faults.push(fault(path, number, format!("`{word}` in a pure folder")));
+            }
+        }
+    }
+    faults
+}
+
+/// A number that threads share and no lock guards.
+fn locking(path: &str, text: &str) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (number, line) in code_lines(text) {
+        for word in SHARED_WITHOUT_A_LOCK {
+            if has_word(&line, word) {
+                let what = format!("`{word}` without a model that tries every order");
+                faults.push(fault(path, number, what));
+                break;
             }
         }
     }

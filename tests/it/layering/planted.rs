@@ -1,6 +1,6 @@
 //! Small texts with a fault in them, one for each rule.
 
-use super::{Fault, layering, length, purity};
+use super::{Fault, layering, length, locking, purity};
 
 /// The lines on which `rule` sees a fault.
 /// No line at all.
@@ -148,6 +148,19 @@ fn every_banned_word_is_seen() {
 fn words_that_only_look_banned_are_not_seen() {
     let text = "#[expect(clippy::cast_possible_truncation)]\nassert!(x);\ny.unwrap_or(0);\nfn expects() {}";
     assert_eq!(seen(purity, "src/policy/interval.rs", text), NONE);
+}
+
+#[test]
+fn what_is_shared_without_a_lock_is_seen() {
+    for line in [
+        "use core::sync::atomic::{AtomicU64, Ordering};",
+        "use std::sync::atomic;",
+        "    count: AtomicUsize,",
+        "    fence(SeqCst);",
+    ] {
+        let text = format!("use std::sync::Mutex;\n{line}\n// atomic\n");
+        assert_eq!(seen(locking, "src/limiter/desk.rs", &text), [2], "{line}");
+    }
 }
 
 #[test]
