@@ -250,13 +250,15 @@ impl<P: Tunable> Map<P> {
             return Expected::Sure(Decision::Pass);
         }
         let alone = mirror.look(now, cost);
-        let is_ahead =
-            |one: &&Waiter| one.key == key && one.place.is_some_and(|place| place.ticket < ticket);
+        // Who waits for room stands in no line, and whoever comes when there is some is before them.
+        let is_before = |other: u64| other < ticket || (self.max.is_some() && other != ticket);
+        let is_ahead = |one: &&Waiter| {
+            one.key == key && one.place.is_some_and(|place| is_before(place.ticket))
+        };
         let mut ahead = self.waiters.iter().filter(is_ahead).peekable();
         if is_never(alone) || ahead.peek().is_none() {
             return Expected::Sure(alone);
         }
-        // Who waits for room stands in no line.
         let is_patient = |one: &Waiter| {
             one.place
                 .is_some_and(|one| now.since(one.polled) < PATIENCE)
