@@ -4,3 +4,4 @@ mod line;
 mod network;
 mod permits;
 mod resize;
+mod schedules;
