@@ -1,4 +1,5 @@
 mod both;
+mod cancelling;
 mod driven;
 mod enforce_sends;
 mod framed;
