@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::{Rate, Timer};
@@ -101,4 +102,53 @@ async fn streams_on_many_threads_share_a_bucket() {
     }
     let least = Duration::from_micros(500) * (STREAMS * EACH - 20);
     assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+}
+
+/// Nobody is stuck, and each pass is counted once, whatever is changed and whoever leaves meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_is_changed_on_many_threads_everybody_gets_through() {
+    const TASKS: u64 = 16;
+    const EACH: u64 = 40;
+    let limit = TokenBucket::new(Rate::per_second(5_000), 5).shared();
+    let keys = TokenBucket::new(Rate::per_second(2_000), 5).keyed();
+    let permits = Permits::new(3).with_cooldown(Duration::from_micros(100));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (limit, keys, permits) = (limit.clone(), keys.clone(), permits.clone());
+            tokio::spawn(async move {
+                let mut more = 0;
+                for n in 0..EACH {
+                    let permit = permits.acquire().await;
+                    limit.acquire(1).await.unwrap();
+                    keys.acquire(task % 3, 1).await.unwrap();
+                    drop(permit);
+                    match (task + n) % 8 {
+                        0 => limit.retune(TokenBucket::new(Rate::per_second(5_000), 5)),
+                        1 => limit.pause_for(Duration::from_micros(300)),
+                        2 => limit.resume(),
+                        3 => keys.resume(&(n % 3)),
+                        4 => permits.resize(2 + u32::try_from(n % 3).unwrap()),
+                        5 => limit.refund(1),
+                        // They leave the lines, maybe just as their turn comes.
+                        _ => {
+                            let most = Duration::from_micros(n * 10);
+                            let line = async { drop(permits.acquire().await) };
+                            let _ = tokio::time::timeout(most, line).await;
+                            let dear = tokio::time::timeout(most, limit.acquire(4)).await;
+                            more += u64::from(dear.is_ok());
+                        }
+                    }
+                }
+                more
+            })
+        })
+        .collect();
+    let mut more = 0;
+    for task in tasks {
+        more += task.await.unwrap();
+    }
+    assert_eq!(limit.stats().passed, TASKS * EACH + more);
+    assert_eq!(keys.stats().passed, TASKS * EACH);
+    assert_eq!((limit.stats().waiting, keys.stats().waiting), (0, 0));
+    assert_eq!(permits.in_use(), 0);
 }

@@ -18,6 +18,8 @@ pub(crate) trait Tunable:
 impl Tunable for Interval {
     fn any(bytes: &mut Unstructured<'_>) -> Result<Self> {
         let (interval, delayed) = (duration(bytes)?, bytes.ratio(1, 4)?);
+        // Whether a peek that passes starts the clock is not said, and shows with a delay of nothing that is retuned.
+        let delayed = delayed && !interval.is_zero();
         let every = Self::every(interval);
         Ok(if delayed { every.delayed() } else { every })
     }

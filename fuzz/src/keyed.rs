@@ -108,6 +108,10 @@ impl<P: Tunable> Map<P> {
             // A key with parameters or a pause of its own takes a place that is never free.
             (21, _) if self.max.is_none() => {
                 let policy = P::any(bytes)?;
+                // What has settled may be forgotten, and slower parameters would count it.
+                if self.mirrors[key].settles_in().is_zero() {
+                    return Ok(());
+                }
                 self.limit.retune(&key, policy);
                 self.mirrors[key].retune(policy);
             }

@@ -247,7 +247,8 @@ where
 
     /// Gives this key parameters of its own from now on; those who wait for it feel it at once. What was spent stays spent.
     ///
-    /// Such a key is never forgotten, and is remembered even if there is no room for it.
+    /// Such a key is never forgotten, and is remembered even if there is no room for it. What it had spent before and had settled
+    /// may have been forgotten: slower parameters do not count it then.
     pub fn retune(&self, key: &K, policy: P) {
         let limit = self.locked(|keys, _| keys.tuned(key));
         limit.retune(policy);

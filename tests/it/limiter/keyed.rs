@@ -269,6 +269,23 @@ async fn all_who_wait_for_room_get_it() {
     assert!(start.elapsed() < ms(60_000), "{:?}", start.elapsed());
 }
 
+/// A fault that is lived with: to remember what has settled would be to remember every key.
+#[tokio::test(start_paused = true)]
+async fn slower_parameters_do_not_count_what_had_settled_and_was_forgotten() {
+    let limits = Interval::every(ms(10)).keyed();
+    for key in [1, 2] {
+        assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
+    }
+    sleep(10).await;
+    limits.resume(&1);
+    assert_eq!(limits.len(), 1, "it had settled");
+
+    for (key, decision) in [(1, Decision::Pass), (2, wait(90))] {
+        limits.retune(&key, Interval::every(ms(100)));
+        assert_eq!(limits.try_acquire(&key, 1), decision);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_room_feels_at_once_that_there_is_some() {
     let start = now();

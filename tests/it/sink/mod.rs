@@ -1,4 +1,5 @@
 mod both;
+mod cancelling;
 mod conformance;
 mod driven;
 mod enforce_sends;

@@ -1,3 +1,4 @@
+mod cancelling;
 mod concurrent;
 mod conformance;
 mod debounce;

@@ -1,0 +1,291 @@
+//! Every await point of `send` and `feed`: dropped after any number of polls, while the inner sink is full or not. What was
+//! handed over is delivered once and in order, with one permit each.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::{Sink, SinkExt};
+use paceline::limiter::Shared;
+use paceline::policy::Interval;
+use paceline::prelude::*;
+use paceline::sink::{PaceSinkExt, SendError, ShedSends};
+use proptest::prelude::*;
+use testkit::clock::jump;
+use testkit::probe::{self, SinkHandle};
+use testkit::wakes::Driven;
+
+use super::driven::taken_ms;
+use crate::timed::ms;
+
+const D: u64 = 10;
+
+/// One call; the future is polled before each of its steps, and dropped after the last one.
+#[derive(Clone, Debug)]
+struct Call {
+    how: How,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Send,
+    Feed,
+    /// Ready first, then a rival asks, and then the item is sent.
+    ByHand,
+}
+
+/// What happens between two polls.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Nothing,
+    InnerTakes(usize),
+    TimePasses(u64),
+    /// Somebody else asks the limit, and gives up at once.
+    RivalLeaves,
+}
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let step = prop_oneof![
+        Just(Step::Nothing),
+        (1..3_usize).prop_map(Step::InnerTakes),
+        (0..25_u64).prop_map(Step::TimePasses),
+        Just(Step::RivalLeaves),
+    ];
+    let steps = prop::collection::vec(step, 0..5);
+    let how = prop_oneof![Just(How::Send), Just(How::Feed), Just(How::ByHand)];
+    let call = (how, steps).prop_map(|(how, steps)| Call { how, steps });
+    prop::collection::vec(call, 1..25)
+}
+
+/// Writes down what a sink is given and does not give back.
+struct Recorded<S> {
+    sink: Pin<Box<S>>,
+    given: Arc<Mutex<Vec<u32>>>,
+}
+
+impl<S: Sink<u32, Error: GivesBack>> Sink<u32> for Recorded<S> {
+    type Error = S::Error;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.sink.as_mut().poll_ready(cx)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, item: u32) -> Result<(), S::Error> {
+        let sent = self.sink.as_mut().start_send(item);
+        match &sent {
+            Err(error) if error.gives_back() => {}
+            _ => locked(&self.given).push(item),
+        }
+        sent
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.sink.as_mut().poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.sink.as_mut().poll_close(cx)
+    }
+}
+
+fn locked<T>(given: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    given.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an error has the item in it.
+trait GivesBack {
+    fn gives_back(&self) -> bool;
+}
+
+impl GivesBack for probe::Broken {
+    fn gives_back(&self) -> bool {
+        false
+    }
+}
+
+impl<T> GivesBack for SendError<probe::Broken, T> {
+    fn gives_back(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+}
+
+type Limit = Shared<Interval>;
+
+/// What became of some calls.
+struct Outcome<T> {
+    /// Handed over, and not given back.
+    given: Vec<u32>,
+    /// Delivered, and in which millisecond.
+    taken: Vec<(u128, T)>,
+    /// Permits that the sink took.
+    paid: u64,
+}
+
+/// Makes the calls, and closes; a sink that drops says in the end how many.
+fn outcome<S, T>(
+    calls: Vec<Call>,
+    adapter: impl FnOnce(probe::Sink<T>, Limit) -> S,
+    shed_count: fn(&S) -> u64,
+) -> (Outcome<T>, u64)
+where
+    S: Sink<u32, Error: GivesBack>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let limit = Interval::every(ms(D)).shared();
+        let (handle, inner) = probe::sink();
+        let given = Arc::default();
+        let mut sink = Recorded {
+            sink: Box::pin(adapter(inner, limit.clone())),
+            given: Arc::clone(&given),
+        };
+        let mut rivals = 0;
+        for (item, call) in (0..).zip(calls) {
+            let steps = &call.steps;
+            let mut done = match call.how {
+                How::Send => polled(sink.send(item), steps, &handle, &limit).await,
+                How::Feed => polled(sink.feed(item), steps, &handle, &limit).await,
+                How::ByHand => {
+                    let ready = poll_fn(|cx| sink.poll_ready_unpin(cx));
+                    polled(ready, steps, &handle, &limit).await
+                }
+            };
+            if let (How::ByHand, true) = (call.how, done.is_ready) {
+                done.rivals += rival(&limit);
+                let _ = sink.start_send_unpin(item);
+            }
+            rivals += done.rivals;
+        }
+        handle.accept_all();
+        assert!(sink.close().await.is_ok());
+        assert!(!handle.sent_when_not_ready());
+        let shed = shed_count(&sink.sink);
+        drop(sink);
+        assert_eq!(limit.stats().waiting, 0);
+        let outcome = Outcome {
+            given: std::mem::take(&mut *locked(&given)),
+            taken: taken_ms(&handle),
+            paid: limit.stats().passed - rivals,
+        };
+        (outcome, shed)
+    })
+}
+
+/// Whether a future is ready, and how many rivals have passed meanwhile.
+struct Done {
+    is_ready: bool,
+    rivals: u64,
+}
+
+/// Somebody else asks once, and whether that passed.
+fn rival(limit: &Limit) -> u64 {
+    Driven::new(limit.acquire(1)).poll().is_ready().into()
+}
+
+async fn polled<F: Future, T>(
+    future: F,
+    steps: &[Step],
+    handle: &SinkHandle<T>,
+    limit: &Limit,
+) -> Done {
+    let mut future = Driven::new(future);
+    let mut rivals = 0;
+    for step in steps {
+        if future.poll().is_ready() {
+            return Done {
+                is_ready: true,
+                rivals,
+            };
+        }
+        match *step {
+            Step::Nothing => {}
+            Step::InnerTakes(more) => handle.accept(more),
+            Step::TimePasses(time) => jump(ms(time)).await,
+            Step::RivalLeaves => rivals += rival(limit),
+        }
+    }
+    Done {
+        is_ready: false,
+        rivals,
+    }
+}
+
+impl<T: Clone> Outcome<T> {
+    fn items(&self) -> Vec<T> {
+        self.taken.iter().map(|(_, item)| item.clone()).collect()
+    }
+
+    fn count(&self) -> u64 {
+        self.taken.len().try_into().unwrap()
+    }
+
+    fn is_spaced(&self) -> bool {
+        let mut pairs = self.taken.windows(2);
+        pairs.all(|pair| pair[0].0 + u128::from(D) <= pair[1].0)
+    }
+}
+
+/// Whether each of `part` stands in `all`, in the same order.
+fn is_in_order(part: &[u32], all: &[u32]) -> bool {
+    let mut all = all.iter();
+    part.iter().all(|item| all.any(|other| other == item))
+}
+
+/// Of those that do not drop.
+fn nothing<S>(_: &S) -> u64 {
+    0
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn paced_sends_are_delivered_once_and_apart(calls in calls()) {
+        let (outcome, _) = outcome(calls, PaceSinkExt::pace_sends, nothing);
+        prop_assert_eq!(outcome.items(), outcome.given.clone());
+        prop_assert_eq!(outcome.paid, outcome.count());
+        prop_assert!(outcome.is_spaced(), "{:?}", outcome.taken);
+    }
+
+    #[test]
+    fn sends_by_cost_are_delivered_once_and_paid_for(calls in calls()) {
+        let adapter = |sink: probe::Sink<u32>, limit| sink.pace_sends_by_cost(limit, |item| item % 3);
+        let (outcome, _) = outcome(calls, adapter, nothing);
+        prop_assert_eq!(outcome.items(), outcome.given.clone());
+        let paid = outcome.given.iter().filter(|item| **item % 3 > 0).count();
+        prop_assert_eq!(outcome.paid, u64::try_from(paid).unwrap());
+    }
+
+    #[test]
+    fn enforced_sends_are_delivered_or_given_back(calls in calls()) {
+        let (outcome, _) = outcome(calls, PaceSinkExt::enforce_sends, nothing);
+        prop_assert_eq!(outcome.items(), outcome.given.clone());
+        prop_assert_eq!(outcome.paid, outcome.count());
+        prop_assert!(outcome.is_spaced(), "{:?}", outcome.taken);
+    }
+
+    #[test]
+    fn shed_sends_are_delivered_or_counted(calls in calls()) {
+        let shed_count = |sink: &ShedSends<probe::Sink<u32>, Limit, u32>| sink.shed_count();
+        let (outcome, shed) = outcome(calls, PaceSinkExt::shed_sends, shed_count);
+        prop_assert!(is_in_order(&outcome.items(), &outcome.given));
+        prop_assert_eq!(outcome.count() + shed, u64::try_from(outcome.given.len()).unwrap());
+        prop_assert_eq!(outcome.paid, outcome.count());
+        prop_assert!(outcome.is_spaced(), "{:?}", outcome.taken);
+    }
+
+    #[test]
+    fn groups_of_sends_are_delivered_once(calls in calls(), max in 1..5_usize) {
+        let adapter = |sink: probe::Sink<Vec<u32>>, _| sink.group_sends(max, ms(20));
+        let (outcome, _) = outcome(calls, adapter, nothing);
+        let groups = outcome.items();
+        prop_assert!(groups.iter().all(|group| (1..=max).contains(&group.len())), "{groups:?}");
+        prop_assert_eq!(groups.concat(), outcome.given);
+    }
+}
