@@ -92,9 +92,12 @@ fn run(command: Command) -> io::Result<()> {
         } => {
             let mut figures = into.as_deref().map(stored).transpose()?.unwrap_or_default();
             measure(section, extent(quick), &mut figures);
-            println!("{}", report::tables(section, &figures));
             figures.machine = Machine::this_one();
-            into.map_or(Ok(()), |into| report::write(&figures, &into))
+            if let Some(into) = into {
+                report::write(&figures, &into)?;
+            }
+            println!("{}", report::tables(section, &figures));
+            Ok(())
         }
         Command::AloneVirtual { contender, count } => sections::alone_virtual(&contender, count),
         Command::AloneHot { contender, count } => sections::alone_hot(&contender, count),
