@@ -1,14 +1,15 @@
 use core::fmt;
 use core::hash::Hash;
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Precision;
 
 use super::desk::After;
-use super::keys::{Keys, Reply, locked};
+use super::keys::{Keys, Reply};
 use super::limit::Ask;
+use super::parts::{Parts, work_on};
 use super::room::RoomAfter;
 use super::{AcquireAt, AcquireWithinAt, Gate, KeyedAt, Mode, Stats};
 
@@ -44,7 +45,7 @@ use super::{AcquireAt, AcquireWithinAt, Gate, KeyedAt, Mode, Stats};
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
-    keys: Arc<Mutex<Keys<K, P>>>,
+    parts: Arc<Parts<K, P>>,
     precision: Precision,
 }
 
@@ -85,12 +86,12 @@ where
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         Self {
-            keys: Arc::new(Mutex::new(Keys::new(Arc::new(policy_of)))),
+            parts: Arc::new(Parts::new(Arc::new(policy_of))),
             precision: Precision::default(),
         }
     }
 
-    /// At most so many keys at once; without it, as many as come. To be called before it is cloned and used.
+    /// At most so many keys at once; without it, as many as come. To be called before it is cloned and used: it begins anew.
     ///
     /// # Panics
     ///
@@ -102,8 +103,10 @@ where
             max > 0,
             "a keyed limit needs room for at least 1 key, got 0"
         );
-        self.locked(|keys, _| keys.set_max(max));
-        self
+        Self {
+            parts: Arc::new(self.parts.bounded(max)),
+            ..self
+        }
     }
 
     /// Waits to the microsecond in [`acquire`](Self::acquire) and [`acquire_within`](Self::acquire_within), through this handle
@@ -230,13 +233,13 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        self.locked(Keys::forget_settled);
+        self.parts.for_each(Keys::forget_settled);
     }
 
     /// How many keys are remembered now, those included that have settled and are not yet forgotten.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.locked(|keys, _| keys.len())
+        self.parts.len()
     }
 
     /// Whether no key is remembered.
@@ -250,38 +253,44 @@ where
     /// Such a key is never forgotten, and is remembered even if there is no room for it. What it had spent before and had settled
     /// may have been forgotten: slower parameters do not count it then.
     pub fn retune(&self, key: &K, policy: P) {
-        let limit = self.locked(|keys, _| keys.tuned(key));
+        let limit = self.locked(key, |keys, _| keys.tuned(key));
         limit.retune(policy);
     }
 
     /// Lets nothing pass for this key before `duration` is over. It is remembered as long, even if there is no room for it.
     pub fn pause_for(&self, key: &K, duration: Duration) {
-        let limit = self.locked(|keys, _| keys.full(key));
+        let limit = self.locked(key, |keys, _| keys.full(key));
         limit.pause_for(duration);
     }
 
     /// Ends every pause of this key.
     pub fn resume(&self, key: &K) {
-        let limit = self.locked(|keys, _| keys.full(key));
+        let limit = self.locked(key, |keys, _| keys.full(key));
         limit.resume();
         drop(limit);
-        self.locked(|keys, after| keys.left(key, after));
+        self.locked(key, |keys, after| keys.left(key, after));
     }
 
     /// Whether the limits hold, are only watched, or are off, for every key. Those who wait feel it at once.
     pub fn set_mode(&self, mode: Mode) {
-        let mut afters = self.locked(|keys, after| keys.set_mode(mode, after));
-        afters.iter_mut().for_each(After::run);
+        let (mut for_keys, mut for_room) = self.parts.set_mode(mode);
+        for_keys.iter_mut().for_each(After::run);
+        for_room.iter_mut().for_each(RoomAfter::run);
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.locked(|keys, _| keys.stats())
+        self.parts.stats()
     }
 
     fn ask_aside(&self, key: &K, ask: Ask, cost: u32) -> Decision {
-        let reply = self.locked(|keys, after| keys.ask_aside(key, ask, cost, after));
+        let mut keys = self.parts.lock(key);
+        if let Some(decision) = keys.ask_known(key, ask, cost) {
+            keys.count_refusal(ask, decision);
+            return decision;
+        }
+        let reply = work_on(keys, |keys, after| keys.ask_aside(key, ask, cost, after));
         match (reply, ask) {
             (Reply::Now(decision), _) => decision,
             (Reply::NoRoom(retry_in), _) => Decision::Wait { retry_in },
@@ -289,11 +298,17 @@ where
             (Reply::AskThere(limit), Ask::ToLook) => limit.peek(cost),
         }
     }
-}
 
-impl<K, P: Policy> Keyed<K, P> {
-    pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T) -> T {
-        locked(&self.keys, work)
+    pub(super) fn parts(&self) -> &Parts<K, P> {
+        &self.parts
+    }
+
+    pub(super) fn locked<T>(
+        &self,
+        key: &K,
+        work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T,
+    ) -> T {
+        work_on(self.parts.lock(key), work)
     }
 }
 
@@ -301,7 +316,7 @@ impl<K, P: Policy> Keyed<K, P> {
 impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
-            keys: Arc::clone(&self.keys),
+            parts: Arc::clone(&self.parts),
             precision: self.precision,
         }
     }

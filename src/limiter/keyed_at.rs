@@ -12,6 +12,7 @@ use super::acquire::Foresee;
 use super::forecast::retry_in;
 use super::keys::Reply;
 use super::limit::Ask;
+use super::parts::work_on;
 use super::room::Guest;
 use super::{Answer, Keyed, Limiter, Shared};
 
@@ -78,9 +79,17 @@ where
 
     fn find_line(&mut self, ask: Ask, cost: u32, waker: &Waker) -> Reply<P> {
         let (key, place) = (&self.key, &mut self.room);
+        let mut keys = self.keyed.parts().lock(key);
+        if place.is_none() {
+            let known = keys.ask_known(key, ask, cost);
+            if let Some(pass) = known.filter(|known| known.is_pass()) {
+                return Reply::Now(pass);
+            }
+        }
         let guest = Guest { place, waker };
-        self.keyed
-            .locked(|keys, after| keys.ask_in_line(key, ask, cost, guest, after))
+        work_on(keys, |keys, after| {
+            keys.ask_in_line(key, ask, cost, guest, after)
+        })
     }
 }
 
@@ -95,7 +104,7 @@ where
     }
 
     fn was_too_late(&self) {
-        self.keyed.locked(|keys, _| keys.refused());
+        self.keyed.locked(&self.key, |keys, _| keys.refused());
     }
 }
 
@@ -136,10 +145,10 @@ where
         let (key, place) = (&self.key, &mut self.room);
         if place.is_some() {
             self.keyed
-                .locked(|keys, after| keys.left_room(place, after));
+                .locked(key, |keys, after| keys.left_room(place, after));
         }
         if self.line.take().is_some() {
-            self.keyed.locked(|keys, after| keys.left(key, after));
+            self.keyed.locked(key, |keys, after| keys.left(key, after));
         }
     }
 

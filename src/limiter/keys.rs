@@ -1,7 +1,6 @@
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::line::Ticket;
 use crate::policy::{Decision, Policy};
@@ -9,11 +8,15 @@ use crate::time::{Clock, Tick};
 
 use super::desk::After;
 use super::limit::{Ask, Limit};
+use super::parts::PolicyOf;
 use super::room::{Guest, Room, RoomAfter};
 use super::slots::Slots;
 use super::{Mode, Shared, Stats};
 
-/// So few keys are not worth tidying.
+/// Fewer keys are not worth tidying.
+const LEAST: usize = 8;
+
+/// So few can be gone through for each new key that finds no room.
 const FEW: usize = 64;
 
 /// One in so many keys is noted as the next to settle, each time all of them are gone through.
@@ -22,13 +25,13 @@ const NOTED: usize = 8;
 /// When to ask again if there is no room, and those who have it are just about to leave.
 const SOON: Duration = Duration::from_millis(1);
 
-/// What a [`Keyed`](super::Keyed) limit locks: what is known of each key, and who waits for room.
+/// What a lock of a [`Keyed`](super::Keyed) limit guards: what is known of each key, and who waits for room.
 ///
 /// Going through all the keys is paid for by those that come: it is done when their number has doubled, or, when there are
 /// as many as there may be, once for an eighth of them that settle.
 pub(super) struct Keys<K, P: Policy> {
     slots: Slots<K, P>,
-    policy_of: Arc<dyn Fn(&K) -> P + Send + Sync>,
+    policy_of: PolicyOf<K, P>,
     max: usize,
     room: Room,
     clock: Clock,
@@ -58,27 +61,34 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) fn new(policy_of: Arc<dyn Fn(&K) -> P + Send + Sync>) -> Self {
+    pub(super) fn new(policy_of: PolicyOf<K, P>, max: usize) -> Self {
         Self {
             slots: Slots::new(),
             policy_of,
-            max: usize::MAX,
+            max,
             room: Room::new(),
             clock: Clock::new(),
             mode: Mode::Enforce,
             stats: Stats::new(),
             settling: VecDeque::new(),
-            tidy_at: FEW,
+            tidy_at: LEAST,
             asked: 0,
         }
     }
 
-    pub(super) fn set_max(&mut self, max: usize) {
-        self.max = max;
-    }
-
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The way of most: the key is known, and nobody waits for it. Nothing is left to do after that.
+    #[inline]
+    pub(super) fn ask_known(&mut self, key: &K, ask: Ask, cost: u32) -> Option<Decision> {
+        if cost == 0 || self.mode != Mode::Enforce {
+            return None;
+        }
+        let state = self.slots.light(key)?;
+        let decision = decide(&(self.policy_of)(key), state, ask, self.clock.now(), cost);
+        Some(self.mode.judge(ask, decision, &mut self.stats))
     }
 
     /// Answers at once if nobody waits for the key.
@@ -91,14 +101,18 @@ where
     ) -> Reply<P> {
         let now = self.clock.now();
         let reply = self.answer(key, ask, cost, None, now);
-        let is_refused = match reply {
-            Reply::Now(decision) => !decision.is_pass(),
-            Reply::NoRoom(_) => true,
-            Reply::AskThere(_) => false,
-        };
-        self.stats.refused += u64::from(is_refused && ask == Ask::ToPass);
+        match reply {
+            Reply::Now(decision) => self.count_refusal(ask, decision),
+            Reply::NoRoom(retry_in) => self.count_refusal(ask, Decision::Wait { retry_in }),
+            Reply::AskThere(_) => {}
+        }
         self.call_if_room(now, after);
         reply
+    }
+
+    pub(super) fn count_refusal(&mut self, ask: Ask, decision: Decision) {
+        let is_refused = ask == Ask::ToPass && !decision.is_pass();
+        self.stats.refused += u64::from(is_refused);
     }
 
     /// Answers at once if nobody waits for the key, and need not. Whoever has to wait is sent to its line; or stands here,
@@ -307,7 +321,7 @@ where
             self.settling = settling.into();
         }
         self.asked = 0;
-        self.tidy_at = FEW.max(2 * self.slots.len());
+        self.tidy_at = LEAST.max(2 * self.slots.len());
         self.slots.shrink_to(self.tidy_at);
     }
 
@@ -336,18 +350,4 @@ fn decide<P: Policy>(policy: &P, state: &mut P::State, ask: Ask, now: Tick, cost
         Ask::ToPass => policy.decide(state, now, cost),
         Ask::ToLook => policy.peek(state, now, cost),
     }
-}
-
-/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken.
-pub(super) fn locked<K, P: Policy, T>(
-    keys: &Mutex<Keys<K, P>>,
-    work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T,
-) -> T {
-    let mut after = RoomAfter::default();
-    // As in a shared limit: should a policy panic, the state is as it left it.
-    let mut guard = keys.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = work(&mut guard, &mut after);
-    drop(guard);
-    after.run();
-    done
 }

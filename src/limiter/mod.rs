@@ -32,6 +32,7 @@ mod metrics;
 mod observed;
 mod of_key;
 mod owned;
+mod parts;
 mod room;
 mod shared;
 mod slots;

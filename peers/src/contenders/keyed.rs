@@ -23,10 +23,10 @@ pub(crate) trait Ask: Send + Sync {
 
     fn keys(&self) -> usize;
 
-    /// Forgets what it need not know, if that has to be asked for.
+    /// Forgets what it need not know, if that can be asked for.
     fn tidy(&self) {}
 
-    /// Whether it does.
+    /// Whether it can.
     fn needs_tidying(&self) -> bool {
         false
     }

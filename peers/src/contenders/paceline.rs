@@ -74,6 +74,14 @@ where
     fn keys(&self) -> usize {
         self.len()
     }
+
+    fn tidy(&self) {
+        self.forget_settled();
+    }
+
+    fn needs_tidying(&self) -> bool {
+        true
+    }
 }
 
 pub(crate) const SHARED_ACQUIRE: Contended = Contended {

@@ -60,12 +60,14 @@ pub(super) const PRECISION: Words = Words {
     why: "Who sleeps the whole interval anew each time (`throttle`, `stream_throttle`, `leaky-bucket`, `RateLimit`) is late by a \
           millisecond each time, since tokio's timers round up. `paceline` asks for the millisecond before and sleeps what is \
           left; on the grid it is late by what the system takes to wake a thread. Between two milliseconds there is nothing to \
-          wake it. `governor` and `async-speed-limit` are woken by a thread of `futures-timer`, which has no grid: they are ahead \
-          below a millisecond, and pay with a second thread that is woken for each emission. tokio's `Interval` reaches the rate \
-          by catching up: what came late is followed by one that comes too soon.\n\n\
+          wake it, unless it is `precise`: then a timer of the kernel wakes it as much too early as wake-ups are late here, and it \
+          asks until it is time. Where the interval is about as short as that lead, it asks all the time and keeps a core busy. \
+          `governor` and `async-speed-limit` are woken by a thread of `futures-timer`, which has no grid, and pay with a second \
+          thread that is woken for each emission. tokio's `Interval` reaches the rate by catching up: what came late is followed \
+          by one that comes too soon.\n\n\
           A gap of `paceline` that seems too short was not let through too soon: its thread was interrupted between the reading \
           of the clock and the emission before it, and so the emission was seen later than it was decided. It shows where \
-          intervals are of the size of such an interruption.",
+          intervals are of the size of such an interruption. Counted `from_next_poll` there are none.",
 };
 
 pub(super) const LOAD: Words = Words {

@@ -39,8 +39,9 @@ pub(super) const KEYED: Words = Words {
     title: "A million keys",
     question: "A limit for each key, asked without waiting. A million new keys come, each is asked again in random order, all \
                settle, and a million others come. The median of three such lives, in time of the thread. Keys are 64-bit \
-               numbers. `governor` is told \
-               to `retain_recent` and `shrink_to_fit` once all have settled; `paceline` does that by itself, when keys come.",
+               numbers. Once all have settled, `governor` is told \
+               to `retain_recent` and `shrink_to_fit`, and `paceline` to `forget_settled`. It would do so by itself, but only as \
+               many more keys come.",
     metrics: &[
         Metric {
             name: "ns a decision",
@@ -80,9 +81,10 @@ pub(super) const KEYED: Words = Words {
         },
     ],
     why: "`governor` keeps eight bytes for each key, the instant at which it is full again, and reads the processor's time stamp \
-          instead of asking the system for the time; its `DashMap` has a lock for each part of the keys, where `paceline` has one \
-          for all. `paceline` keeps the state of any policy, exact for any rate, or the line of those who wait for the key, which \
-          `governor` does not have; it counts what passed, and needs nobody to tidy up.",
+          instead of asking the system for the time. `paceline` keeps the state of any policy, exact for any rate, or the line of \
+          those who wait for the key, which `governor` does not have; it counts what passed, and needs nobody to tidy up. Both of \
+          its contenders and `DashMap` have the keys in parts, each behind a lock of its own, so that no decision has to wait \
+          for a table of a million keys to grow.",
 };
 
 pub(super) const CONTENTION: Words = Words {
