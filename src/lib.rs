@@ -54,6 +54,7 @@
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
 //! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
+//! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200)).precise()`, with feature `precise` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
@@ -84,13 +85,15 @@
 //! # Time
 //!
 //! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. tokio's
-//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
+//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early. With feature
+//! `precise` and `.precise()` on an adapter it comes to the microsecond.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
 //! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
 //! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
-//! one seems to follow too closely to whoever looks at a clock of their own.
+//! one seems to follow too closely to whoever looks at a clock of their own;
+//! [`from_next_poll`](stream::Pace::from_next_poll) counts from when the item has certainly been received.
 //!
 //! # Features
 //!
@@ -98,6 +101,8 @@
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
+//! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
+//!   `time::Timer::precise` for what it costs.
 
 mod line;
 mod patience;
