@@ -2,7 +2,7 @@ use core::task::Waker;
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
-use crate::line::{Call, Line, Place, Ticket, Waiter};
+use crate::line::{Asker, Call, Line, Place, Ticket, Waiter};
 use crate::patience::{Next, Start, Watch, Watched};
 use crate::time::{Clock, Tick};
 
@@ -182,9 +182,9 @@ impl Desk {
     fn stand(&mut self, place: &mut Option<Ticket>, count: u32, waker: &Waker, after: &mut After) {
         if let Some(ticket) = *place {
             self.line.come_back(ticket);
-            after.drop = self.line.ask_again(ticket, true, count, waker.into());
+            after.drop = self.line.ask_again(ticket, count, Asker::Told(waker));
         } else {
-            *place = Some(self.line.join(Waiter::told(count, waker)));
+            *place = Some(self.line.join(Waiter::new(count, Asker::Told(waker))));
         }
     }
 

@@ -2,7 +2,7 @@ use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::line::{Asker, Call, Line, Place, Waiter};
+use crate::line::{Asker, Behind, Call, Line, Place, Waiter};
 use crate::patience::{Next, Start, Watch, Watched};
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
@@ -49,7 +49,7 @@ impl<P: Policy> Desk<P> {
         ask: Ask,
         place: &mut Place,
         cost: u32,
-        asker: Asker<'_>,
+        asker: Behind<'_>,
         after: &mut After,
     ) -> Poll<Decision> {
         let now = self.limit.now();
@@ -60,7 +60,7 @@ impl<P: Policy> Desk<P> {
         match decision {
             Decision::Wait { retry_in } if is_turn => {
                 after.look = self.watch.expect_at(now.after(retry_in));
-                self.stand(place, true, cost, asker, after);
+                self.stand(place, cost, Asker::Told(asker.waker), after);
                 Poll::Ready(decision)
             }
             Decision::Pass if is_turn => {
@@ -78,7 +78,7 @@ impl<P: Policy> Desk<P> {
                 Poll::Ready(decision)
             }
             Decision::Pass | Decision::Wait { .. } => {
-                self.stand(place, false, cost, asker, after);
+                self.stand(place, cost, Asker::Behind(asker), after);
                 if self.line.is_anybody_behind() {
                     after.start = self.watch.begin();
                 }
@@ -193,32 +193,18 @@ impl<P: Policy> Desk<P> {
         cost == 0 || self.limit.passes_everybody() || self.line.is_turn_of(place)
     }
 
-    fn stand(
-        &mut self,
-        place: &mut Place,
-        is_told: bool,
-        cost: u32,
-        asker: Asker<'_>,
-        after: &mut After,
-    ) {
-        let waiter = || {
-            if is_told {
-                Waiter::told(cost, asker.waker)
-            } else {
-                Waiter::behind(cost, asker)
-            }
-        };
+    fn stand(&mut self, place: &mut Place, cost: u32, asker: Asker<'_>, after: &mut After) {
         let ticket = match *place {
             Place::InLine(ticket) => ticket,
             Place::Outside => {
-                *place = Place::InLine(self.line.join(waiter()));
+                *place = Place::InLine(self.line.join(Waiter::new(cost, asker)));
                 self.forecast.joined(self.limit.policy(), cost);
                 self.limit.stats.held_back += 1;
                 return;
             }
             Place::Kept(ticket) => {
                 *place = Place::InLine(ticket);
-                self.line.rejoin(ticket, waiter());
+                self.line.rejoin(ticket, Waiter::new(cost, asker));
                 self.forecast.overthrown();
                 return;
             }
@@ -229,7 +215,7 @@ impl<P: Policy> Desk<P> {
         if self.line.cost_of(ticket) != Some(cost) {
             self.forecast.overthrown();
         }
-        after.drop = self.line.ask_again(ticket, is_told, cost, asker);
+        after.drop = self.line.ask_again(ticket, cost, asker);
     }
 
     /// Leaves the line, having paid what is said if anything.

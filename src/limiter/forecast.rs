@@ -110,7 +110,7 @@ mod tests {
     use core::task::Waker;
 
     use super::*;
-    use crate::line::Waiter;
+    use crate::line::{Asker, Waiter};
     use crate::policy::Interval;
 
     const EVERY: Interval = Interval::every(Duration::from_nanos(10));
@@ -122,7 +122,7 @@ mod tests {
     fn line_of(waiters: usize) -> Line {
         let mut line = Line::new();
         for _ in 0..waiters {
-            line.join(Waiter::told(1, Waker::noop()));
+            line.join(Waiter::new(1, Asker::Told(Waker::noop())));
         }
         line
     }

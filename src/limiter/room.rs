@@ -1,7 +1,7 @@
 use core::task::Waker;
 use core::time::Duration;
 
-use crate::line::{Call, Line, Ticket, Waiter};
+use crate::line::{Asker, Call, Line, Ticket, Waiter};
 use crate::time::Tick;
 
 /// After so long whoever waits for room asks again by themselves. And so long may the first of them let their turn go by
@@ -49,12 +49,12 @@ impl Room {
         after: &mut RoomAfter,
     ) -> Duration {
         let ticket = if let Some(ticket) = *guest.place {
-            after.drop = self.line.ask_again(ticket, true, 1, guest.waker.into());
+            after.drop = self.line.ask_again(ticket, 1, Asker::Told(guest.waker));
             ticket
         } else {
             *guest
                 .place
-                .insert(self.line.join(Waiter::told(1, guest.waker)))
+                .insert(self.line.join(Waiter::new(1, Asker::Told(guest.waker))))
         };
         if !self.line.is_first(ticket) {
             return PATIENCE;

@@ -4,7 +4,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use crate::line::{Asker, Place};
+use crate::line::{Behind, Place, Shelf};
 use crate::patience::watcher;
 use crate::policy::{Decision, Policy};
 use crate::time::Precision;
@@ -58,6 +58,7 @@ pub struct Shared<P: Policy> {
     pub(super) desk: Arc<Mutex<Desk<P>>>,
     pub(super) place: Place,
     pub(super) precision: Precision,
+    shelf: Shelf,
 }
 
 impl<P> Shared<P>
@@ -77,6 +78,7 @@ where
             desk,
             place: Place::Outside,
             precision: Precision::default(),
+            shelf: None,
         }
     }
 }
@@ -310,9 +312,10 @@ impl<P: Policy> Shared<P> {
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
         let place = &mut self.place;
-        let asker = Asker {
+        let asker = Behind {
             waker: cx.waker(),
             precision: self.precision,
+            shelf: &mut self.shelf,
         };
         let mut desk = lock(&self.desk);
         if desk.passes_alone(ask, *place, cost) {
@@ -361,6 +364,7 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn be_precise(&mut self) {
         self.precision = Precision::BEST;
+        self.shelf = None;
     }
 }
 
@@ -371,6 +375,7 @@ impl<P: Policy> Clone for Shared<P> {
             desk: Arc::clone(&self.desk),
             place: Place::Outside,
             precision: self.precision,
+            shelf: None,
         }
     }
 }

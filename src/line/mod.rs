@@ -1,5 +1,6 @@
 //! The line of those who wait for a limit or a permit, and what wakes them.
 
+mod alarm;
 mod queue;
 mod waiter;
 
@@ -7,10 +8,10 @@ use core::fmt;
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-use crate::time::Precision;
-
 use queue::Queue;
-pub(crate) use waiter::{Call, Waiter};
+
+pub(crate) use alarm::Shelf;
+pub(crate) use waiter::{Asker, Behind, Call, Waiter};
 
 /// A place in line. Smaller is earlier.
 pub(crate) type Ticket = u64;
@@ -23,21 +24,6 @@ pub(crate) enum Place {
     InLine(Ticket),
     /// Out of the line since its turn had come when it only looked: before all who came later, and in nobody's way.
     Kept(Ticket),
-}
-
-/// Who asks: whom to wake, and how precisely.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
-    pub(crate) waker: &'a Waker,
-    pub(crate) precision: Precision,
-}
-
-/// One who is told how long to wait needs no timer but their own.
-impl<'a> From<&'a Waker> for Asker<'a> {
-    fn from(waker: &'a Waker) -> Self {
-        let precision = Precision::default();
-        Self { waker, precision }
-    }
 }
 
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
@@ -138,13 +124,10 @@ impl Line {
     pub(crate) fn ask_again(
         &mut self,
         ticket: Ticket,
-        is_told: bool,
         cost: u32,
         asker: Asker<'_>,
     ) -> Option<Waiter> {
-        self.waiters
-            .get_mut(ticket)?
-            .ask_again(is_told, cost, asker)
+        self.waiters.get_mut(ticket)?.ask_again(cost, asker)
     }
 
     /// What wakes the second in line.
