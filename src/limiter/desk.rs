@@ -33,6 +33,12 @@ impl<P: Policy> Desk<P> {
         }
     }
 
+    /// Begins anew, with another limit. Nobody stands in line.
+    pub(super) fn renew(&mut self, limit: Limit<P>) -> Limit<P> {
+        self.forecast = Forecast::new();
+        core::mem::replace(&mut self.limit, limit)
+    }
+
     /// The way of most: nobody stands in line, and whoever asks passes. Nothing is left to do after that.
     #[inline]
     pub(super) fn passes_alone(&mut self, ask: Ask, place: Place, cost: u32) -> bool {

@@ -339,9 +339,7 @@ where
         let state = self.slots.light(key).map(|state| state.clone());
         let state = state.unwrap_or_else(|| policy.fresh(now));
         let limit = Limit::with_state(policy, self.clock.clone(), state, self.mode);
-        let limit = Shared::of(limit);
-        self.slots.fill(key, limit.clone());
-        limit
+        self.slots.fill(key, limit)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::policy::Policy;
 use crate::time::Tick;
 
 use super::desk::After;
+use super::limit::Limit;
 use super::{Mode, Shared, Stats};
 
 /// What a [`Keyed`](super::Keyed) limit asks of the limit of one of its keys.
@@ -22,6 +23,12 @@ impl<P: Policy> Shared<P> {
             let state = limit.state().filter(|_| is_sole && !limit.is_paused(now));
             state.map(|state| (state.clone(), desk.stats()))
         })
+    }
+
+    /// The limit of another key, in the memory of one for which nobody waits and that nobody else has.
+    pub(super) fn renewed(self, limit: Limit<P>) -> Self {
+        drop(self.locked(|desk, _| desk.renew(limit)));
+        self
     }
 
     /// From when on a fresh one would answer alike, if nobody asks before.

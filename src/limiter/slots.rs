@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use crate::policy::Policy;
 use crate::time::Tick;
 
+use super::limit::Limit;
 use super::{Shared, Stats};
 
 /// What is known of each key.
@@ -12,7 +13,12 @@ use super::{Shared, Stats};
 pub(super) struct Slots<K, P: Policy> {
     light: HashMap<K, P::State>,
     full: HashMap<K, Full<P>>,
+    /// Limits that no key needs any more, for the next one that does: a key that waits again and again takes no memory for it.
+    spare: Vec<Shared<P>>,
 }
+
+/// Many keys may wait at once; few of them come and go at any time.
+const SPARE: usize = 4;
 
 /// Somebody waits for this key, or it is paused, or has parameters of its own.
 struct Full<P: Policy> {
@@ -31,6 +37,7 @@ where
         Self {
             light: HashMap::new(),
             full: HashMap::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -61,13 +68,18 @@ where
     }
 
     /// From now on the key has this limit.
-    pub(super) fn fill(&mut self, key: &K, limit: Shared<P>) {
+    pub(super) fn fill(&mut self, key: &K, limit: Limit<P>) -> Shared<P> {
         self.light.remove(key);
+        let limit = match self.spare.pop() {
+            Some(spare) => spare.renewed(limit),
+            None => Shared::of(limit),
+        };
         let full = Full {
-            limit,
+            limit: limit.clone(),
             is_tuned: false,
         };
         self.full.insert(key.clone(), full);
+        limit
     }
 
     /// From now on the parameters of the key's limit are its own.
@@ -80,7 +92,10 @@ where
     /// Keeps nothing but the state, if nobody waits any more; gives back what the limit has counted.
     pub(super) fn lighten(&mut self, key: &K, now: Tick) -> Option<Stats> {
         let (state, counted) = self.full.get(key)?.if_idle(now)?;
-        self.full.remove(key);
+        let full = self.full.remove(key)?;
+        if self.spare.len() < SPARE {
+            self.spare.push(full.limit);
+        }
         self.light.insert(key.clone(), state);
         Some(counted)
     }

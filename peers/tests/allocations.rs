@@ -1,0 +1,170 @@
+//! No adapter takes memory for an element. (A test of the library that needs a counting allocator, which is here.)
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{SinkExt, Stream, StreamExt, stream};
+use paceline::concurrency::Permits;
+use paceline::limiter::Owned;
+use paceline::policy::{
+    FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use tokio::runtime::{Builder, Runtime};
+
+const D: Duration = Duration::from_millis(10);
+
+fn runtime(is_paused: bool) -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(is_paused);
+    builder.build().unwrap()
+}
+
+/// How often memory is taken while `count` elements pass, once it is warm.
+fn taken<S: Stream>(runtime: &Runtime, stream: S, count: usize) -> u64 {
+    let mut stream = pin!(stream);
+    let mut run = async |count| {
+        for _ in 0..count {
+            assert!(stream.next().await.is_some());
+        }
+    };
+    runtime.block_on(run(100));
+    allocation_counter::measure(|| runtime.block_on(run(count))).count_total
+}
+
+#[track_caller]
+fn assert_none<S: Stream>(what: &str, stream: S) {
+    assert_eq!(taken(&runtime(true), stream, 1_000), 0, "{what}");
+}
+
+fn endless() -> impl Stream<Item = u64> {
+    stream::iter(0..)
+}
+
+fn waiting<P: Policy>(policy: P) -> impl Stream {
+    endless().pace(Owned::new(policy))
+}
+
+#[test]
+fn the_counter_counts() {
+    let boxes = endless().map(Box::new);
+    assert_eq!(taken(&runtime(true), boxes, 1_000), 1_000);
+}
+
+#[test]
+fn pace_under_every_policy() {
+    assert_none("no limit", waiting(Unlimited));
+    assert_none("interval", waiting(Interval::every(D)));
+    assert_none("bucket", waiting(TokenBucket::new(Rate::new(3, D), 5)));
+    assert_none("log", waiting(SlidingLog::new(5, D)));
+    assert_none("strict", waiting(SlidingCounter::strict(5, D, 4)));
+    assert_none("smooth", waiting(SlidingCounter::smooth(5, D)));
+    assert_none("fixed", waiting(FixedWindow::new(5, D)));
+}
+
+#[test]
+fn streams_alone_on_a_limit_and_with_others() {
+    let limit = || Interval::every(D).shared();
+    assert_none("shared", endless().pace(limit()));
+    let all = limit();
+    let [a, b, c] = [(); 3].map(|()| endless().pace(all.clone()).boxed());
+    assert_none("three in line", stream::select(a, stream::select(b, c)));
+    let keyed = Interval::every(D).keyed::<u64>();
+    assert_none("one key", endless().pace(keyed.at(1)));
+}
+
+#[test]
+fn the_other_streams() {
+    let bucket = || TokenBucket::new(Rate::new(3, D), 5).owned();
+    assert_none(
+        "pace_by_cost",
+        endless().pace_by_cost(bucket(), |n| (n % 4) as u32),
+    );
+    assert_none("enforce", endless().enforce(bucket()));
+    let arriving = || {
+        endless().then(async |n| {
+            tokio::time::sleep(Duration::from_millis(n % 3 * 7)).await;
+            n
+        })
+    };
+    assert_none("shed", arriving().shed(bucket()));
+    assert_none("debounce", arriving().debounce(D));
+    assert_none("sample", arriving().sample(D));
+    assert_none("throttle_first", arriving().throttle_first(D));
+}
+
+#[test]
+fn groups_whose_memory_is_given_back() {
+    let runtime = runtime(true);
+    let mut groups = pin!(endless().grouped_within(10, D));
+    let mut run = async |count| {
+        for _ in 0..count {
+            let group = groups.next().await.unwrap();
+            groups.as_mut().recycle(group);
+        }
+    };
+    runtime.block_on(run(10));
+    let count = allocation_counter::measure(|| runtime.block_on(run(1_000))).count_total;
+    assert_eq!(count, 0);
+}
+
+/// One for each group, and none for those that grow.
+#[test]
+fn groups_are_allocated_once() {
+    let groups = endless().grouped_within(1_000, D);
+    assert_eq!(taken(&runtime(true), groups, 1_000), 1_000);
+}
+
+#[test]
+fn many_keys_in_one_stream() {
+    let by_key = endless().pace_by_key(Interval::every(D).keyed(), |n| n % 10, 20);
+    let count = taken(&runtime(true), by_key, 10_000);
+    // Each wait of a key that has another's item before it has a limit of its own while it lasts.
+    assert!(count <= 10_000 * 8, "{count}");
+}
+
+#[test]
+fn futures_under_way() {
+    let calls = endless().concurrent(Permits::new(10), std::future::ready);
+    assert_none("concurrent", calls);
+}
+
+#[test]
+fn sinks() {
+    let runtime = runtime(true);
+    let mut sink = pin!(futures::sink::drain().pace_sends(Interval::every(D).owned()));
+    let mut run = async |count: u64| {
+        for n in 0..count {
+            sink.send(n).await.unwrap();
+        }
+    };
+    runtime.block_on(run(10));
+    let count = allocation_counter::measure(|| runtime.block_on(run(1_000))).count_total;
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn the_precise_timer() {
+    let paced = endless().min_interval(Duration::from_micros(300)).precise();
+    assert_eq!(taken(&runtime(false), paced, 200), 0);
+}
+
+#[test]
+fn a_future_that_waits_takes_its_timer_and_no_more() {
+    fn count(future: impl Future) -> u64 {
+        let runtime = runtime(true);
+        allocation_counter::measure(|| {
+            runtime.block_on(future);
+        })
+        .count_total
+    }
+    let nothing = count(std::future::ready(()));
+    let limit = Interval::every(D).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    assert!(
+        count(limit.acquire(1)) <= nothing + 2,
+        "a timer, and the first place in the line"
+    );
+}
