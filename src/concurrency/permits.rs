@@ -7,7 +7,7 @@ use crate::time::Precision;
 
 use super::Permit;
 use super::acquire::{AcquirePermit, AcquirePermits};
-use super::desk::{After, Desk, locked};
+use super::desk::{After, Desk, lock, locked};
 
 /// So many at once: permits shared by every clone, and given back by dropping them.
 ///
@@ -217,7 +217,7 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        let taken = self.locked(|desk, _| desk.try_take(cost));
+        let taken = lock(&self.desk).takes_alone(cost);
         taken.then(|| Permit::new(Arc::clone(&self.desk), cost))
     }
 
