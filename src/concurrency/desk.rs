@@ -100,6 +100,10 @@ impl Desk {
         is_free
     }
 
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.line.is_empty()
+    }
+
     /// Gives so many back if nobody waits. Nothing is left to do after that.
     #[inline]
     pub(super) fn releases_alone(&mut self, count: u32) -> bool {

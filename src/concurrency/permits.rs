@@ -221,6 +221,20 @@ impl Permits {
         taken.then(|| Permit::new(Arc::clone(&self.desk), cost))
     }
 
+    /// As [`try_acquire`](Self::try_acquire), and says why not.
+    pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
+        let mut desk = lock(&self.desk);
+        if desk.takes_alone(1) {
+            drop(desk);
+            return Ok(Permit::new(Arc::clone(&self.desk), 1));
+        }
+        Err(if desk.is_waited_for() {
+            Missed::OthersWait
+        } else {
+            Missed::NoneFree
+        })
+    }
+
     /// Goes on with `n` permits. Those who wait feel it at once.
     ///
     /// Of zero permits nothing passes until there are more again. A limit below what is in use takes effect as permits
@@ -260,6 +274,13 @@ impl Permits {
     fn locked<T>(&self, work: impl FnOnce(&mut Desk, &mut After) -> T) -> T {
         locked(&self.desk, work)
     }
+}
+
+/// Why there is no permit now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Missed {
+    OthersWait,
+    NoneFree,
 }
 
 impl fmt::Debug for Permits {
