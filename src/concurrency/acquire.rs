@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::line::Ticket;
 use crate::time::{Precision, Timer};
 
-use super::desk::{Answer, Desk, locked};
+use super::desk::{Answer, Desk, lock, locked, work};
 use super::{Permit, TooMany};
 
 /// Future of [`Permits::acquire`](super::Permits::acquire).
@@ -59,30 +59,28 @@ impl Future for AcquirePermits {
 /// One who waits: ask, sleep, ask, and leave the line when dropped.
 #[derive(Debug)]
 struct Waiting {
-    desk: Arc<Mutex<Desk>>,
+    /// Gone, handed on to the permit, when it is done.
+    desk: Option<Arc<Mutex<Desk>>>,
     count: u32,
     place: Option<Ticket>,
     /// Armed while this is the first in line and knows how long a permit has to cool down.
     timer: Timer,
-    done: bool,
 }
 
 impl Waiting {
     fn new(desk: Arc<Mutex<Desk>>, count: u32, precision: Precision) -> Self {
         Self {
-            desk,
+            desk: Some(desk),
             count,
             place: None,
             timer: precision.timer(),
-            done: false,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, TooMany>> {
-        assert!(!self.done, "polled after it was ready");
         let answer = ready!(self.poll_answer(cx));
-        self.done = true;
-        Poll::Ready(answer.map(|()| Permit::new(Arc::clone(&self.desk), self.count)))
+        let desk = self.desk.take();
+        Poll::Ready(answer.map(|()| Permit::new(desk.expect("it was just asked"), self.count)))
     }
 
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TooMany>> {
@@ -98,8 +96,13 @@ impl Waiting {
     }
 
     fn ask(&mut self, cx: &Context<'_>) -> Answer {
+        let desk = self.desk.as_deref().expect("polled after it was ready");
         let (place, count) = (&mut self.place, self.count);
-        locked(&self.desk, |desk, after| {
+        let mut desk = lock(desk);
+        if place.is_none() && desk.takes_alone(count) {
+            return Answer::Taken;
+        }
+        work(desk, |desk, after| {
             desk.ask_in_line(place, count, cx.waker(), after)
         })
     }
@@ -108,9 +111,9 @@ impl Waiting {
 /// Leaves the line.
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.place.is_some() {
-            let place = &mut self.place;
-            locked(&self.desk, |desk, after| desk.leave(place, after));
+        let place = &mut self.place;
+        if let Some(desk) = self.desk.as_deref().filter(|_| place.is_some()) {
+            locked(desk, |desk, after| desk.leave(place, after));
         }
     }
 }

@@ -1,6 +1,6 @@
 use core::task::Waker;
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::line::{Asker, Call, Line, Place, Ticket, Waiter};
 use crate::patience::{Next, Start, Watch, Watched};
@@ -86,15 +86,33 @@ impl Desk {
         }
     }
 
-    /// Takes so many if they are free and nobody waits.
-    pub(super) fn try_take(&mut self, count: u32) -> bool {
+    /// Takes so many if they are free and nobody waits. Nothing is left to do after that.
+    #[inline]
+    pub(super) fn takes_alone(&mut self, count: u32) -> bool {
+        if count > 0 && !self.line.is_empty() {
+            return false;
+        }
         let now = self.now();
-        let may =
-            (count == 0 || self.line.is_empty()) && self.stock.outlook(now, count) == Outlook::Now;
-        if may {
+        let is_free = self.stock.outlook(now, count) == Outlook::Now;
+        if is_free {
             self.stock.take(count);
         }
-        may
+        is_free
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Gives so many back if nobody waits. Nothing is left to do after that.
+    #[inline]
+    pub(super) fn releases_alone(&mut self, count: u32) -> bool {
+        let is_alone = self.line.is_empty();
+        if is_alone {
+            let now = self.now();
+            self.stock.release(now, count);
+        }
+        is_alone
     }
 
     pub(super) fn release(&mut self, count: u32, after: &mut After) {
@@ -221,6 +239,8 @@ pub(super) struct After {
 }
 
 impl After {
+    /// In place: most of the time there is little to do, and nothing worth to be moved.
+    #[inline]
     fn run(&mut self) {
         drop(self.drop.take());
         self.look.take().into_iter().for_each(Waker::wake);
@@ -230,13 +250,28 @@ impl After {
     }
 }
 
-/// Under the lock wakers are cloned, but nobody is woken and nothing is dropped.
-pub(super) fn locked<T>(desk: &Mutex<Desk>, work: impl FnOnce(&mut Desk, &mut After) -> T) -> T {
-    let mut after = After::default();
+/// What is behind the lock.
+pub(super) fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
     // Nothing panics half-way in there but the clone of a foreign waker, and the sums are done by then.
-    let mut guard = desk.lock().unwrap_or_else(PoisonError::into_inner);
-    let done = work(&mut guard, &mut after);
-    drop(guard);
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Under the lock wakers are cloned, but nobody is woken and nothing is dropped.
+pub(super) fn work<T>(
+    mut desk: MutexGuard<'_, Desk>,
+    work: impl FnOnce(&mut Desk, &mut After) -> T,
+) -> T {
+    let mut after = After::default();
+    let done = work(&mut desk, &mut after);
+    drop(desk);
     after.run();
     done
+}
+
+/// Both.
+pub(super) fn locked<T>(
+    desk: &Mutex<Desk>,
+    work_there: impl FnOnce(&mut Desk, &mut After) -> T,
+) -> T {
+    work(lock(desk), work_there)
 }

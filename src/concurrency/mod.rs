@@ -33,4 +33,5 @@ pub use error::TooMany;
 pub use gradient::Gradient;
 pub use outcome::Outcome;
 pub use permit::Permit;
+pub(crate) use permits::Missed;
 pub use permits::Permits;

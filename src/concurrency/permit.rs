@@ -1,7 +1,7 @@
 use core::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::desk::{Desk, locked};
+use super::desk::{Desk, lock, work};
 
 /// One permit or several of [`Permits`](super::Permits): dropping it gives them back.
 ///
@@ -28,8 +28,12 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.count > 0 {
-            locked(&self.desk, |desk, after| desk.release(self.count, after));
+        if self.count == 0 {
+            return;
+        }
+        let mut desk = lock(&self.desk);
+        if !desk.releases_alone(self.count) {
+            work(desk, |desk, after| desk.release(self.count, after));
         }
     }
 }

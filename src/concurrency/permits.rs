@@ -7,7 +7,7 @@ use crate::time::Precision;
 
 use super::Permit;
 use super::acquire::{AcquirePermit, AcquirePermits};
-use super::desk::{After, Desk, locked};
+use super::desk::{After, Desk, lock, locked};
 
 /// So many at once: permits shared by every clone, and given back by dropping them.
 ///
@@ -217,8 +217,22 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        let taken = self.locked(|desk, _| desk.try_take(cost));
+        let taken = lock(&self.desk).takes_alone(cost);
         taken.then(|| Permit::new(Arc::clone(&self.desk), cost))
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), and says why not.
+    pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
+        let mut desk = lock(&self.desk);
+        if desk.takes_alone(1) {
+            drop(desk);
+            return Ok(Permit::new(Arc::clone(&self.desk), 1));
+        }
+        Err(if desk.is_waited_for() {
+            Missed::OthersWait
+        } else {
+            Missed::NoneFree
+        })
     }
 
     /// Goes on with `n` permits. Those who wait feel it at once.
@@ -260,6 +274,13 @@ impl Permits {
     fn locked<T>(&self, work: impl FnOnce(&mut Desk, &mut After) -> T) -> T {
         locked(&self.desk, work)
     }
+}
+
+/// Why there is no permit now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Missed {
+    OthersWait,
+    NoneFree,
 }
 
 impl fmt::Debug for Permits {

@@ -1,5 +1,8 @@
 use std::collections::VecDeque;
 
+/// An empty ledger keeps room for so many entries: one that is used again and again does not allocate each time.
+const KEPT: usize = 16;
+
 /// What was spent when, oldest first: the memory of the sliding windows.
 ///
 /// When is a number that never falls: a tick, or the number of a bucket. Each entry keeps the sum of all that was spent up
@@ -72,12 +75,20 @@ impl Ledger {
         }
     }
 
-    /// Forgets what was spent at `when` or before, and gives back the memory when nothing is left.
+    /// Forgets what was spent at `when` or before, and gives back the memory when nothing is left, unless it is little.
     pub(super) fn forget(&mut self, when: u64) {
+        if self.last().is_none_or(|last| last <= when) {
+            return self.forget_all();
+        }
         let gone = self.entries.partition_point(|entry| entry.when <= when);
         self.before = self.sum_before(gone);
         self.entries.drain(..gone);
-        if self.entries.is_empty() {
+    }
+
+    fn forget_all(&mut self) {
+        self.before = self.total();
+        self.entries.clear();
+        if self.entries.capacity() > KEPT {
             self.entries = VecDeque::new();
         }
     }
@@ -143,6 +154,19 @@ mod tests {
         assert!(ledger.is_empty());
         ledger.spend(40, 2);
         assert_eq!(ledger.spent_from(0), 2);
+    }
+
+    #[test]
+    fn an_empty_one_keeps_room_for_a_few_entries_and_releases_more() {
+        for (spent, kept) in [(KEPT, KEPT), (KEPT + 1, 0)] {
+            let mut ledger = Ledger::default();
+            for when in 0..spent {
+                ledger.spend(when as u64, 1);
+            }
+            ledger.forget(spent as u64);
+            assert!(ledger.is_empty());
+            assert_eq!(ledger.entries.capacity(), kept, "after {spent}");
+        }
     }
 
     #[test]

@@ -19,8 +19,9 @@
 //! | [`All`] of several | that of each | the least | what all allow | theirs |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
-//! Memory is that of a state; the logs and counters take a little more to manage theirs, and none before they are used.
-//! All are exact in time: nothing is rounded in favour of the one who asks.
+//! Memory is that of a state; the logs and counters take a little more to manage theirs, none before they are used, and keep
+//! 256 bytes at most, to use them again, when all that they know is over. All are exact in time: nothing is rounded in favour
+//! of the one who asks.
 //!
 //! A provider that says "n per window" and counts a *sliding* window is satisfied by [`Interval::from_rate`], which is
 //! window / n, rounded up, and spreads the requests evenly, or by [`SlidingLog`], which lets bursts pass. A bucket of rate

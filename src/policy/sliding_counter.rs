@@ -21,7 +21,8 @@ use super::{Decision, Policy};
 ///
 /// What is not let pass is not counted: a steady stream a little over the limit is cut to the limit, and not starved.
 ///
-/// **Memory**: 16 bytes for each bucket in which something was spent, at most `buckets` + 1 of them (`smooth`: 2).
+/// **Memory**: 16 bytes for each bucket in which something was spent, at most `buckets` + 1 of them (`smooth`: 2); released
+/// when all is over, but for 256 bytes at most.
 ///
 /// The approximation with two counters is known from web servers' edges and is here in whole numbers, without rounding.
 ///
@@ -129,9 +130,9 @@ impl SlidingCounter {
         state.origin.after(Duration::from_nanos(nanos))
     }
 
-    /// Forgets what no longer counts.
-    fn tidy(&self, state: &mut SlidingCounterState, now: Tick) {
-        if let Some(gone) = self.bucket_at(state, now).checked_sub(self.reach()) {
+    /// Forgets what no longer counts in the `present` bucket.
+    fn tidy(&self, state: &mut SlidingCounterState, present: u64) {
+        if let Some(gone) = present.checked_sub(self.reach()) {
             state.ledger.forget(gone);
         }
     }
@@ -186,11 +187,13 @@ impl Policy for SlidingCounter {
     fn decide(&self, state: &mut SlidingCounterState, now: Tick, cost: u32) -> Decision {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
-            self.tidy(state, now);
+            let mut present = self.bucket_at(state, now);
+            self.tidy(state, present);
             if state.ledger.is_empty() {
                 state.origin = now.max(state.origin);
+                present = 0;
             }
-            state.ledger.spend(self.bucket_at(state, now), cost);
+            state.ledger.spend(present, cost);
         }
         decision
     }
@@ -216,7 +219,7 @@ impl Policy for SlidingCounter {
         if self == old {
             return;
         }
-        old.tidy(state, now);
+        old.tidy(state, old.bucket_at(state, now));
         let elapsed = nanos_since(state.origin, now);
         let (from, to) = (old.bucket(), self.bucket());
         state.ledger.redate(|bucket| {

@@ -13,7 +13,7 @@ use super::{Decision, Policy};
 /// **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins.
 ///
 /// **Memory**: 16 bytes for each instant at which something was spent within the last window, so at most `limit` of them;
-/// taken as it is used, and released when all is over. Every question takes logarithmic time.
+/// taken as it is used, and released when all is over, but for 256 bytes at most. Every question takes logarithmic time.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, SlidingLog};

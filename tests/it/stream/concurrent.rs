@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -92,6 +92,42 @@ async fn takes_one_item_ahead_of_its_permit_and_gives_it_back() {
     assert_eq!(permits.in_use(), 0, "what was under way is dropped");
     assert_eq!(rest.collect::<Vec<_>>().await, [3, 4, 5]);
     drop(permits.acquire().await);
+}
+
+#[test]
+fn while_it_has_something_to_give_it_is_in_nobodys_way() {
+    let permits = Permits::new(1);
+    let mut calls = Driven::new(stream::iter(1..=3).concurrent(permits.clone(), ready));
+
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(1)));
+    let other = permits.try_acquire();
+    assert!(other.is_some(), "the second item is held, and not in line");
+    assert!(calls.poll_next().is_pending());
+    assert!(permits.try_acquire().is_none());
+
+    drop(other);
+    assert!(calls.is_woken());
+    assert!(permits.try_acquire().is_none(), "now it is in line");
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(2)));
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(3)));
+}
+
+#[test]
+fn where_others_wait_it_takes_its_place_although_it_has_something_to_give() {
+    let permits = Permits::new(2);
+    let mut calls = Driven::new(stream::iter(1..=3).concurrent(permits.clone(), ready));
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(1)));
+    let mut before = Driven::new(permits.acquire_many(2));
+    assert!(before.poll().is_pending());
+
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(2)));
+    let mut behind = Driven::new(permits.acquire());
+    assert!(behind.poll().is_pending());
+    assert!(before.poll().is_ready());
+    assert!(behind.poll().is_pending(), "the third item is in line");
+
+    assert_eq!(calls.poll_next(), Poll::Ready(Some(3)));
+    assert!(behind.poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]
