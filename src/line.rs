@@ -19,6 +19,16 @@ pub(super) enum Place {
     Kept(Ticket),
 }
 
+impl Place {
+    /// Of one who stands in line.
+    pub(super) const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::InLine(ticket) => Some(ticket),
+            Self::Outside | Self::Kept(_) => None,
+        }
+    }
+}
+
 /// Who asks: whom to wake, and how precisely.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
@@ -154,12 +164,10 @@ impl Line {
         Some(core::mem::replace(waiter, renewed))
     }
 
-    /// What wakes the second in line.
-    pub(super) fn second(&self) -> Option<Waker> {
-        self.waiters
-            .values()
-            .nth(1)
-            .map(|waiter| waiter.waker.clone())
+    /// What wakes the second in line, unless it is the one with this ticket.
+    pub(super) fn second_unless(&self, ticket: Option<Ticket>) -> Option<Waker> {
+        let (second, waiter) = self.waiters.iter().nth(1)?;
+        (Some(*second) != ticket).then(|| waiter.waker.clone())
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {
