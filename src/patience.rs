@@ -21,6 +21,9 @@ pub(super) trait Watched: Send + Sync + 'static {
     /// If the first in line has let their turn go by for too long, they step aside and the next one is called.
     fn lose_patience(&self, task: &Waker) -> Next;
 
+    /// The task has been started, and will say so if it is dropped.
+    fn is_watched(&self);
+
     /// The task that watched is gone before its time. Whoever stands second asks again, and starts another where they are.
     fn is_not_watched(&self);
 }
@@ -45,6 +48,8 @@ pub(super) struct Watch {
     /// When the first half of the patience was found to be over.
     noticed_at: Option<Tick>,
     is_watched: bool,
+    /// The ticket of who is just starting the task.
+    starter: Option<u64>,
     /// When the task looks again, and how to make it look earlier.
     looks_at: Tick,
     task: Option<Waker>,
@@ -60,6 +65,7 @@ impl Watch {
             turn_at: Tick::MAX,
             noticed_at: None,
             is_watched: false,
+            starter: None,
             looks_at: Tick::MAX,
             task: None,
             start,
@@ -76,11 +82,14 @@ impl Watch {
     }
 
     /// Somebody stands behind the first. Gives back what starts the task, if there is none and here is a runtime for it.
-    pub(super) fn begin(&mut self) -> Option<Start> {
+    ///
+    /// `starter` is the ticket of who asks, if it is one of those in line.
+    pub(super) fn begin(&mut self, starter: Option<u64>) -> Option<Start> {
         if self.is_watched || Handle::try_current().is_err() {
             return None;
         }
         self.is_watched = true;
+        self.starter = starter;
         Some(Arc::clone(&self.start))
     }
 
@@ -89,11 +98,18 @@ impl Watch {
         self.task.take()
     }
 
-    /// There is no task any more.
-    pub(super) fn end(&mut self) {
+    /// The task has been started.
+    pub(super) fn has_begun(&mut self) {
+        self.starter = None;
+    }
+
+    /// There is no task any more. Gives back who could not even start it: a runtime that has ended drops a task at once, and if
+    /// they asked again there, the next one would be dropped too, over and over.
+    pub(super) fn end(&mut self) -> Option<u64> {
         self.is_watched = false;
         self.task = None;
         self.looks_at = Tick::MAX;
+        self.starter.take()
     }
 
     /// Whether the first in line has let their turn go by for too long.
@@ -151,6 +167,9 @@ pub(super) fn watcher<W: Watched>(line: &Weak<W>) -> Start {
         };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(watcher);
+        }
+        if let Some(line) = line.upgrade() {
+            line.is_watched();
         }
     })
 }

@@ -76,7 +76,7 @@ impl Desk {
                     after.look = self.watch.expect_at(outlook.turn_at(now));
                 }
                 if self.line.is_anybody_behind() {
-                    after.start = self.watch.begin();
+                    after.start = self.watch.begin(*place);
                 }
                 match outlook {
                     Outlook::At(due) if is_turn => Answer::Wait(due.since(now)),
@@ -146,7 +146,7 @@ impl Desk {
 
     fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
         if !self.line.is_anybody_behind() {
-            self.watch.end();
+            let _ = self.watch.end();
             return Next::End;
         }
         let now = self.now();
@@ -159,8 +159,8 @@ impl Desk {
     }
 
     fn is_not_watched(&mut self, after: &mut After) {
-        self.watch.end();
-        after.wake = self.line.second();
+        let starter = self.watch.end();
+        after.wake = self.line.second_unless(starter);
     }
 
     /// Does something that may change what the first in line has to wait for.
@@ -183,7 +183,7 @@ impl Desk {
         }
         after.look = self.watch.expect_at(outlook.turn_at(now));
         if self.line.is_anybody_behind() {
-            after.start = self.watch.begin();
+            after.start = self.watch.begin(None);
         }
     }
 
@@ -219,6 +219,10 @@ impl Desk {
 impl Watched for Mutex<Desk> {
     fn lose_patience(&self, task: &Waker) -> Next {
         locked(self, |desk, after| desk.lose_patience(task, after))
+    }
+
+    fn is_watched(&self) {
+        locked(self, |desk, _| desk.watch.has_begun());
     }
 
     fn is_not_watched(&self) {

@@ -86,7 +86,7 @@ impl<P: Policy> Desk<P> {
             Decision::Pass | Decision::Wait { .. } => {
                 self.stand(place, cost, Asker::Behind(asker), after);
                 if self.line.is_anybody_behind() {
-                    after.start = self.watch.begin();
+                    after.start = self.watch.begin(place.ticket());
                 }
                 Poll::Pending
             }
@@ -174,7 +174,7 @@ impl<P: Policy> Desk<P> {
 
     fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
         if !self.line.is_anybody_behind() {
-            self.watch.end();
+            let _ = self.watch.end();
             return Next::End;
         }
         let now = self.limit.now();
@@ -191,8 +191,8 @@ impl<P: Policy> Desk<P> {
     }
 
     fn is_not_watched(&mut self, after: &mut After) {
-        self.watch.end();
-        after.wake_all = self.line.second().into_iter().collect();
+        let starter = self.watch.end();
+        after.wake_all = self.line.second_unless(starter).into_iter().collect();
     }
 
     fn is_turn_of(&self, place: Place, cost: u32) -> bool {
@@ -258,7 +258,7 @@ impl<P: Policy> Desk<P> {
             after.look = self.watch.expect_at(now.after(wait));
         }
         if self.line.is_anybody_behind() {
-            after.start = self.watch.begin();
+            after.start = self.watch.begin(None);
         }
     }
 
@@ -277,6 +277,10 @@ where
 {
     fn lose_patience(&self, task: &Waker) -> Next {
         locked(self, |desk, after| desk.lose_patience(task, after))
+    }
+
+    fn is_watched(&self) {
+        locked(self, |desk, _| desk.watch.has_begun());
     }
 
     fn is_not_watched(&self) {

@@ -23,6 +23,8 @@ pub struct Owned<P: Policy> {
     state: Option<P::State>,
     /// How many may pass without a look at the clock.
     credit: u32,
+    /// From when on they may.
+    credit_from: Tick,
     /// How many have.
     spent: u32,
 }
@@ -35,6 +37,7 @@ impl<P: Policy> Owned<P> {
             clock: Clock::new(),
             state: None,
             credit: 0,
+            credit_from: Tick::ZERO,
             spent: 0,
         }
     }
@@ -50,7 +53,8 @@ impl<P: Policy> Owned<P> {
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
         let spent = core::mem::take(&mut self.spent);
         if spent > 0 {
-            let passed = self.policy.decide(state, now, spent);
+            // In another runtime the clock may have gone back.
+            let passed = self.policy.decide(state, now.max(self.credit_from), spent);
             debug_assert!(
                 passed.is_pass(),
                 "credit is what passes whenever it is counted"
@@ -65,6 +69,7 @@ impl<P: Policy> Owned<P> {
         let decision = policy.decide(state, now, cost);
         let credit = policy.credit(state, now);
         self.credit = if credit > 0 && is_real() { credit } else { 0 };
+        self.credit_from = now;
         decision
     }
 }

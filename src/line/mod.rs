@@ -26,6 +26,16 @@ pub(crate) enum Place {
     Kept(Ticket),
 }
 
+impl Place {
+    /// Of one who stands in line.
+    pub(crate) const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::InLine(ticket) => Some(ticket),
+            Self::Outside | Self::Kept(_) => None,
+        }
+    }
+}
+
 /// Those who wait, in order of arrival. Every operation is logarithmic in their number.
 ///
 /// Whoever let their turn go by stands aside: the others pass before them, and they are first again when they ask.
@@ -130,9 +140,10 @@ impl Line {
         self.waiters.get_mut(ticket)?.ask_again(cost, asker)
     }
 
-    /// What wakes the second in line.
-    pub(crate) fn second(&self) -> Option<Waker> {
-        self.waiters.iter().nth(1).map(|(_, waiter)| waiter.waker())
+    /// What wakes the second in line, unless it is the one with this ticket.
+    pub(crate) fn second_unless(&self, ticket: Option<Ticket>) -> Option<Waker> {
+        let (second, waiter) = self.waiters.iter().nth(1)?;
+        (Some(second) != ticket).then(|| waiter.waker())
     }
 
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {

@@ -107,7 +107,9 @@ impl<S: Stream, P: Policy> Pace<S, Owned<P>> {
     /// # }
     /// ```
     pub fn from_next_poll(mut self) -> Self {
-        self.counts = Counts::AtNextPoll;
+        if self.counts == Counts::AtOnce {
+            self.counts = Counts::AtNextPoll;
+        }
         self
     }
 }

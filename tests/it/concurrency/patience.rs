@@ -418,3 +418,20 @@ fn the_idle_and_the_eager_all_come_through() {
     }
     assert_eq!(permits.in_use(), 0);
 }
+
+/// In a runtime that has ended every task is dropped before it runs.
+#[test]
+fn where_no_watch_can_begin_nobody_wakes_themselves_over_and_over() {
+    let ended = Builder::new_current_thread().build().unwrap();
+    let handle = ended.handle().clone();
+    drop(ended);
+    let _inside = handle.enter();
+
+    let permits = Permits::new(1);
+    let _held = permits.try_acquire();
+    let mut waiting = waiting(&permits, 3);
+    let wakes = |waiting: &[Driven<_>]| [waiting[1].wakes(), waiting[2].wakes()];
+    assert_eq!(wakes(&waiting), [1, 0], "the third has asked the second to");
+    assert!(waiting[1].poll().is_pending());
+    assert_eq!(wakes(&waiting), [1, 0]);
+}

@@ -1,11 +1,13 @@
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
 
 use paceline::limiter::{Limiter, Owned};
-use paceline::policy::{Decision, Interval, TokenBucket};
+use paceline::policy::{Decision, Interval, Policy, TokenBucket};
 use paceline::prelude::*;
-use paceline::time::Rate;
+use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
+use tokio::runtime::Builder;
 
 use crate::timed::ms;
 
@@ -80,4 +82,57 @@ fn can_live_in_a_static_and_be_asked_without_a_runtime() {
     let mut limit = LIMIT.lock().unwrap();
     assert_eq!(decided(limit.poll_decide(1, cx)), Decision::Pass);
     assert_ne!(decided(limit.poll_decide(1, cx)), Decision::Pass);
+}
+
+/// Lets everything pass, ten of it on credit, and notes when what was counted.
+#[derive(Debug, Default)]
+struct Noted {
+    counted: RefCell<Vec<(Tick, u32)>>,
+}
+
+impl Policy for Noted {
+    type State = ();
+
+    fn fresh(&self, _now: Tick) {}
+
+    fn decide(&self, (): &mut (), now: Tick, cost: u32) -> Decision {
+        self.counted.borrow_mut().push((now, cost));
+        Decision::Pass
+    }
+
+    fn credit(&self, (): &(), _now: Tick) -> u32 {
+        10
+    }
+
+    fn refund(&self, (): &mut (), _now: Tick, _cost: u32) {}
+
+    fn retune(&self, _old: &Self, (): &mut (), _now: Tick) {}
+
+    fn settled_at(&self, (): &()) -> Tick {
+        Tick::MAX
+    }
+}
+
+/// A policy need not have at an earlier time what it gave credit for.
+#[test]
+fn what_was_spent_is_not_counted_before_there_was_credit_for_it() {
+    let mut earlier = Builder::new_current_thread();
+    let earlier = earlier.enable_time().start_paused(true).build().unwrap();
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut limit = Noted::default().owned();
+    let mut ask = |cost| decided(limit.poll_decide(cost, cx)).is_pass();
+    assert!(ask(1));
+    std::thread::sleep(ms(2));
+    assert!(ask(11) && ask(2) && ask(3), "the last two on credit");
+    earlier.block_on(async { assert!(ask(20)) });
+
+    let counted = limit.policy().counted.borrow();
+    assert_eq!(
+        counted.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(),
+        [1, 11, 5, 20]
+    );
+    let at = |n: usize| counted[n].0;
+    assert!(at(1) >= at(0).after(ms(2)));
+    assert_eq!(at(2), at(1), "as of the look that gave the credit");
+    assert_eq!(at(3), at(0), "the clock has gone back");
 }

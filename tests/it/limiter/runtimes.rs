@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt, poll, stream};
 use paceline::policy::Interval;
 use paceline::prelude::*;
+use testkit::wakes::Driven;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::timed::ms;
@@ -140,4 +141,38 @@ fn the_watch_goes_on_when_the_runtime_it_was_in_ends() {
     drop(there);
     let rest = async { tokio::time::timeout(LONG, waiting).await };
     here.block_on(rest).unwrap().unwrap().unwrap();
+}
+
+/// In a runtime that has ended every task is dropped before it runs.
+#[test]
+fn where_no_watch_can_begin_nobody_wakes_themselves_over_and_over() {
+    let limit = Interval::every(ms(60_000)).shared();
+    limit.acquire(1).now_or_never().unwrap().unwrap();
+    let (here, ended) = (runtime(), runtime().handle().clone());
+    let mut first = Box::pin(limit.acquire(1));
+    here.block_on(async { assert!(poll!(&mut first).is_pending()) });
+
+    let _inside = ended.enter();
+    let mut behind = [1, 1].map(|cost| Driven::new(limit.acquire(cost)));
+    assert!(behind[0].poll().is_pending());
+    assert_eq!(behind[0].wakes(), 0, "to ask again would help nobody");
+    assert!(behind[1].poll().is_pending());
+    assert_eq!(behind[0].wakes(), 1, "who may be in another runtime now");
+    assert!(behind[0].poll().is_pending());
+    assert_eq!(behind.map(|one| one.wakes()), [1, 0]);
+}
+
+/// It was started by the second, never ran, and the second has moved.
+#[test]
+fn the_watch_goes_on_when_the_runtime_that_it_never_ran_in_ends() {
+    let limit = Interval::every(ms(60_000)).shared();
+    limit.acquire(1).now_or_never().unwrap().unwrap();
+    let (here, there) = (runtime(), runtime());
+    let mut first = Box::pin(limit.acquire(1));
+    here.block_on(async { assert!(poll!(&mut first).is_pending()) });
+    let mut second = Driven::new(limit.acquire(1));
+    there.block_on(async { assert!(second.poll().is_pending()) });
+    here.block_on(async { assert!(second.poll().is_pending()) });
+    drop(there);
+    assert_eq!(second.wakes(), 1);
 }

@@ -30,6 +30,16 @@ async fn an_emission_may_count_from_the_next_poll() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn to_say_so_twice_forgets_no_emission() {
+    let start = now();
+    let mut paced = stream::iter(0..3).min_interval(ms(100)).from_next_poll();
+    assert_eq!(paced.next().await, Some(0));
+    let mut paced = paced.from_next_poll();
+    assert_eq!(paced.next().await, Some(1));
+    assert_eq!(since(start), 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_interval_saves_nothing_up_while_quiet() {
     let input = arriving([(0, 1), (0, 2), (1_000, 3), (1_000, 4)], 1_000);
 
