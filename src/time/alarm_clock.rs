@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::clock::instant;
 use super::lead::Lead;
+use super::timer::FAR_AHEAD;
 
 /// One timer of the kernel for all who wait precisely in one runtime.
 ///
@@ -44,6 +45,9 @@ struct Book {
     task: Option<Waker>,
     has_stopped: bool,
 }
+
+/// The number of an alarm that never rings. With it the map is never empty, and keeps its memory.
+const NEVER: u64 = u64::MAX;
 
 /// An alarm that is set: its instant, and a number, since two may have the same.
 pub(super) type AlarmId = (Instant, u64);
@@ -78,7 +82,7 @@ impl AlarmClock {
             home: runtime.id(),
             fd: listened_to(fd)?,
             book: Mutex::new(Book {
-                alarms: BTreeMap::new(),
+                alarms: BTreeMap::from([((instant() + FAR_AHEAD, NEVER), Waker::noop().clone())]),
                 next: 0,
                 rings_at: None,
                 lead: Lead::new(),
@@ -88,6 +92,7 @@ impl AlarmClock {
         });
         runtime.spawn(Listener {
             clock: Arc::downgrade(&clock),
+            due: Vec::new(),
         });
         Ok(clock)
     }
@@ -129,9 +134,12 @@ impl AlarmClock {
 
     /// Sees to it that the kernel rings for the first alarm.
     fn wind(&self, book: &mut Book) {
-        let Some((first, _)) = book.alarms.keys().next().copied() else {
+        let Some((first, number)) = book.alarms.keys().next().copied() else {
             return;
         };
+        if number == NEVER {
+            return;
+        }
         if book.rings_at.is_some_and(|rings_at| rings_at <= first) {
             return;
         }
@@ -149,15 +157,19 @@ impl AlarmClock {
     }
 
     /// The kernel has rung.
-    fn ring(&self) {
+    fn ring(&self, due: &mut Vec<Waker>) {
         let mut book = self.book();
         book.rings_at = None;
         let now = instant();
-        let later = book.alarms.split_off(&(now, u64::MAX));
-        let due = core::mem::replace(&mut book.alarms, later);
+        while let Some(first) = book.alarms.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            due.push(first.remove());
+        }
         self.wind(&mut book);
         drop(book);
-        due.into_values().for_each(Waker::wake);
+        due.drain(..).for_each(Waker::wake);
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -191,12 +203,14 @@ fn timespec(duration: Duration) -> Timespec {
 /// The task that listens to a clock.
 struct Listener {
     clock: Weak<AlarmClock>,
+    /// Whom to wake, in memory that is used again.
+    due: Vec<Waker>,
 }
 
 impl Future for Listener {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(clock) = self.clock.upgrade() else {
             return Poll::Ready(());
         };
@@ -207,7 +221,7 @@ impl Future for Listener {
             };
             // What it would say when read, how often it has rung, is of no use. Setting it anew clears that.
             rung.clear_ready();
-            clock.ring();
+            clock.ring(&mut self.due);
         }
     }
 }
