@@ -19,16 +19,21 @@ pin_project! {
     /// * **Waits** on the limiter while it holds bytes, leaving the input alone; on the input otherwise.
     /// * **Ends** when the input does, at once.
     /// * **Fails** when the input does.
-    /// * **Holds** at most one slice, which [`into_parts`](Self::into_parts) gives back.
-    /// * **Cancel safety**: as that of the input; a read that waits has taken nothing from the caller's view.
+    /// * **Holds** at most one slice, and only what was asked for; [`into_parts`](Self::into_parts) gives it back.
+    /// * **Cancel safety**: as that of the input; a read that waits has taken nothing from the caller's view. The part of a
+    ///   buffer that is not filled may have been written to.
     ///
     /// **Window bound**: that of the limiter's policy, in bytes handed to the reader.
+    ///
+    /// **Cost**: a question to the limiter for each slice. What passes at once was read into the caller's buffer; what waits is
+    /// copied once to where it is held, and once from there. Where many small reads are dear, put a buffered reader around
+    /// this one or inside.
     #[must_use = "readers do nothing unless read from"]
     pub struct PaceRead<R, L: Limiter> {
         #[pin]
         inner: R,
         purse: Purse<L>,
-        // What was read and not handed on begins at `start`.
+        // What was read and has not passed begins at `start`.
         held: Vec<u8>,
         start: usize,
     }
@@ -73,18 +78,18 @@ where
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if this.held.len() == *this.start {
-            *this.start = 0;
-            ready!(poll_fill(this.inner, this.held, cx))?;
-        }
         let waiting = &this.held[*this.start..];
-        let wanted = waiting.len().min(buf.remaining());
-        if wanted > 0 {
-            let passed = ready!(this.purse.poll_pay(wanted, cx));
-            buf.put_slice(&waiting[..passed]);
-            this.purse.spend(passed);
-            *this.start += passed;
+        if waiting.is_empty() {
+            this.held.clear();
+            *this.start = 0;
+            let read = ready!(poll_fill(this.inner, buf, cx))?;
+            return poll_pass(this.purse, Unpaid::new(buf, read, this.held), cx).map(Ok);
         }
+        let wanted = waiting.len().min(buf.remaining());
+        let passed = ready!(this.purse.poll_pay(wanted, cx));
+        buf.put_slice(&waiting[..passed]);
+        this.purse.spend(passed);
+        *this.start += passed;
         Poll::Ready(Ok(()))
     }
 }
@@ -100,20 +105,63 @@ impl<R: fmt::Debug, L: Limiter + fmt::Debug> fmt::Debug for PaceRead<R, L> {
     }
 }
 
-/// Reads anew what there is, up to a slice. Nothing is held at the end, after a failure, and while there is nothing to read.
+/// Reads what there is, up to a slice, into the part of the buffer that is not filled, and does not fill it yet.
 fn poll_fill<R: AsyncRead>(
     inner: Pin<&mut R>,
-    held: &mut Vec<u8>,
+    buf: &mut ReadBuf<'_>,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    held.resize(SLICE as usize, 0);
-    let mut slice = ReadBuf::new(held);
-    let filled = inner.poll_read(cx, &mut slice);
-    let length = slice.filled().len();
-    held.truncate(if matches!(filled, Poll::Ready(Ok(()))) {
-        length
-    } else {
-        0
-    });
-    filled
+) -> Poll<io::Result<usize>> {
+    if buf.remaining() > SLICE as usize {
+        let mut slice = ReadBuf::new(buf.initialize_unfilled_to(SLICE as usize));
+        let filled = inner.poll_read(cx, &mut slice);
+        return filled.map_ok(|()| slice.filled().len());
+    }
+    let before = buf.filled().len();
+    let filled = inner.poll_read(cx, buf);
+    let read = buf.filled().len() - before;
+    buf.set_filled(before);
+    filled.map_ok(|()| read)
+}
+
+/// Hands on what the limit lets pass of it, if there is anything.
+fn poll_pass<L: Limiter<Error = Infallible>>(
+    purse: &mut Purse<L>,
+    mut unpaid: Unpaid<'_, '_>,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    if unpaid.count > 0 {
+        let passed = ready!(purse.poll_pay(unpaid.count, cx));
+        unpaid.hand_on(passed);
+        purse.spend(passed);
+    }
+    Poll::Ready(())
+}
+
+/// Bytes that are in the caller's buffer and not the caller's yet. Those that do not become so are held, also if the limit
+/// panics.
+struct Unpaid<'a, 'b> {
+    buf: &'a mut ReadBuf<'b>,
+    count: usize,
+    held: &'a mut Vec<u8>,
+}
+
+impl<'a, 'b> Unpaid<'a, 'b> {
+    const fn new(buf: &'a mut ReadBuf<'b>, count: usize, held: &'a mut Vec<u8>) -> Self {
+        Self { buf, count, held }
+    }
+
+    fn hand_on(&mut self, count: usize) {
+        self.buf.advance(count);
+        self.count -= count;
+    }
+}
+
+impl Drop for Unpaid<'_, '_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            let from = self.buf.filled().len();
+            let rest = &self.buf.initialized()[from..from + self.count];
+            self.held.extend_from_slice(rest);
+        }
+    }
 }

@@ -1,7 +1,8 @@
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
-use paceline::policy::{Interval, SlidingLog, TokenBucket};
+use paceline::policy::{Interval, SlidingLog, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
@@ -87,6 +88,58 @@ async fn gives_back_what_waits_and_a_dropped_read_takes_nothing() {
 
     let (rest, held) = reader.into_parts();
     assert_eq!([held.as_slice(), rest].concat(), file[100..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_no_more_than_is_asked_for() {
+    let file = bytes(300);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    let mut buf = [0; 60];
+    for _ in 0..2 {
+        assert_eq!(reader.read(&mut buf).await.unwrap(), 60);
+    }
+    assert_eq!(buf, file[60..120]);
+
+    assert!(reader.read(&mut buf[..50]).now_or_never().is_none());
+    let (rest, held) = reader.into_parts();
+    assert_eq!((held.as_slice(), rest), (&file[120..170], &file[170..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hands_on_slices_however_large_the_buffer_is_and_whatever_it_holds() {
+    let file = bytes(20_000);
+    let mut reader = file.as_slice().pace_reads(Unlimited.owned());
+    let mut whole = Vec::with_capacity(20_000);
+    let mut counts = Vec::new();
+    while whole.len() < file.len() {
+        counts.push(reader.read_buf(&mut whole).await.unwrap());
+    }
+    assert_eq!(counts, [8_192, 8_192, 3_616]);
+    assert_eq!(whole, file);
+}
+
+#[tokio::test(start_paused = true)]
+async fn holds_one_slice_at_most_however_large_the_buffer_is() {
+    let file = bytes(20_000);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    assert_eq!(reader.read(&mut [0; 12_000]).await.unwrap(), 100);
+
+    let (rest, held) = reader.into_parts();
+    assert_eq!((held.as_slice(), rest), file[100..].split_at(8_092));
+}
+
+/// There is no runtime to wait in.
+#[test]
+fn what_was_read_is_held_when_the_limit_panics() {
+    let file = bytes(200);
+    let mut reader = file.as_slice().pace_reads(bucket().owned());
+    let mut buf = [0; 100];
+    let read = reader.read(&mut buf).now_or_never().unwrap();
+    assert_eq!(read.unwrap(), 100);
+
+    let panicked = catch_unwind(AssertUnwindSafe(|| reader.read(&mut buf).now_or_never()));
+    assert!(panicked.is_err());
+    assert_eq!(reader.into_parts().1, file[100..]);
 }
 
 #[tokio::test(start_paused = true)]
