@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
-use super::clock::instant;
+use super::clock::{instant, is_real};
 use super::lead::Lead;
 use super::timer::FAR_AHEAD;
 
@@ -53,26 +53,26 @@ const NEVER: u64 = u64::MAX;
 pub(super) type AlarmId = (Instant, u64);
 
 impl AlarmClock {
-    /// The clock of this runtime.
+    /// The clock of this runtime. There is none outside a runtime, in one that ends, or when the process has no file descriptor
+    /// left.
     ///
     /// # Panics
     ///
-    /// Outside a runtime, or in one built without `enable_io`; or when the process has no file descriptor left.
-    pub(super) fn here() -> Arc<Self> {
-        let runtime = Handle::current();
+    /// In a runtime built without `enable_io`.
+    pub(super) fn here() -> Option<Arc<Self>> {
+        let runtime = Handle::try_current().ok()?;
         let mut clocks = CLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
         clocks.retain(|(_, clock)| clock.strong_count() > 0);
         let known = clocks.iter().find(|(home, _)| *home == runtime.id());
         let running = known.and_then(|(_, clock)| clock.upgrade());
         if let Some(clock) = running.filter(|clock| !clock.has_stopped()) {
-            return clock;
+            return Some(clock);
         }
-        let clock = Self::start(&runtime).unwrap_or_else(|error| {
-            panic!("a precise timer needs a timer of the kernel, but: {error}")
-        });
+        let started = Self::start(&runtime).ok();
+        let clock = started.filter(|clock| !clock.has_stopped())?;
         clocks.retain(|(home, _)| *home != clock.home);
         clocks.push((clock.home, Arc::downgrade(&clock)));
-        clock
+        Some(clock)
     }
 
     fn start(runtime: &Handle) -> io::Result<Arc<Self>> {
@@ -111,14 +111,17 @@ impl AlarmClock {
         self.book().lead.get()
     }
 
-    /// Wakes `waker` at this instant, or a little later.
-    pub(super) fn set(&self, rings_at: Instant, waker: Waker) -> AlarmId {
+    /// Wakes `waker` at this instant, or a little later; `None` if it has stopped.
+    pub(super) fn set(&self, rings_at: Instant, waker: Waker) -> Option<AlarmId> {
         let mut book = self.book();
+        if book.has_stopped {
+            return None;
+        }
         let id = (rings_at, book.next);
         book.next += 1;
         book.alarms.insert(id, waker);
         self.wind(&mut book);
-        id
+        Some(id)
     }
 
     /// Nobody waits for this one any more.
@@ -158,11 +161,13 @@ impl AlarmClock {
 
     /// The kernel has rung.
     fn ring(&self, due: &mut Vec<Waker>) {
+        let (now, is_real) = (instant(), is_real());
         let mut book = self.book();
         book.rings_at = None;
-        let now = instant();
         while let Some(first) = book.alarms.first_entry() {
-            if first.key().0 > now {
+            let (rings_at, number) = *first.key();
+            // On a clock that was paused meanwhile the kernel rings for nobody. They wait for it in another way.
+            if number == NEVER || (is_real && rings_at > now) {
                 break;
             }
             due.push(first.remove());

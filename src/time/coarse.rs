@@ -62,8 +62,11 @@ impl Coarse {
     }
 
     pub(super) fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_elsewhere() {
-            self.sleep_until(due);
+        if instant() >= due {
+            return Poll::Ready(());
+        }
+        if self.is_elsewhere() || !self.wakes_by(due) {
+            self.sleep_until(due.checked_sub(LEAD).unwrap_or(due));
         }
         while instant() < due {
             let Some(sleep) = &mut self.sleep else { break };
@@ -72,6 +75,12 @@ impl Coarse {
             sleep.as_mut().reset(due);
         }
         Poll::Ready(())
+    }
+
+    /// Not if it was not armed: what waits precisely, and all at once cannot, goes on here.
+    fn wakes_by(&self, due: Instant) -> bool {
+        let sleep = self.sleep.as_ref();
+        sleep.is_some_and(|sleep| sleep.deadline() <= due)
     }
 
     /// Whether it is polled in another runtime than it belongs to, which may have ended.

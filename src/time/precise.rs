@@ -2,6 +2,8 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
+use tokio::runtime::Id;
+use tokio::task::coop::poll_proceed;
 use tokio::time::Instant;
 
 use super::alarm_clock::{AlarmClock, AlarmId};
@@ -10,6 +12,9 @@ use super::timer::this_runtime;
 
 /// So little is not worth another round through the runtime.
 const AT_ONCE: Duration = Duration::from_micros(1);
+
+/// More looks at the clock than go into that.
+const LOOKS: u32 = 1_000;
 
 /// Two instants so close together are the same: one is computed from several readings of the clock.
 const SAME: Duration = Duration::from_micros(1);
@@ -38,36 +43,51 @@ impl Precise {
         }
     }
 
-    /// Whether it can wait: on tokio's paused clock no timer of the kernel can.
-    pub(super) fn is_possible() -> bool {
-        is_real()
+    /// The runtime in which it waited last.
+    pub(super) fn home(&self) -> Option<Id> {
+        self.clock.as_ref().map(|clock| clock.home())
     }
 
-    pub(super) fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    /// `None` if it cannot wait: on tokio's paused clock no timer of the kernel can, and maybe there is none to be had.
+    pub(super) fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let clock = self.clock_here();
-        let now = instant();
-        self.learn_if_rung(&clock, now);
-        let left = due.saturating_duration_since(now);
-        if left <= AT_ONCE {
+        let answer = clock.and_then(|clock| self.poll_on(&clock, due, cx));
+        if answer.is_none() {
             self.forget();
-            while instant() < due {
-                core::hint::spin_loop();
-            }
-            return Poll::Ready(());
+            self.clock = None;
+        }
+        answer
+    }
+
+    fn poll_on(
+        &mut self,
+        clock: &AlarmClock,
+        due: Instant,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<()>> {
+        // A wait that is over at once must not keep other tasks from theirs for ever.
+        let Poll::Ready(turn) = poll_proceed(cx) else {
+            return Some(Poll::Pending);
+        };
+        let now = instant();
+        self.learn_if_rung(clock, now);
+        let left = due.saturating_duration_since(now);
+        if left <= AT_ONCE && comes_at_once(due) {
+            self.forget();
+            turn.made_progress();
+            return Some(Poll::Ready(()));
         }
         let lead = clock.lead();
-        if left <= lead {
+        if left <= lead.max(AT_ONCE) {
             self.forget();
             cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        if !self.is_set_for(due, cx) {
+        } else if !self.is_set_for(due, cx) {
             self.forget();
             let waker = cx.waker().clone();
-            let id = clock.set(due - lead, waker.clone());
+            let id = clock.set(due - lead, waker.clone())?;
             self.alarm = Some(Alarm { id, due, waker });
         }
-        Poll::Pending
+        Some(Poll::Pending)
     }
 
     /// Nobody waits any more.
@@ -93,14 +113,20 @@ impl Precise {
         }
     }
 
-    fn clock_here(&mut self) -> Arc<AlarmClock> {
+    /// That of the runtime in which it is polled. Polled outside any it stays where it is.
+    fn clock_here(&mut self) -> Option<Arc<AlarmClock>> {
+        if !is_real() {
+            return None;
+        }
+        let here = this_runtime();
         if let Some(clock) = &self.clock {
-            if Some(clock.home()) == this_runtime() && !clock.has_stopped() {
-                return Arc::clone(clock);
+            if here.is_none_or(|here| here == clock.home()) && !clock.has_stopped() {
+                return Some(Arc::clone(clock));
             }
         }
         self.forget();
-        Arc::clone(self.clock.insert(AlarmClock::here()))
+        self.clock = AlarmClock::here();
+        self.clock.clone()
     }
 }
 
@@ -108,4 +134,12 @@ impl Drop for Precise {
     fn drop(&mut self) {
         self.forget();
     }
+}
+
+/// Waits on the spot. Not for ever, should it be another clock after all that stands still.
+fn comes_at_once(due: Instant) -> bool {
+    (0..LOOKS).any(|_| {
+        core::hint::spin_loop();
+        instant() >= due
+    })
 }

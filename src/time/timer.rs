@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::clock::instant;
 use super::coarse::Coarse;
 #[cfg(all(feature = "precise", target_os = "linux"))]
-use super::precise::Precise;
+use super::{clock::is_real, precise::Precise};
 
 /// The longest sleep there is: thirty years. Nobody sees the difference, and `Instant` has no room for `Duration::MAX`.
 pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -71,7 +71,8 @@ impl Timer {
     /// that early wake-up, some 20 to 100 µs, are passed with asking alone: below 100 µs it keeps a core busy. Between two
     /// questions other tasks have their turn.
     ///
-    /// On tokio's paused clock it waits as any other timer, and so on other systems than Linux.
+    /// It waits as any other timer on tokio's paused clock, on other systems than Linux, and while the process may open no more
+    /// files. A wait that has begun when the clock is paused notices that when it would have been over.
     ///
     /// ```
     /// use core::future::poll_fn;
@@ -91,7 +92,7 @@ impl Timer {
     ///
     /// # Panics
     ///
-    /// Not this, but to wait: in a runtime built without `enable_io`, or when the process may open no more files.
+    /// Not this, but to wait: outside a tokio runtime, or in one built without `enable_io`.
     #[cfg(feature = "precise")]
     #[must_use]
     #[cfg_attr(
@@ -123,7 +124,7 @@ impl Timer {
     /// in the runtime that it came from nobody is woken any more.
     #[must_use]
     pub fn is_of_this_runtime(&self) -> bool {
-        let home = self.coarse.home();
+        let home = self.home();
         home.is_some() && home == this_runtime()
     }
 
@@ -131,16 +132,25 @@ impl Timer {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, or in one built without `enable_time`, when it is armed for the first time.
+    /// Outside a tokio runtime, or in one built without `enable_time`, when it is armed for the first time. (A precise one when
+    /// it is polled.)
     pub fn arm(&mut self, after: Duration) {
         let now = instant();
         let after = after.min(FAR_AHEAD);
         self.due = Some(now + after);
         #[cfg(all(feature = "precise", target_os = "linux"))]
-        if self.precise.is_some() && Precise::is_possible() {
+        if self.precise.is_some() && is_real() {
             return;
         }
         self.coarse.arm(now, after);
+    }
+
+    fn home(&self) -> Option<Id> {
+        #[cfg(all(feature = "precise", target_os = "linux"))]
+        if let Some(home) = self.precise.as_ref().and_then(Precise::home) {
+            return Some(home);
+        }
+        self.coarse.home()
     }
 
     pub(crate) const fn is_armed(&self) -> bool {
@@ -172,8 +182,10 @@ impl Timer {
 
     fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
         #[cfg(all(feature = "precise", target_os = "linux"))]
-        if let Some(precise) = self.precise.as_mut().filter(|_| Precise::is_possible()) {
-            return precise.poll_until(due, cx);
+        if let Some(precise) = &mut self.precise {
+            if let Some(answer) = precise.poll_until(due, cx) {
+                return answer;
+            }
         }
         self.coarse.poll_until(due, cx)
     }

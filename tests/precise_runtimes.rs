@@ -1,0 +1,259 @@
+//! The precise timer where runtimes end, stand still or have nothing to give. Lower bounds and liveness only.
+#![cfg(all(feature = "precise", target_os = "linux"))]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a clock that shares nothing with the one under test"
+)]
+
+use std::fs::File;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, poll, stream};
+use paceline::concurrency::Permits;
+use paceline::policy::Interval;
+use paceline::prelude::*;
+use paceline::time::Timer;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::{JoinHandle, yield_now};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn on_one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn elapsed(timer: &mut Timer) {
+    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+}
+
+async fn is_pending(timer: &mut Timer) -> bool {
+    poll_fn(|cx| Poll::Ready(timer.poll_elapsed(cx).is_pending())).await
+}
+
+/// Somebody who waits in a task of their own.
+async fn waiting() -> JoinHandle<()> {
+    let task = tokio::spawn(async {
+        let mut timer = Timer::new().precise();
+        timer.arm(ms(20));
+        elapsed(&mut timer).await;
+    });
+    yield_now().await;
+    task
+}
+
+#[tokio::test]
+async fn a_clock_that_is_paused_meanwhile_strands_nobody() {
+    let start = tokio::time::Instant::now();
+    let task = waiting().await;
+    tokio::time::pause();
+    task.await.unwrap();
+    assert!(start.elapsed() >= ms(20));
+}
+
+#[tokio::test]
+async fn a_clock_that_stood_still_meanwhile_strands_nobody() {
+    let start = tokio::time::Instant::now();
+    let task = waiting().await;
+    tokio::time::pause();
+    std::thread::sleep(ms(5));
+    tokio::time::resume();
+    task.await.unwrap();
+    assert!(start.elapsed() >= ms(20));
+}
+
+/// A coarse timer that has its memory already is set to thirty years.
+#[tokio::test]
+async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
+    let mut timer = Timer::of_this_runtime().precise();
+    let start = tokio::time::Instant::now();
+    timer.arm(ms(20));
+    tokio::time::pause();
+    elapsed(&mut timer).await;
+    let waited = start.elapsed();
+    assert!(waited >= ms(20));
+    assert!(waited < ms(1_000), "{waited:?} of the paused clock");
+}
+
+/// To wait a microsecond on the spot is not to be pending.
+#[test]
+fn other_tasks_have_their_turn_at_the_shortest_intervals_too() {
+    on_one_thread().block_on(async {
+        let other = tokio::spawn(async {});
+        let interval = Duration::from_nanos(500);
+        let mut paced = stream::repeat(()).min_interval(interval).precise();
+        for _ in 0..10_000 {
+            paced.next().await;
+            if other.is_finished() {
+                return;
+            }
+        }
+        panic!("the other task had no turn");
+    });
+}
+
+/// An executor that is not tokio's may poll what belongs to a runtime.
+#[test]
+fn who_is_polled_outside_any_runtime_waits_in_the_one_it_belongs_to() {
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let start = Instant::now();
+    let mut timer = Timer::new().precise();
+    let inside = runtime.enter();
+    timer.arm(ms(20));
+    assert!(futures::executor::block_on(is_pending(&mut timer)));
+    drop(inside);
+    futures::executor::block_on(elapsed(&mut timer));
+    assert!(start.elapsed() >= ms(20));
+}
+
+#[test]
+fn it_may_go_to_and_fro_between_runtimes() {
+    let (here, there) = (on_one_thread(), on_one_thread());
+    let mut timer = Timer::new().precise();
+    for n in 0..100 {
+        let (begins, ends) = if n % 3 == 0 {
+            (&here, &there)
+        } else {
+            (&there, &here)
+        };
+        let start = Instant::now();
+        let wait = Duration::from_micros(300 + n * 10);
+        begins.block_on(async {
+            timer.arm(wait);
+            assert!(is_pending(&mut timer).await || start.elapsed() >= wait);
+        });
+        ends.block_on(elapsed(&mut timer));
+        assert!(start.elapsed() >= wait);
+    }
+}
+
+#[test]
+fn a_runtime_without_io_is_refused_and_no_other_suffers() {
+    let bare = Builder::new_current_thread().enable_time().build().unwrap();
+    let mut timer = Timer::new().precise();
+    timer.arm(ms(1));
+    let wait = AssertUnwindSafe(|| bare.block_on(elapsed(&mut timer)));
+    let said = catch_unwind(wait).unwrap_err();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(said.contains("enable_io"), "{said}");
+
+    timer.arm(ms(1));
+    on_one_thread().block_on(elapsed(&mut timer));
+}
+
+/// But for the 100 µs in which it asks again and again, and though another waits for something sooner.
+#[tokio::test]
+async fn a_wait_is_slept() {
+    let mut sooner = Timer::new().precise();
+    sooner.arm(ms(50));
+    assert!(is_pending(&mut sooner).await);
+    let sooner = tokio::spawn(async move { elapsed(&mut sooner).await });
+    let mut given_up = Timer::new().precise();
+    given_up.arm(ms(80));
+    assert!(is_pending(&mut given_up).await);
+    given_up.disarm();
+
+    let mut timer = Timer::new().precise();
+    let start = Instant::now();
+    timer.arm(ms(200));
+    let mut polls = 0;
+    poll_fn(|cx| {
+        polls += 1;
+        let soon = Duration::from_micros(100);
+        assert!(polls == 1 || start.elapsed() + soon >= ms(200), "{polls}");
+        timer.poll_elapsed(cx)
+    })
+    .await;
+    sooner.await.unwrap();
+}
+
+#[test]
+fn it_knows_its_runtime() {
+    let (here, there) = (on_one_thread(), on_one_thread());
+    let mut timer = Timer::new().precise();
+    assert!(!timer.is_of_this_runtime());
+    here.block_on(async {
+        assert!(!timer.is_of_this_runtime(), "it has not waited yet");
+        timer.arm(ms(20));
+        assert!(is_pending(&mut timer).await);
+        assert!(timer.is_of_this_runtime());
+    });
+    there.block_on(async { assert!(!timer.is_of_this_runtime()) });
+}
+
+const IN_A_CHILD: &str = "PACELINE_FEW_FILES";
+
+#[test]
+fn where_no_file_can_be_opened_it_waits_as_any_other() {
+    let name = "where_no_file_can_be_opened_it_waits_as_any_other";
+    if std::env::var_os(IN_A_CHILD).is_some() {
+        return without_files();
+    }
+    let this = std::env::current_exe().unwrap();
+    let child = Command::new("sh")
+        .args(["-c", "ulimit -n 40 && exec \"$0\" --exact \"$1\""])
+        .arg(this)
+        .arg(name)
+        .env(IN_A_CHILD, "1")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+fn without_files() {
+    on_one_thread().block_on(async {
+        let all: Vec<File> = core::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        assert!((1..40).contains(&all.len()));
+        let mut paced = stream::iter(0..4).min_interval(ms(5)).precise();
+        let start = Instant::now();
+        assert_eq!(paced.by_ref().take(2).count().await, 2);
+        drop(all);
+        assert_eq!(paced.count().await, 2);
+        assert!(start.elapsed() >= ms(15));
+    });
+}
+
+/// Whoever waits precisely is dropped while others do, in all orders.
+#[test]
+fn a_runtime_that_ends_with_all_who_wait_in_it_ends() {
+    for threads in [0, 2] {
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = if threads == 0 {
+            on_one_thread()
+        } else {
+            let runtime = runtime.worker_threads(threads).enable_all();
+            runtime.build().unwrap()
+        };
+        let limit = Interval::every(ms(60_000)).shared().precise();
+        let permits = Permits::new(1).with_cooldown(ms(60_000)).precise();
+        assert!(limit.try_acquire(1).is_pass());
+        drop(permits.try_acquire());
+        for _ in 0..500 {
+            let (limit, permits) = (limit.clone(), permits.clone());
+            runtime.spawn(async move { limit.acquire(1).await });
+            runtime.spawn(async move { drop(permits.acquire().await) });
+            let paced = stream::repeat(()).min_interval(ms(60_000)).precise();
+            runtime.spawn(paced.for_each(|()| yield_now()));
+        }
+        runtime.block_on(async { tokio::time::sleep(ms(20)).await });
+        drop(runtime);
+        assert_eq!(limit.stats().waiting, 0);
+
+        let (mut first, mut second) = (Box::pin(limit.acquire(1)), Box::pin(limit.acquire(1)));
+        on_one_thread().block_on(async {
+            assert!(poll!(&mut first).is_pending());
+            assert!(poll!(&mut second).is_pending());
+        });
+        drop(first);
+        drop(second);
+    }
+}
