@@ -85,6 +85,10 @@ impl Figures {
         self.all.extend(figures);
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Figure> {
+        self.all.iter()
+    }
+
     pub(crate) fn of<'a>(&'a self, section: &'a str) -> impl Iterator<Item = &'a Figure> {
         self.all
             .iter()

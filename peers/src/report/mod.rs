@@ -1,6 +1,7 @@
 //! Turns figures into a page. It measures nothing, so that a page can be drawn again from what is stored.
 
 mod plot;
+mod summary;
 mod table;
 mod verdict;
 mod words;
@@ -25,6 +26,7 @@ pub(crate) const STORED: &str = "figures.json";
 pub(crate) fn write(figures: &Figures, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut page = head(figures);
+    page += &summary::table(&figures.all().collect::<Vec<_>>());
     for &section in Section::value_variants() {
         let of: Vec<&Figure> = figures.of(section.name()).collect();
         if !of.is_empty() {

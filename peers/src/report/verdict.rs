@@ -54,7 +54,7 @@ pub(super) fn behind(words: &Words, figures: &[&Figure]) -> Vec<String> {
     all
 }
 
-fn is_ours(contender: &str) -> bool {
+pub(super) fn is_ours(contender: &str) -> bool {
     contender.starts_with("paceline")
 }
 

@@ -1,0 +1,183 @@
+//! The first table of the page: the figures that most ask for, ours beside the best of the others.
+
+use std::fmt::Write as _;
+
+use crate::figures::{Figure, Value};
+
+use super::table::{is_bare, short};
+use super::verdict::is_ours;
+
+/// Of what, and which figure.
+struct Row {
+    what: &'static str,
+    section: &'static str,
+    part: &'static str,
+    metric: &'static str,
+    case: &'static str,
+    best: Best,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Best {
+    Least,
+    /// Of those who let nothing through too soon.
+    MostOfTheStrict,
+}
+
+const ONE: &str = "one thread";
+const SHARE: &str = "share of the allowed rate";
+
+const ROWS: &[Row] = &[
+    share(
+        "share of 100 a second that is reached, nothing too soon",
+        "10 ms",
+    ),
+    share("share of 1,000 a second", "1 ms"),
+    share("share of 10,000 a second", "100 µs"),
+    share("share of 100,000 a second", "10 µs"),
+    least(
+        "ns an element costs more than without a limit",
+        (
+            "hot",
+            "a stream through one limit",
+            "an element",
+            "ns more than bare",
+        ),
+    ),
+    least(
+        "ns a call that waits in line if it must",
+        ("hot", "a call that would wait", "an element", "ns"),
+    ),
+    least(
+        "ns a permit, 8 tasks on two threads",
+        ("contention", "", "ns a permit", "8 tasks"),
+    ),
+    least(
+        "polls a grant, 1,000 waiters",
+        ("contention", "", "polls a grant", "1,000 waiters, 10 a ms"),
+    ),
+    least(
+        "ns a decision, a million keys",
+        ("keyed", "", "ns a decision", "known, passes"),
+    ),
+    least(
+        "bytes a key, a million keys",
+        ("keyed", "", "bytes a key", "all there"),
+    ),
+    least(
+        "seconds for a million emissions on a paused clock",
+        ("virtual", "", "seconds on the wall", "1,000,000 emissions"),
+    ),
+];
+
+const fn share(what: &'static str, case: &'static str) -> Row {
+    Row {
+        what,
+        section: "precision",
+        part: ONE,
+        metric: SHARE,
+        case,
+        best: Best::MostOfTheStrict,
+    }
+}
+
+const fn least(
+    what: &'static str,
+    (section, part, metric, case): (&'static str, &'static str, &'static str, &'static str),
+) -> Row {
+    Row {
+        what,
+        section,
+        part,
+        metric,
+        case,
+        best: Best::Least,
+    }
+}
+
+/// Nothing, if none of the figures is there.
+pub(super) fn table(figures: &[&Figure]) -> String {
+    let mut text = String::new();
+    for row in ROWS {
+        let of = |ours| row.best(figures, ours);
+        if let (Some((ours, value)), Some((theirs, other))) = (of(true), of(false)) {
+            let (value, other) = (short(value), short(other));
+            let what = row.what;
+            let _ = writeln!(text, "| {what} | {value}: {ours} | {other}: {theirs} |");
+        }
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("## In short\n\n| | paceline | best of the others |\n|---|---|---|\n{text}\n")
+}
+
+impl Row {
+    fn best<'a>(&self, figures: &[&'a Figure], ours: bool) -> Option<(&'a str, f64)> {
+        let all = figures.iter().filter_map(|figure| {
+            let is_it = self.is_of(figure) && figure.metric == self.metric;
+            let is_theirs = is_ours(&figure.contender) == ours && !is_bare(&figure.contender);
+            let Value::Is(value) = figure.value else {
+                return None;
+            };
+            (is_it && is_theirs).then_some((figure.contender.as_str(), value))
+        });
+        match self.best {
+            Best::Least => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+            Best::MostOfTheStrict => all
+                .filter(|(contender, _)| self.is_strict(figures, contender))
+                .max_by(|a, b| a.1.total_cmp(&b.1)),
+        }
+    }
+
+    fn is_of(&self, figure: &Figure) -> bool {
+        figure.section == self.section && figure.part == self.part && figure.case == self.case
+    }
+
+    /// Less than one gap in a hundred seems too short: some do because the one who measures was interrupted.
+    fn is_strict(&self, figures: &[&Figure], contender: &str) -> bool {
+        figures.iter().any(|figure| {
+            let is_it = figure.metric == "gaps too short, in %" && figure.contender == contender;
+            self.is_of(figure) && is_it && matches!(figure.value, Value::Is(short) if short < 1.0)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(metric: &str, contender: &str, value: f64) -> Figure {
+        Figure {
+            section: "precision".to_owned(),
+            part: ONE.to_owned(),
+            metric: metric.to_owned(),
+            contender: contender.to_owned(),
+            case: "1 ms".to_owned(),
+            x: None,
+            value: Value::Is(value),
+        }
+    }
+
+    #[test]
+    fn who_lets_something_through_too_soon_is_not_the_best() {
+        let figures = [
+            figure(SHARE, "paceline pace", 0.9),
+            figure("gaps too short, in %", "paceline pace", 0.0),
+            figure(SHARE, "hasty", 1.0),
+            figure("gaps too short, in %", "hasty", 50.0),
+            figure(SHARE, "late", 0.5),
+            figure("gaps too short, in %", "late", 0.1),
+        ];
+        let table = table(&figures.iter().collect::<Vec<_>>());
+        assert!(
+            table.contains("| 0.900: paceline pace | 0.500: late |"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn where_nothing_was_measured_there_is_no_table() {
+        assert_eq!(table(&[]), "");
+    }
+}
