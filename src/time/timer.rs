@@ -67,9 +67,10 @@ impl Timer {
     /// share one timer of the kernel, and a small task that listens to it for as long as there are any; while nobody waits,
     /// both sleep.
     ///
-    /// What it costs: at a millisecond and above about as much CPU a wait as tokio's own sleep. Waits that are shorter than
-    /// that early wake-up, some 20 to 100 µs, are passed with asking alone: below 100 µs it keeps a core busy. Between two
-    /// questions other tasks have their turn.
+    /// What it costs: about as much CPU a wait as tokio's own sleep, some 20 µs where that was measured. So a stream of one item
+    /// each millisecond takes 2 % of a core, at 100 µs it takes 20 %, and at 50 µs 40 %. Waits that are shorter than the early
+    /// wake-up are passed with asking alone: from about 30 µs down it keeps a core busy. Between two questions other tasks have
+    /// their turn.
     ///
     /// It waits as any other timer on tokio's paused clock, on other systems than Linux, and while the process may open no more
     /// files. A wait that has begun when the clock is paused notices that when it would have been over.
