@@ -20,6 +20,7 @@ use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::time::Timer;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::coop::poll_proceed;
 use tokio::task::{JoinHandle, yield_now};
 
 fn ms(ms: u64) -> Duration {
@@ -84,19 +85,32 @@ async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
 
 /// To wait a microsecond on the spot is not to be pending.
 #[test]
-fn other_tasks_have_their_turn_at_the_shortest_intervals_too() {
+fn other_tasks_have_their_turn_at_the_shortest_waits_too() {
     on_one_thread().block_on(async {
         let other = tokio::spawn(async {});
-        let interval = Duration::from_nanos(500);
-        let mut paced = stream::repeat(()).min_interval(interval).precise();
+        let mut timer = Timer::new().precise();
         for _ in 0..10_000 {
-            paced.next().await;
+            timer.arm(Duration::from_nanos(900));
+            elapsed(&mut timer).await;
             if other.is_finished() {
                 return;
             }
         }
         panic!("the other task had no turn");
     });
+}
+
+/// Or a stream that is always ready, of a channel say, would keep the time from whoever looks at both.
+#[tokio::test]
+async fn what_is_due_is_ready_for_a_task_without_budget_too() {
+    let mut timer = Timer::new().precise();
+    timer.arm(ms(1));
+    std::thread::sleep(ms(2));
+    let is_ready = poll_fn(|cx| {
+        while poll_proceed(cx).map(|turn| turn.made_progress()).is_ready() {}
+        Poll::Ready(timer.poll_elapsed(cx).is_ready())
+    });
+    assert!(is_ready.await);
 }
 
 /// An executor that is not tokio's may poll what belongs to a runtime.
