@@ -10,7 +10,8 @@ use std::fs::File;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, poll, stream};
@@ -19,6 +20,7 @@ use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::time::Timer;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::coop::poll_proceed;
 use tokio::task::{JoinHandle, yield_now};
 
 fn ms(ms: u64) -> Duration {
@@ -83,19 +85,32 @@ async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
 
 /// To wait a microsecond on the spot is not to be pending.
 #[test]
-fn other_tasks_have_their_turn_at_the_shortest_intervals_too() {
+fn other_tasks_have_their_turn_at_the_shortest_waits_too() {
     on_one_thread().block_on(async {
         let other = tokio::spawn(async {});
-        let interval = Duration::from_nanos(500);
-        let mut paced = stream::repeat(()).min_interval(interval).precise();
+        let mut timer = Timer::new().precise();
         for _ in 0..10_000 {
-            paced.next().await;
+            timer.arm(Duration::from_nanos(900));
+            elapsed(&mut timer).await;
             if other.is_finished() {
                 return;
             }
         }
         panic!("the other task had no turn");
     });
+}
+
+/// Or a stream that is always ready, of a channel say, would keep the time from whoever looks at both.
+#[tokio::test]
+async fn what_is_due_is_ready_for_a_task_without_budget_too() {
+    let mut timer = Timer::new().precise();
+    timer.arm(ms(1));
+    std::thread::sleep(ms(2));
+    let is_ready = poll_fn(|cx| {
+        while poll_proceed(cx).map(|turn| turn.made_progress()).is_ready() {}
+        Poll::Ready(timer.poll_elapsed(cx).is_ready())
+    });
+    assert!(is_ready.await);
 }
 
 /// An executor that is not tokio's may poll what belongs to a runtime.
@@ -256,4 +271,56 @@ fn a_runtime_that_ends_with_all_who_wait_in_it_ends() {
         drop(first);
         drop(second);
     }
+}
+
+/// Drops its timers when it is woken, and waits for another.
+#[derive(Default)]
+struct Foreign {
+    dropped: Mutex<Vec<Timer>>,
+    timer: Mutex<Option<Timer>>,
+    wakes: Mutex<u32>,
+}
+
+impl Wake for Foreign {
+    fn wake(self: Arc<Self>) {
+        let dropped = core::mem::take(&mut *self.dropped.lock().unwrap());
+        drop(dropped);
+        *self.wakes.lock().unwrap() += 1;
+        let waker = Waker::from(Arc::clone(&self));
+        let mut timer = self.timer.lock().unwrap();
+        if let Some(again) = timer.as_mut().filter(|_| *self.wakes.lock().unwrap() < 5) {
+            again.arm(ms(2));
+            assert!(
+                again
+                    .poll_elapsed(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
+        } else {
+            drop(timer.take());
+        }
+    }
+}
+
+#[test]
+fn a_waker_may_drop_timers_and_wait_anew() {
+    on_one_thread().block_on(async {
+        let foreign = Arc::new(Foreign::default());
+        let waker = Waker::from(Arc::clone(&foreign));
+        for _ in 0..3 {
+            let mut timer = Timer::new().precise();
+            timer.arm(ms(2));
+            let elapsed = timer.poll_elapsed(&mut Context::from_waker(&waker));
+            assert!(elapsed.is_pending());
+            foreign.dropped.lock().unwrap().push(timer);
+        }
+        *foreign.timer.lock().unwrap() = Some(Timer::new().precise());
+        while foreign.timer.lock().unwrap().is_some() {
+            tokio::time::sleep(ms(1)).await;
+        }
+        assert!(*foreign.wakes.lock().unwrap() >= 5);
+        yield_now().await;
+        yield_now().await;
+        let tasks = tokio::runtime::Handle::current().metrics();
+        assert_eq!(tasks.num_alive_tasks(), 0, "nobody has the clock any more");
+    });
 }

@@ -68,7 +68,12 @@ impl<P: Policy> Owned<P> {
         let (policy, state, now) = self.settle();
         let decision = policy.decide(state, now, cost);
         let credit = policy.credit(state, now);
-        self.credit = if credit > 0 && is_real() { credit } else { 0 };
+        // It would be of no use to another request like this one, and to see that the clock is real takes two more looks.
+        self.credit = if credit > cost && is_real() {
+            credit
+        } else {
+            0
+        };
         self.credit_from = now;
         decision
     }

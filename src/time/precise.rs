@@ -1,4 +1,4 @@
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -65,20 +65,15 @@ impl Precise {
         due: Instant,
         cx: &mut Context<'_>,
     ) -> Option<Poll<()>> {
-        // A wait that is over at once must not keep other tasks from theirs for ever.
-        let Poll::Ready(turn) = poll_proceed(cx) else {
-            return Some(Poll::Pending);
-        };
         let now = instant();
         self.learn_if_rung(clock, now);
         let left = due.saturating_duration_since(now);
-        if left <= AT_ONCE && comes_at_once(due) {
+        if left <= AT_ONCE {
             self.forget();
-            turn.made_progress();
-            return Some(Poll::Ready(()));
+            return Some(poll_at_once(due, cx));
         }
         let lead = clock.lead();
-        if left <= lead.max(AT_ONCE) {
+        if left <= lead {
             self.forget();
             cx.waker().wake_by_ref();
         } else if !self.is_set_for(due, cx) {
@@ -136,10 +131,20 @@ impl Drop for Precise {
     }
 }
 
-/// Waits on the spot. Not for ever, should it be another clock after all that stands still.
-fn comes_at_once(due: Instant) -> bool {
-    (0..LOOKS).any(|_| {
+/// Waits on the spot, which is never pending: so it uses up the task's budget, or other tasks would never have their turn.
+fn poll_at_once(due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    if instant() >= due {
+        return Poll::Ready(());
+    }
+    let turn = ready!(poll_proceed(cx));
+    // Not for ever, should it be a clock after all that stands still.
+    for _ in 0..LOOKS {
         core::hint::spin_loop();
-        instant() >= due
-    })
+        if instant() >= due {
+            turn.made_progress();
+            return Poll::Ready(());
+        }
+    }
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }

@@ -100,7 +100,7 @@ fn told() -> impl Strategy<Value = (u64, &'static str, String)> {
                 format!("{}.{:06}", nanos / 1_000_000, nanos % 1_000_000),
             ),
             3 => ("RateLimit", format!(r#""p{secs}";r=0;t={secs}.{rest:09}"#)),
-            _ => ("Retry-After", format!("0, {nanos}ns, 1")),
+            _ => ("Retry-After", format!("0, {nanos}ns, 0")),
         };
         (nanos, name, value)
     })

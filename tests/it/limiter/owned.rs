@@ -113,6 +113,10 @@ impl Policy for Noted {
     }
 }
 
+fn counted(limit: &Owned<Noted>) -> (Vec<Tick>, Vec<u32>) {
+    limit.policy().counted.borrow().iter().copied().unzip()
+}
+
 /// A policy need not have at an earlier time what it gave credit for.
 #[test]
 fn what_was_spent_is_not_counted_before_there_was_credit_for_it() {
@@ -123,16 +127,24 @@ fn what_was_spent_is_not_counted_before_there_was_credit_for_it() {
     let mut ask = |cost| decided(limit.poll_decide(cost, cx)).is_pass();
     assert!(ask(1));
     std::thread::sleep(ms(2));
-    assert!(ask(11) && ask(2) && ask(3), "the last two on credit");
+    assert!(ask(6) && ask(5), "the first on credit");
+    assert!(ask(2) && ask(3), "both");
     earlier.block_on(async { assert!(ask(20)) });
 
-    let counted = limit.policy().counted.borrow();
-    assert_eq!(
-        counted.iter().map(|(_, cost)| *cost).collect::<Vec<_>>(),
-        [1, 11, 5, 20]
-    );
-    let at = |n: usize| counted[n].0;
-    assert!(at(1) >= at(0).after(ms(2)));
-    assert_eq!(at(2), at(1), "as of the look that gave the credit");
-    assert_eq!(at(3), at(0), "the clock has gone back");
+    let (at, costs) = counted(&limit);
+    assert_eq!(costs, [1, 6, 5, 5, 20]);
+    assert!(at[1] >= at[0].after(ms(2)));
+    assert_eq!(at[3], at[2], "as of the look that gave the credit");
+    assert_eq!(at[4], at[0], "the clock has gone back");
+}
+
+#[test]
+fn there_is_no_credit_after_what_it_would_not_have_sufficed_for() {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut limit = Noted::default().owned();
+    for cost in [10, 2, 2, 9, 20, 1, 1, 1] {
+        assert!(decided(limit.poll_decide(cost, cx)).is_pass());
+    }
+    let (_, costs) = counted(&limit);
+    assert_eq!(costs, [10, 2, 2, 9, 20, 1], "and two on credit");
 }
