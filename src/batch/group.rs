@@ -91,6 +91,7 @@ impl<T> Group<T> {
     /// In the latter cases the item is held as the first of the next group, which may be [due](Self::is_due) at once: one
     /// that fills a group by itself completes two, the one before and its own.
     #[must_use = "a group that is complete should leave at once"]
+    #[inline]
     pub fn push_weighing(&mut self, item: T, weight: u64, now: Tick) -> Option<Vec<T>> {
         self.begin(now);
         let before = if self.is_due(now) {

@@ -63,13 +63,22 @@ impl<T> Newest<T> {
     #[must_use = "an item that is due should leave at once"]
     pub(crate) fn push(&mut self, item: T, now: Tick) -> Option<T> {
         self.begin(now);
-        let due = self.due.of(now);
+        let due = self.due_of(now);
         let (before, was_due) = self.held.replace((item, due))?;
         if was_due <= now {
             return Some(before);
         }
         self.dropped = self.dropped.saturating_add(1);
         None
+    }
+
+    /// When an item is due that arrives `now`.
+    fn due_of(&self, now: Tick) -> Tick {
+        match (&self.due, self.due()) {
+            // The tick that the one before it waits for is the next one still, and to find it again takes a division.
+            (Due::OnGrid(..), Some(next)) if now < next => next,
+            (due, _) => due.of(now),
+        }
     }
 
     /// When the item held is due.
@@ -117,7 +126,7 @@ impl<T> Newest<T> {
 }
 
 impl Due {
-    /// When an item is due that arrives `now`.
+    /// When an item is due that arrives `now`, by the rule.
     fn of(self, now: Tick) -> Tick {
         match self {
             Self::After(delay) => now.after(delay),

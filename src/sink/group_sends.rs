@@ -61,6 +61,8 @@ pin_project! {
         // Has to leave first. Empty if there is none.
         complete: Vec<Item>,
         clock: Clock,
+        // Whether the windows are counted already.
+        begun: bool,
     }
 }
 
@@ -72,6 +74,7 @@ impl<S, Item> GroupSends<S, Item> {
             group: Group::new(max, window, Window::FirstItem),
             complete: Vec::new(),
             clock: Clock::new(),
+            begun: false,
         }
     }
 
@@ -98,11 +101,15 @@ impl<S: Sink<Vec<Item>>, Item> GroupSends<S, Item> {
         what: What,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), S::Error>> {
-        let now = self.as_mut().project().clock.now();
-        self.as_mut().project().group.begin(now);
         loop {
             ready!(self.as_mut().poll_send_complete(cx))?;
             let this = self.as_mut().project();
+            if this.group.is_empty() && *this.begun {
+                return Poll::Ready(Ok(()));
+            }
+            let now = this.clock.now();
+            this.group.begin(now);
+            *this.begun = true;
             let leaves = match what {
                 What::Complete => this.group.is_due(now),
                 What::All => !this.group.is_empty(),

@@ -187,6 +187,21 @@ async fn windows_start_where_they_are_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn windows_are_counted_from_the_first_poll_although_nothing_is_held() {
+    for window in [Window::LastGroup, Window::Grid] {
+        let (handle, sink) = inner();
+        handle.accept_all();
+        let mut sink = Driven::new(sink.group_sends(9, ms(100)).window(window));
+        assert!(sink.ready().is_ready());
+        jump(ms(30)).await;
+        feed(&mut sink, "a");
+        jump(ms(70)).await;
+        assert!(sink.ready().is_ready());
+        assert_eq!(taken_ms(&handle), [(100, vec!['a'])], "{window:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn gives_back_in_order_what_a_failing_inner_sink_did_not_take() {
     let (handle, mut sink) = groups(9);
     handle.accept_all();
