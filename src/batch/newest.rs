@@ -216,4 +216,15 @@ mod tests {
             assert_eq!(newest.due(), Some(Tick::MAX));
         }
     }
+
+    #[test]
+    fn what_it_prints_does_not_show_the_item() {
+        let mut newest = Newest::after(Duration::from_nanos(10));
+        let _ = newest.push("secret", Tick::ZERO);
+        let printed = format!("{newest:?}");
+        assert!(
+            printed.contains("held: 1") && !printed.contains("secret"),
+            "{printed}"
+        );
+    }
 }

@@ -39,14 +39,22 @@ pub(super) type Shares = u128;
 pub(super) struct Scale {
     permits: u32,
     token: Shares,
+    room: Shares,
 }
 
 impl Scale {
-    pub(super) const fn new(rate: Rate) -> Self {
+    pub(super) const fn new(rate: Rate, burst: u32) -> Self {
+        let token = rate.period().as_nanos();
         Self {
             permits: rate.permits(),
-            token: rate.period().as_nanos(),
+            token,
+            room: token * burst as Shares,
         }
+    }
+
+    /// The whole burst.
+    pub(super) const fn room(self) -> Shares {
+        self.room
     }
 
     /// Whether a share is as long in both, and not only a token.
@@ -87,3 +95,26 @@ impl PartialEq for Scale {
 }
 
 impl Eq for Scale {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Decision, Policy, TokenBucket};
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_written_otherwise_changes_no_answer() {
+        let (minutes, seconds) = (Rate::per_minute(60), Rate::per_second(1));
+        let (old, new) = (TokenBucket::new(minutes, 2), TokenBucket::new(seconds, 2));
+        assert_eq!(old, new);
+        let at = Tick::from_nanos;
+        let mut state = old.fresh(at(0));
+        assert!(old.decide(&mut state, at(0), 2).is_pass());
+
+        let now = at(400_000_000);
+        let expected = old.peek(&state, now, 1);
+        assert!(matches!(expected, Decision::Wait { .. }));
+        new.retune(&old, &mut state, now);
+        assert_eq!(new.peek(&state, now, 1), expected);
+        assert_eq!(new.settled_at(&state), at(2_000_000_000));
+    }
+}

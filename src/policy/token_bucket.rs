@@ -51,8 +51,6 @@ pub struct TokenBucket {
     starts_empty: bool,
     may_owe: bool,
     scale: Scale,
-    /// What the whole burst is in it.
-    room: Shares,
 }
 
 /// The tokens to be handed out between two looks at the clock: fewer save less than they cost, more save nothing.
@@ -79,8 +77,7 @@ impl TokenBucket {
             burst,
             starts_empty: false,
             may_owe: false,
-            scale: Scale::new(rate),
-            room: Scale::new(rate).shares_of(burst),
+            scale: Scale::new(rate, burst),
         }
     }
 
@@ -153,7 +150,7 @@ impl Policy for TokenBucket {
         let full_at = state.shares();
         let afterwards = now.max(full_at) + self.scale.shares_of(cost);
         // Tokens are there as long as no more than a burst is missing afterwards; who may owe needs a full bucket.
-        let is_there = afterwards - now <= self.room;
+        let is_there = afterwards - now <= self.scale.room();
         let may_owe = self.may_owe && cost > self.burst && full_at <= now;
         if !(is_there || may_owe) {
             return self.refuse(full_at, now, cost);
@@ -188,7 +185,7 @@ impl Policy for TokenBucket {
             .saturating_add(self.scale.shares_of(self.burst.saturating_sub(old.burst)))
             .saturating_sub(self.scale.shares_of(old.burst.saturating_sub(self.burst)));
         // 60/min is 1/s, in shares of another size.
-        let most = (self != old).then_some(2 * self.room);
+        let most = (self != old).then_some(2 * self.scale.room());
         let missing = missing.min(most.unwrap_or(Shares::MAX));
         let full_at = self.scale.shares_at(now).saturating_add(missing);
         *state = TokenBucketState::full_at(full_at);
