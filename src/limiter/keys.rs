@@ -1,6 +1,7 @@
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::line::Ticket;
 use crate::policy::{Decision, Policy};
@@ -8,7 +9,6 @@ use crate::time::{Clock, Tick};
 
 use super::desk::After;
 use super::limit::{Ask, Limit};
-use super::parts::PolicyOf;
 use super::room::{Guest, Room, RoomAfter};
 use super::slots::Slots;
 use super::{Mode, Shared, Stats};
@@ -45,6 +45,9 @@ pub(super) struct Keys<K, P: Policy> {
     /// How many new keys have asked since they were.
     asked: usize,
 }
+
+/// The parameters of a key.
+pub(super) type PolicyOf<K, P> = Arc<dyn Fn(&K) -> P + Send + Sync>;
 
 /// An answer, or whom to ask.
 pub(super) enum Reply<P: Policy> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::policy::Policy;
 
 use super::desk::After;
-use super::keys::Keys;
+use super::keys::{Keys, PolicyOf};
 use super::room::RoomAfter;
 use super::{Mode, Stats};
 
@@ -19,9 +19,6 @@ pub(super) struct Parts<K, P: Policy> {
     parts: Box<[Mutex<Keys<K, P>>]>,
     policy_of: PolicyOf<K, P>,
 }
-
-/// The parameters of a key.
-pub(super) type PolicyOf<K, P> = Arc<dyn Fn(&K) -> P + Send + Sync>;
 
 impl<K, P> Parts<K, P>
 where

@@ -17,8 +17,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 use super::clock::{instant, is_real};
+use super::here::FAR_AHEAD;
 use super::lead::Lead;
-use super::timer::FAR_AHEAD;
 
 /// One timer of the kernel for all who wait precisely in one runtime.
 ///

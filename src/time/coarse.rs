@@ -12,7 +12,7 @@ use tokio::runtime::Id;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::instant;
-use super::timer::{FAR_AHEAD, this_runtime};
+use super::here::{FAR_AHEAD, this_runtime};
 
 /// One nanosecond less than the grid of tokio's timers.
 ///

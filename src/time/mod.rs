@@ -8,6 +8,7 @@
 mod alarm_clock;
 mod clock;
 mod coarse;
+mod here;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod lead;
 #[cfg(all(feature = "precise", target_os = "linux"))]
@@ -20,9 +21,9 @@ mod timer;
 
 pub use clock::Clock;
 pub(crate) use clock::is_real;
+pub(crate) use here::this_runtime;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
 pub use tick::Tick;
 pub use timer::Timer;
-pub(crate) use timer::this_runtime;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::alarm_clock::{AlarmClock, AlarmId};
 use super::clock::{instant, is_real};
-use super::timer::this_runtime;
+use super::here::this_runtime;
 
 /// So little is not worth another round through the runtime.
 const AT_ONCE: Duration = Duration::from_micros(1);

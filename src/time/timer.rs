@@ -1,16 +1,14 @@
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Id;
 use tokio::time::Instant;
 
 use super::clock::instant;
 use super::coarse::Coarse;
+use super::here::{FAR_AHEAD, this_runtime};
 #[cfg(all(feature = "precise", target_os = "linux"))]
 use super::{clock::is_real, precise::Precise};
-
-/// The longest sleep there is: thirty years. Nobody sees the difference, and `Instant` has no room for `Duration::MAX`.
-pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// The only sleeper: never early, and hardly ever as late as a plain `tokio::time::sleep`.
 ///
@@ -196,8 +194,4 @@ impl Default for Timer {
     fn default() -> Self {
         Self::new()
     }
-}
-
-pub(crate) fn this_runtime() -> Option<Id> {
-    Handle::try_current().ok().map(|handle| handle.id())
 }
