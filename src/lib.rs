@@ -84,13 +84,15 @@
 //! # Time
 //!
 //! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. tokio's
-//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early.
+//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early. With
+//! feature `precise` whatever waits can do so to the microsecond.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
 //! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
 //! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
-//! one seems to follow too closely to whoever looks at a clock of their own.
+//! one seems to follow too closely to whoever looks at a clock of their own. [`Pace::from_next_poll`](stream::Pace::from_next_poll)
+//! counts when the consumer certainly has the item.
 //!
 //! # Features
 //!
@@ -98,6 +100,8 @@
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
+//! * `precise`: `time::Timer::precise`, and `precise` on whatever waits: on Linux a timer of the kernel and a short wait on the
+//!   spot, elsewhere the same as without. The runtime needs `enable_io`.
 
 mod line;
 mod patience;
