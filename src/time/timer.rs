@@ -16,7 +16,7 @@ use super::{clock::is_real, precise::Precise};
 /// not. This one asks for the grid point at or before its due instant and sleeps what is left. On tokio's paused clock a
 /// timer set to a whole millisecond fires exactly then, any other at the next whole millisecond.
 ///
-/// With feature `precise` it can be had to the microsecond: see [`precise`](Self::precise).
+/// With feature `precise` it can be had to the microsecond: see `precise`.
 ///
 /// It takes memory (one box) when it is first armed, and is reset in place from then on. A timer that is not armed costs
 /// nothing and wakes nobody.
