@@ -102,7 +102,7 @@
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
 //! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
-//!   `time::Timer::precise` for what it costs.
+//!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
 
 mod line;
 mod patience;
