@@ -124,15 +124,15 @@ impl AlarmClock {
         Some(id)
     }
 
-    /// Nobody waits for this one any more.
-    pub(super) fn cancel(&self, id: AlarmId) {
-        let dropped = self.book().alarms.remove(&id);
+    /// Nobody waits for this one any more. Whoever says so after it should have rung was woken so much later.
+    pub(super) fn cancel(&self, id: AlarmId, now: Instant) {
+        let mut book = self.book();
+        let dropped = book.alarms.remove(&id);
+        if id.0 <= now {
+            book.lead.learn(now - id.0);
+        }
+        drop(book);
         drop(dropped);
-    }
-
-    /// Somebody was woken so long after the instant that was asked for.
-    pub(super) fn learn(&self, late: Duration) {
-        self.book().lead.learn(late);
     }
 
     /// Sees to it that the kernel rings for the first alarm.

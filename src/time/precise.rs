@@ -66,7 +66,7 @@ impl Precise {
         cx: &mut Context<'_>,
     ) -> Option<Poll<()>> {
         let now = instant();
-        self.learn_if_rung(clock, now);
+        self.learn_if_rung(now);
         let left = due.saturating_duration_since(now);
         if left <= AT_ONCE {
             self.forget();
@@ -85,10 +85,11 @@ impl Precise {
         Some(Poll::Pending)
     }
 
-    /// Nobody waits any more.
+    /// Nobody waits any more. If that is because it was late, there is something to learn: whoever waits for a limit asks that
+    /// first, and need not ask here again.
     pub(super) fn forget(&mut self) {
-        if let (Some(clock), Some(alarm)) = (&self.clock, self.alarm.take()) {
-            clock.cancel(alarm.id);
+        if let Some(alarm) = self.alarm.take() {
+            self.done_with(&alarm, instant());
         }
     }
 
@@ -100,11 +101,16 @@ impl Precise {
         })
     }
 
-    fn learn_if_rung(&mut self, clock: &AlarmClock, now: Instant) {
+    fn learn_if_rung(&mut self, now: Instant) {
         let rung = self.alarm.take_if(|alarm| alarm.id.0 <= now);
         if let Some(alarm) = rung {
-            clock.cancel(alarm.id);
-            clock.learn(now - alarm.id.0);
+            self.done_with(&alarm, now);
+        }
+    }
+
+    fn done_with(&self, alarm: &Alarm, now: Instant) {
+        if let Some(clock) = &self.clock {
+            clock.cancel(alarm.id, now);
         }
     }
 
