@@ -2,27 +2,29 @@ use core::time::Duration;
 
 /// How much earlier than an instant to be woken, so that one is hardly ever woken after it.
 ///
-/// It follows the lateness of the wake-ups themselves: so far up that one in twenty comes later still. Each one moves it by a
-/// small step, a late one up and any other down a little, so that it stands still where nineteen steps down are one step up:
+/// It follows the lateness of the wake-ups themselves: so far up that one in so many comes later still. Each one moves it by a
+/// small step, a late one up and any other down a little, so that it stands still where so many steps down are one step up:
 /// the stochastic approximation of a quantile (Robbins and Monro, 1951).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lead {
     nanos: u32,
+    /// How many are in time for one that is not.
+    odds: u32,
 }
 
-/// One step down. A step up is as long as nineteen of them.
+/// One step down. A step up is as long as several of them.
 const STEP: u32 = 50;
-
-/// Where nineteen wake-ups of twenty are in time.
-const ODDS: u32 = 19;
 
 /// To wait for the rest of it keeps a core busy, so it has an end. Who was later still says nothing: they were busy with
 /// something else, or the machine was.
 const MOST: u32 = 100_000;
 
 impl Lead {
-    pub(super) const fn new() -> Self {
-        Self { nanos: 40_000 }
+    pub(super) const fn new(odds: u32) -> Self {
+        Self {
+            nanos: 40_000,
+            odds,
+        }
     }
 
     pub(super) fn get(self) -> Duration {
@@ -36,7 +38,7 @@ impl Lead {
         }
         let is_late = late > self.get();
         self.nanos = if is_late {
-            (self.nanos + STEP * ODDS).min(MOST)
+            (self.nanos + STEP * self.odds).min(MOST)
         } else {
             self.nanos.saturating_sub(STEP)
         };
@@ -53,7 +55,7 @@ mod tests {
 
     #[test]
     fn it_settles_where_one_in_twenty_is_later() {
-        let mut lead = Lead::new();
+        let mut lead = Lead::new(19);
         for n in 0..20_000_u64 {
             // From 10 to 19.9 µs, each as often.
             lead.learn(micros(10) + Duration::from_nanos(n * 37 % 100 * 100));
@@ -64,7 +66,7 @@ mod tests {
 
     #[test]
     fn it_has_an_end_and_who_is_later_still_says_nothing() {
-        let mut lead = Lead::new();
+        let mut lead = Lead::new(19);
         for _ in 0..1_000 {
             lead.learn(micros(5_000));
         }

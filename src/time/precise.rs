@@ -6,12 +6,12 @@ use tokio::runtime::Id;
 use tokio::task::coop::poll_proceed;
 use tokio::time::Instant;
 
-use super::alarm_clock::{AlarmClock, AlarmId};
+use super::alarm_clock::{AlarmClock, AlarmId, Span};
 use super::clock::{instant, is_real};
 use super::here::this_runtime;
 
 /// So little is not worth another round through the runtime.
-const AT_ONCE: Duration = Duration::from_micros(1);
+const AT_ONCE: Duration = Duration::from_micros(5);
 
 /// More looks at the clock than go into that.
 const LOOKS: u32 = 1_000;
@@ -32,6 +32,7 @@ pub(super) struct Precise {
 struct Alarm {
     id: AlarmId,
     due: Instant,
+    span: Span,
     waker: core::task::Waker,
 }
 
@@ -72,7 +73,8 @@ impl Precise {
             self.forget();
             return Some(poll_at_once(due, cx));
         }
-        let lead = clock.lead();
+        let span = Span::of(left);
+        let lead = clock.lead(span);
         if left <= lead {
             self.forget();
             cx.waker().wake_by_ref();
@@ -80,7 +82,12 @@ impl Precise {
             self.forget();
             let waker = cx.waker().clone();
             let id = clock.set(due - lead, waker.clone())?;
-            self.alarm = Some(Alarm { id, due, waker });
+            self.alarm = Some(Alarm {
+                id,
+                due,
+                span,
+                waker,
+            });
         }
         Some(Poll::Pending)
     }
@@ -110,7 +117,7 @@ impl Precise {
 
     fn done_with(&self, alarm: &Alarm, now: Instant) {
         if let Some(clock) = &self.clock {
-            clock.cancel(alarm.id, now);
+            clock.cancel(alarm.id, alarm.span, now);
         }
     }
 
