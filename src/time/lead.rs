@@ -10,10 +10,14 @@ pub(super) struct Lead {
     nanos: u32,
     /// How many are in time for one that is not.
     odds: u32,
+    learned: u32,
 }
 
 /// One step down. A step up is as long as several of them.
 const STEP: u32 = 50;
+
+/// The first steps are so many times as large.
+const FIRST: u32 = 32;
 
 /// To wait for the rest of it keeps a core busy, so it has an end. Who was later still says nothing: they were busy with
 /// something else, or the machine was.
@@ -24,6 +28,7 @@ impl Lead {
         Self {
             nanos: 40_000,
             odds,
+            learned: 0,
         }
     }
 
@@ -37,11 +42,18 @@ impl Lead {
             return;
         }
         let is_late = late > self.get();
+        let step = self.step();
+        self.learned = self.learned.saturating_add(1);
         self.nanos = if is_late {
-            (self.nanos + STEP * self.odds).min(MOST)
+            (self.nanos + step * self.odds).min(MOST)
         } else {
-            self.nanos.saturating_sub(STEP)
+            self.nanos.saturating_sub(step)
         };
+    }
+
+    /// Large steps to begin with, when it is as good as unknown where it should stand.
+    fn step(self) -> u32 {
+        STEP * (FIRST / (1 + self.learned / 8)).max(1)
     }
 }
 

@@ -70,6 +70,23 @@ impl Pacing {
         (CPU, |pacing| pacing.cpu),
     ];
 
+    /// The median of several rounds, figure by figure; or why one of them failed. Gaps that are too short are few, and a mean
+    /// forgets none.
+    pub(super) fn median(rounds: Vec<Result<Self, String>>) -> Result<Self, String> {
+        let rounds: Vec<Self> = rounds.into_iter().collect::<Result<_, _>>()?;
+        let median = |of: fn(&Self) -> f64| {
+            let values: Vec<f64> = rounds.iter().map(of).collect();
+            quantile(&values, 0.5)
+        };
+        Ok(Self {
+            reached: median(|round| round.reached),
+            short: rounds.iter().map(|round| round.short).sum::<f64>() / rounds.len() as f64,
+            late: median(|round| round.late),
+            late_p99: median(|round| round.late_p99),
+            cpu: median(|round| round.cpu),
+        })
+    }
+
     fn of(stamps: &[Instant], interval: Duration, cpu: Duration) -> Self {
         let gaps: Vec<Duration> = stamps.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let took: Duration = gaps.iter().sum();

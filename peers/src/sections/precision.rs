@@ -18,18 +18,26 @@ const INTERVALS: [(&str, u64); 7] = [
     ("10 µs", 10),
 ];
 
+const ROUNDS: u32 = 5;
+
 pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let mut notes = Notes::new("precision");
     let intervals = extent.pick(&INTERVALS[..], &INTERVALS[3..5]);
-    let least = extent.pick(Duration::from_millis(800), Duration::from_millis(5));
+    let least = extent.pick(Duration::from_millis(160), Duration::from_millis(5));
     for flavour in Flavour::ALL {
         notes.begin(flavour.name());
         for &(name, micros) in intervals {
             let interval = Duration::from_micros(micros);
-            // Enough gaps for a median.
-            let during = least.max(extent.pick(15, 2) * interval);
-            for contender in PACED {
-                let pacing = run(contender, flavour, interval, during, || {});
+            let during = least.max(extent.pick(4, 2) * interval);
+            let mut rounds = vec![Vec::new(); PACED.len()];
+            // They take turns, so that a stall of the machine spoils one round of one of them.
+            for _ in 0..extent.pick(ROUNDS, 1) {
+                for (contender, rounds) in PACED.iter().zip(&mut rounds) {
+                    rounds.push(run(contender, flavour, interval, during, || {}));
+                }
+            }
+            for (contender, rounds) in PACED.iter().zip(rounds) {
+                let pacing = Pacing::median(rounds);
                 note(&mut notes, contender.name, (name, micros as f64), &pacing);
             }
         }

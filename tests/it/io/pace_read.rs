@@ -185,3 +185,19 @@ async fn a_slow_peer_is_waited_for_and_feels_the_limit() {
     assert_eq!(read, bytes(500));
     assert_eq!(since(start), 400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn slices_grow_again_with_the_limit() {
+    let limit = TokenBucket::new(Rate::per_second(1_000), 10).shared();
+    let file = bytes(1_000_000);
+    let mut reader = file.as_slice().pace_reads(limit.clone());
+    let mut buf = vec![0; 1_000_000];
+    reader.read_exact(&mut buf[..100]).await.unwrap();
+    assert_eq!(limit.stats().passed, 10, "ten bytes each");
+
+    limit.retune(TokenBucket::new(Rate::per_second(1_000_000), 1_000_000));
+    reader.read_exact(&mut buf[100..]).await.unwrap();
+    assert_eq!(buf, file);
+    let passed = limit.stats().passed;
+    assert!(passed < 400, "{passed} slices");
+}
