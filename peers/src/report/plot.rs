@@ -52,10 +52,12 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(255, 127, 14),
     RGBColor(0, 0, 0),
 ];
-const OURS: [RGBColor; 3] = [
+const OURS: [RGBColor; 5] = [
     RGBColor(214, 39, 40),
     RGBColor(255, 127, 14),
     RGBColor(150, 20, 90),
+    RGBColor(240, 180, 0),
+    RGBColor(255, 90, 160),
 ];
 
 impl Drawing {
