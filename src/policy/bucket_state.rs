@@ -117,4 +117,13 @@ mod tests {
         assert_eq!(new.peek(&state, now, 1), expected);
         assert_eq!(new.settled_at(&state), at(2_000_000_000));
     }
+
+    #[test]
+    fn a_bucket_prints_what_it_was_made_of() {
+        let printed = format!("{:?}", TokenBucket::new(Rate::per_second(7), 2));
+        assert!(
+            printed.contains("permits: 7") && printed.contains("burst: 2"),
+            "{printed}"
+        );
+    }
 }
