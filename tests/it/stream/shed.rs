@@ -55,3 +55,9 @@ async fn lets_other_tasks_run_while_it_sheds_an_input_that_is_never_pending() {
     assert!(shed.next().now_or_never().is_none());
     assert!(shed.shed_count() > 0);
 }
+
+#[test]
+fn says_that_all_may_come_and_none_need() {
+    let shed = stream::iter(0..3).shed(Interval::every(ms(100)).owned());
+    assert_eq!(futures::Stream::size_hint(&shed), (0, Some(3)));
+}
