@@ -1,0 +1,1 @@
+//! Limits in Redis, against real servers that the tests start and stop.
