@@ -1,1 +1,5 @@
 //! Limits in Redis, against real servers that the tests start and stop.
+#![cfg(unix)]
+
+mod harness;
+mod servers;

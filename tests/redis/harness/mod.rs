@@ -1,0 +1,4 @@
+//! What the servers of the tests promise to the tests.
+
+mod one;
+mod pair;

@@ -1,0 +1,208 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers know nothing of a paused clock"
+)]
+
+use std::env;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::servers::{PATIENCE, Server};
+
+#[tokio::test]
+async fn a_server_is_empty_and_ready() {
+    let server = Server::start().await;
+
+    assert_eq!(
+        server.cli::<Value>(&["PING"]).await,
+        Value::SimpleString("PONG".into())
+    );
+    assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
+    assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
+}
+
+#[tokio::test]
+async fn each_server_is_another() {
+    let (one, other) = tokio::join!(Server::start(), Server::start());
+
+    one.cli::<()>(&["SET", "key", "here"]).await;
+
+    assert_ne!(one.port(), other.port());
+    assert_eq!(other.cli::<u64>(&["DBSIZE"]).await, 0);
+}
+
+#[tokio::test]
+#[should_panic(expected = "GET: ")]
+async fn a_command_that_fails_says_which() {
+    Server::start().await.cli::<Value>(&["GET"]).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "no-such-option")]
+async fn a_server_that_does_not_come_up_says_why() {
+    Server::start_with(&["--no-such-option", "yes"]).await;
+}
+
+#[tokio::test]
+async fn the_time_is_the_servers_in_microseconds() {
+    let server = Server::start().await;
+
+    let before = server.time_us().await;
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let seconds: u64 = server.cli::<(u64, u64)>(&["TIME"]).await.0;
+    let after = server.time_us().await;
+
+    assert!(after >= before + 2_000, "{before}, {after}");
+    assert!((before / 1_000_000..=after / 1_000_000).contains(&seconds));
+}
+
+#[tokio::test]
+async fn a_dropped_server_is_gone_with_its_files() {
+    let server = Server::start().await;
+    let (address, dir) = (server.address(), server.dir().to_owned());
+    assert!(dir.is_dir());
+
+    drop(server);
+
+    assert!(TcpStream::connect(address).await.is_err());
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn a_server_is_gone_after_a_panic() {
+    let (tell, told) = oneshot::channel();
+    let panics = tokio::spawn(async move {
+        let server = Server::start().await;
+        tell.send(server.address()).unwrap();
+        panic!("on purpose");
+    });
+
+    assert!(panics.await.unwrap_err().is_panic());
+    assert!(TcpStream::connect(told.await.unwrap()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_killed_server_refuses_and_comes_back_empty_on_its_port() {
+    let mut server = Server::start().await;
+    let address = server.address();
+    server.cli::<()>(&["SET", "key", "lost"]).await;
+
+    server.kill();
+    let refused = TcpStream::connect(address).await.unwrap_err();
+    server.start_again().await;
+
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(server.address(), address);
+    assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_killed_server_can_be_killed_again() {
+    let mut server = Server::start().await;
+
+    server.kill();
+    server.kill();
+}
+
+#[tokio::test]
+#[should_panic(expected = "still runs")]
+async fn a_server_that_runs_is_not_started_again() {
+    Server::start().await.start_again().await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "is killed")]
+async fn a_killed_server_cannot_be_frozen() {
+    let mut server = Server::start().await;
+
+    server.kill();
+    server.freeze();
+}
+
+#[tokio::test]
+async fn a_frozen_server_answers_when_thawed() {
+    let mut server = Server::start().await;
+    let mut connection = server.connection().await.unwrap();
+
+    server.freeze();
+    server.freeze();
+    let asking = tokio::spawn(async move {
+        let answer: String = redis::cmd("PING")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        answer
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let was_asking = !asking.is_finished();
+    server.thaw();
+
+    assert!(was_asking);
+    assert_eq!(asking.await.unwrap(), "PONG");
+}
+
+#[tokio::test]
+async fn a_frozen_server_can_be_killed() {
+    let mut server = Server::start().await;
+
+    server.freeze();
+    server.kill();
+    server.start_again().await;
+
+    assert_eq!(server.cli::<String>(&["PING"]).await, "PONG");
+}
+
+#[tokio::test]
+async fn a_flushed_server_knows_no_keys_and_no_scripts() {
+    let server = Server::start().await;
+    server.cli::<()>(&["SET", "key", "here"]).await;
+    let script: String = server.cli(&["SCRIPT", "LOAD", "return 1"]).await;
+    let knows = ["SCRIPT", "EXISTS", &script];
+
+    server.flush_all().await;
+    assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
+    assert_eq!(server.cli::<(bool,)>(&knows).await, (true,));
+
+    server.flush_scripts().await;
+    assert_eq!(server.cli::<(bool,)>(&knows).await, (false,));
+}
+
+#[tokio::test]
+async fn a_server_is_gone_when_its_tests_are_killed() {
+    let mut tests = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "harness::one::stays", "--ignored", "--nocapture"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(tests.stdout.take().unwrap()).lines();
+    let at = said.find_map(|line| Some(line.unwrap().split_once(STAYS)?.1.to_owned()));
+    let (address, dir) = at.as_deref().unwrap().split_once(' ').unwrap();
+    assert!(TcpStream::connect(address).await.is_ok());
+
+    // As SIGKILL: nothing is dropped.
+    tests.kill().unwrap();
+    tests.wait().unwrap();
+    let gone = async {
+        while TcpStream::connect(address).await.is_ok() || Path::new(dir).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+
+    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+}
+
+const STAYS: &str = "stays at ";
+
+#[tokio::test]
+#[ignore = "waits to be killed by the test above"]
+async fn stays() {
+    let server = Server::start().await;
+    println!("{STAYS}{} {}", server.address(), server.dir().display());
+    tokio::time::sleep(PATIENCE).await;
+}

@@ -1,0 +1,55 @@
+use redis::{RedisError, ServerErrorKind, cmd};
+
+use crate::servers::Server;
+
+async fn write(server: &Server, value: &str) {
+    server.cli::<()>(&["SET", "key", value]).await;
+}
+
+async fn read(server: &Server) -> String {
+    server.cli(&["GET", "key"]).await
+}
+
+#[tokio::test]
+async fn a_replica_has_what_its_master_had_and_what_it_is_told_since() {
+    let master = Server::start().await;
+    write(&master, "before").await;
+
+    let replica = Server::start_replica_of(&master).await;
+    assert_eq!(read(&replica).await, "before");
+
+    write(&master, "since").await;
+    replica.catch_up_with(&master).await;
+    assert_eq!(read(&replica).await, "since");
+}
+
+#[tokio::test]
+async fn a_replica_refuses_writes_until_it_is_promoted() {
+    let master = Server::start().await;
+    let replica = Server::start_replica_of(&master).await;
+
+    let mut set = cmd("SET");
+    let refused: RedisError = replica
+        .try_command::<()>(set.arg("key").arg("mine"))
+        .await
+        .unwrap_err();
+    replica.promote().await;
+    write(&replica, "mine").await;
+
+    assert_eq!(refused.kind(), ServerErrorKind::ReadOnly.into());
+    assert_eq!(read(&replica).await, "mine");
+}
+
+#[tokio::test]
+async fn a_replica_that_was_cut_off_is_promoted_with_the_old_state() {
+    let mut master = Server::start().await;
+    write(&master, "old").await;
+    let replica = Server::start_replica_of(&master).await;
+
+    replica.cut_off().await;
+    write(&master, "new").await;
+    master.kill();
+    replica.promote().await;
+
+    assert_eq!(read(&replica).await, "old");
+}

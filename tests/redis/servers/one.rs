@@ -1,0 +1,198 @@
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Arg, AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult};
+
+use super::place::Place;
+use super::process::Process;
+use super::{PATIENCE, a_moment, soon};
+
+/// How often another port is tried when a server does not come up.
+const TRIES: usize = 5;
+
+/// A server of its own, empty and ready. It is gone when this is dropped, and so are its files.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// `None` while it is killed. Dropped before the place is free for another.
+    process: Option<Process>,
+    place: Place,
+    options: Vec<String>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// A server with these options more, as on its command line.
+    pub(crate) async fn start_with(options: &[&str]) -> Self {
+        let options: Vec<_> = options.iter().map(ToString::to_string).collect();
+        let mut said = String::new();
+        for _ in 0..TRIES {
+            let mut server = Self {
+                process: None,
+                place: Place::reserve(),
+                options: options.clone(),
+            };
+            match server.run().await {
+                Ok(()) => return server,
+                Err(log) => said = log,
+            }
+        }
+        panic!("no server came up in {TRIES} tries with {options:?}; the last one said:\n{said}");
+    }
+
+    /// `redis://127.0.0.1:port`
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.place.address()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address().port()
+    }
+
+    /// Where its files are, its log among them.
+    pub(crate) fn dir(&self) -> &Path {
+        self.place.dir()
+    }
+
+    /// A connection that is patient with a busy machine.
+    pub(crate) async fn connection(&self) -> RedisResult<MultiplexedConnection> {
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        Client::open(self.url())?
+            .get_multiplexed_async_connection_with_config(&patient)
+            .await
+    }
+
+    /// What the server answers to this, on a connection of its own.
+    pub(crate) async fn try_command<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        command.query_async(&mut self.connection().await?).await
+    }
+
+    /// The same, where nothing else than an answer will do.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot be asked, or answers with an error, or with something that is no `T`.
+    pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> T {
+        let answer = self.try_command(command).await;
+        answer.unwrap_or_else(|error| panic!("{}: {error}", in_words(command)))
+    }
+
+    /// The same, in the words that one would give to `redis-cli`.
+    pub(crate) async fn cli<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        self.command(&command).await
+    }
+
+    /// What the clock of the server shows, in microseconds since 1970.
+    pub(crate) async fn time_us(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.cli(&["TIME"]).await;
+        seconds * 1_000_000 + micros
+    }
+
+    pub(crate) async fn flush_all(&self) {
+        self.cli::<()>(&["FLUSHALL"]).await;
+    }
+
+    /// Forgets all scripts, so that it has to be sent them again.
+    pub(crate) async fn flush_scripts(&self) {
+        self.cli::<()>(&["SCRIPT", "FLUSH"]).await;
+    }
+
+    /// Ends it without warning. Its port stays ours.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// On the same port, and empty: what it knew is lost.
+    ///
+    /// # Panics
+    ///
+    /// If it has not been killed before, or does not come up.
+    pub(crate) async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "{} still runs", self.url());
+        if let Err(log) = self.run().await {
+            panic!("{} did not come up again:\n{log}", self.url());
+        }
+    }
+
+    /// From now on it answers nothing. What it is sent waits until it is thawed.
+    ///
+    /// # Panics
+    ///
+    /// If it is killed.
+    pub(crate) fn freeze(&mut self) {
+        self.running().freeze();
+    }
+
+    /// # Panics
+    ///
+    /// If it is killed.
+    pub(crate) fn thaw(&mut self) {
+        self.running().thaw();
+    }
+
+    fn running(&mut self) -> &mut Process {
+        let port = self.port();
+        let process = self.process.as_mut();
+        process.unwrap_or_else(|| panic!("the server on port {port} is killed"))
+    }
+
+    /// Waits until it answers. If it ends instead, as when its port is taken: what it has said.
+    async fn run(&mut self) -> Result<(), String> {
+        let mut process = Process::spawn(&self.place, &self.options);
+        let answered = async {
+            while !process.has_ended() {
+                if self.is_answered_by(process.id()).await {
+                    return true;
+                }
+                a_moment().await;
+            }
+            false
+        };
+        if !soon("a server answers", answered).await {
+            return Err(fs::read_to_string(self.place.log()).unwrap_or_default());
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// By this very process: another may have had the port first.
+    async fn is_answered_by(&self, process: u32) -> bool {
+        let id = self.try_info("server", "process_id").await;
+        id.is_ok_and(|id| id == process.to_string())
+    }
+
+    /// One line of a section of `INFO`; nothing if there is none.
+    pub(super) async fn info(&self, section: &str, name: &str) -> String {
+        let line = self.try_info(section, name).await;
+        line.unwrap_or_else(|error| panic!("INFO {section}: {error}"))
+    }
+
+    async fn try_info(&self, section: &str, name: &str) -> RedisResult<String> {
+        let lines: String = self.try_command(redis::cmd("INFO").arg(section)).await?;
+        let values = lines.lines().filter_map(|line| line.split_once(':'));
+        let mut values = values.filter(|(named, _)| *named == name);
+        Ok(values.next().unwrap_or_default().1.to_owned())
+    }
+}
+
+fn in_words(command: &Cmd) -> String {
+    let words = command.args_iter().map(|word| match word {
+        Arg::Simple(word) => String::from_utf8_lossy(word),
+        _ => "?".into(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,44 @@
+use super::{Server, a_moment, soon};
+
+/// What makes one server follow another, and what ends that.
+///
+/// A failover that loses writes: `catch_up_with` the master, `cut_off`, write to the master, `kill` it, `promote`.
+impl Server {
+    /// A replica of this one, with a full copy. It refuses to be written to.
+    pub(crate) async fn start_replica_of(master: &Self) -> Self {
+        let of = format!("127.0.0.1 {}", master.port());
+        let replica = Self::start_with(&["--replicaof", &of]).await;
+        replica.catch_up_with(master).await;
+        replica
+    }
+
+    /// Waits until it has whatever the master has now.
+    pub(crate) async fn catch_up_with(&self, master: &Self) {
+        let goal = master.offset("master_repl_offset").await;
+        let caught_up = async {
+            while self.info("replication", "master_link_status").await != "up"
+                || self.offset("slave_repl_offset").await < goal
+            {
+                a_moment().await;
+            }
+        };
+        soon("a replica has caught up", caught_up).await;
+    }
+
+    /// From now on it hears nothing of its master. It stays a replica, with what it has.
+    pub(crate) async fn cut_off(&self) {
+        // Nobody listens there.
+        self.cli::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    }
+
+    /// Makes it a master, with what it has.
+    pub(crate) async fn promote(&self) {
+        self.cli::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    }
+
+    async fn offset(&self, name: &str) -> u64 {
+        let offset = self.info("replication", name).await;
+        let read = offset.parse();
+        read.unwrap_or_else(|error| panic!("{name} is {offset:?}: {error}"))
+    }
+}

@@ -1,0 +1,107 @@
+use std::env;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::place::Place;
+
+/// Reads until its input ends, which it does when the process that holds the other end is gone, however it went.
+const KEEPER: &str = r#"read -r _; kill -KILL "$1"; rm -rf "$2""#;
+
+/// A server that runs, and the shell that ends it should the tests be killed: then nothing is dropped.
+///
+/// Both are in process groups of their own, so that a Ctrl-C for the tests does not reach the keeper.
+#[derive(Debug)]
+pub(super) struct Process {
+    server: Child,
+    keeper: Child,
+    is_frozen: bool,
+}
+
+impl Process {
+    pub(super) fn spawn(place: &Place, options: &[String]) -> Self {
+        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let server = quiet(&program)
+            .args(["--bind", "127.0.0.1", "--port"])
+            .arg(place.address().port().to_string())
+            .arg("--dir")
+            .arg(place.dir())
+            .arg("--logfile")
+            .arg(place.log())
+            .args(["--save", "", "--appendonly", "no"])
+            // A replica is given its copy at once, not five seconds later.
+            .args(["--repl-diskless-sync-delay", "0"])
+            .args(options)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| match error.kind() {
+                ErrorKind::NotFound => {
+                    panic!("there is no program {program:?}: scripts/test installs redis-server")
+                }
+                _ => panic!("cannot start {program:?}: {error}"),
+            });
+        let keeper = quiet("sh")
+            .args(["-c", KEEPER, "keeper", &server.id().to_string()])
+            .arg(place.dir())
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        Self {
+            server,
+            keeper,
+            is_frozen: false,
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Whether it ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.server.try_wait().expect("it is our child").is_some()
+    }
+
+    /// Returns when it has stopped, not only been told to.
+    pub(super) fn freeze(&mut self) {
+        if self.is_frozen {
+            return;
+        }
+        self.signal(Signal::STOP);
+        let waited = waitpid(Some(Pid::from_child(&self.server)), WaitOptions::UNTRACED);
+        let (_, status) = waited.unwrap().expect("waited for it");
+        assert!(status.stopped(), "the server ended by itself: {status:?}");
+        self.is_frozen = true;
+    }
+
+    pub(super) fn thaw(&mut self) {
+        self.signal(Signal::CONT);
+        self.is_frozen = false;
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).expect("it is our child");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The keeper goes in between: until the server is waited for, nobody else can have the id that the keeper would kill.
+        let _ = self.server.kill();
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+        let _ = self.server.wait();
+    }
+}
+
+fn quiet(program: impl Into<OsString>) -> Command {
+    let mut command = Command::new(program.into());
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    command
+}
