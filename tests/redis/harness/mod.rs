@@ -1,4 +1,5 @@
 //! What the servers of the tests promise to the tests.
 
+mod cluster;
 mod one;
 mod pair;

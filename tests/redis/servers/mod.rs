@@ -7,6 +7,7 @@
     reason = "servers know nothing of a paused clock"
 )]
 
+mod cluster;
 mod one;
 mod pair;
 mod place;
@@ -14,6 +15,7 @@ mod process;
 
 use std::time::Duration;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use one::Server;
 
 /// How long a server may take over anything at all before the test gives up. It is a guard, and says nothing about speed.

@@ -1,0 +1,106 @@
+use redis::cluster::ClusterClient;
+use redis::{Cmd, cmd};
+
+use super::{PATIENCE, Server, a_moment, soon};
+
+const SLOTS: u16 = 16_384;
+const MASTERS: u16 = 3;
+
+/// Three masters that share all slots evenly, in order, and know of each other.
+///
+/// Such a cluster takes two seconds to start: a master waits that long before it calls a cluster well.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let (a, b, c) = tokio::join!(node(), node(), node());
+        let cluster = Self {
+            nodes: vec![a, b, c],
+        };
+        for (slots, node) in shares().zip(&cluster.nodes) {
+            let mut add = cmd("CLUSTER");
+            add.arg("ADDSLOTS").arg(slots.collect::<Vec<_>>());
+            node.command::<()>(&add).await;
+            cluster.nodes[0].command::<()>(&meet(node)).await;
+        }
+        cluster.is_well().await;
+        cluster
+    }
+
+    /// Of each node; `redis::cluster::ClusterClient` takes them.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Server::url).collect()
+    }
+
+    /// A client that is patient with a busy machine.
+    pub(crate) fn client(&self) -> ClusterClient {
+        ClusterClient::builder(self.urls())
+            .connection_timeout(PATIENCE)
+            .response_timeout(PATIENCE)
+            .build()
+            .expect("these are addresses")
+    }
+
+    pub(crate) fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// The node that has this key when all is well, to kill or freeze it.
+    pub(crate) async fn owner_of(&mut self, key: &str) -> &mut Server {
+        let slot: u16 = self.nodes[0].cli(&["CLUSTER", "KEYSLOT", key]).await;
+        let owner = shares().position(|slots| slots.contains(&slot));
+        &mut self.nodes[owner.expect("every slot has an owner")]
+    }
+
+    /// Waits until every node sees every other and all slots.
+    pub(crate) async fn is_well(&self) {
+        for node in &self.nodes {
+            let well = async {
+                while !sees_all(node).await {
+                    a_moment().await;
+                }
+            };
+            soon("a cluster is well", well).await;
+        }
+    }
+}
+
+async fn node() -> Server {
+    Server::start_with(&[
+        "--cluster-enabled",
+        "yes",
+        "--cluster-announce-ip",
+        "127.0.0.1",
+        // Long enough for a busy machine. The state is well after two seconds, whatever stands here.
+        "--cluster-node-timeout",
+        "2000",
+    ])
+    .await
+}
+
+/// The slots of each node.
+fn shares() -> impl Iterator<Item = std::ops::Range<u16>> {
+    let edge = |node: u16| node * (SLOTS / MASTERS) + node.min(SLOTS % MASTERS);
+    (0..MASTERS).map(move |node| edge(node)..edge(node + 1))
+}
+
+fn meet(node: &Server) -> Cmd {
+    let mut meet = cmd("CLUSTER");
+    meet.arg("MEET").arg("127.0.0.1").arg(node.port());
+    meet
+}
+
+async fn sees_all(node: &Server) -> bool {
+    let info: String = node.cli(&["CLUSTER", "INFO"]).await;
+    let said = [
+        "cluster_state:ok".to_owned(),
+        format!("cluster_slots_ok:{SLOTS}"),
+        format!("cluster_known_nodes:{MASTERS}"),
+        format!("cluster_size:{MASTERS}"),
+    ];
+    said.iter()
+        .all(|line| info.lines().any(|told| told == line))
+}
