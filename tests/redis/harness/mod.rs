@@ -3,3 +3,4 @@
 mod cluster;
 mod one;
 mod pair;
+mod relay;

@@ -8,18 +8,24 @@
 )]
 
 mod cluster;
+mod line;
 mod one;
 mod pair;
 mod place;
 mod process;
+mod relay;
 
 use std::time::Duration;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use one::Server;
+pub(crate) use relay::{Cut, Relay};
 
 /// How long a server may take over anything at all before the test gives up. It is a guard, and says nothing about speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often another port is tried when one is taken after all, by a stranger.
+const TRIES: usize = 5;
 
 /// A guard around what must come to pass.
 async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {

@@ -7,10 +7,7 @@ use redis::{Arg, AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult
 
 use super::place::Place;
 use super::process::Process;
-use super::{PATIENCE, a_moment, soon};
-
-/// How often another port is tried when a server does not come up.
-const TRIES: usize = 5;
+use super::{PATIENCE, TRIES, a_moment, soon};
 
 /// A server of its own, empty and ready. It is gone when this is dropped, and so are its files.
 #[derive(Debug)]

@@ -1,0 +1,280 @@
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "servers know nothing of a paused clock"
+)]
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisResult, cmd};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::servers::{Cut, PATIENCE, Relay, Server};
+
+const A_WHILE: Duration = Duration::from_millis(100);
+
+async fn relayed() -> (Server, Relay) {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    (server, relay)
+}
+
+/// A connection that is patient, and does not connect again.
+async fn connect(relay: &Relay) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = Client::open(relay.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.unwrap()
+}
+
+async fn set(mut connection: MultiplexedConnection, value: u32) -> RedisResult<()> {
+    let set = cmd("SET").arg("key").arg(value).to_owned();
+    set.query_async(&mut connection).await
+}
+
+async fn get(mut connection: MultiplexedConnection) -> RedisResult<Option<u32>> {
+    cmd("GET").arg("key").query_async(&mut connection).await
+}
+
+/// What the server itself says, without the relay.
+async fn stored(server: &Server) -> Option<u32> {
+    server.cli(&["GET", "key"]).await
+}
+
+async fn is_stored(server: &Server, value: u32) {
+    let stored = async {
+        while stored(server).await != Some(value) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, stored).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_relay_carries_requests_and_replies() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    set(connection.clone(), 1).await.unwrap();
+
+    assert_eq!(stored(&server).await, Some(1));
+    assert_eq!(get(connection).await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn a_long_reply_is_carried_whole() {
+    let (server, relay) = relayed().await;
+    let mut connection = connect(&relay).await;
+    let long = "0123456789".repeat(100_000);
+
+    let set = cmd("SET").arg("key").arg(&long).to_owned();
+    set.query_async::<()>(&mut connection).await.unwrap();
+
+    let carried: String = cmd("GET")
+        .arg("key")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(carried == long);
+    assert!(server.cli::<String>(&["GET", "key"]).await == long);
+}
+
+#[tokio::test]
+async fn delayed_replies_are_never_early_on_an_open_connection() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+    let start = Instant::now();
+
+    relay.delay_replies(A_WHILE).await;
+    let (a, b) = tokio::join!(set(connection.clone(), 1), get(connection));
+
+    a.unwrap();
+    assert_eq!(b.unwrap(), Some(1));
+    assert!(start.elapsed() >= A_WHILE);
+    assert_eq!(stored(&server).await, Some(1));
+}
+
+#[tokio::test]
+async fn many_replies_are_delayed_at_the_same_time() {
+    let (_server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+    relay.delay_replies(A_WHILE * 5).await;
+
+    let mut asked = Vec::new();
+    for _ in 0..100 {
+        asked.push(tokio::spawn(get(connection.clone())));
+        // Each reply for itself.
+        sleep(Duration::from_millis(5)).await;
+    }
+    // One after the other they would take 50 s.
+    let answered = async {
+        for asked in asked {
+            assert_eq!(asked.await.unwrap().unwrap(), None);
+        }
+    };
+
+    timeout(PATIENCE, answered).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_delay_that_is_taken_back_lets_go_of_what_it_held() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+    relay.delay_replies(PATIENCE * 100).await;
+
+    let asked = tokio::spawn(set(connection, 1));
+    is_stored(&server, 1).await;
+    sleep(A_WHILE).await;
+    let was_asking = !asked.is_finished();
+    relay.delay_replies(Duration::ZERO).await;
+
+    assert!(was_asking);
+    asked.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_reply_is_to_a_request_that_was_carried_out() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    relay.drop_replies(true).await;
+    let asked = tokio::spawn(set(connection, 1));
+    is_stored(&server, 1).await;
+    sleep(A_WHILE).await;
+    let was_asking = !asked.is_finished();
+    relay.drop_replies(false).await;
+
+    assert!(was_asking);
+    assert!(asked.await.unwrap().unwrap_err().is_connection_dropped());
+    assert_eq!(get(connect(&relay).await).await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn a_cut_that_refuses_closes_what_is_open_and_lets_nobody_in() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    relay.cut(Cut::Refuse).await;
+    let closed = set(connection, 1).await.unwrap_err();
+    let refused = TcpStream::connect(relay.address()).await.unwrap_err();
+    assert!(closed.is_connection_dropped(), "{closed:?}");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(stored(&server).await, None);
+
+    relay.mend().await;
+    set(connect(&relay).await, 2).await.unwrap();
+    assert_eq!(stored(&server).await, Some(2));
+}
+
+#[tokio::test]
+async fn a_black_hole_hides_everything_until_it_is_mended() {
+    let (server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    relay.cut(Cut::BlackHole).await;
+    let asked = tokio::spawn(set(connection, 1));
+    let stranger = TcpStream::connect(relay.address()).await;
+    let connecting = tokio::spawn({
+        let client = Client::open(relay.url()).unwrap();
+        let patient = AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE));
+        async move {
+            client
+                .get_multiplexed_async_connection_with_config(&patient)
+                .await
+        }
+    });
+    sleep(A_WHILE).await;
+    assert!(stranger.is_ok());
+    assert!(!asked.is_finished());
+    assert!(!connecting.is_finished());
+    assert_eq!(stored(&server).await, None);
+
+    relay.mend().await;
+    asked.await.unwrap().unwrap();
+    assert_eq!(stored(&server).await, Some(1));
+    assert_eq!(
+        get(connecting.await.unwrap().unwrap()).await.unwrap(),
+        Some(1)
+    );
+}
+
+#[tokio::test]
+async fn a_black_hole_hides_that_the_server_is_gone() {
+    let (mut server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    relay.cut(Cut::BlackHole).await;
+    server.kill();
+    let asked = tokio::spawn(get(connection));
+    sleep(A_WHILE).await;
+    let was_asking = !asked.is_finished();
+    relay.mend().await;
+
+    assert!(was_asking);
+    assert!(asked.await.unwrap().unwrap_err().is_connection_dropped());
+}
+
+#[tokio::test]
+async fn a_killed_server_is_gone_behind_a_relay_too() {
+    let (mut server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+
+    server.kill();
+    assert!(get(connection).await.unwrap_err().is_connection_dropped());
+
+    server.start_again().await;
+    set(connect(&relay).await, 1).await.unwrap();
+    assert_eq!(stored(&server).await, Some(1));
+}
+
+#[tokio::test]
+async fn a_switched_relay_closes_what_is_open_and_leads_to_the_other() {
+    let (server, relay) = relayed().await;
+    let other = Server::start().await;
+    let connection = connect(&relay).await;
+
+    relay.switch_to(other.address()).await;
+    let closed = set(connection, 1).await.unwrap_err();
+    set(connect(&relay).await, 2).await.unwrap();
+
+    assert!(closed.is_connection_dropped(), "{closed:?}");
+    assert_eq!(stored(&server).await, None);
+    assert_eq!(stored(&other).await, Some(2));
+}
+
+#[tokio::test]
+async fn a_failover_behind_a_relay_replays_the_old_state() {
+    let (mut master, relay) = relayed().await;
+    set(connect(&relay).await, 1).await.unwrap();
+    let replica = Server::start_replica_of(&master).await;
+
+    replica.cut_off().await;
+    set(connect(&relay).await, 2).await.unwrap();
+    master.kill();
+    replica.promote().await;
+    relay.switch_to(replica.address()).await;
+
+    assert_eq!(get(connect(&relay).await).await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn a_dropped_relay_refuses_and_closes() {
+    let (_server, relay) = relayed().await;
+    let connection = connect(&relay).await;
+    let address = relay.address();
+
+    drop(relay);
+    let refused = async {
+        while TcpStream::connect(address).await.is_ok() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+
+    timeout(PATIENCE, refused).await.unwrap();
+    assert!(get(connection).await.unwrap_err().is_connection_dropped());
+}

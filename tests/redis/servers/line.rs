@@ -1,0 +1,106 @@
+use std::future::pending;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::relay::Rules;
+
+type Obeyed = watch::Receiver<Rules>;
+
+/// What was read at once, and when; nothing is the end.
+type Reply = (Instant, Vec<u8>);
+
+/// One connection through a relay, until one side closes it. The relay drops this to close it too.
+pub(super) async fn carry(mut client: TcpStream, mut rules: Obeyed) {
+    open(&mut rules).await;
+    let server = rules.borrow().server;
+    let Ok(mut server) = TcpStream::connect(server).await else {
+        return;
+    };
+    for end in [&client, &server] {
+        // Or small replies would come in lumps.
+        let _ = end.set_nodelay(true);
+    }
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::select! {
+        () = requests(from_client, to_server, rules.clone()) => {}
+        () = read_replies(from_server, tell) => {}
+        () = write_replies(told, to_client, rules) => {}
+    }
+}
+
+/// Ends when the client has closed its side, and is heard to.
+async fn requests(mut client: ReadHalf<'_>, mut server: WriteHalf<'_>, mut rules: Obeyed) {
+    let mut bytes = [0; 8192];
+    loop {
+        let count = client.read(&mut bytes).await.unwrap_or(0);
+        open(&mut rules).await;
+        if count == 0 {
+            return;
+        }
+        if server.write_all(&bytes[..count]).await.is_err() {
+            // It has closed. The client hears of that after the replies that are under way.
+            pending::<()>().await;
+        }
+    }
+}
+
+/// Does not end: whoever writes the replies does, after the last of them.
+async fn read_replies(mut server: ReadHalf<'_>, tell: mpsc::UnboundedSender<Reply>) {
+    loop {
+        let mut bytes = vec![0; 8192];
+        let count = server.read(&mut bytes).await.unwrap_or(0);
+        bytes.truncate(count);
+        let told = tell.send((Instant::now(), bytes));
+        if count == 0 || told.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+async fn write_replies(
+    mut told: mpsc::UnboundedReceiver<Reply>,
+    mut client: WriteHalf<'_>,
+    mut rules: Obeyed,
+) {
+    while let Some((read, bytes)) = told.recv().await {
+        due(read, &mut rules).await;
+        if bytes.is_empty() {
+            return;
+        }
+        let dropped = rules.borrow().drops_replies;
+        if !dropped && client.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Until the line is not a black hole.
+async fn open(rules: &mut Obeyed) {
+    if rules.wait_for(|rules| rules.cut.is_none()).await.is_err() {
+        gone().await;
+    }
+}
+
+/// Until what was read then may arrive, by the rules of now.
+async fn due(read: Instant, rules: &mut Obeyed) {
+    loop {
+        open(rules).await;
+        let delay = rules.borrow_and_update().delay;
+        tokio::select! {
+            biased;
+            changed = rules.changed() => if changed.is_err() { gone().await },
+            () = sleep_until(read + delay) => return,
+        }
+    }
+}
+
+/// The relay is dropped, and drops this.
+async fn gone() {
+    pending().await
+}
