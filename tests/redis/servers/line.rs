@@ -102,5 +102,5 @@ async fn due(read: Instant, rules: &mut Obeyed) {
 
 /// The relay is dropped, and drops this.
 async fn gone() {
-    pending().await
+    pending::<()>().await;
 }

@@ -64,9 +64,9 @@ impl Server {
         let patient = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        Client::open(self.url())?
-            .get_multiplexed_async_connection_with_config(&patient)
-            .await
+        let client = Client::open(self.url())?;
+        // Boxed, or it would make every future that asks a server a large one.
+        Box::pin(client.get_multiplexed_async_connection_with_config(&patient)).await
     }
 
     /// What the server answers to this, on a connection of its own.

@@ -10,7 +10,8 @@ const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
 /// A port that no other test uses, and a directory named after it.
 ///
-/// Making the directory is what reserves the port, among all processes. Both are free again when this is dropped.
+/// Making the directory is what reserves the port, among all processes. Both are free again when this is dropped. If the tests
+/// are killed, the keeper of a server frees its place; that of a relay stays reserved, an empty directory.
 #[derive(Debug)]
 pub(super) struct Place {
     port: u16,

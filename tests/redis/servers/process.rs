@@ -82,7 +82,8 @@ impl Process {
         self.is_frozen = false;
     }
 
-    fn signal(&self, signal: Signal) {
+    fn signal(&mut self, signal: Signal) {
+        assert!(!self.has_ended(), "the server ended by itself");
         kill_process(Pid::from_child(&self.server), signal).expect("it is our child");
     }
 }
