@@ -114,6 +114,8 @@ pub mod io;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod sink;
 pub mod stream;
 pub mod time;

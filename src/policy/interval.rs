@@ -39,7 +39,7 @@ use super::{Decision, Policy};
 #[doc(alias = "spacing")]
 pub struct Interval {
     every: Duration,
-    delayed: bool,
+    pub(super) delayed: bool,
 }
 
 impl Interval {

@@ -37,6 +37,8 @@ mod decision;
 mod fixed_window;
 mod interval;
 mod ledger;
+#[cfg(feature = "redis")]
+mod of_redis;
 mod sliding_counter;
 mod sliding_log;
 mod sums;

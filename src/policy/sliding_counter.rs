@@ -48,11 +48,11 @@ use super::{Decision, Policy};
 pub struct SlidingCounter {
     limit: u32,
     window: Duration,
-    kind: Kind,
+    pub(super) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Strict { buckets: u32 },
     Smooth,
 }

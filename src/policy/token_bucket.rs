@@ -48,8 +48,8 @@ use super::{Decision, Policy, TokenBucketState};
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
-    starts_empty: bool,
-    may_owe: bool,
+    pub(super) starts_empty: bool,
+    pub(super) may_owe: bool,
     scale: Scale,
 }
 

@@ -2,4 +2,5 @@
 #![cfg(unix)]
 
 mod harness;
+mod limits;
 mod servers;

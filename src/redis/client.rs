@@ -1,0 +1,192 @@
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::driver::One;
+use super::error::{CallError, Unfit};
+use super::keeper::Keeper;
+use super::key::tagged;
+use super::keyed::Keyed;
+use super::limit::Limit;
+use super::link::Store;
+use super::plan::Plan;
+use super::remote::Remote;
+use super::stats::Stats;
+use super::twin::InRedis;
+use super::when_down::WhenDown;
+
+/// So long a call may take, unless said otherwise.
+const DEADLINE: Duration = Duration::from_millis(25);
+
+const PREFIX: &str = "paceline";
+
+/// A Redis or Valkey server, or a cluster, in which limits are kept. Clones share one connection.
+///
+/// It connects when it is first needed, and again whenever that is lost; nobody waits for it longer than the deadline.
+///
+/// ```no_run
+/// use futures::StreamExt;
+/// use paceline::policy::TokenBucket;
+/// use paceline::prelude::*;
+/// use paceline::redis::{Redis, WhenDown};
+/// use paceline::time::Rate;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = Redis::open("redis://127.0.0.1/", WhenDown::insured(3))?;
+/// let limit = redis.limit("sms", TokenBucket::new(Rate::per_second(30), 5))?;
+///
+/// let mut messages = futures::stream::iter(["one", "two"]).pace(limit);
+/// while let Some(message) = messages.next().await {
+///     println!("{message}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Redis {
+    keeper: Arc<Keeper>,
+    prefix: Arc<str>,
+    when_down: WhenDown,
+}
+
+impl Redis {
+    /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with that feature of the
+    /// `redis` crate), or `unix:///path`. It does not connect yet.
+    ///
+    /// `when_down` says what its limits do while it does not answer.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is none of a Redis server.
+    pub fn open(url: &str, when_down: WhenDown) -> Result<Self, Unfit> {
+        let one = One::new(url)
+            .map_err(|error| Unfit::new(format!("{url:?} is no URL of a Redis server: {error}")))?;
+        Ok(Self::on(Arc::new(one), when_down))
+    }
+
+    /// A cluster, by the URLs of some of its nodes. It does not connect yet.
+    ///
+    /// # Errors
+    ///
+    /// If there is no URL, or one is none of a Redis server.
+    #[cfg(feature = "redis-cluster")]
+    pub fn open_cluster(urls: &[&str], when_down: WhenDown) -> Result<Self, Unfit> {
+        let many = super::driver::Many::new(urls).map_err(|error| {
+            Unfit::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
+        })?;
+        Ok(Self::on(Arc::new(many), when_down))
+    }
+
+    fn on(store: Arc<dyn Store>, when_down: WhenDown) -> Self {
+        Self {
+            keeper: Arc::new(Keeper::new(store, DEADLINE)),
+            prefix: PREFIX.into(),
+            when_down,
+        }
+    }
+
+    /// So long a call may take: to connect, to send, to wait for the answer. 25 ms unless said otherwise.
+    ///
+    /// Call it before anything is made of it: what has been made keeps the deadline that it had.
+    ///
+    /// # Errors
+    ///
+    /// If it is shorter than a millisecond: nothing would ever be answered in time.
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Unfit> {
+        if deadline < Duration::from_millis(1) {
+            return Err(Unfit::new(format!(
+                "a deadline is at least 1 ms, got {deadline:?}"
+            )));
+        }
+        let keeper = self.keeper.with_deadline(deadline);
+        Ok(Self {
+            keeper: Arc::new(keeper),
+            ..self
+        })
+    }
+
+    /// What the keys of its limits begin with: `paceline` unless said otherwise.
+    ///
+    /// # Errors
+    ///
+    /// If it is empty or longer than 200 bytes.
+    pub fn with_prefix(self, prefix: &str) -> Result<Self, Unfit> {
+        tagged(prefix, "name")?;
+        Ok(Self {
+            prefix: prefix.into(),
+            ..self
+        })
+    }
+
+    /// The same server, whose limits do something else while it does not answer.
+    #[must_use]
+    pub const fn when_down(mut self, when_down: WhenDown) -> Self {
+        self.when_down = when_down;
+        self
+    }
+
+    /// The limit of that name, shared with all processes that use the name with the same policy.
+    ///
+    /// Nothing is asked of the server yet. Limits of the same name that are made twice in one process share what is in Redis, but
+    /// not their line: better clone one.
+    ///
+    /// # Errors
+    ///
+    /// If the policy's numbers have no room in Redis, the name is empty or longer than 200 bytes, or the limit cannot be divided
+    /// among the replicas of its [insurance](WhenDown::insured).
+    pub fn limit<P: InRedis>(&self, name: &str, policy: P) -> Result<Remote<P>, Unfit> {
+        let plan = Arc::new(Plan::new(policy, self.when_down)?);
+        let name = tagged(&self.prefix, name)?;
+        Ok(Remote::new(Arc::new(Limit::new(
+            Arc::clone(&self.keeper),
+            plan,
+            &name,
+        ))))
+    }
+
+    /// A limit for each key, all with the same policy.
+    ///
+    /// # Errors
+    ///
+    /// As [`limit`](Self::limit).
+    pub fn keyed<P: InRedis>(&self, name: &str, policy: P) -> Result<Keyed<P>, Unfit> {
+        let plan = Arc::new(Plan::new(policy, self.when_down)?);
+        let prefix = format!("{}:{name}", self.prefix);
+        tagged(&prefix, "key")?;
+        Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
+    }
+
+    /// Connects, if it is not yet connected, and waits for that up to a deadline: to know at the start of a program that all is
+    /// well. Nothing needs it.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not connected.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn connect(&self) -> Result<(), CallError> {
+        self.keeper.connected_within().await.map_err(CallError::new)
+    }
+
+    /// Whether there is a connection that was of use last.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.keeper.is_up()
+    }
+
+    /// How calls ended.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.keeper.stats()
+    }
+
+    /// Why the last call that failed did, in words.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<String> {
+        self.keeper
+            .last_failure()
+            .map(|failure| failure.to_string())
+    }
+}

@@ -1,0 +1,363 @@
+use core::fmt;
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::time::{Clock, Tick, Timer};
+
+use super::breaker::Breaker;
+use super::link::{Call, Failure, Hello, Link, Store};
+use super::sight::{Sight, View};
+use super::stats::Stats;
+
+/// How long it may take to connect. Nobody waits for it that long: calls have their deadline.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long it waits between two attempts to connect: at first, and at most.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Keeps the connection: makes it, notices that it is of no use any more, and makes it anew.
+///
+/// The client library's own ways to connect again do not do it after timeouts, and make callers wait. Here one deadline is
+/// around everything, and a task of its own connects.
+pub(super) struct Keeper {
+    store: Arc<dyn Store>,
+    deadline: Duration,
+    clock: Clock,
+    state: Mutex<State>,
+    changed: Notify,
+    nonce: String,
+}
+
+struct State {
+    calls: u64,
+    phase: Phase,
+    breaker: Breaker,
+    sight: Sight,
+    stats: Stats,
+    last_failure: Option<Failure>,
+}
+
+enum Phase {
+    Idle,
+    /// The first attempt is under way, or the first after a connection broke: calls wait for it.
+    Connecting,
+    Up(Arc<dyn Link>),
+    /// Calls fail at once. Attempts go on.
+    Down,
+}
+
+/// How a call ended without an answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum NoAnswer {
+    /// It was made, and failed.
+    Failed(Failure),
+    /// It was not made: Redis is down.
+    Skipped,
+}
+
+impl Keeper {
+    pub(super) fn new(store: Arc<dyn Store>, deadline: Duration) -> Self {
+        let mut clock = Clock::new();
+        // From now on its clones agree on the time.
+        let _ = clock.now();
+        Self {
+            store,
+            deadline,
+            clock,
+            nonce: nonce(),
+            state: Mutex::new(State {
+                calls: 0,
+                phase: Phase::Idle,
+                breaker: Breaker::default(),
+                sight: Sight::default(),
+                stats: Stats::default(),
+                last_failure: None,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The same store with a connection of its own.
+    pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
+        Self::new(Arc::clone(&self.store), deadline)
+    }
+
+    /// Waits for a connection as a call would.
+    pub(super) async fn connected_within(self: &Arc<Self>) -> Result<(), NoAnswer> {
+        let link = within(self.deadline, self.link()).await;
+        link.unwrap_or(Err(NoAnswer::Failed(Failure::Timeout)))
+            .map(|_| ())
+    }
+
+    pub(super) const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// What time it is here.
+    pub(super) fn now(&self) -> Tick {
+        self.clock.clone().now()
+    }
+
+    /// What is known of the server's time, and of outages.
+    pub(super) fn view(&self) -> View {
+        self.locked().sight.view()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.locked().stats
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Stats)) {
+        count(&mut self.locked().stats);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.locked().phase, Phase::Up(_))
+    }
+
+    /// Whether calls fail at once.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.locked().phase, Phase::Down)
+    }
+
+    /// Whether it did not answer last.
+    pub(super) fn is_dark(&self) -> bool {
+        self.view().dark.is_some()
+    }
+
+    /// One that no other call has: 128 random bits of this process, and a number.
+    pub(super) fn new_id(&self) -> String {
+        let mut state = self.locked();
+        state.calls += 1;
+        format!("{}:{}", self.nonce, state.calls)
+    }
+
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.locked().last_failure.clone()
+    }
+
+    /// Ready when Redis is no longer known to be down.
+    pub(super) async fn back(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = pin!(changed);
+            changed.as_mut().enable();
+            if !matches!(self.locked().phase, Phase::Down) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Runs a script, once. It takes no longer than the deadline, whatever happens.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        call: &Call,
+        deadline: Duration,
+    ) -> Result<Vec<i64>, NoAnswer> {
+        let mut used = None;
+        let answer = within(deadline, async {
+            let link = self.link().await?;
+            used = Some(Arc::clone(&link));
+            link.call(call).await.map_err(NoAnswer::Failed)
+        });
+        let answer = answer.await;
+        let answer = answer.unwrap_or(Err(NoAnswer::Failed(Failure::Timeout)));
+        self.record(used.as_ref(), &answer);
+        answer
+    }
+
+    async fn link(self: &Arc<Self>) -> Result<Arc<dyn Link>, NoAnswer> {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.locked();
+                match &state.phase {
+                    Phase::Up(link) => return Ok(Arc::clone(link)),
+                    Phase::Down => return Err(NoAnswer::Skipped),
+                    Phase::Connecting => {}
+                    Phase::Idle => {
+                        state.phase = Phase::Connecting;
+                        self.start_to_connect();
+                    }
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn record(self: &Arc<Self>, used: Option<&Arc<dyn Link>>, answer: &Result<Vec<i64>, NoAnswer>) {
+        let now = self.now();
+        let mut state = self.locked();
+        let failure = match answer {
+            Ok(answer) => {
+                state.stats.answered += 1;
+                state.breaker.succeeded();
+                return state.sight.seen(now, server_time(answer));
+            }
+            Err(NoAnswer::Skipped) => {
+                state.stats.skipped += 1;
+                return;
+            }
+            Err(NoAnswer::Failed(failure)) => failure,
+        };
+        *state.stats.of(failure) += 1;
+        state.last_failure = Some(failure.clone());
+        if failure.is_fault() {
+            return state.breaker.succeeded();
+        }
+        state.sight.lost(now);
+        let is_broken = matches!(failure, Failure::Unreachable(_));
+        let opens = state.breaker.failed();
+        let is_current = match (&state.phase, used) {
+            (Phase::Up(link), Some(used)) => Arc::ptr_eq(link, used),
+            (Phase::Connecting, None) => true,
+            _ => false,
+        };
+        if !is_current || !(opens || is_broken) {
+            return;
+        }
+        let is_kept = matches!(state.phase, Phase::Connecting);
+        if opens {
+            state.go_down();
+            self.changed.notify_waiters();
+        } else {
+            state.phase = Phase::Connecting;
+        }
+        if !is_kept {
+            self.start_to_connect();
+        }
+    }
+
+    /// One task connects at a time: from when the phase becomes another than [`Phase::Up`] until it is that again.
+    fn start_to_connect(self: &Arc<Self>) {
+        tokio::spawn(keep_connecting(Arc::downgrade(self)));
+    }
+
+    async fn connect(&self) -> Result<(Arc<dyn Link>, Hello), Failure> {
+        let link = within(CONNECT_WITHIN, self.store.connect()).await;
+        let link = link.unwrap_or(Err(Failure::Timeout))?;
+        // A server that is too slow for this is too slow for calls.
+        let hello = within(self.deadline, link.hello()).await;
+        let hello = hello.unwrap_or(Err(Failure::Timeout))?;
+        Ok((link, hello))
+    }
+
+    fn connected(&self, link: Arc<dyn Link>, hello: Hello) {
+        let now = self.now();
+        let mut state = self.locked();
+        state.phase = Phase::Up(link);
+        state.breaker = Breaker::default();
+        state.sight.regained(now, hello);
+        state.stats.connects += 1;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn not_connected(&self, failure: Failure) {
+        let now = self.now();
+        let mut state = self.locked();
+        state.sight.lost(now);
+        state.last_failure = Some(failure);
+        state.go_down();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        // Nothing under it leaves half a state behind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn go_down(&mut self) {
+        if !matches!(self.phase, Phase::Down) {
+            self.phase = Phase::Down;
+            self.stats.outages += 1;
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("store", &self.store)
+            .field("is_up", &self.is_up())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tries until there is a connection, or nobody is left to use it.
+async fn keep_connecting(keeper: Weak<Keeper>) {
+    let mut attempt = Attempt { keeper };
+    let mut pause = PAUSE;
+    loop {
+        let Some(keeper) = attempt.keeper.upgrade() else {
+            return;
+        };
+        match keeper.connect().await {
+            Ok((link, hello)) => {
+                attempt.keeper = Weak::new();
+                return keeper.connected(link, hello);
+            }
+            Err(failure) => keeper.not_connected(failure),
+        }
+        drop(keeper);
+        slept(pause).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
+    }
+}
+
+/// An attempt that ends with its runtime must not be the last one.
+struct Attempt {
+    keeper: Weak<Keeper>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.upgrade() {
+            keeper.locked().phase = Phase::Idle;
+            keeper.changed.notify_waiters();
+        }
+    }
+}
+
+/// 128 random bits, as text. The standard library seeds its hashers from the system's random source.
+fn nonce() -> String {
+    let random = || RandomState::new().hash_one(());
+    // Two hashers of one thread differ by a count only: what they hash is as random all the same.
+    format!("{:016x}{:016x}", random(), random())
+}
+
+fn server_time(answer: &[i64]) -> u64 {
+    let time = answer.first().copied().unwrap_or(0);
+    u64::try_from(time).unwrap_or(0)
+}
+
+pub(super) async fn slept(time: Duration) {
+    let mut timer = Timer::new();
+    timer.arm(time);
+    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+}
+
+/// What comes of it, unless that takes longer.
+pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    let mut timer = Timer::new();
+    timer.arm(time);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => timer.poll_elapsed(cx).map(|()| None),
+    })
+    .await
+}

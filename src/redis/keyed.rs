@@ -1,0 +1,108 @@
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::{ServerError, Unfit};
+use super::keeper::Keeper;
+use super::key::tagged;
+use super::limit::Limit;
+use super::plan::Plan;
+use super::remote::Remote;
+use super::twin::InRedis;
+use crate::policy::Decision;
+
+/// So many keys are remembered at most, unless they are in use.
+const REMEMBERED: usize = 100_000;
+
+/// A limit in Redis for each key: each user, host, connection.
+///
+/// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (who waits, until
+/// when nothing can pass) is forgotten when nobody uses it and there are too many; what is in Redis is not touched by that, and
+/// goes by itself when it has settled.
+pub struct Keyed<P: InRedis> {
+    keeper: Arc<Keeper>,
+    plan: Arc<Plan<P>>,
+    prefix: Arc<str>,
+    limits: Arc<Mutex<HashMap<String, Arc<Limit<P>>>>>,
+}
+
+impl<P: InRedis> Keyed<P> {
+    pub(super) fn new(keeper: Arc<Keeper>, plan: Arc<Plan<P>>, prefix: String) -> Self {
+        Self {
+            keeper,
+            plan,
+            prefix: prefix.into(),
+            limits: Arc::default(),
+        }
+    }
+
+    /// The limit of that key.
+    ///
+    /// # Errors
+    ///
+    /// If the key is empty or longer than 200 bytes.
+    pub fn at(&self, key: &str) -> Result<Remote<P>, Unfit> {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(limit) = limits.get(key) {
+            return Ok(Remote::new(Arc::clone(limit)));
+        }
+        let name = tagged(&self.prefix, key)?;
+        if limits.len() >= REMEMBERED {
+            limits.retain(|_, limit| Arc::strong_count(limit) > 1 || !limit.is_idle());
+        }
+        let limit = Arc::new(Limit::new(
+            Arc::clone(&self.keeper),
+            Arc::clone(&self.plan),
+            &name,
+        ));
+        if limits.len() < REMEMBERED {
+            limits.insert(key.to_owned(), Arc::clone(&limit));
+        }
+        Ok(Remote::new(limit))
+    }
+
+    /// Asks whether `cost` permits of that key may pass now, and counts them if so.
+    ///
+    /// # Errors
+    ///
+    /// If the key is empty or longer than 200 bytes, or the server refuses to answer.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, ServerError> {
+        let limit = self
+            .at(key)
+            .map_err(|unfit| ServerError::new(unfit.to_string().into()))?;
+        limit.try_acquire(cost).await
+    }
+
+    /// How many keys this process remembers.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.limits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+}
+
+impl<P: InRedis> Clone for Keyed<P> {
+    fn clone(&self) -> Self {
+        Self {
+            keeper: Arc::clone(&self.keeper),
+            plan: Arc::clone(&self.plan),
+            prefix: Arc::clone(&self.prefix),
+            limits: Arc::clone(&self.limits),
+        }
+    }
+}
+
+/// Without the keys: they may be secret, and they may be many.
+impl<P: InRedis> fmt::Debug for Keyed<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyed")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,307 @@
+use core::time::Duration;
+
+use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use crate::time::{Rate, Tick};
+
+use super::Unfit;
+use super::link::Arg;
+
+/// A policy that can be kept in Redis: it has a twin among the scripts there, which decides alike.
+///
+/// Times there are microseconds: what is not a whole number of them is rounded up to the next, so that the limit is that much
+/// stricter; the rate of a [`TokenBucket`] and an [`Interval`] stay exact.
+///
+/// Not [`Unlimited`](crate::policy::Unlimited), and nothing that starts empty or delayed: a key that is gone must mean that
+/// nothing was spent.
+///
+/// It cannot be implemented elsewhere.
+pub trait InRedis: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static {}
+
+impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static> InRedis for P {}
+
+/// Public in private: what is told to the scripts is nobody else's business.
+#[expect(
+    unnameable_types,
+    reason = "what cannot be named cannot be implemented elsewhere"
+)]
+pub(super) mod sealed {
+    use super::{Policy, Tick, Twin, Unfit};
+
+    pub trait Twinned: Policy + Sized {
+        /// One for each limit, in order.
+        fn twins(&self) -> Result<Vec<Twin>, Unfit>;
+
+        /// The part of it that each of so many replicas may use alone.
+        fn share_of(&self, replicas: u32) -> Result<Self, Unfit>;
+
+        /// Of which everything was spent `now`.
+        fn spent(&self, now: Tick) -> Self::State;
+    }
+}
+
+/// What a script is told of a limit.
+#[expect(unnameable_types, reason = "as above")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Twin {
+    policy: &'static str,
+    numbers: Vec<u64>,
+    capacity: u32,
+    settles_in: u64,
+}
+
+impl Twin {
+    /// Also the end of its key: another policy never finds the state of this one.
+    pub(super) const fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = Arg> + '_ {
+        self.numbers.iter().map(|number| Arg::from(*number))
+    }
+
+    /// The largest cost that can pass.
+    pub(super) const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// After how many microseconds nothing is left of what was spent, if it was no more than the limit.
+    pub(super) const fn settles_in(&self) -> u64 {
+        self.settles_in
+    }
+}
+
+/// Lua's numbers are exact up to 2^53. With half of that, sums of two have room.
+const MOST: u128 = 1 << 52;
+
+/// The longest time in microseconds, 71 years: it can be added to today's.
+const LONGEST: u64 = 1 << 51;
+
+impl sealed::Twinned for TokenBucket {
+    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+        if self.starts_empty() {
+            return Err(Unfit::new(
+                "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
+            ));
+        }
+        bucket(self.rate(), self.burst(), self.may_owe()).map(|twin| vec![twin])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+        let burst = divided("a burst", self.burst(), replicas)?;
+        let period = self.rate().period().checked_mul(replicas).ok_or_else(|| {
+            Unfit::new(format!(
+                "a rate of {} cannot be divided among {replicas} replicas",
+                self.rate()
+            ))
+        })?;
+        let share = Self::new(Rate::new(self.rate().permits(), period), burst);
+        Ok(if self.may_owe() {
+            share.with_debt()
+        } else {
+            share
+        })
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.burst())
+    }
+}
+
+impl sealed::Twinned for Interval {
+    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+        if self.is_delayed() {
+            return Err(Unfit::new(
+                "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
+            ));
+        }
+        let rate = Rate::try_new(1, self.interval())
+            .map_err(|_| Unfit::new("an interval of 0 is no limit, and needs no Redis"))?;
+        bucket(rate, 1, true).map(|twin| vec![twin])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+        match replicas {
+            1 => Ok(*self),
+            _ => Err(Unfit::new(format!(
+                "an interval cannot be divided among {replicas} replicas: two may let something pass at the same time"
+            ))),
+        }
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, 1)
+    }
+}
+
+impl sealed::Twinned for SlidingLog {
+    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+        let window = micros("a window", self.window())?;
+        Ok(vec![Twin {
+            policy: "sliding_log",
+            numbers: vec![self.limit().into(), window],
+            capacity: self.limit(),
+            settles_in: window,
+        }])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+/// More would make each decision slow: the script reads them all.
+const MOST_BUCKETS: u32 = 1_000;
+
+impl sealed::Twinned for SlidingCounter {
+    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+        let window = micros("a window", self.window())?;
+        let (bucket, reach) = match self.buckets() {
+            None => (window, 2),
+            Some(buckets) if buckets > MOST_BUCKETS => {
+                return Err(Unfit::new(format!(
+                    "a counter in Redis has at most {MOST_BUCKETS} buckets, got {buckets}"
+                )));
+            }
+            Some(buckets) => (window.div_ceil(buckets.into()), u64::from(buckets) + 1),
+        };
+        if u128::from(self.limit()) * u128::from(bucket) > MOST {
+            return Err(Unfit::new(format!(
+                "a limit of {} in {:?} is too large for Redis: their product, in microseconds, must not pass 2^52",
+                self.limit(),
+                self.window(),
+            )));
+        }
+        Ok(vec![Twin {
+            policy: "sliding_counter",
+            numbers: vec![
+                self.limit().into(),
+                bucket,
+                reach,
+                u64::from(self.buckets().is_none()),
+            ],
+            capacity: self.limit(),
+            settles_in: bucket * reach,
+        }])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+        let limit = divided("a limit", self.limit(), replicas)?;
+        Ok(match self.buckets() {
+            Some(buckets) => Self::strict(limit, self.window(), buckets),
+            None => Self::smooth(limit, self.window()),
+        })
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+impl sealed::Twinned for FixedWindow {
+    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+        let window = micros("a window", self.window())?;
+        Ok(vec![Twin {
+            policy: "fixed_window",
+            numbers: vec![self.limit().into(), window],
+            capacity: self.limit(),
+            settles_in: window,
+        }])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+macro_rules! all_of {
+    ($($policy:ident $limit:tt),+) => {
+        impl<$($policy: sealed::Twinned),+> sealed::Twinned for All<($($policy,)+)> {
+            fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+                let twins = [$(self.limits().$limit.twins()?),+];
+                Ok(twins.into_iter().flatten().collect())
+            }
+
+            fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+                Ok(Self::new(($(self.limits().$limit.share_of(replicas)?,)+)))
+            }
+
+            fn spent(&self, now: Tick) -> Self::State {
+                ($(self.limits().$limit.spent(now),)+)
+            }
+        }
+    };
+}
+
+all_of!(A 0, B 1);
+all_of!(A 0, B 1, C 2);
+all_of!(A 0, B 1, C 2, D 3);
+all_of!(A 0, B 1, C 2, D 3, E 4);
+all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// A token takes `token` / `permits` microseconds, in lowest terms.
+fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
+    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
+    let divisor = greatest_common_divisor(nanos, permits);
+    let (token, permits) = (nanos / divisor, permits / divisor);
+    let room = token * u128::from(burst);
+    if room > MOST {
+        return Err(Unfit::new(format!(
+            "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
+        )));
+    }
+    let capacity = if may_owe {
+        u32::try_from(MOST / token).unwrap_or(u32::MAX)
+    } else {
+        burst
+    };
+    let number = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+    Ok(Twin {
+        policy: "token_bucket",
+        numbers: vec![number(token), number(permits), burst.into()],
+        capacity,
+        settles_in: number(room.div_ceil(permits)),
+    })
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn micros(what: &str, time: Duration) -> Result<u64, Unfit> {
+    let micros = time.as_nanos().div_ceil(1_000);
+    u64::try_from(micros)
+        .ok()
+        .filter(|micros| *micros <= LONGEST)
+        .ok_or_else(|| {
+            Unfit::new(format!(
+                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
+            ))
+        })
+}
+
+/// The whole number of permits that each of so many replicas may use.
+fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, Unfit> {
+    match permits.checked_div(replicas) {
+        Some(share @ 1..) => Ok(share),
+        _ => Err(Unfit::new(format!(
+            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
+        ))),
+    }
+}
+
+fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
+    let mut state = policy.fresh(now);
+    let _ = policy.decide(&mut state, now, all);
+    state
+}
