@@ -78,12 +78,21 @@ enum State {
 }
 
 /// What costs no less than this one need not be asked for before then.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Denied {
     until: Tick,
     cost: u32,
-    /// By the insurance, or since Redis is down.
-    is_alone: bool,
+    by: By,
+}
+
+/// Who denied it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum By {
+    Redis,
+    /// The insurance, or since Redis is down.
+    Alone,
+    /// The server refuses to answer.
+    Fault(ServerError),
 }
 
 /// Permits that were taken ahead.
@@ -189,6 +198,9 @@ impl<P: Policy> Desk<P> {
         if is_alone && self.take_spare(now, cost) {
             return Poll::Ready(Ok(Decision::Pass));
         }
+        if let Some(fault) = self.fault(now).filter(|_| manner != Manner::Stands) {
+            return Poll::Ready(Err(fault));
+        }
         if manner == Manner::Tries {
             // What was denied is denied until then; and who stands in line is before them.
             let retry_in = match self.denied(now, cost) {
@@ -264,23 +276,19 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    pub(super) const fn forget_denial(&mut self) {
+    pub(super) fn forget_denial(&mut self) {
         self.denied = None;
     }
 
     /// How long nothing of that cost can pass, as far as is known.
     pub(super) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
-        let denied = self
-            .denied
-            .filter(|denied| now < denied.until && denied.cost <= cost)?;
-        Some(denied.until.since(now))
+        let denied = self.denied.as_ref()?;
+        (now < denied.until && denied.cost <= cost).then(|| denied.until.since(now))
     }
 
     /// Redis can be asked again: what was decided without it holds no longer.
     pub(super) fn back(&mut self) {
-        if self.denied.is_some_and(|denied| denied.is_alone) {
-            self.denied = None;
-        }
+        self.denied.take_if(|denied| denied.by == By::Alone);
     }
 
     fn take_spare(&mut self, now: Tick, cost: u32) -> bool {
@@ -385,7 +393,7 @@ impl<P: Policy> Desk<P> {
             self.denied = Some(Denied {
                 until: now.after(reply.retry_in),
                 cost: *cost,
-                is_alone: false,
+                by: By::Redis,
             });
             // Some of the others may be cheaper than the one who was denied, but none is before them.
             let retry_in = reply.retry_in;
@@ -431,17 +439,24 @@ impl<P: Policy> Desk<P> {
         self.denied = Some(Denied {
             until: now.after(retry_in),
             cost,
-            is_alone: true,
+            by: By::Alone,
         });
     }
 
-    /// Nothing is to be asked for before that time.
-    pub(super) fn rest(&mut self, now: Tick, time: Duration) {
+    /// The server refuses to answer, and is not asked again before that time.
+    pub(super) fn rest(&mut self, now: Tick, time: Duration, fault: ServerError) {
         self.denied = Some(Denied {
             until: now.after(time),
             cost: 0,
-            is_alone: false,
+            by: By::Fault(fault),
         });
+    }
+
+    fn fault(&self, now: Tick) -> Option<ServerError> {
+        match self.denied.as_ref().filter(|denied| now < denied.until)?.by {
+            By::Fault(ref fault) => Some(fault.clone()),
+            By::Redis | By::Alone => None,
+        }
     }
 
     /// Whoever served the line is gone: those in it ask again, and one of them finds another.

@@ -15,7 +15,7 @@ use super::error::ServerError;
 use super::keeper::{Keeper, NoAnswer, slept};
 use super::link::Failure;
 use super::plan::{Alone, Plan};
-use super::reply::{Question, Reply};
+use super::reply::{ASK, GIVE_BACK, PEEK, Question, Reply};
 use super::twin::InRedis;
 
 /// One limit in Redis, as this process knows it: its line, and who makes trips for it.
@@ -154,7 +154,7 @@ impl<P: InRedis> Limit<P> {
                 format!("an answer of {numbers:?}").into(),
             )));
         };
-        if reply.lost > 0 {
+        if reply.lost > 0 && question.task != PEEK {
             self.keeper.count(|stats| stats.lost_states += reply.lost);
         }
         Ok(reply)
@@ -250,7 +250,7 @@ impl<P: InRedis> Service<P> {
                 .saturating_sub(limit.work(|desk| desk.spare(now)))
         });
         let question = Question {
-            task: "ask",
+            task: ASK,
             asked: &batch.asked,
             ahead,
         };
@@ -268,11 +268,11 @@ impl<P: InRedis> Service<P> {
                 limit.work(|desk| desk.land(now, batch, &reply, lasts));
             }
             Err(NoAnswer::Failed(Failure::Fault(why))) => {
-                let fault = Err(ServerError::new(why));
+                let fault = ServerError::new(why);
                 let now = limit.keeper.now();
                 limit.work(|desk| {
-                    desk.deny(&batch.asked, &fault);
-                    desk.rest(now, AFTER_FAULT);
+                    desk.deny(&batch.asked, &Err(fault.clone()));
+                    desk.rest(now, AFTER_FAULT, fault);
                 });
             }
             Err(_) => self.alone(batch),
@@ -302,7 +302,7 @@ impl<P: InRedis> Service<P> {
     /// Nobody has to know whether it was carried out: if not, fewer pass.
     async fn give_back(&self, unwanted: u32) {
         let question = Question {
-            task: "give_back",
+            task: GIVE_BACK,
             asked: &[],
             ahead: unwanted,
         };

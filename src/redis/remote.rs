@@ -13,7 +13,7 @@ use super::keeper::{NoAnswer, within};
 use super::limit::Limit;
 use super::link::Failure;
 use super::plan::Lease;
-use super::reply::Question;
+use super::reply::{ASK, GIVE_BACK, PEEK, Question};
 use super::twin::InRedis;
 
 /// A limit whose state is in Redis: one for all processes that name it alike.
@@ -133,7 +133,7 @@ impl<P: InRedis> Remote<P> {
             return Ok(0);
         }
         let question = Question {
-            task: "ask",
+            task: ASK,
             asked: &[],
             ahead: most,
         };
@@ -159,7 +159,7 @@ impl<P: InRedis> Remote<P> {
             return Ok(Decision::Never { capacity });
         }
         let question = Question {
-            task: "peek",
+            task: PEEK,
             asked: &[(0, cost)],
             ahead: 0,
         };
@@ -186,7 +186,7 @@ impl<P: InRedis> Remote<P> {
     /// If the server refuses to answer, or does not answer at all. It is not tried again, since it may have been counted.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let question = Question {
-            task: "give_back",
+            task: GIVE_BACK,
             asked: &[],
             ahead: cost,
         };

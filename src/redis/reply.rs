@@ -16,6 +16,14 @@ pub(super) struct Memory {
     until: u64,
 }
 
+/// Counts what passes.
+pub(super) const ASK: &str = "ask";
+
+/// Counts nothing.
+pub(super) const PEEK: &str = "peek";
+
+pub(super) const GIVE_BACK: &str = "give_back";
+
 /// What is asked of [`DECIDE`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question<'a> {
@@ -151,7 +159,7 @@ mod tests {
     #[test]
     fn requests_of_one_cost_in_a_row_are_one_group() {
         let question = Question {
-            task: "ask",
+            task: ASK,
             asked: &[(1, 1), (2, 1), (5, 3), (6, 1)],
             ahead: 0,
         };

@@ -53,10 +53,6 @@ impl Passed {
         self.at.push(now);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.at.len()
-    }
-
     pub(crate) fn most_in(&self, window: Duration) -> usize {
         let ends = self.at.iter().enumerate();
         let counts = ends.map(|(end, last)| {

@@ -1,0 +1,97 @@
+use std::time::Duration;
+
+use paceline::policy::{Decision, SlidingLog};
+use paceline::redis::{Redis, WhenDown};
+
+use super::redis;
+use crate::limits::{MINUTE, pause};
+use crate::servers::{Relay, Server};
+
+#[tokio::test]
+async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::open()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+
+    relay.delay_replies(Duration::from_millis(80)).await;
+    for _ in 0..20 {
+        assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    }
+    assert!(!redis.is_up());
+    assert!(redis.stats().timeouts >= 3, "{:?}", redis.stats());
+    // A connection can be made, and is of no use.
+    pause(Duration::from_millis(300)).await;
+    assert!(!redis.is_up());
+
+    relay.delay_replies(Duration::ZERO).await;
+    super::until_up(&redis).await;
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_counted_by_the_server_and_not_asked_for_again() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.drop_replies(true).await;
+    assert!(!limit.try_acquire(2).await.unwrap().is_pass());
+    relay.drop_replies(false).await;
+    pause(Duration::from_millis(50)).await;
+    super::until_up(&redis).await;
+    // 1 passed; 2 were charged once, and their answer was lost.
+    while limit.peek(7).await.is_err() {
+        pause(Duration::from_millis(10)).await;
+    }
+    assert_eq!(limit.try_acquire_up_to(10).await, Ok(7));
+}
+
+#[tokio::test]
+async fn those_who_wait_in_line_are_answered_when_their_deadline_is_over() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.drop_replies(true).await;
+    // They come while others are on a trip; none of them hangs.
+    let asking = (0..30).map(|number| {
+        let limit = limit.clone();
+        async move {
+            pause(Duration::from_millis(number)).await;
+            limit.try_acquire(1).await
+        }
+    });
+    for answer in futures::future::join_all(asking).await {
+        assert!(!answer.unwrap().is_pass());
+    }
+    assert!(redis.stats().timeouts >= 2, "{:?}", redis.stats());
+    assert_eq!(redis.stats().passed_alone, 0);
+}
+
+#[tokio::test]
+async fn a_single_late_answer_is_no_outage() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.delay_replies(Duration::from_millis(40)).await;
+    let _ = limit.try_acquire(1).await;
+    relay.delay_replies(Duration::ZERO).await;
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().outages, 0);
+    assert_eq!(redis.stats().connects, 1);
+}
+
+#[tokio::test]
+async fn a_deadline_that_nothing_could_meet_is_refused() {
+    let redis = Redis::open("redis://127.0.0.1/", WhenDown::closed()).unwrap();
+    let error = redis.with_deadline(Duration::from_micros(999)).unwrap_err();
+    assert_eq!(error.to_string(), "a deadline is at least 1 ms, got 999µs");
+}
