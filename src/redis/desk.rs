@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+use super::denial::{By, Denial};
 use super::error::ServerError;
 use super::reply::{Memory, Reply};
+use super::spare::Spare;
+use super::waiting::{Manner, State, Waiting};
 
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
@@ -30,7 +33,7 @@ pub(super) struct Desk<P: Policy> {
     next: Ticket,
     /// Whether somebody makes trips for this line.
     is_served: bool,
-    denied: Option<Denied>,
+    denial: Option<Denial>,
     memory: Vec<Memory>,
     spare: Spare,
     /// Permits that came for somebody who had left.
@@ -48,60 +51,6 @@ pub(super) struct Insurance<S> {
     pub(super) state: S,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    cost: u32,
-    manner: Manner,
-    since: Tick,
-    waker: Waker,
-    state: State,
-}
-
-/// How somebody asks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Manner {
-    /// Stands in line until it passes.
-    Stands,
-    /// The same, unless the server refuses to answer.
-    StandsUnlessFault,
-    /// Wants an answer.
-    Tries,
-}
-
-#[derive(Debug)]
-enum State {
-    Standing,
-    /// On a trip.
-    Sent,
-    Granted(Tick),
-    Answered(Result<Decision, ServerError>),
-}
-
-/// What costs no less than this one need not be asked for before then.
-#[derive(Clone, Debug)]
-struct Denied {
-    until: Tick,
-    cost: u32,
-    by: By,
-}
-
-/// Who denied it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum By {
-    Redis,
-    /// The insurance, or since Redis is down.
-    Alone,
-    /// The server refuses to answer.
-    Fault(ServerError),
-}
-
-/// Permits that were taken ahead.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spare {
-    permits: u32,
-    until: Tick,
-}
-
 /// Those who go on a trip, in order.
 #[derive(Debug)]
 pub(super) struct Batch {
@@ -115,7 +64,8 @@ pub(super) struct Batch {
 pub(super) enum Step {
     Trip(Batch),
     GiveBack(u32),
-    Sleep(Duration),
+    /// Nothing can pass for so long; and whether that was decided without Redis.
+    Sleep(Duration, bool),
     End,
 }
 
@@ -125,7 +75,7 @@ impl<P: Policy> Desk<P> {
             line: BTreeMap::new(),
             next: 0,
             is_served: false,
-            denied: None,
+            denial: None,
             memory: vec![Memory::default(); limits],
             spare: Spare::default(),
             unwanted: 0,
@@ -176,9 +126,17 @@ impl<P: Policy> Desk<P> {
             *place = None;
             return Poll::Ready(answer);
         }
-        let Some(waiting) = place.and_then(|ticket| self.line.get_mut(&ticket)) else {
+        let denied = self.denied(now, cost);
+        let Some((ticket, waiting)) =
+            place.and_then(|ticket| Some((ticket, self.line.get_mut(&ticket)?)))
+        else {
             return self.join(now, place, cost, manner, waker);
         };
+        if let (Some(retry_in), true) = (denied, manner == Manner::Tries && waiting.is_standing()) {
+            self.line.remove(&ticket);
+            *place = None;
+            return Poll::Ready(Ok(Decision::Wait { retry_in }));
+        }
         waiting.manner = manner;
         if !waiting.waker.will_wake(waker) {
             waiting.waker.clone_from(waker);
@@ -194,12 +152,12 @@ impl<P: Policy> Desk<P> {
         manner: Manner,
         waker: &Waker,
     ) -> Poll<Result<Decision, ServerError>> {
-        let is_alone = self.line.is_empty();
-        if is_alone && self.take_spare(now, cost) {
+        if self.line.is_empty() && self.spare.take(now, cost) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        if let Some(fault) = self.fault(now).filter(|_| manner != Manner::Stands) {
-            return Poll::Ready(Err(fault));
+        let fault = self.denial.as_ref().and_then(|denial| denial.fault(now));
+        if let Some(fault) = fault.filter(|_| manner != Manner::Stands) {
+            return Poll::Ready(Err(fault.clone()));
         }
         if manner == Manner::Tries {
             // What was denied is denied until then; and who stands in line is before them.
@@ -237,15 +195,12 @@ impl<P: Policy> Desk<P> {
     ) -> Option<Result<Decision, ServerError>> {
         let waiting = self.line.get_mut(&ticket)?;
         if waiting.cost != cost {
-            let (before, state) = (
-                waiting.cost,
-                core::mem::replace(&mut waiting.state, State::Standing),
-            );
-            waiting.cost = cost;
-            match state {
-                State::Granted(at) if now.since(at) <= FRESH => self.unwanted += before,
-                State::Sent => waiting.state = State::Sent,
-                _ => {}
+            let before = core::mem::replace(&mut waiting.cost, cost);
+            if matches!(waiting.state, State::Granted(at) if now.since(at) <= FRESH) {
+                self.unwanted += before;
+            }
+            if !matches!(waiting.state, State::Sent) {
+                waiting.state = State::Standing;
             }
             return None;
         }
@@ -277,61 +232,49 @@ impl<P: Policy> Desk<P> {
     }
 
     pub(super) fn forget_denial(&mut self) {
-        self.denied = None;
+        self.denial = None;
     }
 
     /// How long nothing of that cost can pass, as far as is known.
     pub(super) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
-        let denied = self.denied.as_ref()?;
-        (now < denied.until && denied.cost <= cost).then(|| denied.until.since(now))
+        self.denial.as_ref()?.wait(now, cost)
     }
 
     /// Redis can be asked again: what was decided without it holds no longer.
     pub(super) fn back(&mut self) {
-        self.denied.take_if(|denied| denied.by == By::Alone);
-    }
-
-    fn take_spare(&mut self, now: Tick, cost: u32) -> bool {
-        if now >= self.spare.until || self.spare.permits < cost {
-            return false;
-        }
-        self.spare.permits -= cost;
-        true
+        self.denial.take_if(|denied| denied.by == By::Alone);
     }
 
     /// How many permits are there that were taken ahead.
-    pub(super) fn spare(&self, now: Tick) -> u32 {
-        if now < self.spare.until {
-            self.spare.permits
-        } else {
-            0
-        }
+    pub(super) fn spare(&mut self, now: Tick) -> u32 {
+        self.spare.left(now)
     }
 
     /// What is to be done next for those in line.
     pub(super) fn next_step(&mut self, now: Tick) -> Step {
         self.hand_on(now);
         if self.unwanted > 0 {
-            self.denied = None;
+            self.denial = None;
             return Step::GiveBack(core::mem::take(&mut self.unwanted));
         }
-        let mut standing = self
-            .line
-            .iter_mut()
-            .filter(|(_, waiting)| matches!(waiting.state, State::Standing));
-        let Some((_, first)) = standing.next() else {
+        let mut standing = self.line.values().filter(|waiting| waiting.is_standing());
+        let Some(first) = standing.next() else {
             self.is_served = false;
             return Step::End;
         };
         let cost = first.cost;
         if let Some(wait) = self.denied(now, cost) {
-            return Step::Sleep(wait);
+            let is_alone = self
+                .denial
+                .as_ref()
+                .is_some_and(|denial| denial.by == By::Alone);
+            return Step::Sleep(wait, is_alone);
         }
-        self.denied = None;
+        self.denial = None;
         let standing = self
             .line
             .iter_mut()
-            .filter(|(_, waiting)| matches!(waiting.state, State::Standing));
+            .filter(|(_, waiting)| waiting.is_standing());
         let mut batch = Batch {
             asked: Vec::new(),
             since: None,
@@ -339,36 +282,28 @@ impl<P: Policy> Desk<P> {
         for (ticket, waiting) in standing.take(ON_A_TRIP) {
             waiting.state = State::Sent;
             batch.asked.push((*ticket, waiting.cost));
-            if waiting.manner == Manner::Tries {
-                batch.since = Some(
-                    batch
-                        .since
-                        .map_or(waiting.since, |since| since.min(waiting.since)),
-                );
+            if waiting.manner == Manner::Tries && batch.since.is_none() {
+                // The first is the oldest.
+                batch.since = Some(waiting.since);
             }
         }
         Step::Trip(batch)
     }
 
-    /// Permits that somebody left behind are for the next in line.
+    /// Permits that somebody left behind, or that were taken ahead, are for the next in line.
     fn hand_on(&mut self, now: Tick) {
-        let spare = self.spare(now);
-        let mut left = self.unwanted + spare;
-        if left == 0 {
-            return;
-        }
-        for waiting in self.line.values_mut() {
-            if !matches!(waiting.state, State::Standing) {
-                continue;
+        for waiting in self
+            .line
+            .values_mut()
+            .filter(|waiting| waiting.is_standing())
+        {
+            if let Some(left) = self.unwanted.checked_sub(waiting.cost) {
+                self.unwanted = left;
+            } else if !self.spare.take(now, waiting.cost) {
+                return;
             }
-            let Some(rest) = left.checked_sub(waiting.cost) else {
-                break;
-            };
-            left = rest;
             waiting.becomes(State::Granted(now), &mut self.wakes);
         }
-        self.unwanted = left.saturating_sub(spare);
-        self.spare.permits = left - self.unwanted;
     }
 
     /// What the script answered to those who went on a trip.
@@ -381,16 +316,13 @@ impl<P: Policy> Desk<P> {
             self.grant(now, *asked);
         }
         if reply.ahead > 0 {
-            self.spare = Spare {
-                permits: self.spare(now) + reply.ahead,
-                until: now.after(lease),
-            };
+            self.spare.add(reply.ahead, now.after(lease));
         }
         if let Some((_, cost)) = batch.asked.get(passed) {
             self.binding = usize::try_from(reply.binding)
                 .ok()
                 .and_then(|number| number.checked_sub(1));
-            self.denied = Some(Denied {
+            self.denial = Some(Denial {
                 until: now.after(reply.retry_in),
                 cost: *cost,
                 by: By::Redis,
@@ -436,7 +368,7 @@ impl<P: Policy> Desk<P> {
 
     /// Nothing that costs so much is to be asked for before that time, since Redis cannot be asked.
     pub(super) fn deny_alone(&mut self, now: Tick, cost: u32, retry_in: Duration) {
-        self.denied = Some(Denied {
+        self.denial = Some(Denial {
             until: now.after(retry_in),
             cost,
             by: By::Alone,
@@ -445,18 +377,11 @@ impl<P: Policy> Desk<P> {
 
     /// The server refuses to answer, and is not asked again before that time.
     pub(super) fn rest(&mut self, now: Tick, time: Duration, fault: ServerError) {
-        self.denied = Some(Denied {
+        self.denial = Some(Denial {
             until: now.after(time),
             cost: 0,
             by: By::Fault(fault),
         });
-    }
-
-    fn fault(&self, now: Tick) -> Option<ServerError> {
-        match self.denied.as_ref().filter(|denied| now < denied.until)?.by {
-            By::Fault(ref fault) => Some(fault.clone()),
-            By::Redis | By::Alone => None,
-        }
     }
 
     /// Whoever served the line is gone: those in it ask again, and one of them finds another.
@@ -468,17 +393,5 @@ impl<P: Policy> Desk<P> {
             }
             self.wakes.push(waiting.waker.clone());
         }
-    }
-}
-
-impl Waiting {
-    /// Whether it is in line until it passes, and has not.
-    const fn stands(&self) -> bool {
-        !matches!(self.manner, Manner::Tries) && matches!(self.state, State::Standing | State::Sent)
-    }
-
-    fn becomes(&mut self, state: State, wakes: &mut Vec<Waker>) {
-        self.state = state;
-        wakes.push(self.waker.clone());
     }
 }

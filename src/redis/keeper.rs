@@ -127,11 +127,6 @@ impl Keeper {
         matches!(self.locked().phase, Phase::Down)
     }
 
-    /// Whether it did not answer last.
-    pub(super) fn is_dark(&self) -> bool {
-        self.view().dark.is_some()
-    }
-
     /// One that no other call has: 128 random bits of this process, and a number.
     pub(super) fn new_id(&self) -> String {
         let mut state = self.locked();

@@ -18,7 +18,8 @@ const REMEMBERED: usize = 100_000;
 ///
 /// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (who waits, until
 /// when nothing can pass) is forgotten when nobody uses it and there are too many; what is in Redis is not touched by that, and
-/// goes by itself when it has settled.
+/// goes by itself when it has settled. A key that finds no room here is limited in Redis like any other; but while Redis is down
+/// an [insurance](super::WhenDown::insured) lets nothing of it pass.
 pub struct Keyed<P: InRedis> {
     keeper: Arc<Keeper>,
     plan: Arc<Plan<P>>,
@@ -50,14 +51,12 @@ impl<P: InRedis> Keyed<P> {
         if limits.len() >= REMEMBERED {
             limits.retain(|_, limit| Arc::strong_count(limit) > 1 || !limit.is_idle());
         }
-        let limit = Arc::new(Limit::new(
-            Arc::clone(&self.keeper),
-            Arc::clone(&self.plan),
-            &name,
-        ));
-        if limits.len() < REMEMBERED {
-            limits.insert(key.to_owned(), Arc::clone(&limit));
+        let limit = Limit::new(Arc::clone(&self.keeper), Arc::clone(&self.plan), &name);
+        if limits.len() >= REMEMBERED {
+            return Ok(Remote::new(Arc::new(limit.one_of_many())));
         }
+        let limit = Arc::new(limit);
+        limits.insert(key.to_owned(), Arc::clone(&limit));
         Ok(Remote::new(limit))
     }
 

@@ -10,13 +10,14 @@ use tokio::sync::Notify;
 use crate::policy::Decision;
 use crate::time::Tick;
 
-use super::desk::{Batch, Desk, Insurance, Manner, Step, Ticket};
+use super::desk::{Batch, Desk, Insurance, Step, Ticket};
 use super::error::ServerError;
 use super::keeper::{Keeper, NoAnswer, slept};
 use super::link::Failure;
 use super::plan::{Alone, Plan};
 use super::reply::{ASK, GIVE_BACK, PEEK, Question, Reply};
 use super::twin::InRedis;
+use super::waiting::Manner;
 
 /// One limit in Redis, as this process knows it: its line, and who makes trips for it.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct Limit<P: InRedis> {
     pub(super) plan: Arc<Plan<P>>,
     pub(super) keys: Arc<[String]>,
     desk: Mutex<Desk<P>>,
+    /// Whether another of the same key may be made: then no insurance may be taken out, or each would have one.
+    is_one_of_many: bool,
     /// Somebody came or left while whoever makes the trips sleeps.
     nudge: Notify,
 }
@@ -47,7 +50,16 @@ impl<P: InRedis> Limit<P> {
             plan,
             keys,
             desk,
+            is_one_of_many: false,
             nudge: Notify::new(),
+        }
+    }
+
+    /// A limit that its process does not remember.
+    pub(super) fn one_of_many(self) -> Self {
+        Self {
+            is_one_of_many: true,
+            ..self
         }
     }
 
@@ -100,8 +112,13 @@ impl<P: InRedis> Limit<P> {
         }
     }
 
+    /// Whether nothing would be lost with it that another of the same key would need.
     pub(super) fn is_idle(&self) -> bool {
-        self.work(|desk| desk.is_idle())
+        let dark = self.keeper.view().dark;
+        self.work(|desk| {
+            let insured = desk.insurance.as_ref().map(|insurance| insurance.episode);
+            desk.is_idle() && (insured.is_none() || insured != dark.map(|dark| dark.episode))
+        })
     }
 
     /// The same limit under another plan, and with a line of its own.
@@ -111,6 +128,7 @@ impl<P: InRedis> Limit<P> {
             desk: Mutex::new(Desk::new(plan.twins.len())),
             plan: Arc::new(plan),
             keys: Arc::clone(&self.keys),
+            is_one_of_many: self.is_one_of_many,
             nudge: Notify::new(),
         }
     }
@@ -166,19 +184,18 @@ impl<P: InRedis> Limit<P> {
         costs: impl Iterator<Item = u32>,
     ) -> (usize, Option<Duration>) {
         let now = self.keeper.now();
-        let dark = self.keeper.view().dark;
-        let policy = match &self.plan.alone {
-            Alone::Open => return (costs.count(), None),
-            Alone::Closed => return (0, Some(WHILE_CLOSED)),
-            Alone::Insured(policy) => policy,
+        let (policy, dark) = match (&self.plan.alone, self.keeper.view().dark) {
+            (Alone::Open, _) => return (costs.count(), None),
+            (Alone::Insured(policy), Some(dark)) if !self.is_one_of_many => (policy, dark),
+            // Without an outage an insurance has nothing to give.
+            (Alone::Insured(_) | Alone::Closed, _) => return (0, Some(WHILE_CLOSED)),
         };
         self.work(|desk| {
-            let (episode, since) = dark.map_or((0, now), |dark| (dark.episode, dark.since));
             let insurance = match desk.insurance.take() {
-                Some(insurance) if insurance.episode == episode => insurance,
+                Some(insurance) if insurance.episode == dark.episode => insurance,
                 _ => Insurance {
-                    episode,
-                    state: policy.spent(since),
+                    episode: dark.episode,
+                    state: policy.spent(dark.since),
                 },
             };
             let insurance = desk.insurance.insert(insurance);
@@ -232,7 +249,7 @@ impl<P: InRedis> Service<P> {
             match self.limit.work(|desk| desk.next_step(now)) {
                 Step::Trip(batch) => self.trip(now, &batch).await,
                 Step::GiveBack(unwanted) => self.give_back(unwanted).await,
-                Step::Sleep(time) => self.sleep(time).await,
+                Step::Sleep(time, is_alone) => self.sleep(time, is_alone).await,
                 Step::End => {
                     self.has_ended = true;
                     return;
@@ -309,30 +326,27 @@ impl<P: InRedis> Service<P> {
         let _ = self.limit.ask_once(question).await;
     }
 
-    /// Until the time is over, somebody comes or leaves, or Redis is back.
-    async fn sleep(&self, time: Duration) {
+    /// Until the time is over or somebody leaves; where Redis could not be asked, also until it can be.
+    async fn sleep(&self, time: Duration, is_alone: bool) {
         let limit = &*self.limit;
-        let is_down = limit.keeper.is_down();
+        let waits_for_redis = is_alone && limit.keeper.is_down();
+        let time = if is_alone && !waits_for_redis {
+            time.min(AFTER_FAILURE)
+        } else {
+            time
+        };
         let mut nudged = pin!(limit.nudge.notified());
         let mut back = pin!(limit.keeper.back());
-        let time = if is_down || !limit.keeper.is_dark() {
-            time
-        } else {
-            time.min(AFTER_FAILURE)
-        };
         let mut slept = pin!(slept(time));
         poll_fn(|cx| {
-            if is_down && back.as_mut().poll(cx).is_ready() {
-                limit.work(Desk::back);
-                return Poll::Ready(());
-            }
-            if nudged.as_mut().poll(cx).is_ready() {
+            let is_back = waits_for_redis && back.as_mut().poll(cx).is_ready();
+            if is_back || nudged.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
             slept.as_mut().poll(cx)
         })
         .await;
-        if !is_down {
+        if !limit.keeper.is_down() {
             limit.work(Desk::back);
         }
     }

@@ -2,6 +2,7 @@
 
 mod breaker;
 mod client;
+mod denial;
 mod desk;
 mod driver;
 mod error;
@@ -15,8 +16,10 @@ mod remote;
 mod reply;
 mod script;
 mod sight;
+mod spare;
 mod stats;
 mod twin;
+mod waiting;
 mod when_down;
 
 pub use client::Redis;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 
-use super::desk::{Manner, Ticket};
+use super::desk::Ticket;
 use super::error::{AcquireError, CallError, ServerError, Unfit};
 use super::keeper::{NoAnswer, within};
 use super::limit::Limit;
@@ -15,6 +15,7 @@ use super::link::Failure;
 use super::plan::Lease;
 use super::reply::{ASK, GIVE_BACK, PEEK, Question};
 use super::twin::InRedis;
+use super::waiting::Manner;
 
 /// A limit whose state is in Redis: one for all processes that name it alike.
 ///
@@ -48,6 +49,8 @@ impl<P: InRedis> Remote<P> {
     }
 
     /// Takes up to `permits` ahead on each trip, and uses them without one for as long as `lasts`; what is left then is void.
+    ///
+    /// Call it before cloning: clones made before stand in another line, and take nothing ahead.
     ///
     /// For limits that are asked often. The price: what was counted is used up to `lasts` later. So a window can hold
     /// `permits` more for each replica than the limit says.
