@@ -1,6 +1,7 @@
 //! Limits in Redis, against real servers that the tests start and stop.
 #![cfg(unix)]
 
+mod clocks;
 mod cluster;
 mod failing;
 mod harness;

@@ -16,12 +16,12 @@ use crate::servers::Server;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// Long enough for a machine that is busy with other tests.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
 /// A connected client that is patient: for tests in which nothing fails.
 pub(crate) async fn redis(server: &Server) -> Redis {
     let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
-    let redis = redis.with_deadline(DEADLINE).unwrap();
+    let redis = redis.with_deadline(PATIENT).unwrap();
     redis.connect().await.unwrap();
     redis
 }
