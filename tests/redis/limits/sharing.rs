@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -6,7 +7,7 @@ use paceline::redis::Redis;
 use paceline::time::Rate;
 use tokio::task::JoinSet;
 
-use super::{MINUTE, pause, redis, wait_of};
+use super::{MINUTE, Passed, pause, redis, wait_of};
 use crate::servers::Server;
 
 fn passes(answers: &[Result<Decision, paceline::redis::ServerError>]) -> usize {
@@ -128,6 +129,44 @@ async fn a_lease_that_is_over_is_void() {
     assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
     pause(Duration::from_millis(30)).await;
     assert!(wait_of(limit.try_acquire(1).await) > MINUTE / 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
+    const LIMIT: u32 = 40;
+    const LEASE: u32 = 10;
+    const REPLICAS: u32 = 3;
+    let window = Duration::from_millis(300);
+    let server = Server::start().await;
+    let passed = Arc::new(Mutex::new(Passed::default()));
+    let mut replicas = JoinSet::new();
+    for number in 0..REPLICAS {
+        let limit = redis(&server)
+            .await
+            .limit("a", SlidingLog::new(LIMIT, window))
+            .unwrap();
+        let limit = limit.leasing(LEASE, window / 2).unwrap();
+        let passed = Arc::clone(&passed);
+        replicas.spawn(async move {
+            for call in 0..100 {
+                limit.acquire(1).await.unwrap();
+                passed.lock().unwrap().note();
+                // Now and then one keeps what it has.
+                if call % 7 == number {
+                    pause(Duration::from_millis(20)).await;
+                }
+            }
+        });
+    }
+    while let Some(done) = replicas.join_next().await {
+        done.unwrap();
+    }
+    // What is not fetched within 100 ms is void.
+    let most = passed
+        .lock()
+        .unwrap()
+        .most_in(window.saturating_sub(Duration::from_millis(100)));
+    assert!(most <= (LIMIT + REPLICAS * LEASE) as usize, "{most}");
 }
 
 #[tokio::test]
