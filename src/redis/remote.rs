@@ -122,7 +122,7 @@ impl<P: InRedis> Remote<P> {
         poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx)).await
     }
 
-    /// Takes as many permits as there are, up to `most`: how many.
+    /// Takes as many permits as there are, up to `most`: how many. None while somebody stands in line.
     ///
     /// # Errors
     ///
@@ -134,6 +134,9 @@ impl<P: InRedis> Remote<P> {
     pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
         if most == 0 {
             return Ok(0);
+        }
+        if let Some(none) = self.limit.none() {
+            return none.map(|_| 0);
         }
         let question = Question {
             task: ASK,
