@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::driver::One;
 use super::error::{CallError, Unfit};
 use super::keeper::Keeper;
-use super::key::tagged;
+use super::key::{escaped, tagged};
 use super::keyed::Keyed;
 use super::limit::Limit;
 use super::link::Store;
@@ -45,6 +45,7 @@ const PREFIX: &str = "paceline";
 #[derive(Clone, Debug)]
 pub struct Redis {
     keeper: Arc<Keeper>,
+    /// As it stands in keys.
     prefix: Arc<str>,
     when_down: WhenDown,
 }
@@ -59,8 +60,10 @@ impl Redis {
     ///
     /// If the URL is none of a Redis server.
     pub fn open(url: &str, when_down: WhenDown) -> Result<Self, Unfit> {
-        let one = One::new(url)
-            .map_err(|error| Unfit::new(format!("{url:?} is no URL of a Redis server: {error}")))?;
+        let one = One::new(url).map_err(|error| {
+            let url = without_secrets(url);
+            Unfit::new(format!("{url:?} is no URL of a Redis server: {error}"))
+        })?;
         Ok(Self::on(Arc::new(one), when_down))
     }
 
@@ -72,6 +75,7 @@ impl Redis {
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: WhenDown) -> Result<Self, Unfit> {
         let many = super::driver::Many::new(urls).map_err(|error| {
+            let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
             Unfit::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
         Ok(Self::on(Arc::new(many), when_down))
@@ -111,9 +115,8 @@ impl Redis {
     ///
     /// If it is empty or longer than 200 bytes.
     pub fn with_prefix(self, prefix: &str) -> Result<Self, Unfit> {
-        tagged(prefix, "name")?;
         Ok(Self {
-            prefix: prefix.into(),
+            prefix: escaped("a prefix", prefix)?.into(),
             ..self
         })
     }
@@ -151,8 +154,7 @@ impl Redis {
     /// As [`limit`](Self::limit).
     pub fn keyed<P: InRedis>(&self, name: &str, policy: P) -> Result<Keyed<P>, Unfit> {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
-        let prefix = format!("{}:{name}", self.prefix);
-        tagged(&prefix, "key")?;
+        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
         Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
     }
 
@@ -188,5 +190,14 @@ impl Redis {
         self.keeper
             .last_failure()
             .map(|failure| failure.to_string())
+    }
+}
+
+/// Without the user and the password, for errors that may be written down.
+fn without_secrets(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        (None, Some((_, host))) => format!("…@{host}"),
+        (_, None) => url.to_owned(),
     }
 }
