@@ -177,7 +177,10 @@ impl<P: InRedis> Limit<P> {
     ) -> Result<Reply, NoAnswer> {
         let limits = self.plan.twins.len();
         let call = {
-            let view = self.keeper.view();
+            let mut view = self.keeper.view();
+            if !self.plan.is_insured() {
+                view = view.without_insurance();
+            }
             let id = self.keeper.new_id();
             self.work(|desk| question.call(&self.keys, &self.plan.twins, desk.memory(), view, &id))
         };

@@ -117,6 +117,7 @@ mod script;
 mod service;
 mod sight;
 mod spare;
+mod state;
 mod stats;
 mod twin;
 mod waiting;
