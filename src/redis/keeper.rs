@@ -277,11 +277,18 @@ pub(super) async fn slept(time: Duration) {
 /// What comes of it, unless that takes longer.
 pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
-    let mut timer = Timer::new();
-    timer.arm(time);
+    // What is done at once needs no timer.
+    let mut timer = None;
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => timer.poll_elapsed(cx).map(|()| None),
+        Poll::Pending => {
+            let timer = timer.get_or_insert_with(|| {
+                let mut timer = Timer::new();
+                timer.arm(time);
+                timer
+            });
+            timer.poll_elapsed(cx).map(|()| None)
+        }
     })
     .await
 }

@@ -207,6 +207,17 @@ impl<P: InRedis> Limit<P> {
         (passed, retry_in)
     }
 
+    /// The same for one who has had no answer.
+    pub(super) fn decide_one_alone(&self, cost: u32) -> Decision {
+        self.keeper.count(|stats| stats.timeouts += 1);
+        match self.decide_alone(core::iter::once(cost)) {
+            (0, retry_in) => Decision::Wait {
+                retry_in: retry_in.unwrap_or(WHILE_CLOSED),
+            },
+            _ => Decision::Pass,
+        }
+    }
+
     fn decide_in_memory(&self, costs: impl Iterator<Item = u32>) -> (usize, Option<Duration>) {
         let now = self.keeper.now();
         let (policy, dark) = match (&self.plan.alone, self.keeper.view().dark) {

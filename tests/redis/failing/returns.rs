@@ -191,3 +191,52 @@ fn a_limit_goes_on_when_the_runtime_that_served_it_has_ended() {
     drop(passing);
     lasting.block_on(second).unwrap().unwrap();
 }
+
+#[test]
+fn a_runtime_that_stands_still_keeps_nobody_in_another_beyond_the_deadline() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (still, running) = (runtime(), runtime());
+    let server = running.block_on(Server::start());
+    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    running.block_on(until_up(&redis));
+
+    // Whoever makes the trips was started there, and nobody runs them.
+    let mut asking = Box::pin(limit.try_acquire(1));
+    still.block_on(async { assert!(futures::poll!(asking.as_mut()).is_pending()) });
+    running.block_on(async {
+        let asked = tokio::time::timeout(PATIENT, limit.try_acquire(1)).await;
+        wait_of(asked.expect("there is a deadline"));
+        let asked = tokio::time::timeout(PATIENT, limit.acquire_within(1, PATIENT / 20)).await;
+        assert!(asked.expect("there is an end").unwrap_err().is_too_late());
+    });
+    // And when they run, all goes on.
+    let _ = still.block_on(asking).unwrap();
+    still.block_on(limit.acquire(1)).unwrap();
+    drop(server);
+}
+
+/// A socket does not keep tokio's paused clock from leaping: an answer is in time or not as it happens.
+#[test]
+fn on_a_paused_clock_nothing_hangs() {
+    let real = tokio::runtime::Runtime::new().unwrap();
+    let server = real.block_on(Server::start());
+    let paused = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let redis = Redis::open(&server.url(), WhenDown::open()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
+    paused.block_on(async {
+        for _ in 0..100 {
+            assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+        }
+    });
+    drop((paused, server));
+}
