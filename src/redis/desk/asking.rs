@@ -61,12 +61,17 @@ impl<P: Policy> Desk<P> {
         }
         let retry_in = match self.denied(now, cost) {
             Some(retry_in) => retry_in,
-            None if self.line.range(..place).any(|(_, other)| other.stands()) => {
-                self.denied(now, u32::MAX).unwrap_or(SOON)
-            }
+            None if self.is_behind_another(place) => self.denied(now, u32::MAX).unwrap_or(SOON),
             None => return None,
         };
         Some(Ok(Decision::Wait { retry_in }))
+    }
+
+    /// Whether somebody stands before this place. To look at the last of them is enough: who wants an answer is let in only
+    /// where nobody stands. (Whoever turned to stand since is asked for first on the same trip.)
+    fn is_behind_another(&self, place: Ticket) -> bool {
+        let last = self.line.range(..place).next_back();
+        last.is_some_and(|(_, other)| other.stands())
     }
 
     fn is_sent(&self, place: Ticket) -> bool {

@@ -181,6 +181,29 @@ fn no_two_names_share_a_key_whatever_they_are_made_of() {
 }
 
 #[tokio::test]
+async fn keys_in_use_are_not_forgotten_however_many_there_are_and_idle_ones_are() {
+    const MANY: usize = 100_000;
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
+
+    let mut held: Vec<_> = (0..MANY)
+        .map(|key| keyed.at(&key.to_string()).unwrap())
+        .collect();
+    for key in ["one more", "and another"] {
+        assert_eq!(keyed.try_acquire(key, 1).await, Ok(Decision::Pass));
+        assert!(wait_of(keyed.try_acquire(key, 1).await) > MINUTE / 2);
+    }
+    assert_eq!(keyed.remembered(), MANY);
+    held.truncate(10);
+    // It looks for room now and then.
+    for key in 0..1_000 {
+        let _ = keyed.at(&format!("new {key}")).unwrap();
+    }
+    assert!(keyed.remembered() < 1_100, "{}", keyed.remembered());
+}
+
+#[tokio::test]
 async fn who_waits_passes_when_the_server_says_so() {
     let server = Server::start().await;
     let redis = redis(&server).await;
