@@ -216,8 +216,138 @@ impl Holds {
         self.returns.splice(..0, returns);
     }
 
+    /// Who can be told of each that is held.
+    pub(super) fn holders(&self) -> Vec<Arc<Notify>> {
+        let held = self.held.values();
+        held.map(|held| Arc::clone(&held.told)).collect()
+    }
+
     /// To be notified when no lock is held.
     pub(super) fn take_told(&mut self) -> Vec<Arc<Notify>> {
         core::mem::take(&mut self.told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    fn token(id: &str) -> Token {
+        Token {
+            class: 0,
+            id: id.into(),
+        }
+    }
+
+    fn lease_of_600_ms() -> Holds {
+        Holds::new(Duration::from_millis(600))
+    }
+
+    fn end(holds: &Holds, now: u64, ticket: Ticket) -> Option<Tick> {
+        holds.end_of(at(now), ticket).map(|(end, _)| end)
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_it_was_asked_for() {
+        let mut holds = lease_of_600_ms();
+        let ticket = holds.grant(at(150), at(100), token("a")).unwrap();
+        assert_eq!(end(&holds, 699, ticket), Some(at(700)));
+        assert_eq!(end(&holds, 700, ticket), None);
+    }
+
+    #[test]
+    fn one_that_ends_before_it_is_heard_of_is_given_back() {
+        let mut holds = lease_of_600_ms();
+        assert_eq!(holds.grant(at(700), at(100), token("a")), None);
+        assert_eq!(holds.take_returns()[0].token, token("a"));
+    }
+
+    #[test]
+    fn a_third_after_it_was_asked_for_it_is_renewed_and_takes_along_what_is_past_a_sixth() {
+        let mut holds = lease_of_600_ms();
+        let one = holds.grant(at(1), at(0), token("a")).unwrap();
+        let two = holds.grant(at(100), at(100), token("b")).unwrap();
+        holds.grant(at(101), at(101), token("c")).unwrap();
+        assert_eq!(holds.renewal(), Some(at(200)));
+        let due = holds.to_renew(at(200));
+        assert_eq!(due, [(one, token("a")), (two, token("b"))]);
+
+        for (ticket, _) in due {
+            holds.renewed(at(230), at(200), ticket, true);
+        }
+        assert_eq!(end(&holds, 230, one), Some(at(800)));
+        assert_eq!(holds.renewal(), Some(at(301)));
+    }
+
+    #[test]
+    fn all_are_renewed_at_once_when_redis_may_have_forgotten_them() {
+        let mut holds = lease_of_600_ms();
+        let ticket = holds.grant(at(1), at(0), token("a")).unwrap();
+        holds.doubt(at(10));
+        assert_eq!(holds.renewal(), Some(at(10)));
+        assert_eq!(holds.to_renew(at(10)).len(), 1);
+        holds.renewed(at(12), at(10), ticket, true);
+        assert_eq!(holds.renewal(), Some(at(210)));
+        assert_eq!(holds.to_renew(at(12)), []);
+    }
+
+    #[test]
+    fn what_redis_forgot_is_lost_and_not_given_back() {
+        let mut holds = lease_of_600_ms();
+        let ticket = holds.grant(at(0), at(0), token("a")).unwrap();
+        holds.renewed(at(210), at(200), ticket, false);
+        assert_eq!(end(&holds, 210, ticket), None);
+        assert_eq!(holds.take_told().len(), 1);
+        assert!(holds.give_back(at(220), ticket, None).is_none());
+        assert!(holds.is_at_rest());
+        assert!(holds.take_told().is_empty());
+    }
+
+    #[test]
+    fn what_has_ended_here_stays_lost_whatever_is_heard_later() {
+        let mut holds = lease_of_600_ms();
+        let ticket = holds.grant(at(0), at(0), token("a")).unwrap();
+        // Asked for in time, answered too late.
+        holds.renewed(at(600), at(599), ticket, true);
+        assert_eq!(end(&holds, 600, ticket), None);
+        assert_eq!(holds.take_told().len(), 1);
+        assert_eq!(holds.to_renew(at(900)), []);
+
+        // Redis may have renewed it: so it is given back when its guard is gone, and not before.
+        assert!(!holds.owes());
+        holds.give_back(at(700), ticket, None);
+        assert!(holds.owes());
+    }
+
+    #[test]
+    fn what_cannot_be_given_back_is_tried_three_times() {
+        let mut holds = lease_of_600_ms();
+        holds.owe(at(0), token("a"), None);
+        for _ in 0..3 {
+            holds.lapse(at(1));
+            let returns = holds.take_returns();
+            assert_eq!(returns.len(), 1);
+            holds.put_back(returns, 1);
+        }
+        holds.lapse(at(1));
+        assert!(!holds.owes());
+    }
+
+    #[test]
+    fn what_is_not_tried_is_given_up_when_it_has_lapsed_in_redis() {
+        let mut holds = lease_of_600_ms();
+        holds.owe(at(0), token("a"), None);
+        for now in [100, 599] {
+            holds.lapse(at(now));
+            let returns = holds.take_returns();
+            assert_eq!(returns.len(), 1);
+            holds.put_back(returns, 0);
+        }
+        holds.lapse(at(600));
+        assert!(!holds.owes());
     }
 }

@@ -15,7 +15,8 @@ use super::pool::Pool;
 /// One of so many at once, in Redis and for a time: dropping it gives it back.
 ///
 /// [`RemotePermits`](super::RemotePermits) and [`FleetUsage`](super::FleetUsage) give it. As long as this guard lives, a task
-/// renews it whenever a third of its time is over. Should the process end without a word, it lapses by itself, and another
+/// renews it whenever a third of its time is over. (It runs in the runtime of one of those who asked. Should that end, the next
+/// who asks, or who waits for [`lost`](Self::lost), starts it anew.) Should the process end without a word, it lapses by itself, and another
 /// gets in. (The idea is of C. Gray and D. Cheriton, *Leases: an efficient fault-tolerant mechanism for distributed file cache
 /// consistency*, SOSP 1989.)
 ///
@@ -115,7 +116,7 @@ impl Lease {
             return pending().await;
         };
         while let Some((left, told)) = self.pool.left(ticket) {
-            self.pool.is_served();
+            self.pool.serve();
             let mut told = pin!(told.notified());
             told.as_mut().enable();
             // It may have been told in between.

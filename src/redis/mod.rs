@@ -119,6 +119,7 @@ mod remote;
 mod reply;
 mod roll;
 mod script;
+mod service;
 mod sight;
 mod spare;
 mod stats;

@@ -1,7 +1,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
@@ -132,13 +133,12 @@ impl Roll {
         !core::mem::replace(&mut self.is_served, true)
     }
 
-    /// Whoever made the trips does no more. Those who ask notice when they are dropped.
-    pub(super) fn is_deserted(&mut self) -> [VecDeque<Asker>; 2] {
+    /// Whoever made the trips does no more: who asks, and who can be told that they hold something.
+    pub(super) fn is_deserted(&mut self) -> (VecDeque<Asker>, Vec<Arc<Notify>>) {
         self.is_served = false;
-        [
-            core::mem::take(&mut self.line),
-            core::mem::take(&mut self.tries),
-        ]
+        let mut askers = core::mem::take(&mut self.line);
+        askers.append(&mut self.tries);
+        (askers, self.holds.holders())
     }
 
     pub(super) fn next_step(&mut self, now: Tick, is_down: bool) -> Step {

@@ -159,6 +159,29 @@ async fn a_server_that_is_started_anew_has_forgotten_and_all_are_told() {
     timeout(PATIENCE, lease.lost()).await.unwrap();
 }
 
+/// The task that renews, and the connection, run in the runtime in which it was asked for first.
+#[tokio::test]
+async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
+    let server = Server::start().await;
+    let url = server.url();
+    let (send, lease) = tokio::sync::oneshot::channel();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.spawn(async move {
+        let lease = taken(&permits(&process(&url), 1, SHORT)).await;
+        drop(send.send(lease));
+    });
+    let lease = lease.await.unwrap();
+    let listening = tokio::spawn(async move {
+        lease.lost().await;
+    });
+    tokio::task::yield_now().await;
+
+    runtime.shutdown_background();
+    sleep(SHORT * 2).await;
+    assert!(!listening.is_finished());
+    assert_eq!(alive(&server).await, 1);
+}
+
 #[tokio::test]
 async fn a_lease_that_is_well_is_not_lost() {
     let server = Server::start().await;

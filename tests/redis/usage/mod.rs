@@ -5,7 +5,7 @@ use std::time::Duration;
 use paceline::redis::{FleetUsage, Importance, Lease, Redis, WhenDown};
 
 use crate::permits::{LONG, SHORT, process, process_with, until};
-use crate::servers::Server;
+use crate::servers::{Cluster, Server};
 
 const CRITICAL: &str = "paceline:{api}:usage:critical";
 const SHEDDABLE: &str = "paceline:{api}:usage:sheddable";
@@ -89,6 +89,24 @@ async fn what_is_over_makes_room_and_leaves_nothing_behind() {
         server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn both_keys_lie_in_one_slot_of_a_cluster() {
+    let cluster = Cluster::start().await;
+    let urls = cluster.urls();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let redis = Redis::open_cluster(&urls, WhenDown::closed()).unwrap();
+    let redis = redis.with_deadline(Duration::from_secs(10)).unwrap();
+    redis.connect().await.unwrap();
+    let usage = usage(&redis, 2, 1);
+
+    let critical = admitted(&usage, Importance::Critical).await.unwrap();
+    let _sheddable = admitted(&usage, Importance::Sheddable).await.unwrap();
+    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+    critical.release().await.unwrap();
+    let in_use = usage.in_use().await.unwrap();
+    assert_eq!((in_use.critical, in_use.sheddable), (0, 1));
 }
 
 #[tokio::test]
