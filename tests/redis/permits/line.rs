@@ -5,28 +5,33 @@ use super::*;
 #[tokio::test]
 async fn who_comes_first_in_a_process_is_served_first() {
     let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
-    let held = taken(&permits).await;
+    let permits = permits(&process(&server.url()), 3, LONG);
+    let held = [
+        taken(&permits).await,
+        taken(&permits).await,
+        taken(&permits).await,
+    ];
     let order = Arc::new(Mutex::new(Vec::new()));
 
     let mut waiting = Vec::new();
-    for number in 0..5 {
+    for number in 0..6 {
         let (permits, order) = (permits.clone(), Arc::clone(&order));
         waiting.push(tokio::spawn(async move {
-            let _lease = taken(&permits).await;
+            let lease = taken(&permits).await;
             order.lock().unwrap().push(number);
-            sleep(Duration::from_millis(2)).await;
+            lease
         }));
-        // It stands in line before the next one comes.
+        // It stands in line before the next one comes, and all have been refused together.
         tokio::task::yield_now().await;
-        sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(10)).await;
     }
-    drop(held);
+    let mut held: Vec<_> = held.into();
     for waiting in waiting {
-        waiting.await.unwrap();
+        held.remove(0).release().await.unwrap();
+        held.push(timeout(PATIENCE, waiting).await.unwrap().unwrap());
     }
 
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
 #[tokio::test]

@@ -28,6 +28,22 @@ async fn a_holder_that_is_gone_without_a_word_lapses_and_another_gets_in() {
 }
 
 #[tokio::test]
+async fn one_lapses_while_others_are_renewed() {
+    let (server, relay) = relayed().await;
+    let here = permits(&process(&relay.url()), 2, SHORT);
+    let there = permits(&process(&server.url()), 2, SHORT);
+    let lost = taken(&here).await;
+    let kept = taken(&there).await;
+    assert!(there.try_acquire().await.unwrap().is_none());
+
+    relay.cut(Cut::BlackHole).await;
+    let _next = taken(&there).await;
+    assert!(lost.is_lost());
+    assert!(!kept.is_lost());
+    assert_eq!(members(&server).await.len(), 2);
+}
+
+#[tokio::test]
 async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
     let (server, relay) = relayed().await;
     let here = permits(&process(&relay.url()), 1, SHORT);

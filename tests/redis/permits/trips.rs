@@ -1,3 +1,5 @@
+use crate::servers::Cut;
+
 use super::*;
 
 #[tokio::test]
@@ -105,6 +107,21 @@ async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobo
     sleep(Duration::from_millis(100)).await;
     assert_eq!(alive(&server).await, 1);
     assert!(!held.is_lost());
+}
+
+#[tokio::test]
+async fn what_could_not_be_given_back_is_given_back_when_redis_is_there_again() {
+    let (server, relay) = relayed().await;
+    let permits = permits(&process(&relay.url()), 1, LONG);
+    let lease = taken(&permits).await;
+
+    relay.cut(Cut::Refuse).await;
+    drop(lease);
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(alive(&server).await, 1);
+    relay.mend().await;
+
+    until("it is given back", async || alive(&server).await == 0).await;
 }
 
 fn permits_of(server: &Server) -> RemotePermits {
