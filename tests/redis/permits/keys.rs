@@ -26,7 +26,7 @@ async fn an_idle_limit_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_key_goes_with_its_last_lease() {
     let server = Server::start().await;
-    let redis = process(&server.url());
+    let redis = hasty(&server.url());
     let long = permits(&redis, 2, LONG);
     let short = permits(&redis, 2, SHORT);
     let held = taken(&long).await;

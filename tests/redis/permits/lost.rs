@@ -13,13 +13,13 @@ async fn a_holder_that_is_gone_without_a_word_lapses_and_another_gets_in() {
     let url = server.url();
     let gone = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let lease = runtime.block_on(async { taken(&permits(&process(&url), 1, SHORT)).await });
+        let lease = runtime.block_on(async { taken(&permits(&steady(&url), 1, STEADY)).await });
         // With all tasks, before anybody can give it back.
         runtime.shutdown_background();
         std::mem::forget(lease);
     });
     gone.join().unwrap();
-    let permits = permits(&process(&server.url()), 1, SHORT);
+    let permits = permits(&steady(&server.url()), 1, STEADY);
     let (_, end) = members(&server).await.remove(0);
 
     let lease = taken(&permits).await;
@@ -30,8 +30,8 @@ async fn a_holder_that_is_gone_without_a_word_lapses_and_another_gets_in() {
 #[tokio::test]
 async fn one_lapses_while_others_are_renewed() {
     let (server, relay) = relayed().await;
-    let here = permits(&process(&relay.url()), 2, SHORT);
-    let there = permits(&process(&server.url()), 2, SHORT);
+    let here = permits(&steady(&relay.url()), 2, STEADY);
+    let there = permits(&steady(&server.url()), 2, STEADY);
     let lost = taken(&here).await;
     let kept = taken(&there).await;
     assert!(there.try_acquire().await.unwrap().is_none());
@@ -46,8 +46,8 @@ async fn one_lapses_while_others_are_renewed() {
 #[tokio::test]
 async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
     let (server, relay) = relayed().await;
-    let here = permits(&process(&relay.url()), 1, SHORT);
-    let there = permits(&process(&server.url()), 1, SHORT);
+    let here = permits(&steady(&relay.url()), 1, STEADY);
+    let there = permits(&steady(&server.url()), 1, STEADY);
     let lease = taken(&here).await;
 
     relay.cut(Cut::BlackHole).await;
@@ -107,7 +107,7 @@ async fn a_holder_of_a_renewed_lease_knows_before_the_server_forgets() {
 #[tokio::test]
 async fn a_server_that_is_frozen_tells_nobody_and_all_know() {
     let mut server = Server::start().await;
-    let redis = process(&server.url());
+    let redis = hasty(&server.url());
     let permits = permits(&redis, 2, SHORT);
     let lease = taken(&permits).await;
     let heard = tokio::spawn(async move { lease.lost().await });
@@ -123,7 +123,7 @@ async fn a_server_that_is_frozen_tells_nobody_and_all_know() {
 #[tokio::test]
 async fn what_redis_forgot_is_told_at_the_next_renewal_and_not_added_again() {
     let server = Server::start().await;
-    let redis = process(&server.url());
+    let redis = hasty(&server.url());
     let permits = permits(&redis, 1, Duration::from_secs(3));
     let lease = taken(&permits).await;
 
@@ -144,7 +144,7 @@ async fn what_redis_forgot_is_told_at_the_next_renewal_and_not_added_again() {
 #[tokio::test]
 async fn a_lease_that_lapsed_in_redis_is_not_renewed() {
     let server = Server::start().await;
-    let redis = process(&server.url());
+    let redis = hasty(&server.url());
     let permits = permits(&redis, 1, Duration::from_secs(3));
     let lease = taken(&permits).await;
     let (id, _) = members(&server).await.remove(0);
@@ -158,7 +158,7 @@ async fn a_lease_that_lapsed_in_redis_is_not_renewed() {
 #[tokio::test]
 async fn a_server_that_is_started_anew_has_forgotten_and_all_are_told() {
     let mut server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, LONG);
+    let permits = permits(&hasty(&server.url()), 1, LONG);
     let lease = taken(&permits).await;
 
     server.kill();
@@ -183,7 +183,7 @@ async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
     let (send, lease) = tokio::sync::oneshot::channel();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.spawn(async move {
-        let lease = taken(&permits(&process(&url), 1, SHORT)).await;
+        let lease = taken(&permits(&steady(&url), 1, STEADY)).await;
         drop(send.send(lease));
     });
     let lease = lease.await.unwrap();
@@ -193,7 +193,7 @@ async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
     tokio::task::yield_now().await;
 
     runtime.shutdown_background();
-    sleep(SHORT * 2).await;
+    sleep(STEADY * 2).await;
     assert!(!listening.is_finished());
     assert_eq!(alive(&server).await, 1);
 }
@@ -201,9 +201,9 @@ async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
 #[tokio::test]
 async fn a_lease_that_is_well_is_not_lost() {
     let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 1, SHORT);
+    let permits = permits(&steady(&server.url()), 1, STEADY);
     let lease = taken(&permits).await;
 
-    assert!(timeout(SHORT * 2, lease.lost()).await.is_err());
+    assert!(timeout(STEADY * 2, lease.lost()).await.is_err());
     assert_eq!(alive(&server).await, 1);
 }

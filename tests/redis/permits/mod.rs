@@ -27,11 +27,24 @@ pub(crate) const KEY: &str = "paceline:{jobs}:permits";
 /// Long enough that nothing ends by itself during a test, also on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Short enough to wait for.
+/// Short enough to wait for, and long enough to be renewed on a busy machine.
+pub(crate) const STEADY: Duration = Duration::from_secs(3);
+
+/// Short enough to wait for until it ends.
 pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A process of its own, as far as Redis can tell; it is patient with a busy machine.
 pub(crate) fn process(url: &str) -> Redis {
+    process_with(url, WhenDown::closed(), Duration::from_secs(10))
+}
+
+/// The same for leases that are to be renewed in time, on a busy machine too.
+pub(crate) fn steady(url: &str) -> Redis {
+    process_with(url, WhenDown::closed(), Duration::from_millis(700))
+}
+
+/// The same for short leases, and where Redis is not to answer.
+pub(crate) fn hasty(url: &str) -> Redis {
     process_with(url, WhenDown::closed(), Duration::from_millis(250))
 }
 

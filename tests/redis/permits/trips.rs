@@ -61,7 +61,7 @@ async fn one_given_back_and_one_wanted_go_on_one_trip() {
 #[tokio::test]
 async fn many_leases_are_renewed_in_one_call_beyond_their_length() {
     let server = Server::start().await;
-    let permits = permits(&process(&server.url()), 50, SHORT);
+    let permits = permits(&steady(&server.url()), 50, STEADY);
     let mut held = Vec::new();
     for _ in 0..50 {
         held.push(taken(&permits).await);
@@ -78,7 +78,7 @@ async fn many_leases_are_renewed_in_one_call_beyond_their_length() {
         server.time_us().await > ended
     })
     .await;
-    sleep(SHORT).await;
+    sleep(STEADY).await;
     let asked = calls(&server).await - before;
 
     assert_eq!(alive(&server).await, 50);
@@ -91,7 +91,7 @@ async fn many_leases_are_renewed_in_one_call_beyond_their_length() {
 #[tokio::test]
 async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobody() {
     let (server, relay) = relayed().await;
-    let redis = process(&relay.url());
+    let redis = hasty(&relay.url());
     let permits = permits(&redis, 1, LONG);
     let lease = taken(&permits).await;
 
@@ -112,7 +112,7 @@ async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobo
 #[tokio::test]
 async fn what_could_not_be_given_back_is_given_back_when_redis_is_there_again() {
     let (server, relay) = relayed().await;
-    let permits = permits(&process(&relay.url()), 1, LONG);
+    let permits = permits(&hasty(&relay.url()), 1, LONG);
     let lease = taken(&permits).await;
 
     relay.cut(Cut::Refuse).await;
@@ -131,7 +131,7 @@ fn permits_of(server: &Server) -> RemotePermits {
 #[tokio::test]
 async fn what_was_granted_and_not_heard_of_is_given_back() {
     let (server, relay) = relayed().await;
-    let redis = process(&relay.url());
+    let redis = hasty(&relay.url());
     let permits = permits(&redis, 1, LONG);
     drop(taken(&permits).await);
     until("it is given back", async || alive(&server).await == 0).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline::redis::{FleetUsage, Importance, Lease, Redis, WhenDown};
 
-use crate::permits::{LONG, SHORT, process, process_with, until};
+use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
 use crate::servers::{Cluster, Server};
 
 const CRITICAL: &str = "paceline:{api}:usage:critical";
@@ -112,16 +112,16 @@ async fn both_keys_lie_in_one_slot_of_a_cluster() {
 #[tokio::test]
 async fn both_kinds_are_renewed_on_one_trip() {
     let server = Server::start().await;
-    let redis = process(&server.url());
+    let redis = steady(&server.url());
     redis.connect().await.unwrap();
-    let usage = redis.fleet_usage("api", 4, 1, SHORT).unwrap();
+    let usage = redis.fleet_usage("api", 4, 1, STEADY).unwrap();
     let held = [
         admitted(&usage, Importance::Critical).await.unwrap(),
         admitted(&usage, Importance::Sheddable).await.unwrap(),
     ];
     let before = redis.stats().answered;
 
-    tokio::time::timeout(SHORT * 2, held[0].lost())
+    tokio::time::timeout(STEADY * 2, held[0].lost())
         .await
         .unwrap_err();
     let asked = redis.stats().answered - before;
