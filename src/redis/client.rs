@@ -4,16 +4,15 @@ use std::sync::Arc;
 use super::driver::One;
 use super::error::{CallError, Unfit};
 use super::keeper::Keeper;
-use super::key::tagged;
+use super::key::{escaped, tagged};
 use super::keyed::Keyed;
+use super::leases::{FleetUsage, RemotePermits};
 use super::limit::Limit;
 use super::link::Store;
-use super::permits::RemotePermits;
 use super::plan::Plan;
 use super::remote::Remote;
 use super::stats::Stats;
 use super::twin::InRedis;
-use super::usage::FleetUsage;
 use super::when_down::WhenDown;
 
 /// So long a call may take, unless said otherwise.
@@ -47,6 +46,7 @@ const PREFIX: &str = "paceline";
 #[derive(Clone, Debug)]
 pub struct Redis {
     keeper: Arc<Keeper>,
+    /// As it stands in keys.
     prefix: Arc<str>,
     when_down: WhenDown,
 }
@@ -61,8 +61,10 @@ impl Redis {
     ///
     /// If the URL is none of a Redis server.
     pub fn open(url: &str, when_down: WhenDown) -> Result<Self, Unfit> {
-        let one = One::new(url)
-            .map_err(|error| Unfit::new(format!("{url:?} is no URL of a Redis server: {error}")))?;
+        let one = One::new(url).map_err(|error| {
+            let url = without_secrets(url);
+            Unfit::new(format!("{url:?} is no URL of a Redis server: {error}"))
+        })?;
         Ok(Self::on(Arc::new(one), when_down))
     }
 
@@ -74,6 +76,7 @@ impl Redis {
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: WhenDown) -> Result<Self, Unfit> {
         let many = super::driver::Many::new(urls).map_err(|error| {
+            let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
             Unfit::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
         Ok(Self::on(Arc::new(many), when_down))
@@ -113,9 +116,8 @@ impl Redis {
     ///
     /// If it is empty or longer than 200 bytes.
     pub fn with_prefix(self, prefix: &str) -> Result<Self, Unfit> {
-        tagged(prefix, "name")?;
         Ok(Self {
-            prefix: prefix.into(),
+            prefix: escaped("a prefix", prefix)?.into(),
             ..self
         })
     }
@@ -153,8 +155,7 @@ impl Redis {
     /// As [`limit`](Self::limit).
     pub fn keyed<P: InRedis>(&self, name: &str, policy: P) -> Result<Keyed<P>, Unfit> {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
-        let prefix = format!("{}:{name}", self.prefix);
-        tagged(&prefix, "key")?;
+        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
         Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
     }
 
@@ -229,5 +230,14 @@ impl Redis {
         self.keeper
             .last_failure()
             .map(|failure| failure.to_string())
+    }
+}
+
+/// Without the user and the password, for errors that may be written down.
+fn without_secrets(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        (None, Some((_, host))) => format!("…@{host}"),
+        (_, None) => url.to_owned(),
     }
 }

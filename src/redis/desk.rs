@@ -1,4 +1,4 @@
-use core::task::{Poll, Waker};
+use core::task::Waker;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -7,19 +7,15 @@ use crate::time::Tick;
 
 use super::denial::{By, Denial};
 use super::error::ServerError;
+use super::leftover::Leftover;
 use super::reply::{Memory, Reply};
 use super::spare::Spare;
-use super::waiting::{Manner, State, Waiting};
+use super::waiting::{FRESH, Granted, Manner, State, Waiting};
+
+mod asking;
 
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
-
-/// A permit that nobody has fetched for so long is void. It was counted, so that nothing passes that much later than Redis
-/// thinks.
-pub(super) const FRESH: Duration = Duration::from_millis(100);
-
-/// What one who wants an answer at once is told while others stand in line and nothing else is known.
-const SOON: Duration = Duration::from_millis(1);
 
 /// So many requests go on one trip at most.
 const ON_A_TRIP: usize = 256;
@@ -36,11 +32,12 @@ pub(super) struct Desk<P: Policy> {
     denial: Option<Denial>,
     memory: Vec<Memory>,
     spare: Spare,
-    /// Permits that came for somebody who had left.
-    unwanted: u32,
+    leftover: Leftover,
     pub(super) insurance: Option<Insurance<P::State>>,
     /// Of those for whom something has come: to be woken when no lock is held.
     wakes: Vec<Waker>,
+    /// Whether whoever sleeps until something can pass has to look again: the first in line is another, or wants less.
+    is_changed: bool,
     binding: Option<usize>,
 }
 
@@ -63,7 +60,8 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) enum Step {
     Trip(Batch),
-    GiveBack(u32),
+    /// And since when the first waits who wants an answer.
+    GiveBack(u32, Option<Tick>),
     /// Nothing can pass for so long; and whether that was decided without Redis.
     Sleep(Duration, bool),
     End,
@@ -78,15 +76,25 @@ impl<P: Policy> Desk<P> {
             denial: None,
             memory: vec![Memory::default(); limits],
             spare: Spare::default(),
-            unwanted: 0,
+            leftover: Leftover::default(),
             insurance: None,
             wakes: Vec::new(),
+            is_changed: false,
             binding: None,
         }
     }
 
     pub(super) fn take_wakes(&mut self) -> Vec<Waker> {
         core::mem::take(&mut self.wakes)
+    }
+
+    /// Whether whoever makes the trips has to look again.
+    pub(super) const fn take_change(&mut self) -> bool {
+        core::mem::replace(&mut self.is_changed, false)
+    }
+
+    pub(super) const fn is_served(&self) -> bool {
+        self.is_served
     }
 
     /// Whether nobody makes trips for this line: whoever asks this does, from now on.
@@ -96,7 +104,7 @@ impl<P: Policy> Desk<P> {
 
     /// Whether there are permits to be given back.
     pub(super) const fn owes(&self) -> bool {
-        self.unwanted > 0
+        !self.leftover.is_empty()
     }
 
     /// Which of several limits was the last to refuse, from 0.
@@ -111,124 +119,6 @@ impl<P: Policy> Desk<P> {
     /// Whether nothing would be lost with it, but what is remembered.
     pub(super) fn is_idle(&self) -> bool {
         !self.is_served && self.line.is_empty()
-    }
-
-    /// Asks, and stands in line while there is no answer.
-    pub(super) fn ask(
-        &mut self,
-        now: Tick,
-        place: &mut Option<Ticket>,
-        cost: u32,
-        manner: Manner,
-        waker: &Waker,
-    ) -> Poll<Result<Decision, ServerError>> {
-        if let Some(answer) = place.and_then(|ticket| self.fetch(now, ticket, cost)) {
-            *place = None;
-            return Poll::Ready(answer);
-        }
-        let denied = self.denied(now, cost);
-        let Some((ticket, waiting)) =
-            place.and_then(|ticket| Some((ticket, self.line.get_mut(&ticket)?)))
-        else {
-            return self.join(now, place, cost, manner, waker);
-        };
-        if let (Some(retry_in), true) = (denied, manner == Manner::Tries && waiting.is_standing()) {
-            self.line.remove(&ticket);
-            *place = None;
-            return Poll::Ready(Ok(Decision::Wait { retry_in }));
-        }
-        waiting.manner = manner;
-        if !waiting.waker.will_wake(waker) {
-            waiting.waker.clone_from(waker);
-        }
-        Poll::Pending
-    }
-
-    fn join(
-        &mut self,
-        now: Tick,
-        place: &mut Option<Ticket>,
-        cost: u32,
-        manner: Manner,
-        waker: &Waker,
-    ) -> Poll<Result<Decision, ServerError>> {
-        if self.line.is_empty() && self.spare.take(now, cost) {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        let fault = self.denial.as_ref().and_then(|denial| denial.fault(now));
-        if let Some(fault) = fault.filter(|_| manner != Manner::Stands) {
-            return Poll::Ready(Err(fault.clone()));
-        }
-        if manner == Manner::Tries {
-            // What was denied is denied until then; and who stands in line is before them.
-            let retry_in = match self.denied(now, cost) {
-                Some(retry_in) => Some(retry_in),
-                None if self.line.values().any(Waiting::stands) => {
-                    Some(self.denied(now, u32::MAX).unwrap_or(SOON))
-                }
-                None => None,
-            };
-            if let Some(retry_in) = retry_in {
-                return Poll::Ready(Ok(Decision::Wait { retry_in }));
-            }
-        }
-        let ticket = self.next;
-        self.next += 1;
-        let waiting = Waiting {
-            cost,
-            manner,
-            since: now,
-            waker: waker.clone(),
-            state: State::Standing,
-        };
-        self.line.insert(ticket, waiting);
-        *place = Some(ticket);
-        Poll::Pending
-    }
-
-    /// What has come for somebody in line, who leaves it then.
-    fn fetch(
-        &mut self,
-        now: Tick,
-        ticket: Ticket,
-        cost: u32,
-    ) -> Option<Result<Decision, ServerError>> {
-        let waiting = self.line.get_mut(&ticket)?;
-        if waiting.cost != cost {
-            let before = core::mem::replace(&mut waiting.cost, cost);
-            if matches!(waiting.state, State::Granted(at) if now.since(at) <= FRESH) {
-                self.unwanted += before;
-            }
-            if !matches!(waiting.state, State::Sent) {
-                waiting.state = State::Standing;
-            }
-            return None;
-        }
-        match &waiting.state {
-            State::Standing | State::Sent => None,
-            State::Granted(at) if now.since(*at) > FRESH => {
-                waiting.state = State::Standing;
-                None
-            }
-            State::Granted(_) => {
-                self.line.remove(&ticket);
-                Some(Ok(Decision::Pass))
-            }
-            State::Answered(_) => match self.line.remove(&ticket)?.state {
-                State::Answered(answer) => Some(answer),
-                _ => None,
-            },
-        }
-    }
-
-    /// Leaves the line.
-    pub(super) fn leave(&mut self, now: Tick, ticket: Ticket) {
-        let Some(waiting) = self.line.remove(&ticket) else {
-            return;
-        };
-        if matches!(waiting.state, State::Granted(at) if now.since(at) <= FRESH) {
-            self.unwanted += waiting.cost;
-        }
     }
 
     pub(super) fn forget_denial(&mut self) {
@@ -252,11 +142,14 @@ impl<P: Policy> Desk<P> {
 
     /// What is to be done next for those in line.
     pub(super) fn next_step(&mut self, now: Tick) -> Step {
+        self.leftover.forget_after(now, FRESH);
         self.hand_on(now);
-        if self.unwanted > 0 {
+        if self.owes() {
             self.denial = None;
-            return Step::GiveBack(core::mem::take(&mut self.unwanted));
+            let since = self.since();
+            return Step::GiveBack(self.leftover.take_all(), since);
         }
+        self.turn_away(now);
         let mut standing = self.line.values().filter(|waiting| waiting.is_standing());
         let Some(first) = standing.next() else {
             self.is_served = false;
@@ -271,23 +164,51 @@ impl<P: Policy> Desk<P> {
             return Step::Sleep(wait, is_alone);
         }
         self.denial = None;
+        let since = self.since();
         let standing = self
             .line
             .iter_mut()
             .filter(|(_, waiting)| waiting.is_standing());
-        let mut batch = Batch {
-            asked: Vec::new(),
-            since: None,
-        };
+        let mut asked = Vec::new();
         for (ticket, waiting) in standing.take(ON_A_TRIP) {
             waiting.state = State::Sent;
-            batch.asked.push((*ticket, waiting.cost));
-            if waiting.manner == Manner::Tries && batch.since.is_none() {
-                // The first is the oldest.
-                batch.since = Some(waiting.since);
+            asked.push((*ticket, waiting.cost));
+        }
+        Step::Trip(Batch { asked, since })
+    }
+
+    /// Since when the first of those stands who want an answer.
+    fn since(&self) -> Option<Tick> {
+        let mut standing = self.line.values().filter(|waiting| waiting.is_standing());
+        // The first is the oldest.
+        let first = standing.find(|waiting| waiting.manner == Manner::Tries);
+        first.map(|first| first.since)
+    }
+
+    /// Those who want an answer do not wait for what was denied while they were not on the trip, nor behind who does.
+    fn turn_away(&mut self, now: Tick) {
+        let Some(denial) = &self.denial else { return };
+        let mut is_held_up = false;
+        let mut answers = Vec::new();
+        for (ticket, waiting) in self.line.iter().filter(|(_, other)| other.is_standing()) {
+            let cost = if is_held_up { u32::MAX } else { waiting.cost };
+            let answer = match (denial.fault(now), denial.wait(now, cost)) {
+                (Some(fault), _) if waiting.manner != Manner::Stands => Err(fault.clone()),
+                (None, Some(retry_in)) if waiting.manner == Manner::Tries => {
+                    Ok(Decision::Wait { retry_in })
+                }
+                (_, denied) => {
+                    is_held_up |= denied.is_some();
+                    continue;
+                }
+            };
+            answers.push((*ticket, answer));
+        }
+        for (ticket, answer) in answers {
+            if let Some(waiting) = self.line.get_mut(&ticket) {
+                waiting.becomes(State::Answered(answer), &mut self.wakes);
             }
         }
-        Step::Trip(batch)
     }
 
     /// Permits that somebody left behind, or that were taken ahead, are for the next in line.
@@ -297,12 +218,13 @@ impl<P: Policy> Desk<P> {
             .values_mut()
             .filter(|waiting| waiting.is_standing())
         {
-            if let Some(left) = self.unwanted.checked_sub(waiting.cost) {
-                self.unwanted = left;
-            } else if !self.spare.take(now, waiting.cost) {
-                return;
-            }
-            waiting.becomes(State::Granted(now), &mut self.wakes);
+            let at = match self.leftover.take(waiting.cost) {
+                Some(at) => at,
+                None if self.spare.take(now, waiting.cost) => now,
+                None => return,
+            };
+            let is_counted = true;
+            waiting.becomes(State::Granted(Granted { at, is_counted }), &mut self.wakes);
         }
     }
 
@@ -313,7 +235,14 @@ impl<P: Policy> Desk<P> {
             .unwrap_or(usize::MAX)
             .min(batch.asked.len());
         for asked in &batch.asked[..passed] {
-            self.grant(now, *asked);
+            let is_counted = true;
+            self.grant(
+                Granted {
+                    at: now,
+                    is_counted,
+                },
+                *asked,
+            );
         }
         if reply.ahead > 0 {
             self.spare.add(reply.ahead, now.after(lease));
@@ -333,27 +262,26 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    /// Something passes without Redis.
-    pub(super) fn grant(&mut self, now: Tick, (ticket, cost): (Ticket, u32)) {
+    /// Something passes.
+    pub(super) fn grant(&mut self, granted: Granted, (ticket, cost): (Ticket, u32)) {
         match self.line.get_mut(&ticket) {
             Some(waiting) if waiting.cost == cost => {
-                waiting.becomes(State::Granted(now), &mut self.wakes);
+                return waiting.becomes(State::Granted(granted), &mut self.wakes);
             }
-            Some(waiting) => {
-                waiting.state = State::Standing;
-                self.unwanted += cost;
-            }
-            None => self.unwanted += cost,
+            Some(waiting) => waiting.state = State::Standing,
+            None => {}
         }
+        self.leave_over(granted.at, cost, &State::Granted(granted));
     }
 
     /// Tells those who want an answer, and lets the others stand.
     pub(super) fn deny(&mut self, asked: &[(Ticket, u32)], answer: &Result<Decision, ServerError>) {
-        for (ticket, _) in asked {
+        for (ticket, cost) in asked {
             let Some(waiting) = self.line.get_mut(ticket) else {
                 continue;
             };
             let wants_answer = match waiting.manner {
+                _ if waiting.cost != *cost => false,
                 Manner::Stands => false,
                 Manner::StandsUnlessFault => answer.is_err(),
                 Manner::Tries => true,

@@ -17,6 +17,10 @@ use super::reply::{ASK, GIVE_BACK, PEEK, Question};
 use super::twin::InRedis;
 use super::waiting::Manner;
 
+/// Whoever makes the trips keeps the deadline, and is so much quicker than who waits for an answer; unless their runtime stands
+/// still, where there are several.
+const GRACE: Duration = Duration::from_millis(5);
+
 /// A limit whose state is in Redis: one for all processes that name it alike.
 ///
 /// Made by [`Redis::limit`](super::Redis::limit) and [`Keyed::at`](super::Keyed::at). It is a [`Limiter`] like any other:
@@ -119,10 +123,17 @@ impl<P: InRedis> Remote<P> {
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
         let mut place = self.another();
-        poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx)).await
+        let asked = poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx));
+        match within(self.limit.keeper.deadline().saturating_add(GRACE), asked).await {
+            Some(answer) => answer,
+            None => {
+                place.give_up();
+                Ok(self.limit.decide_one_alone(cost))
+            }
+        }
     }
 
-    /// Takes as many permits as there are, up to `most`: how many.
+    /// Takes as many permits as there are, up to `most`: how many. None while somebody stands in line.
     ///
     /// # Errors
     ///
@@ -134,6 +145,9 @@ impl<P: InRedis> Remote<P> {
     pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
         if most == 0 {
             return Ok(0);
+        }
+        if let Some(none) = self.limit.none() {
+            return none.map(|_| 0);
         }
         let question = Question {
             task: ASK,

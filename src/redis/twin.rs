@@ -47,6 +47,7 @@ pub struct Twin {
     numbers: Vec<u64>,
     capacity: u32,
     settles_in: u64,
+    regains_in: u64,
 }
 
 impl Twin {
@@ -68,7 +69,19 @@ impl Twin {
     pub(super) const fn settles_in(&self) -> u64 {
         self.settles_in
     }
+
+    /// After how many microseconds all of the limit may pass again that was spent: a window, or until a bucket is full.
+    pub(super) const fn regains_in(&self) -> u64 {
+        self.regains_in
+    }
+
+    /// Whether more may be spent than there is.
+    pub(super) fn may_owe(&self) -> bool {
+        matches!(*self.numbers, [_, _, burst] if self.policy == BUCKET && burst < self.capacity.into())
+    }
 }
+
+const BUCKET: &str = "token_bucket";
 
 /// Lua's numbers are exact up to 2^53. With half of that, sums of two have room.
 const MOST: u128 = 1 << 52;
@@ -141,6 +154,7 @@ impl sealed::Twinned for SlidingLog {
             numbers: vec![self.limit().into(), window],
             capacity: self.limit(),
             settles_in: window,
+            regains_in: window,
         }])
     }
 
@@ -185,6 +199,7 @@ impl sealed::Twinned for SlidingCounter {
             ],
             capacity: self.limit(),
             settles_in: bucket * reach,
+            regains_in: bucket * (reach - 1),
         }])
     }
 
@@ -209,6 +224,7 @@ impl sealed::Twinned for FixedWindow {
             numbers: vec![self.limit().into(), window],
             capacity: self.limit(),
             settles_in: window,
+            regains_in: window,
         }])
     }
 
@@ -263,11 +279,13 @@ fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
         burst
     };
     let number = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+    let fills_in = number(room.div_ceil(permits));
     Ok(Twin {
-        policy: "token_bucket",
+        policy: BUCKET,
         numbers: vec![number(token), number(permits), burst.into()],
         capacity,
-        settles_in: number(room.div_ceil(permits)),
+        settles_in: fills_in,
+        regains_in: fills_in,
     })
 }
 

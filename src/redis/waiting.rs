@@ -1,4 +1,5 @@
 use core::task::Waker;
+use core::time::Duration;
 
 use crate::policy::Decision;
 use crate::time::Tick;
@@ -31,9 +32,29 @@ pub(super) enum State {
     Standing,
     /// On a trip.
     Sent,
-    Granted(Tick),
+    Granted(Granted),
     Answered(Result<Decision, ServerError>),
 }
+
+/// A permit that waits to be fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granted {
+    /// When it was counted.
+    pub(super) at: Tick,
+    /// In Redis: what passed without it cannot be given back there.
+    pub(super) is_counted: bool,
+}
+
+impl Granted {
+    /// Whether it can still be used.
+    pub(super) fn is_fresh(self, now: Tick) -> bool {
+        now.since(self.at) <= FRESH
+    }
+}
+
+/// A permit that nobody has fetched for so long is void. It was counted, so that nothing passes that much later than Redis
+/// thinks.
+pub(super) const FRESH: Duration = Duration::from_millis(100);
 
 impl Waiting {
     /// Whether it is to go on the next trip.

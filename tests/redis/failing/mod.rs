@@ -3,6 +3,8 @@
 mod faults;
 mod lost_state;
 mod outages;
+mod refusals;
+mod returns;
 mod slowness;
 
 use std::time::Duration;

@@ -3,6 +3,7 @@ use std::time::Duration;
 use paceline::policy::{
     All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
+use paceline::redis::{Redis, Remote, WhenDown};
 use paceline::time::Rate;
 
 use super::{MINUTE, redis, wait_of};
@@ -144,6 +145,39 @@ async fn keys_share_nothing_and_names_that_look_alike_are_apart() {
         error,
         "a name of a limit in Redis has 1 to 200 bytes, got 0"
     );
+}
+
+#[test]
+fn no_two_names_share_a_key_whatever_they_are_made_of() {
+    let redis = Redis::open("redis://127.0.0.1/", WhenDown::closed()).unwrap();
+    let under = |prefix| redis.clone().with_prefix(prefix).unwrap();
+    let log = SlidingLog::new(1, MINUTE);
+    let key = |limit: Remote<SlidingLog>| limit.keys()[0].clone();
+
+    let keys = [
+        key(redis.limit("bob", log).unwrap()),
+        key(under("paceline:users").limit("bob", log).unwrap()),
+        key(redis.keyed("users", log).unwrap().at("bob").unwrap()),
+        key(under("a:b").keyed("c", log).unwrap().at("bob").unwrap()),
+        key(under("a").keyed("b:c", log).unwrap().at("bob").unwrap()),
+    ];
+    assert_eq!(
+        keys,
+        [
+            "paceline:{bob}:sliding_log",
+            "paceline%3Ausers:{bob}:sliding_log",
+            "paceline:users:{bob}:sliding_log",
+            "a%3Ab:c:{bob}:sliding_log",
+            "a:b%3Ac:{bob}:sliding_log",
+        ]
+    );
+    let longest = "x".repeat(200);
+    let keyed = under(&longest).keyed(&longest, log).unwrap();
+    assert!(keyed.at(&longest).is_ok());
+    for refused in [redis.keyed("", log), redis.keyed(&"x".repeat(201), log)] {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.starts_with("a name of a limit in Redis has 1 to 200 bytes, got "));
+    }
 }
 
 #[tokio::test]

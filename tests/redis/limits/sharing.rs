@@ -193,8 +193,8 @@ async fn a_lease_that_makes_no_sense_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_never_pass_one_too_many_by_the_servers_clock() {
-    const LIMIT: u32 = 20;
-    let window = Duration::from_millis(100);
+    const LIMIT: u32 = 100;
+    let window = Duration::from_millis(500);
     let server = Server::start().await;
     let policy = SlidingLog::new(LIMIT, window);
     let mut clients = JoinSet::new();
@@ -233,12 +233,12 @@ async fn sixty_four_clients_never_pass_one_too_many_by_the_servers_clock() {
     assert_eq!(
         spent.len(),
         640,
-        "each is seen once: a window is ten looks long"
+        "each is seen once: a window is fifty looks long"
     );
     let mut times: Vec<u64> = spent.into_values().collect();
     times.sort_unstable();
     for pair in times.windows(LIMIT as usize + 1) {
         let gap = pair[LIMIT as usize] - pair[0];
-        assert!(gap >= 100_000, "{} in {gap} µs", LIMIT + 1);
+        assert!(gap >= 500_000, "{} in {gap} µs", LIMIT + 1);
     }
 }

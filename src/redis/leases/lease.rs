@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::super::error::CallError;
+use super::super::keeper::{NoAnswer, within};
+use super::super::link::Failure;
 use super::errand::Class;
-use super::error::CallError;
 use super::holds::Ticket;
-use super::keeper::{NoAnswer, within};
-use super::link::Failure;
 use super::pool::Pool;
 
 /// One of so many at once, in Redis and for a time: dropping it gives it back.

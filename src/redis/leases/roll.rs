@@ -6,8 +6,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
+use super::super::error::ServerError;
 use super::errand::{Answer, Class, Room, Token};
-use super::error::ServerError;
 use super::holds::{Holds, Return, Ticket};
 use super::lease::Lease;
 

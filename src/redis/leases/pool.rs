@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use super::super::error::{CallError, Unfit};
+use super::super::keeper::{Keeper, NoAnswer};
+use super::super::link::Failure;
 use super::errand::{Answer, Class, Errand, Room};
-use super::error::{CallError, Unfit};
 use super::holds::Ticket;
-use super::keeper::{Keeper, NoAnswer};
 use super::lease::Lease;
-use super::link::Failure;
 use super::roll::{Asker, Outcome, Replies, Roll, Told};
 use super::service::Service;
 

@@ -1,12 +1,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::super::error::{CallError, ServerError, Unfit};
+use super::super::keeper::Keeper;
+use super::super::when_down::{Kind, WhenDown};
 use super::errand::Room;
-use super::error::{CallError, ServerError, Unfit};
-use super::keeper::Keeper;
 use super::lease::Lease;
 use super::pool::{Alone, Pool, Terms};
-use super::when_down::{Kind, WhenDown};
 
 /// So many at once in a whole fleet: permits in Redis, held as [`Lease`]s. Made by [`Redis::permits`](super::Redis::permits).
 ///
@@ -54,7 +54,7 @@ pub struct RemotePermits {
 }
 
 impl RemotePermits {
-    pub(super) fn new(
+    pub(in crate::redis) fn new(
         keeper: Arc<Keeper>,
         key: String,
         limit: u32,

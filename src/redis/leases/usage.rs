@@ -1,13 +1,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::super::error::{CallError, ServerError, Unfit};
+use super::super::keeper::Keeper;
+use super::super::when_down::WhenDown;
 use super::errand::{Class, Room};
-use super::error::{CallError, ServerError, Unfit};
-use super::keeper::Keeper;
 use super::lease::Lease;
 use super::permits::alone;
 use super::pool::{Alone, Pool, Terms};
-use super::when_down::WhenDown;
 
 /// More than there can ever be.
 const ANY: u64 = 1 << 53;
@@ -75,7 +75,7 @@ pub struct InUse {
 }
 
 impl FleetUsage {
-    pub(super) fn new(
+    pub(in crate::redis) fn new(
         keeper: Arc<Keeper>,
         name: &str,
         capacity: u32,
