@@ -6,6 +6,7 @@ use super::error::{CallError, Unfit};
 use super::keeper::Keeper;
 use super::key::{escaped, tagged};
 use super::keyed::Keyed;
+use super::leases::{FleetUsage, RemotePermits};
 use super::limit::Limit;
 use super::link::Store;
 use super::plan::Plan;
@@ -156,6 +157,45 @@ impl Redis {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
         let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
         Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
+    }
+
+    /// So many at once, shared with all processes that use the name with the same number: each has a [`Lease`](super::Lease),
+    /// which lapses after that time unless it is renewed.
+    ///
+    /// Short leases let others in soon after a process has ended without a word; long ones outlast a longer outage. Ten seconds
+    /// is a good begin. Nothing is asked of the server yet. Made twice in one process, they share what is in Redis, but not
+    /// their line: better clone them.
+    ///
+    /// # Errors
+    ///
+    /// If `n` is zero; if `lease` is shorter than 100 ms or four [deadlines](Self::with_deadline), or longer than a day; if the
+    /// name is empty or longer than 200 bytes; or if there are fewer than one for each replica of the
+    /// [insurance](WhenDown::insured).
+    pub fn permits(&self, name: &str, n: u32, lease: Duration) -> Result<RemotePermits, Unfit> {
+        let key = format!("{}:permits", tagged(&self.prefix, name)?);
+        RemotePermits::new(Arc::clone(&self.keeper), key, n, lease, self.when_down)
+    }
+
+    /// Sheds load by how much the whole fleet has under way: at most `capacity` requests, of which `reserved` are kept for
+    /// critical work. Of 100 with a reserve of 20 %, that is 20.
+    ///
+    /// Every request that is let in has a [`Lease`](super::Lease) while it is under way, which lapses after that time unless it
+    /// is renewed.
+    ///
+    /// # Errors
+    ///
+    /// If `reserved` is not less than `capacity`: nothing but critical work would ever pass; or as [`permits`](Self::permits),
+    /// where what is not reserved is divided among the replicas.
+    pub fn fleet_usage(
+        &self,
+        name: &str,
+        capacity: u32,
+        reserved: u32,
+        lease: Duration,
+    ) -> Result<FleetUsage, Unfit> {
+        let name = tagged(&self.prefix, name)?;
+        let keeper = Arc::clone(&self.keeper);
+        FleetUsage::new(keeper, &name, capacity, reserved, lease, self.when_down)
     }
 
     /// Connects, if it is not yet connected, and waits for that up to a deadline: to know at the start of a program that all is

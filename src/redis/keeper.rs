@@ -122,6 +122,19 @@ impl Keeper {
         }
     }
 
+    /// Ready when more connections have been made than that: whatever is at the other end may have forgotten everything.
+    pub(super) async fn connected_more_often_than(&self, connects: u64) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = pin!(changed);
+            changed.as_mut().enable();
+            if self.stats().connects > connects {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Runs a script, once. It takes no longer than the deadline, whatever happens.
     pub(super) async fn call(
         self: &Arc<Self>,

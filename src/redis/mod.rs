@@ -48,6 +48,12 @@
 //! much, and by the [margin of the way](crate#time) as for any other limiter. Spacing, too, counts from the decision here, not from the
 //! emission. [Leases](Remote::leasing) add what they take ahead.
 //!
+//! # So many at once
+//!
+//! [`RemotePermits`] limit how much is under way in a fleet, and [`FleetUsage`] sheds load by it, with a reserve for critical work.
+//! Both give a [`Lease`], which is renewed while its guard lives and lapses after a process that ended without a word. A lease can be
+//! *lost*: whoever holds one has to [listen](Lease#it-can-be-lost), or there may be more at once than the limit says.
+//!
 //! # When Redis is slow or gone
 //!
 //! One deadline ([25 ms](Redis::with_deadline)) is around everything: connecting, sending, waiting for the answer. After three
@@ -99,6 +105,8 @@
 //! * **Large costs** of a log are as many members, written in one go, and Redis does nothing else meanwhile: tens of milliseconds for
 //!   ten thousand. A bucket takes the same for any cost.
 //! * **Replicas**: round up. An insurance for too many is slow in an outage; one for too few oversteps.
+//! * **Leases**: a call for each third of a lease in each process that holds any, however many. A lease of ten seconds rides out an
+//!   outage of six, and one that was left behind is free after ten.
 //! * **Cluster**: the limits of one name lie in one slot. While a node is down, Redis counts as down for all limits of a
 //!   [`Redis`]: open one for each group of limits that should not share that fate.
 //!
@@ -121,6 +129,7 @@ mod error;
 mod keeper;
 mod key;
 mod keyed;
+mod leases;
 mod leftover;
 mod limit;
 mod link;
@@ -140,6 +149,7 @@ mod when_down;
 pub use client::Redis;
 pub use error::{AcquireError, CallError, ServerError, Unfit};
 pub use keyed::Keyed;
+pub use leases::{FleetUsage, Importance, InUse, Lease, RemotePermits};
 pub use remote::Remote;
 pub use stats::Stats;
 pub use twin::InRedis;

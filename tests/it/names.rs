@@ -291,4 +291,12 @@ fn limits_in_redis_can_be_shared_and_moved() {
     error::<ServerError>();
     error::<CallError>();
     error::<redis::AcquireError>();
+    free::<redis::RemotePermits>();
+    free::<redis::FleetUsage>();
+    free::<redis::Lease>();
+    shown::<redis::RemotePermits>();
+    shown::<redis::FleetUsage>();
+    shown::<redis::Lease>();
+    value::<redis::Importance>();
+    value::<redis::InUse>();
 }

@@ -6,4 +6,6 @@ mod cluster;
 mod failing;
 mod harness;
 mod limits;
+mod permits;
 mod servers;
+mod usage;
