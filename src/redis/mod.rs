@@ -114,7 +114,7 @@
 //!
 //! The tasks that connect and make trips run in the tokio runtime in which they were first needed. When that ends, they start anew in
 //! the next one that asks; a call that was under way fails. While one is there and stands still, so do they, and others see an outage.
-//! On a [paused clock](tokio::time::pause) time does not wait for sockets: answers are in time or not as it happens. Test with a real
+//! On a paused clock of tokio time does not wait for sockets: answers are in time or not as it happens. Test with a real
 //! clock there, or with the policy in memory.
 //!
 //! Redis 5 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and what the scripts call; `INFO` if it may

@@ -236,7 +236,7 @@ fn on_a_paused_clock_nothing_hangs() {
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     paused.block_on(async {
         for _ in 0..100 {
-            assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+            assert!(limit.try_acquire(1).await.is_ok());
         }
     });
     drop((paused, server));
