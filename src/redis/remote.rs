@@ -124,13 +124,12 @@ impl<P: InRedis> Remote<P> {
     pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
         let mut place = self.another();
         let asked = poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx));
-        match within(self.limit.keeper.deadline().saturating_add(GRACE), asked).await {
-            Some(answer) => answer,
-            None => {
-                place.give_up();
-                Ok(self.limit.decide_one_alone(cost))
-            }
-        }
+        let time = self.limit.keeper.deadline().saturating_add(GRACE);
+        let Some(answer) = within(time, asked).await else {
+            place.give_up();
+            return Ok(self.limit.decide_one_alone(cost));
+        };
+        answer
     }
 
     /// Takes as many permits as there are, up to `most`: how many. None while somebody stands in line.
