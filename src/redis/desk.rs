@@ -229,23 +229,29 @@ impl<P: Policy> Desk<P> {
     }
 
     /// What the script answered to those who went on a trip.
-    pub(super) fn land(&mut self, now: Tick, batch: &Batch, reply: &Reply, lease: Duration) {
+    ///
+    /// It may have counted as soon as it was `sent`: permits are as old as that, however late the answer is read.
+    pub(super) fn land(
+        &mut self,
+        sent: Tick,
+        now: Tick,
+        batch: &Batch,
+        reply: &Reply,
+        lease: Duration,
+    ) {
         self.memory.clone_from(&reply.memory);
         let passed = usize::try_from(reply.passed)
             .unwrap_or(usize::MAX)
             .min(batch.asked.len());
+        let granted = Granted {
+            at: sent,
+            is_counted: true,
+        };
         for asked in &batch.asked[..passed] {
-            let is_counted = true;
-            self.grant(
-                Granted {
-                    at: now,
-                    is_counted,
-                },
-                *asked,
-            );
+            self.grant(granted, *asked);
         }
         if reply.ahead > 0 {
-            self.spare.add(reply.ahead, now.after(lease));
+            self.spare.add(reply.ahead, sent.after(lease));
         }
         if let Some((_, cost)) = batch.asked.get(passed) {
             self.binding = usize::try_from(reply.binding)

@@ -29,9 +29,9 @@ const GRACE: Duration = Duration::from_millis(5);
 ///
 /// * **Trips**: those who ask at the same time go on one trip together. What Redis said of the next permit is remembered, and it is
 ///   not asked before that has come.
-/// * **Time** is the server's. A permit is used at most 100 ms after the answer came, else it is void: a window at the provider
-///   can be shorter than here by that and the deadline.
-/// * **Fails safely**: no call to Redis takes longer than the deadline. While Redis does not answer,
+/// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void: a window at the
+///   provider can be that much shorter than here, less the time on the way.
+/// * **Fails safely**: no call waits longer than the deadline. While Redis does not answer,
 ///   [`WhenDown`](super::WhenDown) says what passes.
 /// * **A fault** of how it is used (the key holds something else, a permission is missing) is an error of the methods here. An
 ///   adapter cannot tell of it: nothing passes there, it asks again each second, and [`Stats::faults`](super::Stats::faults)
@@ -125,11 +125,11 @@ impl<P: InRedis> Remote<P> {
         let mut place = self.another();
         let asked = poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx));
         let time = self.limit.keeper.deadline().saturating_add(GRACE);
-        if let Some(answer) = within(time, asked).await {
-            return answer;
-        }
-        place.give_up();
-        Ok(self.limit.decide_one_alone(cost))
+        let Some(answer) = within(time, asked).await else {
+            place.give_up();
+            return Ok(self.limit.decide_one_alone(cost));
+        };
+        answer
     }
 
     /// Takes as many permits as there are, up to `most`: how many. None while somebody stands in line.
@@ -164,7 +164,7 @@ impl<P: InRedis> Remote<P> {
         }
     }
 
-    /// What [`try_acquire`](Self::try_acquire) would say if nobody stood in line here. Nothing is counted.
+    /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
     ///
     /// # Errors
     ///

@@ -71,9 +71,9 @@ impl<P: InRedis> Service<P> {
         }
         match limit.ask_within(question, left).await {
             Ok(reply) => {
-                let now = limit.keeper.now();
+                let (sent, now) = (now, limit.keeper.now());
                 let lasts = lease.map_or(Duration::ZERO, |lease| lease.lasts);
-                limit.work(|desk| desk.land(now, batch, &reply, lasts));
+                limit.work(|desk| desk.land(sent, now, batch, &reply, lasts));
             }
             Err(NoAnswer::Failed(Failure::Fault(why))) => {
                 let fault = ServerError::new(why);

@@ -1,6 +1,7 @@
 //! Redis is slow or gone, or comes back without what it knew.
 
 mod faults;
+mod fleet;
 mod lost_state;
 mod outages;
 mod refusals;

@@ -94,3 +94,33 @@ async fn a_deadline_that_nothing_could_meet_is_refused() {
     let error = redis.with_deadline(Duration::from_micros(999)).unwrap_err();
     assert_eq!(error.to_string(), "a deadline is at least 1 ms, got 999µs");
 }
+
+#[tokio::test]
+async fn a_permit_whose_answer_is_read_late_is_void() {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+    let spent = async || server.cli::<u64>(&["ZCARD", &limit.keys()[0]]).await - 1;
+    assert_eq!(spent().await, 1);
+
+    // The question is sent; then the whole process stands still, and the answer waits in its socket.
+    let mut asking = Box::pin(limit.acquire(1));
+    while spent().await == 1 {
+        assert!(futures::poll!(asking.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(spent().await, 2);
+    let mut again = Box::pin(limit.acquire(1));
+    while spent().await == 2 {
+        assert!(futures::poll!(again.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    again.await.unwrap();
+    assert_eq!(
+        spent().await,
+        4,
+        "one was counted and came too late, one passed"
+    );
+}
