@@ -230,11 +230,12 @@ impl<P: Policy> Desk<P> {
 
     /// What the script answered to those who went on a trip.
     ///
-    /// It may have counted as soon as it was `sent`: permits are as old as that, however late the answer is read.
+    /// It may have counted as soon as the question was `sent`. The answer `came` within the deadline, or counts as if it had, however
+    /// late it was read.
     pub(super) fn land(
         &mut self,
         sent: Tick,
-        now: Tick,
+        came: Tick,
         batch: &Batch,
         reply: &Reply,
         lease: Duration,
@@ -244,7 +245,7 @@ impl<P: Policy> Desk<P> {
             .unwrap_or(usize::MAX)
             .min(batch.asked.len());
         let granted = Granted {
-            at: sent,
+            at: came,
             is_counted: true,
         };
         for asked in &batch.asked[..passed] {
@@ -258,7 +259,7 @@ impl<P: Policy> Desk<P> {
                 .ok()
                 .and_then(|number| number.checked_sub(1));
             self.denial = Some(Denial {
-                until: now.after(reply.retry_in),
+                until: came.after(reply.retry_in),
                 cost: *cost,
                 by: By::Redis,
             });

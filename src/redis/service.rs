@@ -71,9 +71,10 @@ impl<P: InRedis> Service<P> {
         }
         match limit.ask_within(question, left).await {
             Ok(reply) => {
-                let (sent, now) = (now, limit.keeper.now());
+                let sent = now;
+                let came = limit.keeper.now().min(sent.after(limit.keeper.deadline()));
                 let lasts = lease.map_or(Duration::ZERO, |lease| lease.lasts);
-                limit.work(|desk| desk.land(sent, now, batch, &reply, lasts));
+                limit.work(|desk| desk.land(sent, came, batch, &reply, lasts));
             }
             Err(NoAnswer::Failed(Failure::Fault(why))) => {
                 let fault = ServerError::new(why);

@@ -124,3 +124,18 @@ async fn a_permit_whose_answer_is_read_late_is_void() {
         "one was counted and came too late, one passed"
     );
 }
+
+#[tokio::test]
+async fn a_server_far_away_is_of_use_where_the_deadline_is_long_enough() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis.with_deadline(crate::limits::PATIENT).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+
+    // Longer than a permit waits to be fetched.
+    relay.delay_replies(Duration::from_millis(150)).await;
+    limit.acquire(1).await.unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().answered, 2);
+}
