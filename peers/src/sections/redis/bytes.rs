@@ -101,14 +101,15 @@ async fn spent(
     // Each has a name of its own, as long as the others: some have a policy in common.
     let own = format!("{:.16}", format!("{}{NAME}", name.len()));
     let remote = redis.limit(&own, policy).expect("it fits");
+    let mut passed = 0;
     for _ in 0..ASKED {
         let asked = remote.try_acquire_up_to(limit / PARTS).await;
-        asked.expect("it is no fault");
+        passed += asked.expect("it is no fault");
         sleep(window / PARTS).await;
     }
     let rest = remote.try_acquire_up_to(limit).await;
-    rest.expect("it is no fault");
-    assert_eq!(remote.try_acquire_up_to(1).await, Ok(0), "{name} is spent");
+    passed += rest.expect("it is no fault");
+    assert!(passed >= limit, "{name}: {passed} of {limit} passed");
     let mut bytes = 0.0;
     for key in remote.keys() {
         bytes += usage(server, key).await;
