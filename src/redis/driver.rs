@@ -10,7 +10,7 @@ use redis::{
 };
 use redis::{ServerErrorKind as Server, cmd};
 
-use super::link::{Arg, Boxed, Call, Failure, Hello, Link, Run, Store};
+use super::link::{Arg, Boxed, Call, Failure, Link, Run, Store};
 
 /// One server.
 #[derive(Debug)]
@@ -58,17 +58,16 @@ impl Link for OpenOne {
         Box::pin(run(self.connection.clone(), call))
     }
 
-    fn hello(&self) -> Boxed<'_, Hello> {
+    fn time(&self) -> Boxed<'_, u64> {
+        Box::pin(time_of(self.connection.clone()))
+    }
+
+    fn run(&self) -> Boxed<'_, Option<Run>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let time = time_of(&mut connection).await?;
-            // A server that does not tell is one that may have been started anew.
-            let info: RedisResult<String> =
-                cmd("INFO").arg("server").query_async(&mut connection).await;
-            Ok(Hello {
-                run: info.ok().as_deref().and_then(run_of),
-                time,
-            })
+            let info = cmd("INFO").arg("server").query_async(&mut connection).await;
+            info.map(|info: String| run_of(&info))
+                .map_err(|error| failure(&error))
         })
     }
 }
@@ -81,9 +80,7 @@ mod cluster {
     use redis::cluster::{ClusterClient, ClusterClientBuilder};
     use redis::cluster_async::ClusterConnection;
 
-    use super::{
-        Arc, Boxed, Call, Hello, Link, RedisResult, Store, at_once, failure, run, time_of,
-    };
+    use super::{Arc, Boxed, Call, Link, RedisResult, Run, Store, at_once, failure, run, time_of};
 
     /// A cluster.
     pub(in crate::redis) struct Many {
@@ -130,12 +127,13 @@ mod cluster {
             Box::pin(run(self.connection.clone(), call))
         }
 
-        fn hello(&self) -> Boxed<'_, Hello> {
-            let mut connection = self.connection.clone();
-            Box::pin(async move {
-                let time = time_of(&mut connection).await?;
-                Ok(Hello { run: None, time })
-            })
+        fn time(&self) -> Boxed<'_, u64> {
+            Box::pin(time_of(self.connection.clone()))
+        }
+
+        /// It has as many as it has nodes.
+        fn run(&self) -> Boxed<'_, Option<Run>> {
+            Box::pin(async { Ok(None) })
         }
     }
 }
@@ -171,15 +169,16 @@ fn packed(command: &str, script: &str, call: &Call) -> Cmd {
     for arg in &call.args {
         match arg {
             Arg::Number(number) => cmd.arg(number),
+            Arg::Word(word) => cmd.arg(word),
             Arg::Text(text) => cmd.arg(&**text),
         };
     }
     cmd
 }
 
-async fn time_of(connection: &mut impl ConnectionLike) -> Result<u64, Failure> {
+async fn time_of(mut connection: impl ConnectionLike) -> Result<u64, Failure> {
     let time: Value = cmd("TIME")
-        .query_async(connection)
+        .query_async(&mut connection)
         .await
         .map_err(|error| failure(&error))?;
     let (seconds, micros) =

@@ -147,8 +147,10 @@ impl Keeper {
             used = Some(Arc::clone(&link));
             link.call(call).await.map_err(NoAnswer::Failed)
         });
-        let answer = answer.await;
-        let answer = answer.unwrap_or(Err(NoAnswer::Failed(Failure::Timeout)));
+        let Some(answer) = answer.await else {
+            // One that had to wait for others before, and had much less than the deadline left, says nothing of the server.
+            return self.timed_out(used.as_ref(), deadline >= self.deadline * 3 / 4);
+        };
         self.record(used.as_ref(), &answer);
         answer
     }
@@ -182,6 +184,20 @@ impl Keeper {
         }
     }
 
+    fn timed_out(
+        self: &Arc<Self>,
+        used: Option<&Arc<dyn Link>>,
+        says_something: bool,
+    ) -> Result<Vec<i64>, NoAnswer> {
+        let answer = Err(NoAnswer::Failed(Failure::Timeout));
+        if says_something {
+            self.record(used, &answer);
+        } else {
+            self.count(|stats| stats.timeouts += 1);
+        }
+        answer
+    }
+
     fn record(self: &Arc<Self>, used: Option<&Arc<dyn Link>>, answer: &Result<Vec<i64>, NoAnswer>) {
         let now = self.now();
         let next = self.locked().record(now, used, answer);
@@ -206,9 +222,12 @@ impl Keeper {
         let link = within(CONNECT_WITHIN, self.store.connect()).await;
         let link = link.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
-        let hello = within(self.deadline, link.hello()).await;
-        let hello = hello.unwrap_or(Err(Failure::Timeout))?;
-        Ok((link, hello))
+        let time = within(self.deadline, link.time()).await;
+        let time = time.unwrap_or(Err(Failure::Timeout))?;
+        // A server that does not tell is one that may have been started anew.
+        let run = within(CONNECT_WITHIN, link.run()).await;
+        let run = run.and_then(Result::ok).flatten();
+        Ok((link, Hello { run, time }))
     }
 
     fn connected(&self, link: Arc<dyn Link>, hello: Hello) {

@@ -20,8 +20,11 @@ pub(super) trait Link: Send + Sync {
     /// Runs a script, once: what may have been carried out is not tried again. The answer begins with the server's time.
     fn call<'a>(&'a self, call: &'a Call) -> Boxed<'a, Vec<i64>>;
 
-    /// Asks who is there.
-    fn hello(&self) -> Boxed<'_, Hello>;
+    /// What time it is there, in microseconds since 1970.
+    fn time(&self) -> Boxed<'_, u64>;
+
+    /// Which run of a server it is; `None` of a cluster, and where it is not told.
+    fn run(&self) -> Boxed<'_, Option<Run>>;
 }
 
 pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
@@ -38,6 +41,7 @@ pub(super) struct Call {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Arg {
     Number(u64),
+    Word(&'static str),
     Text(Arc<str>),
 }
 
@@ -53,9 +57,9 @@ impl From<u32> for Arg {
     }
 }
 
-impl From<&str> for Arg {
-    fn from(text: &str) -> Self {
-        Self::Text(text.into())
+impl From<&'static str> for Arg {
+    fn from(word: &'static str) -> Self {
+        Self::Word(word)
     }
 }
 

@@ -58,7 +58,7 @@
 //!
 //! One deadline ([25 ms](Redis::with_deadline)) is around everything: connecting, sending, waiting for the answer. After three
 //! failures in a row, when half of the last sixteen calls failed, or when it cannot be connected to, Redis is taken to be down: calls
-//! are not made any more, and a task connects anew, at once, 20 ms later, then 40, at most each 500 ms, until a server greets within
+//! are not made any more, and a task connects anew, at once, 20 ms later, then 40, at most each 250 ms, until a server greets within
 //! the deadline. If the first call on the new connection fails, it is down again, and the pauses go on to grow. Nothing is queued
 //! meanwhile and no charge is repeated, since it may have been counted. What passes is for [`WhenDown`] to say:
 //!

@@ -31,8 +31,9 @@ const GRACE: Duration = Duration::from_millis(5);
 ///   not asked before that has come.
 /// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void: a window at the
 ///   provider can be that much shorter than here, less the time on the way.
-/// * **Fails safely**: no call waits longer than the deadline. While Redis does not answer,
-///   [`WhenDown`](super::WhenDown) says what passes.
+/// * **Fails safely**: no trip takes longer than the deadline, and who [tries](Self::try_acquire) is answered within it. While
+///   Redis does not answer, [`WhenDown`](super::WhenDown) says what passes; who stands in line may have waited for the trip
+///   before as well.
 /// * **A fault** of how it is used (the key holds something else, a permission is missing) is an error of the methods here. An
 ///   adapter cannot tell of it: nothing passes there, it asks again each second, and [`Stats::faults`](super::Stats::faults)
 ///   counts.

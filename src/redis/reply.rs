@@ -44,7 +44,7 @@ impl Question<'_> {
     ) -> Call {
         let mut args = vec![
             Arg::from(self.task),
-            Arg::from(id),
+            Arg::Text(id.into()),
             Arg::from(0_u64),
             Arg::from(self.ahead),
             Arg::from(view.blind.from),

@@ -11,7 +11,7 @@ use super::stats::Stats;
 
 /// How long it waits between two attempts to connect: at first, and at most.
 const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What is known of the connection: told the time and what happened, and pure.
 #[derive(Default)]

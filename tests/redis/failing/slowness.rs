@@ -139,3 +139,37 @@ async fn a_server_far_away_is_of_use_where_the_deadline_is_long_enough() {
     limit.acquire(1).await.unwrap();
     assert_eq!(redis.stats().answered, 2);
 }
+
+#[tokio::test]
+async fn a_server_that_takes_most_of_the_deadline_can_be_connected_to() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    relay.delay_replies(Duration::from_millis(120)).await;
+    let redis = Redis::open(&relay.url(), WhenDown::closed()).unwrap();
+    let redis = redis.with_deadline(Duration::from_millis(220)).unwrap();
+    super::until_up(&redis).await;
+
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().outages, 0, "{:?}", redis.last_failure());
+}
+
+#[tokio::test]
+async fn questions_behind_others_are_sent_at_once() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limits = redis.keyed("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    relay.delay_replies(Duration::from_millis(3)).await;
+
+    // Held back until the server acknowledges the one before, they would come 40 ms late, and time out one after the other.
+    for _ in 0..10 {
+        let asking = (0..16).map(|key| {
+            let limits = limits.clone();
+            async move { limits.try_acquire(&format!("{key}"), 1).await }
+        });
+        futures::future::join_all(asking).await;
+    }
+    let stats = redis.stats();
+    assert!(stats.timeouts * 4 < stats.answered, "{stats:?}");
+}
