@@ -114,9 +114,21 @@ impl sealed::Twinned for Interval {
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
             ));
         }
-        let rate = Rate::try_new(1, self.interval())
+        let every = self.interval();
+        let rate = Rate::try_new(1, every)
             .map_err(|_| Unfit::new("an interval of 0 is no limit, and needs no Redis"))?;
-        bucket(rate, 1, true).map(|twin| vec![twin])
+        let (token, permits) = lowest_terms(rate);
+        if token > MOST {
+            return Err(Unfit::new(format!(
+                "an interval of {every:?} is too long for Redis: {token} must not pass 2^52"
+            )));
+        }
+        Ok(vec![Twin {
+            policy: "interval",
+            numbers: vec![number(token), number(permits)],
+            capacity: most_of(token),
+            settles_in: number(token.div_ceil(permits)),
+        }])
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
@@ -246,29 +258,37 @@ all_of!(A 0, B 1, C 2, D 3);
 all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// A token takes `token` / `permits` microseconds, in lowest terms.
 fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
-    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
-    let divisor = greatest_common_divisor(nanos, permits);
-    let (token, permits) = (nanos / divisor, permits / divisor);
+    let (token, permits) = lowest_terms(rate);
     let room = token * u128::from(burst);
     if room > MOST {
         return Err(Unfit::new(format!(
             "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
         )));
     }
-    let capacity = if may_owe {
-        u32::try_from(MOST / token).unwrap_or(u32::MAX)
-    } else {
-        burst
-    };
-    let number = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
     Ok(Twin {
         policy: "token_bucket",
         numbers: vec![number(token), number(permits), burst.into()],
-        capacity,
+        capacity: if may_owe { most_of(token) } else { burst },
         settles_in: number(room.div_ceil(permits)),
     })
+}
+
+/// A token takes the first of these, divided by the second, in microseconds.
+fn lowest_terms(rate: Rate) -> (u128, u128) {
+    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
+    let divisor = greatest_common_divisor(nanos, permits);
+    (nanos / divisor, permits / divisor)
+}
+
+/// So many tokens have room.
+fn most_of(token: u128) -> u32 {
+    u32::try_from(MOST / token).unwrap_or(u32::MAX)
+}
+
+/// It has been looked at before.
+fn number(sum: u128) -> u64 {
+    u64::try_from(sum).unwrap_or(u64::MAX)
 }
 
 fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {

@@ -4,3 +4,4 @@
 mod harness;
 mod limits;
 mod servers;
+mod twins;
