@@ -145,9 +145,18 @@ impl sealed::Twinned for Interval {
     }
 }
 
+/// So many can be taken at once, and more would keep the server from all else for too long.
+const MOST_ENTRIES: u32 = 100_000;
+
 impl sealed::Twinned for SlidingLog {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
         let window = micros("a window", self.window())?;
+        if self.limit() > MOST_ENTRIES {
+            return Err(Unfit::new(format!(
+                "a log in Redis keeps each permit, {MOST_ENTRIES} at most, got {}: a counter keeps sums",
+                self.limit()
+            )));
+        }
         Ok(vec![Twin {
             policy: "sliding_log",
             numbers: vec![self.limit().into(), window],
@@ -324,4 +333,53 @@ fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
     let mut state = policy.fresh(now);
     let _ = policy.decide(&mut state, now, all);
     state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sealed::Twinned;
+    use super::*;
+
+    fn bucket_of(rate: Rate, burst: u32) -> Twin {
+        TokenBucket::new(rate, burst).twins().unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_rate_is_told_in_lowest_terms_of_microseconds() {
+        let day = Duration::from_secs(86_400);
+        for (rate, told) in [
+            (Rate::per_second(3), [1_000_000, 3]),
+            (Rate::per_minute(7), [60_000_000, 7]),
+            (Rate::per_minute(60), [1_000_000, 1]),
+            (Rate::new(999_983, day), [86_400_000_000, 999_983]),
+            (Rate::new(3, Duration::from_nanos(7)), [7, 3_000]),
+            (Rate::new(5, Duration::from_nanos(2_500)), [1, 2]),
+        ] {
+            assert_eq!(bucket_of(rate, 4).numbers, [told[0], told[1], 4], "{rate}");
+        }
+        let interval = Interval::every(Duration::from_nanos(1_500));
+        assert_eq!(interval.twins().unwrap()[0].numbers, [3, 2]);
+    }
+
+    #[test]
+    fn what_settles_later_than_a_microsecond_is_rounded_up() {
+        assert_eq!(bucket_of(Rate::per_second(3), 2).settles_in, 666_667);
+        let third = Interval::from_rate(Rate::per_second(3));
+        assert_eq!(third.twins().unwrap()[0].settles_in, 333_334);
+        let log = SlidingLog::new(1, Duration::from_nanos(1_001));
+        assert_eq!(log.twins().unwrap()[0].settles_in, 2);
+        let strict = SlidingCounter::strict(1, Duration::from_micros(10), 3);
+        assert_eq!(strict.twins().unwrap()[0].numbers, [1, 4, 4, 0]);
+        assert_eq!(strict.twins().unwrap()[0].settles_in, 16);
+    }
+
+    #[test]
+    fn what_may_owe_passes_as_much_as_has_room() {
+        let rate = Rate::new(1, Duration::from_micros(1 << 22));
+        assert_eq!(bucket_of(rate, 9).capacity, 9);
+        let owing = TokenBucket::new(rate, 9).with_debt();
+        assert_eq!(owing.twins().unwrap()[0].capacity, 1 << 30);
+        let often = Interval::every(Duration::from_nanos(1));
+        assert_eq!(often.twins().unwrap()[0].capacity, u32::MAX);
+    }
 }

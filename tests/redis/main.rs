@@ -5,3 +5,4 @@ mod harness;
 mod limits;
 mod servers;
 mod twins;
+mod unfit;
