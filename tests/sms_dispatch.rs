@@ -1,10 +1,12 @@
 //! Runs the `sms_dispatch` example as a user does: its exit status, what it prints, and what it leaves behind.
 
+mod running;
+
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command},
     sync::LazyLock,
     thread,
     time::Duration,
@@ -12,16 +14,13 @@ use std::{
 
 use serde_json::Value;
 
-const HEADER: &str = "id,provider,to,text\n";
+use crate::running::{Run, Scratch, built, count};
 
-/// A directory of its own for one test, gone when it is over.
-struct Scratch(PathBuf);
+const HEADER: &str = "id,provider,to,text\n";
 
 impl Scratch {
     fn new(test: &str) -> Self {
-        let path = env::temp_dir().join(format!("sms_dispatch-{}-{test}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self::of("sms_dispatch", test)
     }
 
     fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -32,14 +31,7 @@ impl Scratch {
 
     /// Starts the example here, with nothing on its standard input yet.
     fn start(&self, args: &[&str]) -> Child {
-        Command::new(&*EXAMPLE)
-            .args(args)
-            .current_dir(&self.0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+        self.command(&EXAMPLE, args).spawn().unwrap()
     }
 
     fn run(&self, args: &[&str]) -> Run {
@@ -53,35 +45,11 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// What a run said.
-#[derive(Debug)]
-struct Run {
-    status: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Run {
-    fn from(output: Output) -> Self {
-        Self {
-            status: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
-
 impl Run {
     /// Its JSON, with the sums that must be right whatever happened.
     #[track_caller]
     fn report(&self) -> Value {
-        let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
+        let report = self.json();
         assert_eq!(
             report["rows"],
             count(&report, "sent") + count(&report, "unsent") + count(&report, "bad_rows"),
@@ -102,39 +70,7 @@ impl Run {
     }
 }
 
-/// The example, built beside this test. Cargo gives integration tests a package's binaries, but not its examples, and if
-/// an example has unit tests it does not even build it without them.
-static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| {
-    let test = env::current_exe().unwrap();
-    let built = test.ancestors().nth(2).unwrap();
-    let profile = match built.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        other => other,
-    };
-    let status = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--example",
-            "sms_dispatch",
-            "--profile",
-            profile,
-        ])
-        .arg("--target-dir")
-        .arg(built.parent().unwrap())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(status.unwrap().success());
-    built
-        .join("examples/sms_dispatch")
-        .with_extension(env::consts::EXE_EXTENSION)
-});
-
-fn count(report: &Value, name: &str) -> u64 {
-    report[name]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{name} in {report}"))
-}
+static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| built("sms_dispatch", &[]));
 
 fn of<'a>(report: &'a Value, provider: &str) -> &'a Value {
     let providers = report["providers"].as_array().unwrap();

@@ -5,19 +5,16 @@
     reason = "the dates in headers are of the clock on the wall"
 )]
 
-use core::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use paceline::feedback::Feedback;
-use reqwest::{Response, StatusCode, retry};
+use reqwest::{Response, StatusCode};
 
 use crate::{
     message::Message,
     provider::{Name, Provider},
+    strict::{self, reason},
 };
-
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// What became of a request.
 #[derive(Debug)]
@@ -40,16 +37,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(provider: &Provider) -> Result<Self, String> {
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_WITHIN)
-            .timeout(ANSWER_WITHIN)
-            // Every attempt is an arrival: it has to take its turn, not be made behind our back.
-            .retry(retry::never())
-            .no_proxy()
-            .build()
-            .map_err(|error| format!("no HTTP client: {error}"))?;
         Ok(Self {
-            http,
+            http: strict::client()?,
             name: provider.name,
             base: format!("http://{}", provider.address),
         })
@@ -101,14 +90,4 @@ fn feedback(response: &Response) -> Feedback {
     // Before 1970 no date can be right anyway.
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Feedback::parse(response.headers(), now.unwrap_or_default())
-}
-
-fn reason(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        "no answer in time".into()
-    } else if error.is_connect() {
-        "it cannot be reached".into()
-    } else {
-        "the answer was lost".into()
-    }
 }

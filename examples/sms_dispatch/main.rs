@@ -15,6 +15,8 @@ mod report;
 mod rows;
 mod run;
 mod segments;
+#[path = "../strict/mod.rs"]
+mod strict;
 
 use core::{hint, num::NonZeroUsize};
 use std::{

@@ -12,6 +12,7 @@ use crate::{
     dispatch::{Margins, Outcome},
     provider::Figures,
     rows::Rows,
+    strict::round,
 };
 
 /// What the table says of each provider, in the order of [`Line::cells`].
@@ -247,9 +248,4 @@ fn quantile(waits: &Histogram<u64>, quantile: f64) -> f64 {
 
 fn millis(duration: Duration) -> f64 {
     round(duration.as_secs_f64() * 1e3)
-}
-
-/// Three digits are all anybody reads.
-fn round(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }

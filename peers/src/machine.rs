@@ -1,5 +1,7 @@
 //! Where it was measured, and what.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::process::Command;
 use std::thread;
@@ -13,16 +15,20 @@ pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) system: String,
     pub(crate) rustc: String,
+    /// The server in which limits are kept; empty where there is none.
+    #[serde(default)]
+    pub(crate) server: String,
     /// Name and version of everything that is measured.
     pub(crate) packages: Vec<(String, String)>,
 }
 
 /// Whose version the report names.
-const MEASURED: [&str; 8] = [
+const MEASURED: [&str; 9] = [
     "async-speed-limit",
     "governor",
     "leaky-bucket",
     "paceline",
+    "redis",
     "stream_throttle",
     "tokio",
     "tokio-stream",
@@ -43,9 +49,15 @@ impl Machine {
                 release(&said_by("uname", &["-r"]))
             ),
             rustc: said_by("rustc", &["--version"]),
+            server: server(&said_by(redis_server(), &["--version"])),
             packages: packages(LOCK),
         }
     }
+}
+
+/// The program that is a Redis, or one that is named in the variable.
+pub(crate) fn redis_server() -> OsString {
+    env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 fn processor() -> String {
@@ -56,7 +68,7 @@ fn processor() -> String {
         .map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-fn said_by(program: &str, args: &[&str]) -> String {
+fn said_by(program: impl AsRef<OsStr>, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     output.map_or_else(
         |_| "unknown".to_owned(),
@@ -67,6 +79,17 @@ fn said_by(program: &str, args: &[&str]) -> String {
 /// The numbers of `6.1.0-of-somebody`.
 fn release(release: &str) -> &str {
     release.split('-').next().unwrap_or_default()
+}
+
+/// The name and number of `Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 …`.
+fn server(said: &str) -> String {
+    let mut words = said.split_whitespace();
+    let name = words.next();
+    let version = words.find_map(|word| word.strip_prefix("v="));
+    match (name, version) {
+        (Some(name), Some(version)) => format!("{name} {version}"),
+        _ => String::new(),
+    }
 }
 
 fn packages(lock: &str) -> Vec<(String, String)> {
@@ -97,5 +120,12 @@ mod tests {
         let packages = packages(LOCK);
         let names: Vec<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, MEASURED);
+    }
+
+    #[test]
+    fn what_a_server_says_of_its_version_is_understood() {
+        let said = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64";
+        assert_eq!(server(said), "Redis 7.0.15");
+        assert_eq!(server("unknown"), "");
     }
 }

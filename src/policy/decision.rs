@@ -27,11 +27,13 @@ pub enum Decision {
 impl Decision {
     /// What passes from `open_at` on, asked `now`.
     pub(super) const fn from(open_at: Tick, now: Tick) -> Self {
-        let retry_in = open_at.since(now);
-        if retry_in.is_zero() {
+        // Most requests pass, and to make a duration takes a division.
+        if open_at.as_nanos() <= now.as_nanos() {
             return Self::Pass;
         }
-        Self::Wait { retry_in }
+        Self::Wait {
+            retry_in: open_at.since(now),
+        }
     }
 
     /// How long to wait, if it is [`Decision::Wait`].

@@ -11,6 +11,13 @@ const IN_A_ROW: u32 = 3;
 const HALF: u32 = u16::BITS / 2;
 
 impl Breaker {
+    /// One more failure opens it again, a success does not: for a connection after an outage.
+    pub(super) const fn half_open() -> Self {
+        Self {
+            failed: (1 << (IN_A_ROW - 1)) - 1,
+        }
+    }
+
     pub(super) const fn succeeded(&mut self) {
         self.failed <<= 1;
     }
@@ -31,6 +38,17 @@ mod tests {
         let mut breaker = Breaker::default();
         assert!(!breaker.failed());
         assert!(!breaker.failed());
+        breaker.succeeded();
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        assert!(breaker.failed());
+    }
+
+    #[test]
+    fn half_open_it_opens_at_the_next_failure() {
+        let mut breaker = Breaker::half_open();
+        assert!(breaker.failed());
+        let mut breaker = Breaker::half_open();
         breaker.succeeded();
         assert!(!breaker.failed());
         assert!(!breaker.failed());

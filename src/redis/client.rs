@@ -4,8 +4,9 @@ use std::sync::Arc;
 use super::driver::One;
 use super::error::{CallError, Unfit};
 use super::keeper::Keeper;
-use super::key::tagged;
+use super::key::{escaped, tagged};
 use super::keyed::Keyed;
+use super::leases::{FleetUsage, RemotePermits};
 use super::limit::Limit;
 use super::link::Store;
 use super::plan::Plan;
@@ -45,6 +46,7 @@ const PREFIX: &str = "paceline";
 #[derive(Clone, Debug)]
 pub struct Redis {
     keeper: Arc<Keeper>,
+    /// As it stands in keys.
     prefix: Arc<str>,
     when_down: WhenDown,
 }
@@ -59,8 +61,10 @@ impl Redis {
     ///
     /// If the URL is none of a Redis server.
     pub fn open(url: &str, when_down: WhenDown) -> Result<Self, Unfit> {
-        let one = One::new(url)
-            .map_err(|error| Unfit::new(format!("{url:?} is no URL of a Redis server: {error}")))?;
+        let one = One::new(url).map_err(|error| {
+            let url = without_secrets(url);
+            Unfit::new(format!("{url:?} is no URL of a Redis server: {error}"))
+        })?;
         Ok(Self::on(Arc::new(one), when_down))
     }
 
@@ -72,6 +76,7 @@ impl Redis {
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: WhenDown) -> Result<Self, Unfit> {
         let many = super::driver::Many::new(urls).map_err(|error| {
+            let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
             Unfit::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
         Ok(Self::on(Arc::new(many), when_down))
@@ -111,9 +116,8 @@ impl Redis {
     ///
     /// If it is empty or longer than 200 bytes.
     pub fn with_prefix(self, prefix: &str) -> Result<Self, Unfit> {
-        tagged(prefix, "name")?;
         Ok(Self {
-            prefix: prefix.into(),
+            prefix: escaped("a prefix", prefix)?.into(),
             ..self
         })
     }
@@ -151,9 +155,47 @@ impl Redis {
     /// As [`limit`](Self::limit).
     pub fn keyed<P: InRedis>(&self, name: &str, policy: P) -> Result<Keyed<P>, Unfit> {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
-        let prefix = format!("{}:{name}", self.prefix);
-        tagged(&prefix, "key")?;
+        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
         Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
+    }
+
+    /// So many at once, shared with all processes that use the name with the same number: each has a [`Lease`](super::Lease),
+    /// which lapses after that time unless it is renewed.
+    ///
+    /// Short leases let others in soon after a process has ended without a word; long ones outlast a longer outage. Ten seconds
+    /// is a good begin. Nothing is asked of the server yet. Made twice in one process, they share what is in Redis, but not
+    /// their line: better clone them.
+    ///
+    /// # Errors
+    ///
+    /// If `n` is zero; if `lease` is shorter than 100 ms or four [deadlines](Self::with_deadline), or longer than a day; if the
+    /// name is empty or longer than 200 bytes; or if there are fewer than one for each replica of the
+    /// [insurance](WhenDown::insured).
+    pub fn permits(&self, name: &str, n: u32, lease: Duration) -> Result<RemotePermits, Unfit> {
+        let key = format!("{}:permits", tagged(&self.prefix, name)?);
+        RemotePermits::new(Arc::clone(&self.keeper), key, n, lease, self.when_down)
+    }
+
+    /// Sheds load by how much the whole fleet has under way: at most `capacity` requests, of which `reserved` are kept for
+    /// critical work. Of 100 with a reserve of 20 %, that is 20.
+    ///
+    /// Every request that is let in has a [`Lease`](super::Lease) while it is under way, which lapses after that time unless it
+    /// is renewed.
+    ///
+    /// # Errors
+    ///
+    /// If `reserved` is not less than `capacity`: nothing but critical work would ever pass; or as [`permits`](Self::permits),
+    /// where what is not reserved is divided among the replicas.
+    pub fn fleet_usage(
+        &self,
+        name: &str,
+        capacity: u32,
+        reserved: u32,
+        lease: Duration,
+    ) -> Result<FleetUsage, Unfit> {
+        let name = tagged(&self.prefix, name)?;
+        let keeper = Arc::clone(&self.keeper);
+        FleetUsage::new(keeper, &name, capacity, reserved, lease, self.when_down)
     }
 
     /// Connects, if it is not yet connected, and waits for that up to a deadline: to know at the start of a program that all is
@@ -188,5 +230,14 @@ impl Redis {
         self.keeper
             .last_failure()
             .map(|failure| failure.to_string())
+    }
+}
+
+/// Without the user and the password, for errors that may be written down.
+fn without_secrets(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        (None, Some((_, host))) => format!("…@{host}"),
+        (_, None) => url.to_owned(),
     }
 }

@@ -1,22 +1,21 @@
-use core::task::{Poll, Waker};
+use core::task::Waker;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+use super::denial::{By, Denial};
 use super::error::ServerError;
+use super::leftover::Leftover;
 use super::reply::{Memory, Reply};
+use super::spare::Spare;
+use super::waiting::{FRESH, Granted, Manner, State, Waiting};
+
+mod asking;
 
 /// A place in line. Smaller is earlier.
 pub(super) type Ticket = u64;
-
-/// A permit that nobody has fetched for so long is void. It was counted, so that nothing passes that much later than Redis
-/// thinks.
-pub(super) const FRESH: Duration = Duration::from_millis(100);
-
-/// What one who wants an answer at once is told while others stand in line and nothing else is known.
-const SOON: Duration = Duration::from_millis(1);
 
 /// So many requests go on one trip at most.
 const ON_A_TRIP: usize = 256;
@@ -30,14 +29,15 @@ pub(super) struct Desk<P: Policy> {
     next: Ticket,
     /// Whether somebody makes trips for this line.
     is_served: bool,
-    denied: Option<Denied>,
+    denial: Option<Denial>,
     memory: Vec<Memory>,
     spare: Spare,
-    /// Permits that came for somebody who had left.
-    unwanted: u32,
+    leftover: Leftover,
     pub(super) insurance: Option<Insurance<P::State>>,
     /// Of those for whom something has come: to be woken when no lock is held.
     wakes: Vec<Waker>,
+    /// Whether whoever sleeps until something can pass has to look again: the first in line is another, or wants less.
+    is_changed: bool,
     binding: Option<usize>,
 }
 
@@ -46,51 +46,6 @@ pub(super) struct Desk<P: Policy> {
 pub(super) struct Insurance<S> {
     pub(super) episode: u64,
     pub(super) state: S,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    cost: u32,
-    manner: Manner,
-    since: Tick,
-    waker: Waker,
-    state: State,
-}
-
-/// How somebody asks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Manner {
-    /// Stands in line until it passes.
-    Stands,
-    /// The same, unless the server refuses to answer.
-    StandsUnlessFault,
-    /// Wants an answer.
-    Tries,
-}
-
-#[derive(Debug)]
-enum State {
-    Standing,
-    /// On a trip.
-    Sent,
-    Granted(Tick),
-    Answered(Result<Decision, ServerError>),
-}
-
-/// What costs no less than this one need not be asked for before then.
-#[derive(Clone, Copy, Debug)]
-struct Denied {
-    until: Tick,
-    cost: u32,
-    /// By the insurance, or since Redis is down.
-    is_alone: bool,
-}
-
-/// Permits that were taken ahead.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spare {
-    permits: u32,
-    until: Tick,
 }
 
 /// Those who go on a trip, in order.
@@ -105,8 +60,10 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) enum Step {
     Trip(Batch),
-    GiveBack(u32),
-    Sleep(Duration),
+    /// And since when the first waits who wants an answer.
+    GiveBack(u32, Option<Tick>),
+    /// Nothing can pass for so long; and whether that was decided without Redis.
+    Sleep(Duration, bool),
     End,
 }
 
@@ -116,18 +73,28 @@ impl<P: Policy> Desk<P> {
             line: BTreeMap::new(),
             next: 0,
             is_served: false,
-            denied: None,
+            denial: None,
             memory: vec![Memory::default(); limits],
             spare: Spare::default(),
-            unwanted: 0,
+            leftover: Leftover::default(),
             insurance: None,
             wakes: Vec::new(),
+            is_changed: false,
             binding: None,
         }
     }
 
     pub(super) fn take_wakes(&mut self) -> Vec<Waker> {
         core::mem::take(&mut self.wakes)
+    }
+
+    /// Whether whoever makes the trips has to look again.
+    pub(super) const fn take_change(&mut self) -> bool {
+        core::mem::replace(&mut self.is_changed, false)
+    }
+
+    pub(super) const fn is_served(&self) -> bool {
+        self.is_served
     }
 
     /// Whether nobody makes trips for this line: whoever asks this does, from now on.
@@ -137,7 +104,7 @@ impl<P: Policy> Desk<P> {
 
     /// Whether there are permits to be given back.
     pub(super) const fn owes(&self) -> bool {
-        self.unwanted > 0
+        !self.leftover.is_empty()
     }
 
     /// Which of several limits was the last to refuse, from 0.
@@ -154,238 +121,147 @@ impl<P: Policy> Desk<P> {
         !self.is_served && self.line.is_empty()
     }
 
-    /// Asks, and stands in line while there is no answer.
-    pub(super) fn ask(
-        &mut self,
-        now: Tick,
-        place: &mut Option<Ticket>,
-        cost: u32,
-        manner: Manner,
-        waker: &Waker,
-    ) -> Poll<Result<Decision, ServerError>> {
-        if let Some(answer) = place.and_then(|ticket| self.fetch(now, ticket, cost)) {
-            *place = None;
-            return Poll::Ready(answer);
-        }
-        let Some(waiting) = place.and_then(|ticket| self.line.get_mut(&ticket)) else {
-            return self.join(now, place, cost, manner, waker);
-        };
-        waiting.manner = manner;
-        if !waiting.waker.will_wake(waker) {
-            waiting.waker.clone_from(waker);
-        }
-        Poll::Pending
-    }
-
-    fn join(
-        &mut self,
-        now: Tick,
-        place: &mut Option<Ticket>,
-        cost: u32,
-        manner: Manner,
-        waker: &Waker,
-    ) -> Poll<Result<Decision, ServerError>> {
-        let is_alone = self.line.is_empty();
-        if is_alone && self.take_spare(now, cost) {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        if manner == Manner::Tries {
-            // What was denied is denied until then; and who stands in line is before them.
-            let retry_in = match self.denied(now, cost) {
-                Some(retry_in) => Some(retry_in),
-                None if self.line.values().any(Waiting::stands) => {
-                    Some(self.denied(now, u32::MAX).unwrap_or(SOON))
-                }
-                None => None,
-            };
-            if let Some(retry_in) = retry_in {
-                return Poll::Ready(Ok(Decision::Wait { retry_in }));
-            }
-        }
-        let ticket = self.next;
-        self.next += 1;
-        let waiting = Waiting {
-            cost,
-            manner,
-            since: now,
-            waker: waker.clone(),
-            state: State::Standing,
-        };
-        self.line.insert(ticket, waiting);
-        *place = Some(ticket);
-        Poll::Pending
-    }
-
-    /// What has come for somebody in line, who leaves it then.
-    fn fetch(
-        &mut self,
-        now: Tick,
-        ticket: Ticket,
-        cost: u32,
-    ) -> Option<Result<Decision, ServerError>> {
-        let waiting = self.line.get_mut(&ticket)?;
-        if waiting.cost != cost {
-            let (before, state) = (
-                waiting.cost,
-                core::mem::replace(&mut waiting.state, State::Standing),
-            );
-            waiting.cost = cost;
-            match state {
-                State::Granted(at) if now.since(at) <= FRESH => self.unwanted += before,
-                State::Sent => waiting.state = State::Sent,
-                _ => {}
-            }
-            return None;
-        }
-        match &waiting.state {
-            State::Standing | State::Sent => None,
-            State::Granted(at) if now.since(*at) > FRESH => {
-                waiting.state = State::Standing;
-                None
-            }
-            State::Granted(_) => {
-                self.line.remove(&ticket);
-                Some(Ok(Decision::Pass))
-            }
-            State::Answered(_) => match self.line.remove(&ticket)?.state {
-                State::Answered(answer) => Some(answer),
-                _ => None,
-            },
-        }
-    }
-
-    /// Leaves the line.
-    pub(super) fn leave(&mut self, now: Tick, ticket: Ticket) {
-        let Some(waiting) = self.line.remove(&ticket) else {
-            return;
-        };
-        if matches!(waiting.state, State::Granted(at) if now.since(at) <= FRESH) {
-            self.unwanted += waiting.cost;
-        }
-    }
-
-    pub(super) const fn forget_denial(&mut self) {
-        self.denied = None;
+    pub(super) fn forget_denial(&mut self) {
+        self.denial = None;
     }
 
     /// How long nothing of that cost can pass, as far as is known.
     pub(super) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
-        let denied = self
-            .denied
-            .filter(|denied| now < denied.until && denied.cost <= cost)?;
-        Some(denied.until.since(now))
+        self.denial.as_ref()?.wait(now, cost)
     }
 
     /// Redis can be asked again: what was decided without it holds no longer.
     pub(super) fn back(&mut self) {
-        if self.denied.is_some_and(|denied| denied.is_alone) {
-            self.denied = None;
-        }
-    }
-
-    fn take_spare(&mut self, now: Tick, cost: u32) -> bool {
-        if now >= self.spare.until || self.spare.permits < cost {
-            return false;
-        }
-        self.spare.permits -= cost;
-        true
+        self.denial.take_if(|denied| denied.by == By::Alone);
     }
 
     /// How many permits are there that were taken ahead.
-    pub(super) fn spare(&self, now: Tick) -> u32 {
-        if now < self.spare.until {
-            self.spare.permits
-        } else {
-            0
-        }
+    pub(super) fn spare(&mut self, now: Tick) -> u32 {
+        self.spare.left(now)
     }
 
     /// What is to be done next for those in line.
     pub(super) fn next_step(&mut self, now: Tick) -> Step {
+        self.leftover.forget_after(now, FRESH);
         self.hand_on(now);
-        if self.unwanted > 0 {
-            self.denied = None;
-            return Step::GiveBack(core::mem::take(&mut self.unwanted));
+        if self.owes() {
+            self.denial = None;
+            let since = self.since();
+            return Step::GiveBack(self.leftover.take_all(), since);
         }
-        let mut standing = self
-            .line
-            .iter_mut()
-            .filter(|(_, waiting)| matches!(waiting.state, State::Standing));
-        let Some((_, first)) = standing.next() else {
+        self.turn_away(now);
+        let mut standing = self.line.values().filter(|waiting| waiting.is_standing());
+        let Some(first) = standing.next() else {
             self.is_served = false;
             return Step::End;
         };
         let cost = first.cost;
         if let Some(wait) = self.denied(now, cost) {
-            return Step::Sleep(wait);
+            let is_alone = self
+                .denial
+                .as_ref()
+                .is_some_and(|denial| denial.by == By::Alone);
+            return Step::Sleep(wait, is_alone);
         }
-        self.denied = None;
+        self.denial = None;
+        let since = self.since();
         let standing = self
             .line
             .iter_mut()
-            .filter(|(_, waiting)| matches!(waiting.state, State::Standing));
-        let mut batch = Batch {
-            asked: Vec::new(),
-            since: None,
-        };
+            .filter(|(_, waiting)| waiting.is_standing());
+        let mut asked = Vec::new();
         for (ticket, waiting) in standing.take(ON_A_TRIP) {
             waiting.state = State::Sent;
-            batch.asked.push((*ticket, waiting.cost));
-            if waiting.manner == Manner::Tries {
-                batch.since = Some(
-                    batch
-                        .since
-                        .map_or(waiting.since, |since| since.min(waiting.since)),
-                );
-            }
+            asked.push((*ticket, waiting.cost));
         }
-        Step::Trip(batch)
+        Step::Trip(Batch { asked, since })
     }
 
-    /// Permits that somebody left behind are for the next in line.
-    fn hand_on(&mut self, now: Tick) {
-        let spare = self.spare(now);
-        let mut left = self.unwanted + spare;
-        if left == 0 {
-            return;
-        }
-        for waiting in self.line.values_mut() {
-            if !matches!(waiting.state, State::Standing) {
-                continue;
-            }
-            let Some(rest) = left.checked_sub(waiting.cost) else {
-                break;
+    /// Since when the first of those stands who want an answer.
+    fn since(&self) -> Option<Tick> {
+        let mut standing = self.line.values().filter(|waiting| waiting.is_standing());
+        // The first is the oldest.
+        let first = standing.find(|waiting| waiting.manner == Manner::Tries);
+        first.map(|first| first.since)
+    }
+
+    /// Those who want an answer do not wait for what was denied while they were not on the trip, nor behind who does.
+    fn turn_away(&mut self, now: Tick) {
+        let Some(denial) = &self.denial else { return };
+        let mut is_held_up = false;
+        let mut answers = Vec::new();
+        for (ticket, waiting) in self.line.iter().filter(|(_, other)| other.is_standing()) {
+            let cost = if is_held_up { u32::MAX } else { waiting.cost };
+            let answer = match (denial.fault(now), denial.wait(now, cost)) {
+                (Some(fault), _) if waiting.manner != Manner::Stands => Err(fault.clone()),
+                (None, Some(retry_in)) if waiting.manner == Manner::Tries => {
+                    Ok(Decision::Wait { retry_in })
+                }
+                (_, denied) => {
+                    is_held_up |= denied.is_some();
+                    continue;
+                }
             };
-            left = rest;
-            waiting.becomes(State::Granted(now), &mut self.wakes);
+            answers.push((*ticket, answer));
         }
-        self.unwanted = left.saturating_sub(spare);
-        self.spare.permits = left - self.unwanted;
+        for (ticket, answer) in answers {
+            if let Some(waiting) = self.line.get_mut(&ticket) {
+                waiting.becomes(State::Answered(answer), &mut self.wakes);
+            }
+        }
+    }
+
+    /// Permits that somebody left behind, or that were taken ahead, are for the next in line.
+    fn hand_on(&mut self, now: Tick) {
+        for waiting in self
+            .line
+            .values_mut()
+            .filter(|waiting| waiting.is_standing())
+        {
+            let at = match self.leftover.take(waiting.cost) {
+                Some(at) => at,
+                None if self.spare.take(now, waiting.cost) => now,
+                None => return,
+            };
+            let is_counted = true;
+            waiting.becomes(State::Granted(Granted { at, is_counted }), &mut self.wakes);
+        }
     }
 
     /// What the script answered to those who went on a trip.
-    pub(super) fn land(&mut self, now: Tick, batch: &Batch, reply: &Reply, lease: Duration) {
+    ///
+    /// It may have counted as soon as the question was `sent`. The answer `came` within the deadline, or counts as if it had, however
+    /// late it was read.
+    pub(super) fn land(
+        &mut self,
+        sent: Tick,
+        came: Tick,
+        batch: &Batch,
+        reply: &Reply,
+        lease: Duration,
+    ) {
         self.memory.clone_from(&reply.memory);
         let passed = usize::try_from(reply.passed)
             .unwrap_or(usize::MAX)
             .min(batch.asked.len());
+        let granted = Granted {
+            at: came,
+            is_counted: true,
+        };
         for asked in &batch.asked[..passed] {
-            self.grant(now, *asked);
+            self.grant(granted, *asked);
         }
         if reply.ahead > 0 {
-            self.spare = Spare {
-                permits: self.spare(now) + reply.ahead,
-                until: now.after(lease),
-            };
+            self.spare.add(reply.ahead, sent.after(lease));
         }
         if let Some((_, cost)) = batch.asked.get(passed) {
             self.binding = usize::try_from(reply.binding)
                 .ok()
                 .and_then(|number| number.checked_sub(1));
-            self.denied = Some(Denied {
-                until: now.after(reply.retry_in),
+            self.denial = Some(Denial {
+                until: came.after(reply.retry_in),
                 cost: *cost,
-                is_alone: false,
+                by: By::Redis,
             });
             // Some of the others may be cheaper than the one who was denied, but none is before them.
             let retry_in = reply.retry_in;
@@ -393,27 +269,26 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    /// Something passes without Redis.
-    pub(super) fn grant(&mut self, now: Tick, (ticket, cost): (Ticket, u32)) {
+    /// Something passes.
+    pub(super) fn grant(&mut self, granted: Granted, (ticket, cost): (Ticket, u32)) {
         match self.line.get_mut(&ticket) {
             Some(waiting) if waiting.cost == cost => {
-                waiting.becomes(State::Granted(now), &mut self.wakes);
+                return waiting.becomes(State::Granted(granted), &mut self.wakes);
             }
-            Some(waiting) => {
-                waiting.state = State::Standing;
-                self.unwanted += cost;
-            }
-            None => self.unwanted += cost,
+            Some(waiting) => waiting.state = State::Standing,
+            None => {}
         }
+        self.leave_over(granted.at, cost, &State::Granted(granted));
     }
 
     /// Tells those who want an answer, and lets the others stand.
     pub(super) fn deny(&mut self, asked: &[(Ticket, u32)], answer: &Result<Decision, ServerError>) {
-        for (ticket, _) in asked {
+        for (ticket, cost) in asked {
             let Some(waiting) = self.line.get_mut(ticket) else {
                 continue;
             };
             let wants_answer = match waiting.manner {
+                _ if waiting.cost != *cost => false,
                 Manner::Stands => false,
                 Manner::StandsUnlessFault => answer.is_err(),
                 Manner::Tries => true,
@@ -428,19 +303,19 @@ impl<P: Policy> Desk<P> {
 
     /// Nothing that costs so much is to be asked for before that time, since Redis cannot be asked.
     pub(super) fn deny_alone(&mut self, now: Tick, cost: u32, retry_in: Duration) {
-        self.denied = Some(Denied {
+        self.denial = Some(Denial {
             until: now.after(retry_in),
             cost,
-            is_alone: true,
+            by: By::Alone,
         });
     }
 
-    /// Nothing is to be asked for before that time.
-    pub(super) fn rest(&mut self, now: Tick, time: Duration) {
-        self.denied = Some(Denied {
+    /// The server refuses to answer, and is not asked again before that time.
+    pub(super) fn rest(&mut self, now: Tick, time: Duration, fault: ServerError) {
+        self.denial = Some(Denial {
             until: now.after(time),
             cost: 0,
-            is_alone: false,
+            by: By::Fault(fault),
         });
     }
 
@@ -453,17 +328,5 @@ impl<P: Policy> Desk<P> {
             }
             self.wakes.push(waiting.waker.clone());
         }
-    }
-}
-
-impl Waiting {
-    /// Whether it is in line until it passes, and has not.
-    const fn stands(&self) -> bool {
-        !matches!(self.manner, Manner::Tries) && matches!(self.state, State::Standing | State::Sent)
-    }
-
-    fn becomes(&mut self, state: State, wakes: &mut Vec<Waker>) {
-        self.state = state;
-        wakes.push(self.waker.clone());
     }
 }

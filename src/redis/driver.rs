@@ -214,6 +214,10 @@ fn failure(error: &RedisError) -> Failure {
         _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
             Failure::Unavailable(why)
         }
+        // It has no code of its own.
+        ErrorKind::Server(Server::ResponseError) if why.contains("max number of clients") => {
+            Failure::Unavailable(why)
+        }
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
             Failure::Timeout
         }

@@ -26,8 +26,8 @@ impl fmt::Display for Unfit {
 
 impl Error for Unfit {}
 
-/// The server is well and refuses this call, as it would again: the key holds something else, the keys of one call lie in
-/// different slots of a cluster, a permission is missing.
+/// The server is well and refuses this call, as it would again: the password is wrong, the key holds something else, the keys of
+/// one call lie in different slots of a cluster, a permission is missing.
 ///
 /// It is a fault in how it is used, and never taken for an outage. Nothing was counted.
 #[derive(Clone, Debug, Eq, PartialEq)]

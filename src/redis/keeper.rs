@@ -10,17 +10,13 @@ use tokio::sync::Notify;
 
 use crate::time::{Clock, Tick, Timer};
 
-use super::breaker::Breaker;
 use super::link::{Call, Failure, Hello, Link, Store};
-use super::sight::{Sight, View};
+use super::sight::View;
+use super::state::{Next, Phase, State};
 use super::stats::Stats;
 
 /// How long it may take to connect. Nobody waits for it that long: calls have their deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-
-/// How long it waits between two attempts to connect: at first, and at most.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Keeps the connection: makes it, notices that it is of no use any more, and makes it anew.
 ///
@@ -33,24 +29,6 @@ pub(super) struct Keeper {
     state: Mutex<State>,
     changed: Notify,
     nonce: String,
-}
-
-struct State {
-    calls: u64,
-    phase: Phase,
-    breaker: Breaker,
-    sight: Sight,
-    stats: Stats,
-    last_failure: Option<Failure>,
-}
-
-enum Phase {
-    Idle,
-    /// The first attempt is under way, or the first after a connection broke: calls wait for it.
-    Connecting,
-    Up(Arc<dyn Link>),
-    /// Calls fail at once. Attempts go on.
-    Down,
 }
 
 /// How a call ended without an answer.
@@ -72,14 +50,7 @@ impl Keeper {
             deadline,
             clock,
             nonce: nonce(),
-            state: Mutex::new(State {
-                calls: 0,
-                phase: Phase::Idle,
-                breaker: Breaker::default(),
-                sight: Sight::default(),
-                stats: Stats::default(),
-                last_failure: None,
-            }),
+            state: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -127,11 +98,6 @@ impl Keeper {
         matches!(self.locked().phase, Phase::Down)
     }
 
-    /// Whether it did not answer last.
-    pub(super) fn is_dark(&self) -> bool {
-        self.view().dark.is_some()
-    }
-
     /// One that no other call has: 128 random bits of this process, and a number.
     pub(super) fn new_id(&self) -> String {
         let mut state = self.locked();
@@ -150,6 +116,19 @@ impl Keeper {
             let mut changed = pin!(changed);
             changed.as_mut().enable();
             if !matches!(self.locked().phase, Phase::Down) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Ready when more connections have been made than that: whatever is at the other end may have forgotten everything.
+    pub(super) async fn connected_more_often_than(&self, connects: u64) {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = pin!(changed);
+            changed.as_mut().enable();
+            if self.stats().connects > connects {
                 return;
             }
             changed.await;
@@ -175,21 +154,29 @@ impl Keeper {
     }
 
     async fn link(self: &Arc<Self>) -> Result<Arc<dyn Link>, NoAnswer> {
+        let mut has_started = false;
         loop {
             let changed = self.changed.notified();
             let mut changed = pin!(changed);
             changed.as_mut().enable();
-            {
+            let starts = {
                 let mut state = self.locked();
                 match &state.phase {
                     Phase::Up(link) => return Ok(Arc::clone(link)),
                     Phase::Down => return Err(NoAnswer::Skipped),
-                    Phase::Connecting => {}
+                    Phase::Refused(why) => return Err(NoAnswer::Failed(why.clone())),
+                    Phase::Connecting => false,
+                    // A runtime that is about to end starts nothing any more.
+                    Phase::Idle if has_started => return Err(NoAnswer::Skipped),
                     Phase::Idle => {
                         state.phase = Phase::Connecting;
-                        self.start_to_connect();
+                        true
                     }
                 }
+            };
+            if starts {
+                has_started = true;
+                self.start_to_connect();
             }
             changed.await;
         }
@@ -197,50 +184,22 @@ impl Keeper {
 
     fn record(self: &Arc<Self>, used: Option<&Arc<dyn Link>>, answer: &Result<Vec<i64>, NoAnswer>) {
         let now = self.now();
-        let mut state = self.locked();
-        let failure = match answer {
-            Ok(answer) => {
-                state.stats.answered += 1;
-                state.breaker.succeeded();
-                return state.sight.seen(now, server_time(answer));
-            }
-            Err(NoAnswer::Skipped) => {
-                state.stats.skipped += 1;
-                return;
-            }
-            Err(NoAnswer::Failed(failure)) => failure,
-        };
-        *state.stats.of(failure) += 1;
-        state.last_failure = Some(failure.clone());
-        if failure.is_fault() {
-            return state.breaker.succeeded();
-        }
-        state.sight.lost(now);
-        let is_broken = matches!(failure, Failure::Unreachable(_));
-        let opens = state.breaker.failed();
-        let is_current = match (&state.phase, used) {
-            (Phase::Up(link), Some(used)) => Arc::ptr_eq(link, used),
-            (Phase::Connecting, None) => true,
-            _ => false,
-        };
-        if !is_current || !(opens || is_broken) {
-            return;
-        }
-        let is_kept = matches!(state.phase, Phase::Connecting);
-        if opens {
-            state.go_down();
-            self.changed.notify_waiters();
-        } else {
-            state.phase = Phase::Connecting;
-        }
-        if !is_kept {
-            self.start_to_connect();
+        let next = self.locked().record(now, used, answer);
+        match next {
+            Next::Nothing => {}
+            Next::Connect => self.start_to_connect(),
+            Next::Tell => self.changed.notify_waiters(),
         }
     }
 
     /// One task connects at a time: from when the phase becomes another than [`Phase::Up`] until it is that again.
+    ///
+    /// Not under the lock: where the runtime is about to end, the attempt is over at once.
     fn start_to_connect(self: &Arc<Self>) {
-        tokio::spawn(keep_connecting(Arc::downgrade(self)));
+        let attempt = Attempt {
+            keeper: Arc::downgrade(self),
+        };
+        tokio::spawn(keep_connecting(attempt));
     }
 
     async fn connect(&self) -> Result<(Arc<dyn Link>, Hello), Failure> {
@@ -254,37 +213,19 @@ impl Keeper {
 
     fn connected(&self, link: Arc<dyn Link>, hello: Hello) {
         let now = self.now();
-        let mut state = self.locked();
-        state.phase = Phase::Up(link);
-        state.breaker = Breaker::default();
-        state.sight.regained(now, hello);
-        state.stats.connects += 1;
-        drop(state);
+        self.locked().connected(now, link, hello);
         self.changed.notify_waiters();
     }
 
     fn not_connected(&self, failure: Failure) {
         let now = self.now();
-        let mut state = self.locked();
-        state.sight.lost(now);
-        state.last_failure = Some(failure);
-        state.go_down();
-        drop(state);
+        self.locked().not_connected(now, failure);
         self.changed.notify_waiters();
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
         // Nothing under it leaves half a state behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn go_down(&mut self) {
-        if !matches!(self.phase, Phase::Down) {
-            self.phase = Phase::Down;
-            self.stats.outages += 1;
-        }
     }
 }
 
@@ -298,10 +239,14 @@ impl fmt::Debug for Keeper {
 }
 
 /// Tries until there is a connection, or nobody is left to use it.
-async fn keep_connecting(keeper: Weak<Keeper>) {
-    let mut attempt = Attempt { keeper };
-    let mut pause = PAUSE;
+async fn keep_connecting(mut attempt: Attempt) {
     loop {
+        let Some(pause) = attempt.keeper.upgrade().map(|keeper| keeper.locked().pause) else {
+            return;
+        };
+        if !pause.is_zero() {
+            slept(pause).await;
+        }
         let Some(keeper) = attempt.keeper.upgrade() else {
             return;
         };
@@ -312,9 +257,6 @@ async fn keep_connecting(keeper: Weak<Keeper>) {
             }
             Err(failure) => keeper.not_connected(failure),
         }
-        drop(keeper);
-        slept(pause).await;
-        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
@@ -339,11 +281,6 @@ fn nonce() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
-fn server_time(answer: &[i64]) -> u64 {
-    let time = answer.first().copied().unwrap_or(0);
-    u64::try_from(time).unwrap_or(0)
-}
-
 pub(super) async fn slept(time: Duration) {
     let mut timer = Timer::new();
     timer.arm(time);
@@ -353,11 +290,18 @@ pub(super) async fn slept(time: Duration) {
 /// What comes of it, unless that takes longer.
 pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
-    let mut timer = Timer::new();
-    timer.arm(time);
+    // What is done at once needs no timer.
+    let mut timer = None;
     poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => timer.poll_elapsed(cx).map(|()| None),
+        Poll::Pending => {
+            let timer = timer.get_or_insert_with(|| {
+                let mut timer = Timer::new();
+                timer.arm(time);
+                timer
+            });
+            timer.poll_elapsed(cx).map(|()| None)
+        }
     })
     .await
 }

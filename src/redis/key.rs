@@ -7,16 +7,14 @@ const LONGEST: usize = 200;
 
 /// `prefix:{name}`: what a name is called in Redis, for all its keys. They lie in the same slot of a cluster.
 ///
-/// Letters, digits and `-._~@/` stay as they are, all else becomes `%` and two digits for each byte: no two names share a key.
+/// The prefix is what [`escaped`] made, or several such with `:` in between.
 pub(super) fn tagged(prefix: &str, name: &str) -> Result<String, Unfit> {
-    let mut key = escaped("a prefix", prefix)?;
-    key.push_str(":{");
-    key.push_str(&escaped("a name", name)?);
-    key.push('}');
-    Ok(key)
+    let name = escaped("a name", name)?;
+    Ok(format!("{prefix}:{{{name}}}"))
 }
 
-fn escaped(what: &str, text: &str) -> Result<String, Unfit> {
+/// Letters, digits and `-._~@/` stay as they are, all else becomes `%` and two digits for each byte: no two names share a key.
+pub(super) fn escaped(what: &str, text: &str) -> Result<String, Unfit> {
     if text.is_empty() || text.len() > LONGEST {
         let bytes = text.len();
         return Err(Unfit::new(format!(
@@ -45,7 +43,8 @@ mod tests {
     #[test]
     fn what_has_a_meaning_in_a_key_is_written_otherwise() {
         assert_eq!(tagged("app", "bob").unwrap(), "app:{bob}");
-        assert_eq!(tagged("a:b", "{x}%").unwrap(), "a%3Ab:{%7Bx%7D%25}");
+        assert_eq!(escaped("a prefix", "a:b").unwrap(), "a%3Ab");
+        assert_eq!(tagged("a:b", "{x}%").unwrap(), "a:b:{%7Bx%7D%25}");
         assert_eq!(tagged("app", "é\n").unwrap(), "app:{%C3%A9%0A}");
     }
 

@@ -18,13 +18,24 @@ const REMEMBERED: usize = 100_000;
 ///
 /// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (who waits, until
 /// when nothing can pass) is forgotten when nobody uses it and there are too many; what is in Redis is not touched by that, and
-/// goes by itself when it has settled.
+/// goes by itself when it has settled. A key that finds no room here is limited in Redis like any other; but while Redis is down
+/// an [insurance](super::WhenDown::insured) lets nothing of it pass.
 pub struct Keyed<P: InRedis> {
     keeper: Arc<Keeper>,
     plan: Arc<Plan<P>>,
     prefix: Arc<str>,
-    limits: Arc<Mutex<HashMap<String, Arc<Limit<P>>>>>,
+    limits: Arc<Mutex<Limits<P>>>,
 }
+
+#[derive(Debug)]
+struct Limits<P: InRedis> {
+    known: HashMap<String, Arc<Limit<P>>>,
+    /// So many more come without room before it is looked for again.
+    looks_after: usize,
+}
+
+/// To look for room is to look at all of them.
+const BETWEEN_LOOKS: usize = REMEMBERED / 100;
 
 impl<P: InRedis> Keyed<P> {
     pub(super) fn new(keeper: Arc<Keeper>, plan: Arc<Plan<P>>, prefix: String) -> Self {
@@ -32,7 +43,10 @@ impl<P: InRedis> Keyed<P> {
             keeper,
             plan,
             prefix: prefix.into(),
-            limits: Arc::default(),
+            limits: Arc::new(Mutex::new(Limits {
+                known: HashMap::new(),
+                looks_after: 0,
+            })),
         }
     }
 
@@ -43,21 +57,16 @@ impl<P: InRedis> Keyed<P> {
     /// If the key is empty or longer than 200 bytes.
     pub fn at(&self, key: &str) -> Result<Remote<P>, Unfit> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = limits.get(key) {
+        if let Some(limit) = limits.known.get(key) {
             return Ok(Remote::new(Arc::clone(limit)));
         }
         let name = tagged(&self.prefix, key)?;
-        if limits.len() >= REMEMBERED {
-            limits.retain(|_, limit| Arc::strong_count(limit) > 1 || !limit.is_idle());
+        let limit = Limit::new(Arc::clone(&self.keeper), Arc::clone(&self.plan), &name);
+        if !limits.has_room() {
+            return Ok(Remote::new(Arc::new(limit.one_of_many())));
         }
-        let limit = Arc::new(Limit::new(
-            Arc::clone(&self.keeper),
-            Arc::clone(&self.plan),
-            &name,
-        ));
-        if limits.len() < REMEMBERED {
-            limits.insert(key.to_owned(), Arc::clone(&limit));
-        }
+        let limit = Arc::new(limit);
+        limits.known.insert(key.to_owned(), Arc::clone(&limit));
         Ok(Remote::new(limit))
     }
 
@@ -83,7 +92,25 @@ impl<P: InRedis> Keyed<P> {
         self.limits
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+            .known
             .len()
+    }
+}
+
+impl<P: InRedis> Limits<P> {
+    /// Forgets those that nobody uses, where there are too many.
+    fn has_room(&mut self) -> bool {
+        if self.known.len() < REMEMBERED {
+            return true;
+        }
+        if self.looks_after > 0 {
+            self.looks_after -= 1;
+            return false;
+        }
+        self.known
+            .retain(|_, limit| Arc::strong_count(limit) > 1 || !limit.is_idle());
+        self.looks_after = BETWEEN_LOOKS;
+        self.known.len() < REMEMBERED
     }
 }
 

@@ -1,5 +1,3 @@
-use core::future::{Future, poll_fn};
-use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +8,15 @@ use tokio::sync::Notify;
 use crate::policy::Decision;
 use crate::time::Tick;
 
-use super::desk::{Batch, Desk, Insurance, Manner, Step, Ticket};
+use super::desk::{Desk, Insurance, Ticket};
 use super::error::ServerError;
-use super::keeper::{Keeper, NoAnswer, slept};
+use super::keeper::{Keeper, NoAnswer};
 use super::link::Failure;
 use super::plan::{Alone, Plan};
-use super::reply::{Question, Reply};
+use super::reply::{PEEK, Question, Reply};
+use super::service::Service;
 use super::twin::InRedis;
+use super::waiting::Manner;
 
 /// One limit in Redis, as this process knows it: its line, and who makes trips for it.
 #[derive(Debug)]
@@ -25,15 +25,11 @@ pub(super) struct Limit<P: InRedis> {
     pub(super) plan: Arc<Plan<P>>,
     pub(super) keys: Arc<[String]>,
     desk: Mutex<Desk<P>>,
-    /// Somebody came or left while whoever makes the trips sleeps.
-    nudge: Notify,
+    /// Whether another of the same key may be made: then no insurance may be taken out, or each would have one.
+    is_one_of_many: bool,
+    /// Something has changed while whoever makes the trips sleeps.
+    pub(super) nudge: Notify,
 }
-
-/// How long nothing is tried after the server refused: it will again.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
-
-/// How long after an outage's sign that is not known to be one.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// What one who wants an answer is told while nothing passes without Redis.
 const WHILE_CLOSED: Duration = Duration::from_millis(100);
@@ -47,7 +43,16 @@ impl<P: InRedis> Limit<P> {
             plan,
             keys,
             desk,
+            is_one_of_many: false,
             nudge: Notify::new(),
+        }
+    }
+
+    /// A limit that its process does not remember.
+    pub(super) fn one_of_many(self) -> Self {
+        Self {
+            is_one_of_many: true,
+            ..self
         }
     }
 
@@ -70,17 +75,21 @@ impl<P: InRedis> Limit<P> {
         }
         let now = self.keeper.now();
         let is_up = self.keeper.is_up();
-        let (answer, starts) = self.work(|desk| {
+        let (answer, is_deserted) = self.work(|desk| {
             if is_up {
                 desk.back();
             }
             let answer = desk.ask(now, place, cost, manner, cx.waker());
-            let starts = answer.is_pending() && desk.is_to_be_served();
-            (answer, starts)
+            let is_deserted = answer.is_pending() && !desk.is_served();
+            (answer, is_deserted)
         });
-        if starts {
+        if is_deserted {
+            // Where there is no runtime, it is left to others to start it in theirs.
             let runtime = Handle::try_current();
-            self.start(&runtime.expect("a limit in Redis needs a tokio runtime to wait in"));
+            let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
+            if self.work(Desk::is_to_be_served) {
+                self.start(&runtime);
+            }
         }
         answer
     }
@@ -94,14 +103,18 @@ impl<P: InRedis> Limit<P> {
             desk.leave(now, ticket);
             runtime.filter(|_| desk.owes() && desk.is_to_be_served())
         });
-        match starts {
-            Some(runtime) => self.start(&runtime),
-            None => self.nudge.notify_one(),
+        if let Some(runtime) = starts {
+            self.start(&runtime);
         }
     }
 
+    /// Whether nothing would be lost with it that another of the same key would need.
     pub(super) fn is_idle(&self) -> bool {
-        self.work(|desk| desk.is_idle())
+        let dark = self.keeper.view().dark;
+        self.work(|desk| {
+            let insured = desk.insurance.as_ref().map(|insurance| insurance.episode);
+            desk.is_idle() && (insured.is_none() || insured != dark.map(|dark| dark.episode))
+        })
     }
 
     /// The same limit under another plan, and with a line of its own.
@@ -111,20 +124,40 @@ impl<P: InRedis> Limit<P> {
             desk: Mutex::new(Desk::new(plan.twins.len())),
             plan: Arc::new(plan),
             keys: Arc::clone(&self.keys),
+            is_one_of_many: self.is_one_of_many,
             nudge: Notify::new(),
         }
     }
 
-    /// How long nothing of that cost can pass, as far as is known.
+    /// How long nothing of that cost can pass, as far as is known. Not while the server refuses: that is to be told.
     pub(super) fn denied(&self, cost: u32) -> Option<Duration> {
+        self.look(|desk, now| {
+            let is_fault = desk
+                .known_outside(now, cost, Manner::StandsUnlessFault)
+                .is_some();
+            desk.denied(now, cost).filter(|_| !is_fault)
+        })
+    }
+
+    /// What one who wants to know how many there are is told without a trip: that there are none, or that the server refuses.
+    pub(super) fn none(&self) -> Option<Result<Decision, ServerError>> {
+        self.look(|desk, now| desk.known_outside(now, 1, Manner::Tries))
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&Desk<P>, Tick) -> T) -> T {
         let now = self.keeper.now();
-        self.work(|desk| desk.denied(now, cost))
+        let is_up = self.keeper.is_up();
+        self.work(|desk| {
+            if is_up {
+                desk.back();
+            }
+            look(desk, now)
+        })
     }
 
     /// There may be more now than when something was denied.
     pub(super) fn forget_denial(&self) {
         self.work(Desk::forget_denial);
-        self.nudge.notify_one();
     }
 
     /// Which of several limits was the last to refuse, from 0.
@@ -137,14 +170,17 @@ impl<P: InRedis> Limit<P> {
         self.ask_within(question, self.keeper.deadline()).await
     }
 
-    async fn ask_within(
+    pub(super) async fn ask_within(
         &self,
         question: Question<'_>,
         deadline: Duration,
     ) -> Result<Reply, NoAnswer> {
         let limits = self.plan.twins.len();
         let call = {
-            let view = self.keeper.view();
+            let mut view = self.keeper.view();
+            if !self.plan.is_insured() {
+                view = view.without_insurance();
+            }
             let id = self.keeper.new_id();
             self.work(|desk| question.call(&self.keys, &self.plan.twins, desk.memory(), view, &id))
         };
@@ -154,7 +190,7 @@ impl<P: InRedis> Limit<P> {
                 format!("an answer of {numbers:?}").into(),
             )));
         };
-        if reply.lost > 0 {
+        if reply.lost > 0 && question.task != PEEK {
             self.keeper.count(|stats| stats.lost_states += reply.lost);
         }
         Ok(reply)
@@ -165,20 +201,37 @@ impl<P: InRedis> Limit<P> {
         &self,
         costs: impl Iterator<Item = u32>,
     ) -> (usize, Option<Duration>) {
+        let (passed, retry_in) = self.decide_in_memory(costs);
+        self.keeper
+            .count(|stats| stats.passed_alone += passed as u64);
+        (passed, retry_in)
+    }
+
+    /// The same for one who has had no answer.
+    pub(super) fn decide_one_alone(&self, cost: u32) -> Decision {
+        self.keeper.count(|stats| stats.timeouts += 1);
+        match self.decide_alone(core::iter::once(cost)) {
+            (0, retry_in) => Decision::Wait {
+                retry_in: retry_in.unwrap_or(WHILE_CLOSED),
+            },
+            _ => Decision::Pass,
+        }
+    }
+
+    fn decide_in_memory(&self, costs: impl Iterator<Item = u32>) -> (usize, Option<Duration>) {
         let now = self.keeper.now();
-        let dark = self.keeper.view().dark;
-        let policy = match &self.plan.alone {
-            Alone::Open => return (costs.count(), None),
-            Alone::Closed => return (0, Some(WHILE_CLOSED)),
-            Alone::Insured(policy) => policy,
+        let (policy, dark) = match (&self.plan.alone, self.keeper.view().dark) {
+            (Alone::Open, _) => return (costs.count(), None),
+            (Alone::Insured(policy), Some(dark)) if !self.is_one_of_many => (policy, dark),
+            // Without an outage an insurance has nothing to give.
+            (Alone::Insured(_) | Alone::Closed, _) => return (0, Some(WHILE_CLOSED)),
         };
         self.work(|desk| {
-            let (episode, since) = dark.map_or((0, now), |dark| (dark.episode, dark.since));
             let insurance = match desk.insurance.take() {
-                Some(insurance) if insurance.episode == episode => insurance,
+                Some(insurance) if insurance.episode == dark.episode => insurance,
                 _ => Insurance {
-                    episode,
-                    state: policy.spent(since),
+                    episode: dark.episode,
+                    state: policy.spent(dark.since),
                 },
             };
             let insurance = desk.insurance.insert(insurance);
@@ -196,153 +249,26 @@ impl<P: InRedis> Limit<P> {
     }
 
     fn start(self: &Arc<Self>, runtime: &Handle) {
-        let service = Service {
-            limit: Arc::clone(self),
-            has_ended: false,
-        };
+        let service = Service::new(Arc::clone(self));
         drop(runtime.spawn(service.run()));
     }
 
     /// Works at the desk, and wakes whom that concerns afterwards.
-    fn work<T>(&self, work: impl FnOnce(&mut Desk<P>) -> T) -> T {
+    pub(super) fn work<T>(&self, work: impl FnOnce(&mut Desk<P>) -> T) -> T {
         let mut desk = self.locked();
         let done = work(&mut desk);
         let wakes = desk.take_wakes();
+        let is_changed = desk.take_change();
         drop(desk);
         wakes.into_iter().for_each(Waker::wake);
+        if is_changed {
+            self.nudge.notify_one();
+        }
         done
     }
 
     fn locked(&self) -> MutexGuard<'_, Desk<P>> {
         // A policy cannot panic half-way, and nothing else under it leaves half a state behind.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Makes the trips for a line, for as long as somebody stands in it. One at a time: whoever asks meanwhile goes on the next.
-struct Service<P: InRedis> {
-    limit: Arc<Limit<P>>,
-    has_ended: bool,
-}
-
-impl<P: InRedis> Service<P> {
-    async fn run(mut self) {
-        loop {
-            let now = self.limit.keeper.now();
-            match self.limit.work(|desk| desk.next_step(now)) {
-                Step::Trip(batch) => self.trip(now, &batch).await,
-                Step::GiveBack(unwanted) => self.give_back(unwanted).await,
-                Step::Sleep(time) => self.sleep(time).await,
-                Step::End => {
-                    self.has_ended = true;
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn trip(&self, now: Tick, batch: &Batch) {
-        let limit = &*self.limit;
-        let lease = limit.plan.lease;
-        let ahead = lease.map_or(0, |lease| {
-            lease
-                .permits
-                .saturating_sub(limit.work(|desk| desk.spare(now)))
-        });
-        let question = Question {
-            task: "ask",
-            asked: &batch.asked,
-            ahead,
-        };
-        // Whoever wants an answer has been waiting for it since they came.
-        let waited = batch.since.map_or(Duration::ZERO, |since| now.since(since));
-        let left = limit.keeper.deadline().saturating_sub(waited);
-        if left.is_zero() {
-            limit.keeper.count(|stats| stats.timeouts += 1);
-            return self.alone(batch);
-        }
-        match limit.ask_within(question, left).await {
-            Ok(reply) => {
-                let now = limit.keeper.now();
-                let lasts = lease.map_or(Duration::ZERO, |lease| lease.lasts);
-                limit.work(|desk| desk.land(now, batch, &reply, lasts));
-            }
-            Err(NoAnswer::Failed(Failure::Fault(why))) => {
-                let fault = Err(ServerError::new(why));
-                let now = limit.keeper.now();
-                limit.work(|desk| {
-                    desk.deny(&batch.asked, &fault);
-                    desk.rest(now, AFTER_FAULT);
-                });
-            }
-            Err(_) => self.alone(batch),
-        }
-    }
-
-    /// Redis is slow or gone.
-    fn alone(&self, batch: &Batch) {
-        let limit = &*self.limit;
-        let costs = batch.asked.iter().map(|(_, cost)| *cost);
-        let (passed, retry_in) = limit.decide_alone(costs);
-        limit
-            .keeper
-            .count(|stats| stats.passed_alone += passed as u64);
-        let now = limit.keeper.now();
-        limit.work(|desk| {
-            for asked in &batch.asked[..passed] {
-                desk.grant(now, *asked);
-            }
-            if let (Some((_, cost)), Some(retry_in)) = (batch.asked.get(passed), retry_in) {
-                desk.deny(&batch.asked[passed..], &Ok(Decision::Wait { retry_in }));
-                desk.deny_alone(now, *cost, retry_in);
-            }
-        });
-    }
-
-    /// Nobody has to know whether it was carried out: if not, fewer pass.
-    async fn give_back(&self, unwanted: u32) {
-        let question = Question {
-            task: "give_back",
-            asked: &[],
-            ahead: unwanted,
-        };
-        let _ = self.limit.ask_once(question).await;
-    }
-
-    /// Until the time is over, somebody comes or leaves, or Redis is back.
-    async fn sleep(&self, time: Duration) {
-        let limit = &*self.limit;
-        let is_down = limit.keeper.is_down();
-        let mut nudged = pin!(limit.nudge.notified());
-        let mut back = pin!(limit.keeper.back());
-        let time = if is_down || !limit.keeper.is_dark() {
-            time
-        } else {
-            time.min(AFTER_FAILURE)
-        };
-        let mut slept = pin!(slept(time));
-        poll_fn(|cx| {
-            if is_down && back.as_mut().poll(cx).is_ready() {
-                limit.work(Desk::back);
-                return Poll::Ready(());
-            }
-            if nudged.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            slept.as_mut().poll(cx)
-        })
-        .await;
-        if !is_down {
-            limit.work(Desk::back);
-        }
-    }
-}
-
-/// With its runtime, maybe: others go on.
-impl<P: InRedis> Drop for Service<P> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.limit.work(Desk::is_deserted);
-        }
     }
 }

@@ -58,6 +58,10 @@ impl<P: InRedis> Plan<P> {
         }
     }
 
+    pub(super) const fn is_insured(&self) -> bool {
+        matches!(self.alone, Alone::Insured(_))
+    }
+
     /// The largest cost that can pass.
     pub(super) fn capacity(&self) -> u32 {
         self.twins

@@ -7,14 +7,19 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 
-use super::desk::{Manner, Ticket};
+use super::desk::Ticket;
 use super::error::{AcquireError, CallError, ServerError, Unfit};
 use super::keeper::{NoAnswer, within};
 use super::limit::Limit;
 use super::link::Failure;
 use super::plan::Lease;
-use super::reply::Question;
+use super::reply::{ASK, GIVE_BACK, PEEK, Question};
 use super::twin::InRedis;
+use super::waiting::Manner;
+
+/// Whoever makes the trips keeps the deadline, and is so much quicker than who waits for an answer; unless their runtime stands
+/// still, where there are several.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// A limit whose state is in Redis: one for all processes that name it alike.
 ///
@@ -48,6 +53,8 @@ impl<P: InRedis> Remote<P> {
     }
 
     /// Takes up to `permits` ahead on each trip, and uses them without one for as long as `lasts`; what is left then is void.
+    ///
+    /// Call it before cloning: clones made before stand in another line, and take nothing ahead.
     ///
     /// For limits that are asked often. The price: what was counted is used up to `lasts` later. So a window can hold
     /// `permits` more for each replica than the limit says.
@@ -116,10 +123,16 @@ impl<P: InRedis> Remote<P> {
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
         let mut place = self.another();
-        poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx)).await
+        let asked = poll_fn(|cx| place.poll_ask(cost, Manner::Tries, cx));
+        let time = self.limit.keeper.deadline().saturating_add(GRACE);
+        let Some(answer) = within(time, asked).await else {
+            place.give_up();
+            return Ok(self.limit.decide_one_alone(cost));
+        };
+        answer
     }
 
-    /// Takes as many permits as there are, up to `most`: how many.
+    /// Takes as many permits as there are, up to `most`: how many. None while somebody stands in line.
     ///
     /// # Errors
     ///
@@ -132,8 +145,11 @@ impl<P: InRedis> Remote<P> {
         if most == 0 {
             return Ok(0);
         }
+        if let Some(none) = self.limit.none() {
+            return none.map(|_| 0);
+        }
         let question = Question {
-            task: "ask",
+            task: ASK,
             asked: &[],
             ahead: most,
         };
@@ -159,7 +175,7 @@ impl<P: InRedis> Remote<P> {
             return Ok(Decision::Never { capacity });
         }
         let question = Question {
-            task: "peek",
+            task: PEEK,
             asked: &[(0, cost)],
             ahead: 0,
         };
@@ -186,7 +202,7 @@ impl<P: InRedis> Remote<P> {
     /// If the server refuses to answer, or does not answer at all. It is not tried again, since it may have been counted.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let question = Question {
-            task: "give_back",
+            task: GIVE_BACK,
             asked: &[],
             ahead: cost,
         };

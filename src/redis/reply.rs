@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::desk::Ticket;
 use super::link::{Arg, Call};
 use super::script::DECIDE;
-use super::sight::{Anew, View};
+use super::sight::{Anew, Blind, View};
 use super::twin::Twin;
 
 /// What is known of one limit's state in Redis, in the server's microseconds.
@@ -15,6 +15,14 @@ pub(super) struct Memory {
     /// Until when it cannot be gone.
     until: u64,
 }
+
+/// Counts what passes.
+pub(super) const ASK: &str = "ask";
+
+/// Counts nothing.
+pub(super) const PEEK: &str = "peek";
+
+pub(super) const GIVE_BACK: &str = "give_back";
 
 /// What is asked of [`DECIDE`].
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +52,7 @@ impl Question<'_> {
         ];
         self.write_groups(&mut args);
         for (twin, memory) in twins.iter().zip(memory) {
-            let Memory { known_at, until } = memory.in_view_of(view.anew, twin);
+            let Memory { known_at, until } = memory.in_view_of(view, twin);
             args.extend([
                 Arg::from(twin.policy()),
                 Arg::from(until),
@@ -82,14 +90,21 @@ impl Question<'_> {
 
 impl Memory {
     /// After the server was started anew all that it had is old, and what it has not may be forgotten.
-    fn in_view_of(self, anew: Anew, twin: &Twin) -> Self {
-        if anew == Anew::default() {
-            return self;
+    ///
+    /// So it is after an outage that was so long that insurances may have passed all of a limit: they wrote it down nowhere. (A
+    /// debt is written down, and must not be forgotten.)
+    fn in_view_of(mut self, View { anew, blind, .. }: View, twin: &Twin) -> Self {
+        if anew != Anew::default() {
+            self.known_at = self.known_at.max(anew.started);
+            self.until = self.until.max(anew.back.saturating_add(twin.settles_in()));
         }
-        Self {
-            known_at: self.known_at.max(anew.started),
-            until: self.until.max(anew.back.saturating_add(twin.settles_in())),
+        if blind != Blind::default() && blind.to.saturating_sub(blind.from) >= twin.regains_in() {
+            self.until = self.until.max(blind.to.saturating_add(twin.settles_in()));
+            if !twin.may_owe() {
+                self.known_at = self.known_at.max(blind.to);
+            }
         }
+        self
     }
 }
 
@@ -151,7 +166,7 @@ mod tests {
     #[test]
     fn requests_of_one_cost_in_a_row_are_one_group() {
         let question = Question {
-            task: "ask",
+            task: ASK,
             asked: &[(1, 1), (2, 1), (5, 3), (6, 1)],
             ahead: 0,
         };

@@ -25,6 +25,9 @@ impl Script {
     }
 }
 
+/// Grants, renews and takes back leases.
+pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
+
 /// Decides for all policies: the twins, and what asks them.
 pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/memory.lua"),

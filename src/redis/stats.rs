@@ -24,6 +24,8 @@ pub struct Stats {
     pub lost_states: u64,
     /// Requests that passed while Redis was down, by [`WhenDown::open`](super::WhenDown::open) or an insurance.
     pub passed_alone: u64,
+    /// Leases that ended before they were given back: see [`Lease`](super::Lease).
+    pub lost_leases: u64,
 }
 
 impl Stats {

@@ -1,10 +1,9 @@
-use core::time::Duration;
-
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
 
 use super::Unfit;
 use super::link::Arg;
+use super::sums::{MOST, divided, lowest_terms, micros, most_of, number};
 
 /// A policy that can be kept in Redis: it has a twin among the scripts there, which decides alike.
 ///
@@ -47,6 +46,7 @@ pub struct Twin {
     numbers: Vec<u64>,
     capacity: u32,
     settles_in: u64,
+    regains_in: u64,
 }
 
 impl Twin {
@@ -68,13 +68,24 @@ impl Twin {
     pub(super) const fn settles_in(&self) -> u64 {
         self.settles_in
     }
+
+    /// After how many microseconds all of the limit may pass again that was spent: a window, or until a bucket is full.
+    pub(super) const fn regains_in(&self) -> u64 {
+        self.regains_in
+    }
+
+    /// Whether more may be spent than there is.
+    pub(super) fn may_owe(&self) -> bool {
+        match *self.numbers {
+            [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
+            _ => self.policy == INTERVAL,
+        }
+    }
 }
 
-/// Lua's numbers are exact up to 2^53. With half of that, sums of two have room.
-const MOST: u128 = 1 << 52;
+const BUCKET: &str = "token_bucket";
 
-/// The longest time in microseconds, 71 years: it can be added to today's.
-const LONGEST: u64 = 1 << 51;
+const INTERVAL: &str = "interval";
 
 impl sealed::Twinned for TokenBucket {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
@@ -123,11 +134,13 @@ impl sealed::Twinned for Interval {
                 "an interval of {every:?} is too long for Redis: {token} must not pass 2^52"
             )));
         }
+        let passes_in = number(token.div_ceil(permits));
         Ok(vec![Twin {
-            policy: "interval",
+            policy: INTERVAL,
             numbers: vec![number(token), number(permits)],
             capacity: most_of(token),
-            settles_in: number(token.div_ceil(permits)),
+            settles_in: passes_in,
+            regains_in: passes_in,
         }])
     }
 
@@ -162,6 +175,7 @@ impl sealed::Twinned for SlidingLog {
             numbers: vec![self.limit().into(), window],
             capacity: self.limit(),
             settles_in: window,
+            regains_in: window,
         }])
     }
 
@@ -206,6 +220,7 @@ impl sealed::Twinned for SlidingCounter {
             ],
             capacity: self.limit(),
             settles_in: bucket * reach,
+            regains_in: bucket * (reach - 1),
         }])
     }
 
@@ -230,6 +245,7 @@ impl sealed::Twinned for FixedWindow {
             numbers: vec![self.limit().into(), window],
             capacity: self.limit(),
             settles_in: window,
+            regains_in: window,
         }])
     }
 
@@ -275,58 +291,14 @@ fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
             "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
         )));
     }
+    let fills_in = number(room.div_ceil(permits));
     Ok(Twin {
-        policy: "token_bucket",
+        policy: BUCKET,
         numbers: vec![number(token), number(permits), burst.into()],
         capacity: if may_owe { most_of(token) } else { burst },
-        settles_in: number(room.div_ceil(permits)),
+        settles_in: fills_in,
+        regains_in: fills_in,
     })
-}
-
-/// A token takes the first of these, divided by the second, in microseconds.
-fn lowest_terms(rate: Rate) -> (u128, u128) {
-    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
-    let divisor = greatest_common_divisor(nanos, permits);
-    (nanos / divisor, permits / divisor)
-}
-
-/// So many tokens have room.
-fn most_of(token: u128) -> u32 {
-    u32::try_from(MOST / token).unwrap_or(u32::MAX)
-}
-
-/// It has been looked at before.
-fn number(sum: u128) -> u64 {
-    u64::try_from(sum).unwrap_or(u64::MAX)
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
-fn micros(what: &str, time: Duration) -> Result<u64, Unfit> {
-    let micros = time.as_nanos().div_ceil(1_000);
-    u64::try_from(micros)
-        .ok()
-        .filter(|micros| *micros <= LONGEST)
-        .ok_or_else(|| {
-            Unfit::new(format!(
-                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
-            ))
-        })
-}
-
-/// The whole number of permits that each of so many replicas may use.
-fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, Unfit> {
-    match permits.checked_div(replicas) {
-        Some(share @ 1..) => Ok(share),
-        _ => Err(Unfit::new(format!(
-            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
-        ))),
-    }
 }
 
 fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
@@ -337,6 +309,8 @@ fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::sealed::Twinned;
     use super::*;
 

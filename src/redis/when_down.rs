@@ -29,7 +29,7 @@ impl WhenDown {
     /// A limit in memory goes on, at the part of this one that each of so many replicas may use alone.
     ///
     /// It starts empty-handed when the outage begins, since all may have been spent just before: a bucket fills from nothing,
-    /// and of a window nothing passes until a whole one is over. Together the replicas never pass more than the limit,
+    /// and of a window nothing passes until a whole one is over. So it is in Redis after a long outage. Together the replicas never pass more than the limit,
     /// as long as there are no more of them than said here. (If only some cannot reach Redis, these pass their parts beside
     /// what the others still pass there.)
     ///

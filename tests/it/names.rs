@@ -271,3 +271,32 @@ fn sources() -> Vec<(PathBuf, String)> {
     }
     sources
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn limits_in_redis_can_be_shared_and_moved() {
+    use paceline::redis::{self, CallError, InRedis, Redis, Remote, ServerError, Unfit, WhenDown};
+
+    // That is sealed: its own parts, `Twinned` and `Twin`, cannot be named.
+    fn twin<P: InRedis>() {}
+    twin::<All<(SlidingLog, TokenBucket)>>();
+    free::<Redis>();
+    free::<Remote<SlidingLog>>();
+    free::<redis::Keyed<TokenBucket>>();
+    shown::<Remote<TokenBucket>>();
+    shown::<redis::Keyed<TokenBucket>>();
+    value::<WhenDown>();
+    value::<redis::Stats>();
+    error::<Unfit>();
+    error::<ServerError>();
+    error::<CallError>();
+    error::<redis::AcquireError>();
+    free::<redis::RemotePermits>();
+    free::<redis::FleetUsage>();
+    free::<redis::Lease>();
+    shown::<redis::RemotePermits>();
+    shown::<redis::FleetUsage>();
+    shown::<redis::Lease>();
+    value::<redis::Importance>();
+    value::<redis::InUse>();
+}

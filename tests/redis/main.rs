@@ -1,8 +1,13 @@
 //! Limits in Redis, against real servers that the tests start and stop.
 #![cfg(unix)]
 
+mod clocks;
+mod cluster;
+mod failing;
 mod harness;
 mod limits;
+mod permits;
 mod servers;
 mod twins;
 mod unfit;
+mod usage;

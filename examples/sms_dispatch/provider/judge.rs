@@ -9,6 +9,8 @@
 use core::{mem, time::Duration};
 use std::time::Instant;
 
+use crate::strict::Sliding;
+
 /// How long a provider answers nobody who has overstepped its quota.
 pub(super) const BAN: Duration = Duration::from_secs(2);
 
@@ -39,11 +41,7 @@ impl Judge {
     /// Never more than `units` in a window. At `start`, `phase` of the first fixed one is already over.
     pub(super) const fn new(units: u32, window: Duration, start: Instant, phase: Duration) -> Self {
         Self {
-            sliding: Sliding {
-                units,
-                window,
-                arrivals: Vec::new(),
-            },
+            sliding: Sliding::new(units, window),
             fixed: Fixed {
                 units,
                 window,
@@ -115,27 +113,6 @@ impl Judge {
 
     pub(super) const fn tally(&self) -> Tally {
         self.tally
-    }
-}
-
-/// The sum over the window that ends with the arrival. Each window's fullest moment is its last arrival, so no
-/// position is missed.
-#[derive(Debug)]
-struct Sliding {
-    units: u32,
-    window: Duration,
-    /// All there ever were, so that a longer window finds what it needs.
-    arrivals: Vec<(Instant, u32)>,
-}
-
-impl Sliding {
-    fn is_over(&mut self, at: Instant, cost: u32) -> bool {
-        self.arrivals.push((at, cost));
-        // Half-open: an arrival exactly one window ago is gone.
-        let inside =
-            |&&(earlier, _): &&(Instant, u32)| at.saturating_duration_since(earlier) < self.window;
-        let costs = self.arrivals.iter().rev().take_while(inside);
-        costs.map(|(_, cost)| cost).sum::<u32>() > self.units
     }
 }
 

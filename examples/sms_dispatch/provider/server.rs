@@ -1,42 +1,39 @@
-//! The providers' HTTP servers, on loopback, in a thread with a runtime of its own.
+//! The providers' HTTP servers, on loopback, in one thread.
 
 #![expect(
     clippy::disallowed_types,
     reason = "a provider has a clock of its own; sharing the library's would share its mistakes"
 )]
 
-use core::{
-    future::{Ready, ready},
-    time::Duration,
-};
+use core::future::{Ready, ready};
 use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
     time::Instant,
 };
 
 use axum::{
     Extension, Json, Router,
     body::{Body, Bytes},
-    extract::{Request, State},
-    http::{HeaderValue, StatusCode, header::RETRY_AFTER},
-    middleware::{self, Next},
+    extract::State,
+    http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
     routing::{get, post},
-    serve::ListenerExt,
 };
 use futures::{future::join_all, stream};
 use serde_json::json;
-use tokio::runtime;
 
 use super::{
     Name, Quota,
     books::{Books, Figures, Lowering},
     judge::Judge,
 };
-use crate::{message::Wire, segments::segments};
+use crate::{
+    message::Wire,
+    segments::segments,
+    strict::{self, Arrival, refused},
+};
 
 /// Of draft-ietf-httpapi-ratelimit-headers: so many requests in so many whole seconds.
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
@@ -64,17 +61,12 @@ pub(crate) struct Provider {
     lose_answers: bool,
 }
 
-/// When the request came, before anything of it but the head was read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival(pub(super) Instant);
-
 /// Starts all three.
 pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
     let mut providers = Vec::new();
     let mut listeners = Vec::new();
     for name in Name::ALL {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
+        let listener = strict::listen()?;
         providers.push(Provider::new(
             name,
             listener.local_addr()?,
@@ -84,18 +76,11 @@ pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
         listeners.push(listener);
     }
     let sites: Vec<_> = providers.iter().cloned().zip(listeners).collect();
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    thread::Builder::new()
-        .name("providers".into())
-        .spawn(move || {
-            runtime.block_on(join_all(
-                sites
-                    .into_iter()
-                    .map(|(provider, listener)| provider.serve(listener)),
-            ))
-        })?;
+    strict::in_background(join_all(
+        sites
+            .into_iter()
+            .map(|(provider, listener)| provider.serve(listener)),
+    ))?;
     Ok(providers)
 }
 
@@ -120,16 +105,11 @@ impl Provider {
     }
 
     async fn serve(self, listener: TcpListener) -> io::Result<()> {
-        // Small answers must not wait for more to say.
-        let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| {
-            let _ = stream.set_nodelay(true);
-        });
         let router = Router::new()
             .route("/ping", get(Self::ping))
             .route(self.name.path(), post(Self::take))
-            .layer(middleware::from_fn(stamp))
             .with_state(self);
-        axum::serve(listener, router).await
+        strict::serve(listener, router).await
     }
 
     /// Not counted: it is there to measure the way.
@@ -188,21 +168,6 @@ impl Provider {
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn stamp(mut request: Request, next: Next) -> Response {
-    request.extensions_mut().insert(Arrival(Instant::now()));
-    next.run(request).await
-}
-
-fn refused(wait: Duration) -> Response {
-    // Rounded down it would invite the client to come too soon again.
-    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    (
-        StatusCode::TOO_MANY_REQUESTS,
-        [(RETRY_AFTER, seconds.to_string())],
-    )
-        .into_response()
 }
 
 fn policy(quota: Quota) -> HeaderValue {

@@ -18,8 +18,8 @@ use paceline::{
 };
 use tokio::time::{self, sleep};
 
-use super::{Faults, Name, Provider, judge::Tally, server::Arrival};
-use crate::{dispatch::Pacing, message::Message, naive::Throttle, paced::Paced};
+use super::{Faults, Name, Provider, judge::Tally};
+use crate::{dispatch::Pacing, message::Message, naive::Throttle, paced::Paced, strict::Arrival};
 
 const NOWHERE: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST), 0);

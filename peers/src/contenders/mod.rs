@@ -4,6 +4,7 @@ mod adapters;
 mod crowd;
 mod governor;
 mod hot;
+mod in_redis;
 mod keyed;
 mod leaky_bucket;
 mod paced;
@@ -17,6 +18,7 @@ use std::sync::LazyLock;
 
 pub(crate) use crowd::{Bound, Contended, Crowd, Gathered};
 pub(crate) use hot::Hot;
+pub(crate) use in_redis::{Bucket, Caller, Keys, Meeting, Stored, connection};
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};
 
@@ -56,6 +58,9 @@ pub(crate) const CONTENDED: &[Contended] = &[
     paceline::KEYED_TRY,
     governor::CHECK_KEY,
 ];
+
+/// What is kept in Redis.
+pub(crate) const STORED: &[Stored] = in_redis::ALL;
 
 /// What is asked for many elements while its limit does not bind; those of one part do the same.
 pub(crate) static HOT: LazyLock<Vec<Hot>> = LazyLock::new(|| {

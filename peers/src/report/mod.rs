@@ -51,9 +51,13 @@ fn head(figures: &Figures) -> String {
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     let minutes = figures.took.iter().map(|(_, took)| took).sum::<f64>() / 60.0;
+    let server = match machine.server.as_str() {
+        "" => String::new(),
+        server => format!("| server | {server} |\n"),
+    };
     format!(
-        "{}\n| | |\n|---|---|\n| processor | {}, {} cores |\n| system | {} |\n| compiler | {} |\n| packages | {} |\n| took | \
-         {minutes:.1} minutes |\n\n",
+        "{}\n| | |\n|---|---|\n| processor | {}, {} cores |\n| system | {} |\n| compiler | {} |\n{server}| packages | {} |\n\
+         | took | {minutes:.1} minutes |\n\n",
         words::INTRODUCTION,
         machine.processor,
         machine.cores,

@@ -20,6 +20,7 @@ struct Row {
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Best {
     Least,
+    Most,
     /// Of those who let nothing through too soon.
     MostOfTheStrict,
 }
@@ -68,7 +69,34 @@ const ROWS: &[Row] = &[
         "seconds for a million emissions on a paused clock",
         ("virtual", "", "seconds on the wall", "1,000,000 emissions"),
     ),
+    least(
+        "µs a decision in Redis, 1 caller",
+        ("redis", "", "µs a decision, median", "1 caller"),
+    ),
+    decisions(
+        "thousand decisions a second in Redis, 64 callers, own keys",
+        "64 callers, own keys",
+    ),
+    decisions(
+        "thousand decisions a second in Redis, 64 callers, one key",
+        "64 callers, one key",
+    ),
+    least(
+        "bytes of a limit of 1,000 in Redis",
+        ("redis", "", "bytes a limit in Redis", "limit of 1,000"),
+    ),
 ];
+
+const fn decisions(what: &'static str, case: &'static str) -> Row {
+    Row {
+        what,
+        section: "redis",
+        part: "",
+        metric: "thousand decisions a second",
+        case,
+        best: Best::Most,
+    }
+}
 
 const fn share(what: &'static str, case: &'static str) -> Row {
     Row {
@@ -124,6 +152,7 @@ impl Row {
         });
         match self.best {
             Best::Least => all.min_by(|a, b| a.1.total_cmp(&b.1)),
+            Best::Most => all.max_by(|a, b| a.1.total_cmp(&b.1)),
             Best::MostOfTheStrict => all
                 .filter(|(contender, _)| self.is_strict(figures, contender))
                 .max_by(|a, b| a.1.total_cmp(&b.1)),
@@ -172,6 +201,27 @@ mod tests {
         let table = table(&figures.iter().collect::<Vec<_>>());
         assert!(
             table.contains("| 0.900: paceline pace | 0.500: late |"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn of_a_rate_the_most_is_the_best() {
+        let rate = |contender: &str, value| Figure {
+            section: "redis".to_owned(),
+            part: String::new(),
+            case: "64 callers, one key".to_owned(),
+            ..figure("thousand decisions a second", contender, value)
+        };
+        let figures = [
+            rate("paceline TokenBucket", 900.0),
+            rate("paceline SlidingLog", 500.0),
+            rate("another", 100.0),
+            rate("bare SET", 2_000.0),
+        ];
+        let table = table(&figures.iter().collect::<Vec<_>>());
+        assert!(
+            table.contains("| 900: paceline TokenBucket | 100: another |"),
             "{table}"
         );
     }

@@ -70,6 +70,7 @@ impl<'a> Table<'a> {
             .filter_map(|contender| self.number(contender, case));
         match better {
             Better::Less => numbers.min_by(f64::total_cmp),
+            Better::More => numbers.max_by(f64::total_cmp),
             Better::Neither => None,
         }
     }

@@ -27,11 +27,15 @@ pub(super) fn behind(words: &Words, figures: &[&Figure]) -> Vec<String> {
                         contenders.filter_map(|name| Some((*name, table.number(name, case)?)));
                     match metric.better {
                         Better::Less => numbers.min_by(|a, b| a.1.total_cmp(&b.1)),
+                        Better::More => numbers.max_by(|a, b| a.1.total_cmp(&b.1)),
                         Better::Neither => None,
                     }
                 };
                 let ((_, ours), (name, theirs)) = (best(true)?, best(false)?);
-                let factor = ours / theirs;
+                let factor = match metric.better {
+                    Better::More => theirs / ours,
+                    _ => ours / theirs,
+                };
                 let is_worth_saying = factor.is_finite() && factor >= WORTH_SAYING;
                 let by = if factor > COUNTLESS {
                     "more than a thousand times".to_owned()
@@ -64,19 +68,33 @@ mod tests {
     use super::*;
     use crate::figures::Value;
 
-    const WORDS: Words = Words {
-        title: "",
-        question: "",
-        metrics: &[Metric {
-            name: "ns",
-            heading: "",
-            better: Better::Less,
-        }],
-        drawings: &[],
-        why: "",
-    };
+    const LESS: Words = words(&[Metric {
+        name: "ns",
+        heading: "",
+        better: Better::Less,
+    }]);
+
+    const MORE: Words = words(&[Metric {
+        name: "ns",
+        heading: "",
+        better: Better::More,
+    }]);
+
+    const fn words(metrics: &'static [Metric]) -> Words {
+        Words {
+            title: "",
+            question: "",
+            metrics,
+            drawings: &[],
+            why: "",
+        }
+    }
 
     fn said(ours: f64, theirs: f64) -> Vec<String> {
+        said_of(&LESS, ours, theirs)
+    }
+
+    fn said_of(words: &Words, ours: f64, theirs: f64) -> Vec<String> {
         let figure = |contender: &str, value| Figure {
             section: String::new(),
             part: String::new(),
@@ -88,7 +106,7 @@ mod tests {
         };
         let bare = figure("bare stream", 0.1);
         let figures = [figure("paceline pace", ours), figure("other", theirs), bare];
-        behind(&WORDS, &figures.iter().collect::<Vec<&Figure>>())
+        behind(words, &figures.iter().collect::<Vec<&Figure>>())
     }
 
     #[test]
@@ -96,6 +114,13 @@ mod tests {
         assert_eq!(said(30.0, 10.0), ["in ns (hot: other, by 3.00)"]);
         let countless = "in ns (hot: other, more than a thousand times)";
         assert_eq!(said(30.0, 0.01), [countless]);
+    }
+
+    #[test]
+    fn where_more_is_better_whoever_has_more_is_ahead() {
+        let ahead = ["in ns (hot: other, by 3.00)"];
+        assert_eq!(said_of(&MORE, 10.0, 30.0), ahead);
+        assert!(said_of(&MORE, 30.0, 10.0).is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod own;
 mod pacing;
 mod rates;
+mod redis;
 
 use crate::sections::Section;
 
@@ -27,6 +28,7 @@ pub(super) struct Metric {
 #[derive(Clone, Copy)]
 pub(super) enum Better {
     Less,
+    More,
     Neither,
 }
 
@@ -53,5 +55,6 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Contention => rates::CONTENTION,
         Section::Virtual => pacing::VIRTUAL,
         Section::Growth => own::GROWTH,
+        Section::Redis => redis::REDIS,
     }
 }

@@ -8,6 +8,7 @@ mod keyed;
 mod load;
 mod pacing;
 mod precision;
+mod redis;
 mod virtual_time;
 
 pub(crate) use instructions::alone as alone_hot;
@@ -35,6 +36,8 @@ pub(crate) enum Section {
     Virtual,
     /// How the cost of each grows with the number of all.
     Growth,
+    /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
+    Redis,
 }
 
 impl Section {
@@ -47,6 +50,7 @@ impl Section {
             Self::Contention => "contention",
             Self::Virtual => "virtual",
             Self::Growth => "growth",
+            Self::Redis => "redis",
         }
     }
 
@@ -59,6 +63,7 @@ impl Section {
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
             Self::Growth => growth::measure(extent),
+            Self::Redis => redis::measure(extent),
         }
     }
 }

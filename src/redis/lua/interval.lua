@@ -23,7 +23,7 @@ policies.interval = function(key, argument, memory, server_now)
   end
 
   local has_changed = false
-  local open_later = after_blindness(memory, at, at and last + spacing(), now)
+  local open_later = after_blindness(memory, at, at and last + spacing(), ceil_div(token, permits), now)
   if open_later then
     bought = bought or 1
     last = open_later - spacing()

@@ -88,13 +88,17 @@ local function is_lost(memory, at, now)
   return now < memory.until_then
 end
 
--- From when on a limit that fills all the time is full, if it would have been at 'full_at': nil, as is 'at', if nothing is kept.
+-- From when on a limit that fills all the time, and from nothing in 'fills_in', is full, if it would have been at 'full_at'; nil if
+-- nothing has changed that. 'at' and 'full_at' are nil if nothing is kept.
 --
 -- While the server could not be seen others went on without asking, at no more than the rate: for that long it did not fill. Once
 -- that is written down, it is not counted again.
-local function after_blindness(memory, at, full_at, now)
-  -- What was kept may have been gone before it was asked for again.
-  if not at then at, full_at = memory.known_at, memory.until_then end
+local function after_blindness(memory, at, full_at, fills_in, now)
+  if not at then
+    -- What was kept may have been gone before it was asked for again. If all was taken for spent then, it has filled since.
+    at, full_at = memory.known_at, memory.until_then
+    if full_at == memory.blind_to + fills_in then return nil end
+  end
   local from, to = memory.blind_from, min(memory.blind_to, now)
   if at > from or to <= from then return nil end
   return full_at + to - from

@@ -30,7 +30,7 @@ policies.token_bucket = function(key, argument, memory, server_now)
   local now = max(server_now, at or 0)
 
   local has_changed = false
-  local full_later = after_blindness(memory, at, full_at, now)
+  local full_later = after_blindness(memory, at, full_at, ceil_div(room, permits), now)
   if full_later then
     full_at = full_later
     has_changed = full_at > now

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisResult, cmd};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -211,12 +212,15 @@ async fn a_black_hole_hides_that_the_server_is_gone() {
     relay.cut(Cut::BlackHole).await;
     server.kill();
     let asked = tokio::spawn(get(connection));
-    sleep(A_WHILE).await;
+    let mut stranger = TcpStream::connect(relay.address()).await.unwrap();
+    let heard = timeout(A_WHILE, stranger.read_u8()).await;
     let was_asking = !asked.is_finished();
     relay.mend().await;
 
+    assert!(heard.is_err());
     assert!(was_asking);
     assert!(asked.await.unwrap().unwrap_err().is_connection_dropped());
+    assert!(stranger.read_u8().await.is_err());
 }
 
 #[tokio::test]

@@ -7,16 +7,18 @@
     reason = "servers know nothing of a paused clock"
 )]
 
+#[cfg(feature = "redis-cluster")]
 mod cluster;
 mod line;
 mod one;
 mod pair;
 mod place;
-mod process;
+pub(crate) mod process;
 mod relay;
 
 use std::time::Duration;
 
+#[cfg(feature = "redis-cluster")]
 pub(crate) use cluster::Cluster;
 pub(crate) use one::Server;
 pub(crate) use relay::{Cut, Relay};

@@ -173,7 +173,7 @@ impl Server {
     }
 
     /// One line of a section of `INFO`; nothing if there is none.
-    pub(super) async fn info(&self, section: &str, name: &str) -> String {
+    pub(crate) async fn info(&self, section: &str, name: &str) -> String {
         let line = self.try_info(section, name).await;
         line.unwrap_or_else(|error| panic!("INFO {section}: {error}"))
     }

@@ -23,7 +23,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn spawn(place: &Place, options: &[String]) -> Self {
-        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let program = program();
         let server = quiet(&program)
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.address().port().to_string())
@@ -96,6 +96,11 @@ impl Drop for Process {
         let _ = self.keeper.wait();
         let _ = self.server.wait();
     }
+}
+
+/// What is started as a server: `redis-server`, or what the variable `REDIS_SERVER` names.
+pub(crate) fn program() -> OsString {
+    env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 fn quiet(program: impl Into<OsString>) -> Command {

@@ -9,6 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::asking::{Known, Question, Store, Told};
+use super::numbers;
 use super::subject::{Here, Subject, at, of_every_kind};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
@@ -137,6 +138,34 @@ fn a_blindness_that_lasts_beyond_now_ends_now() {
     // The clock of another node is ahead.
     let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &told);
     assert_eq!(answer.wait(), Some(MILLI));
+}
+
+/// Who was blind for longer than it takes to fill takes all for spent afterwards; a debt may be more than that.
+#[test]
+fn what_was_taken_for_spent_has_filled_since() {
+    let mut store = Store::start();
+    let rate = Rate::per_second(1_000);
+    let owing = numbers::owing(rate, 10);
+    let interval = numbers::interval(Duration::from_millis(10));
+    for (limit, all) in [(owing, 10), (interval, 1)] {
+        store.flush();
+        let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
+        let until = TO + limit.settles_in;
+        let known = Known { at: NOW, until };
+        let told = [Told::new(KEY, &limit).knowing(known)];
+        let answer = store.ask_lasting(&ask(until, all), &told);
+        assert_eq!((answer.passed, answer.lost[0]), (1, false), "{limit:?}");
+
+        store.flush();
+        let known = Known {
+            at: NOW,
+            until: until + 1,
+        };
+        let told = [told[0].knowing(known)];
+        let answer = store.ask_lasting(&ask(until + 1, all), &told);
+        let wait = (answer.wait(), answer.lost[0]);
+        assert_eq!(wait, (Some(TO - FROM), false), "{limit:?}");
+    }
 }
 
 #[test]

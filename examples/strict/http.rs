@@ -1,0 +1,31 @@
+//! How a provider is called.
+
+use core::time::Duration;
+
+use reqwest::retry;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// A client that makes one request where it is told to make one.
+pub(crate) fn client() -> Result<reqwest::Client, String> {
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN)
+        // Every attempt is an arrival: it has to take its turn, not be made behind our back.
+        .retry(retry::never())
+        .no_proxy()
+        .build()
+        .map_err(|error| format!("no HTTP client: {error}"))
+}
+
+/// Why there was no answer, for people.
+pub(crate) fn reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        "no answer in time".into()
+    } else if error.is_connect() {
+        "it cannot be reached".into()
+    } else {
+        "the answer was lost".into()
+    }
+}

@@ -1,0 +1,250 @@
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use paceline::limiter::Limiter;
+use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::redis::{InRedis, Redis, Remote, WhenDown};
+use paceline::time::{Clock, Rate};
+
+use super::{redis, until_down, until_up};
+use crate::limits::{MINUTE, Passed, pause};
+use crate::servers::{Cut, Relay, Server};
+
+/// Asks until the outage is noticed.
+async fn notice<P: InRedis>(redis: &Redis, limit: &Remote<P>) {
+    while redis.is_up() {
+        let _ = limit.try_acquire(1).await;
+    }
+}
+
+#[tokio::test]
+async fn closed_lets_nothing_pass_until_redis_is_back() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    server.kill();
+    for _ in 0..100 {
+        let Ok(Decision::Wait { retry_in }) = limit.try_acquire(1).await else {
+            panic!("something passed");
+        };
+        assert!(retry_in > Duration::ZERO);
+    }
+    let mut waiting = Box::pin(limit.acquire(1));
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    pause(Duration::from_millis(300)).await;
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    assert_eq!(redis.stats().outages, 1);
+    assert_eq!(redis.stats().passed_alone, 0);
+    assert!(redis.last_failure().is_some());
+
+    server.start_again().await;
+    until_up(&redis).await;
+    // It was started anew, and nobody knows what was spent before.
+    drop(waiting);
+    assert!(!limit.try_acquire(1).await.unwrap().is_pass());
+    assert_eq!(redis.stats().lost_states, 1);
+}
+
+#[tokio::test]
+async fn open_lets_everything_pass_and_counts_it() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::open()).await;
+    let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    server.kill();
+    assert_eq!(stream::iter(0..500).pace(limit.clone()).count().await, 500);
+    for _ in 0..500 {
+        assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    }
+    assert_eq!(limit.try_acquire_up_to(7).await, Ok(7));
+    assert!(redis.stats().passed_alone >= 1_000, "{:?}", redis.stats());
+}
+
+#[tokio::test]
+async fn an_insurance_starts_empty_handed_and_goes_on_at_its_part() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::insured(4)).await;
+    // One each 50 ms for all four, one each 200 ms for this one.
+    let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(50)), 4);
+    let limit = redis.limit("a", bucket).unwrap();
+
+    server.kill();
+    let mut clock = Clock::new();
+    let began = clock.now();
+    for passed in 1..=4 {
+        limit.acquire(1).await.unwrap();
+        let took = clock.now().since(began);
+        assert!(
+            took >= Duration::from_millis(200) * passed,
+            "{passed} after {took:?}"
+        );
+    }
+    assert!(redis.stats().passed_alone >= 4, "{:?}", redis.stats());
+}
+
+#[tokio::test]
+async fn an_insurance_of_a_window_lets_nothing_pass_before_a_whole_one_is_over() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let window = Duration::from_millis(400);
+    let limit = redis.limit("a", SlidingLog::new(4, window)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    server.kill();
+    let mut clock = Clock::new();
+    let began = clock.now();
+    let mut passed = Passed::default();
+    for _ in 0..6 {
+        limit.acquire(1).await.unwrap();
+        passed.note();
+        assert!(clock.now().since(began) >= window);
+    }
+    assert!(
+        passed.most_in(window.saturating_sub(Duration::from_millis(100))) <= 2,
+        "{passed:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_dearer_than_the_part_waits_for_redis() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let limit = redis
+        .limit("a", TokenBucket::new(Rate::per_second(1_000), 4))
+        .unwrap();
+    limit.acquire(1).await.unwrap();
+
+    server.kill();
+    notice(&redis, &limit).await;
+    let mut waiting = Box::pin(limit.acquire(3));
+    for _ in 0..20 {
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        pause(Duration::from_millis(5)).await;
+    }
+    server.start_again().await;
+    waiting.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_when_a_killed_server_is_back() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let window = Duration::from_millis(200);
+    let limit = redis.limit("a", SlidingLog::new(5, window)).unwrap();
+
+    let mut paced = stream::iter(0..30).pace(limit);
+    let mut passed = Passed::default();
+    for item in 0..30 {
+        if item == 8 {
+            server.kill();
+            server.start_again().await;
+        }
+        assert_eq!(paced.next().await, Some(item));
+        passed.note();
+    }
+    assert!(
+        passed.most_in(window.saturating_sub(Duration::from_millis(100))) <= 5,
+        "{passed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_noticed_and_its_return_too() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::open()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    server.freeze();
+    notice(&redis, &limit).await;
+    assert!(redis.stats().timeouts >= 3, "{:?}", redis.stats());
+    let skipped = redis.stats().skipped;
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    assert!(
+        redis.stats().skipped > skipped,
+        "nobody asks a server that is known to be down"
+    );
+
+    server.thaw();
+    until_up(&redis).await;
+    let answered = redis.stats().answered;
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    assert_eq!(redis.stats().answered, answered + 1);
+    assert_eq!(
+        redis.stats().lost_states,
+        0,
+        "it is the same run of the server"
+    );
+}
+
+#[tokio::test]
+async fn a_bucket_does_not_fill_while_others_may_have_used_their_parts() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let limit = redis
+        .limit("a", TokenBucket::new(Rate::per_second(5), 10))
+        .unwrap();
+    assert_eq!(limit.try_acquire_up_to(10).await, Ok(10));
+
+    server.freeze();
+    notice(&redis, &limit).await;
+    pause(Duration::from_secs(1)).await;
+    server.thaw();
+    until_up(&redis).await;
+    // About a tenth of a second of filling, not more than one.
+    let there = limit.try_acquire_up_to(10).await.unwrap();
+    assert!(there <= 2, "{there}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_refused_from_the_start_is_an_outage() {
+    let mut server = Server::start().await;
+    server.kill();
+    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let limit = redis
+        .limit("a", SlidingLog::new(5, Duration::from_millis(100)))
+        .unwrap();
+
+    assert!(!limit.try_acquire(1).await.unwrap().is_pass());
+    until_down(&redis).await;
+    let error = redis.connect().await.unwrap_err();
+    assert!(error.is_skipped(), "{error}");
+    server.start_again().await;
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().connects, 1);
+}
+
+#[tokio::test]
+async fn a_network_that_swallows_everything_is_noticed() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.cut(Cut::BlackHole).await;
+    notice(&redis, &limit).await;
+    relay.mend().await;
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().outages, 1);
+}
+
+#[tokio::test]
+async fn a_waiting_handle_that_is_polled_by_nobody_holds_up_no_other() {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let limit = redis
+        .limit("a", SlidingLog::new(1, Duration::from_millis(50)))
+        .unwrap();
+
+    let mut idle = limit.clone();
+    let waker = futures::task::noop_waker();
+    let _ = idle.poll_decide(1, &mut std::task::Context::from_waker(&waker));
+    for _ in 0..3 {
+        limit.acquire(1).await.unwrap();
+    }
+}

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+use paceline::policy::SlidingLog;
+use paceline::redis::{Redis, WhenDown};
+
+use super::redis;
+use crate::limits::{MINUTE, pause};
+use crate::servers::Server;
+
+#[tokio::test]
+async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
+    let server = Server::start().await;
+    server
+        .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
+        .await;
+    for (user, why) in [
+        ("", "NOAUTH"),
+        (":wrong@", "authentication"),
+        ("bob:wrong@", "authentication"),
+    ] {
+        let url = server.url().replace("redis://", &format!("redis://{user}"));
+        let redis = Redis::open(&url, WhenDown::open()).unwrap();
+        let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+        for _ in 0..3 {
+            let error = limit.try_acquire(1).await.unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            let error = limit.acquire(1).await.unwrap_err();
+            assert!(error.server_error().is_some(), "{error}");
+        }
+        let error = redis.connect().await.unwrap_err();
+        assert!(error.server_error().is_some(), "{error}");
+        let stats = redis.stats();
+        assert_eq!((stats.outages, stats.passed_alone), (0, 0), "{stats:?}");
+        assert!(stats.faults > 0, "{stats:?}");
+        assert!(!redis.is_up());
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
+    let server = Server::start().await;
+    let url = format!("{}/99", server.url());
+    let redis = Redis::open(&url, WhenDown::open()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let error = limit.try_acquire(1).await.unwrap_err().to_string();
+    assert!(error.contains("DB index is out of range"), "{error}");
+    assert_eq!(redis.stats().passed_alone, 0);
+}
+
+#[tokio::test]
+async fn who_is_let_in_at_last_goes_on() {
+    let server = Server::start().await;
+    let url = server.url().replace("redis://", "redis://:secret@");
+    let redis = Redis::open(&url, WhenDown::open()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    limit.try_acquire(1).await.unwrap_err();
+    server
+        .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
+        .await;
+    while limit.try_acquire(1).await.is_err() {
+        pause(Duration::from_millis(20)).await;
+    }
+    assert_eq!(redis.stats().outages, 0);
+    assert_eq!(redis.stats().lost_states, 0);
+}
+
+#[tokio::test]
+async fn too_many_clients_are_an_outage_and_no_fault() {
+    let server = Server::start().await;
+    let mut other = server.connection().await.unwrap();
+    let limited = redis::cmd("CONFIG")
+        .arg(&["SET", "maxclients", "1"])
+        .clone();
+    let () = limited.query_async(&mut other).await.unwrap();
+    let redis = Redis::open(&server.url(), WhenDown::open()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    for _ in 0..5 {
+        assert!(limit.try_acquire(1).await.unwrap().is_pass());
+    }
+    assert_eq!(redis.stats().faults, 0, "{:?}", redis.last_failure());
+    drop(other);
+}
+
+#[tokio::test]
+async fn a_short_wait_hears_of_a_fault_too() {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    server.cli::<()>(&["RPUSH", &limit.keys()[0], "x"]).await;
+    for _ in 0..2 {
+        let error = limit
+            .acquire_within(1, Duration::from_millis(500))
+            .await
+            .unwrap_err();
+        assert!(error.server_error().is_some(), "{error}");
+    }
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_without_telling_the_password() {
+    for url in ["http://bob:hunter2@example.org", "redis://bob:hunter2@"] {
+        let Err(error) = Redis::open(url, WhenDown::closed()) else {
+            continue;
+        };
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    let redis = Redis::open("redis://bob:hunter2@127.0.0.1/", WhenDown::closed()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    assert!(!format!("{redis:?} {limit:?}").contains("hunter2"));
+}

@@ -1,0 +1,141 @@
+use std::time::Duration;
+
+use paceline::policy::{Decision, SlidingLog};
+use paceline::redis::{Redis, WhenDown};
+
+use super::redis;
+use crate::limits::{MINUTE, pause};
+use crate::servers::{Relay, Server};
+
+#[tokio::test]
+async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::open()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+
+    relay.delay_replies(Duration::from_millis(80)).await;
+    for _ in 0..20 {
+        assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    }
+    assert!(!redis.is_up());
+    assert!(redis.stats().timeouts >= 3, "{:?}", redis.stats());
+    // A connection can be made, and is of no use.
+    pause(Duration::from_millis(300)).await;
+    assert!(!redis.is_up());
+
+    relay.delay_replies(Duration::ZERO).await;
+    super::until_up(&redis).await;
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_counted_by_the_server_and_not_asked_for_again() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+    let key = &limit.keys()[0];
+    let before: u64 = server.cli(&["ZCARD", key]).await;
+
+    relay.drop_replies(true).await;
+    assert!(!limit.try_acquire(2).await.unwrap().is_pass());
+    relay.drop_replies(false).await;
+    pause(Duration::from_millis(50)).await;
+    super::until_up(&redis).await;
+    // 2 were charged once, and their answer was lost.
+    assert_eq!(server.cli::<u64>(&["ZCARD", key]).await, before + 2);
+}
+
+#[tokio::test]
+async fn those_who_wait_in_line_are_answered_when_their_deadline_is_over() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.drop_replies(true).await;
+    // They come while others are on a trip; none of them hangs.
+    let asking = (0..30).map(|number| {
+        let limit = limit.clone();
+        async move {
+            pause(Duration::from_millis(number)).await;
+            limit.try_acquire(1).await
+        }
+    });
+    for answer in futures::future::join_all(asking).await {
+        assert!(!answer.unwrap().is_pass());
+    }
+    assert!(redis.stats().timeouts >= 2, "{:?}", redis.stats());
+    assert_eq!(redis.stats().passed_alone, 0);
+}
+
+#[tokio::test]
+async fn a_single_late_answer_is_no_outage() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+
+    relay.delay_replies(Duration::from_millis(40)).await;
+    let _ = limit.try_acquire(1).await;
+    relay.delay_replies(Duration::ZERO).await;
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().outages, 0);
+    assert_eq!(redis.stats().connects, 1);
+}
+
+#[tokio::test]
+async fn a_deadline_that_nothing_could_meet_is_refused() {
+    let redis = Redis::open("redis://127.0.0.1/", WhenDown::closed()).unwrap();
+    let error = redis.with_deadline(Duration::from_micros(999)).unwrap_err();
+    assert_eq!(error.to_string(), "a deadline is at least 1 ms, got 999µs");
+}
+
+#[tokio::test]
+async fn a_permit_whose_answer_is_read_late_is_void() {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    limit.acquire(1).await.unwrap();
+    let spent = async || server.cli::<u64>(&["ZCARD", &limit.keys()[0]]).await - 1;
+    assert_eq!(spent().await, 1);
+
+    // The question is sent; then the whole process stands still, and the answer waits in its socket.
+    let mut asking = Box::pin(limit.acquire(1));
+    while spent().await == 1 {
+        assert!(futures::poll!(asking.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(spent().await, 2);
+    let mut again = Box::pin(limit.acquire(1));
+    while spent().await == 2 {
+        assert!(futures::poll!(again.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    again.await.unwrap();
+    assert_eq!(
+        spent().await,
+        4,
+        "one was counted and came too late, one passed"
+    );
+}
+
+#[tokio::test]
+async fn a_server_far_away_is_of_use_where_the_deadline_is_long_enough() {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis.with_deadline(crate::limits::PATIENT).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+
+    // Longer than a permit waits to be fetched.
+    relay.delay_replies(Duration::from_millis(150)).await;
+    limit.acquire(1).await.unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(redis.stats().answered, 2);
+}

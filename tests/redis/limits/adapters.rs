@@ -1,0 +1,101 @@
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt, stream};
+use paceline::limiter::{Event, Observed, TooCostly};
+use paceline::policy::{SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+
+use super::{MINUTE, Passed, redis};
+use crate::servers::Server;
+
+/// Nothing is used later than this after the server counted it.
+const FRESH: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn pace_keeps_the_limit_and_the_order() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let window = Duration::from_millis(300);
+    let limit = redis.limit("a", SlidingLog::new(5, window)).unwrap();
+
+    let mut passed = Passed::default();
+    let mut items = Vec::new();
+    let mut paced = stream::iter(0..20).pace(limit);
+    while let Some(item) = paced.next().await {
+        passed.note();
+        items.push(item);
+    }
+    assert!(items.into_iter().eq(0..20));
+    assert!(
+        passed.most_in(window.saturating_sub(FRESH)) <= 5,
+        "{passed:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_limit_serves_streams_sinks_and_plain_calls() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(6, MINUTE)).unwrap();
+
+    assert_eq!(stream::iter(0..2).pace(limit.clone()).count().await, 2);
+    let mut sink = Vec::new().pace_sends(limit.clone());
+    sink.send(1).await.unwrap();
+    sink.send(2).await.unwrap();
+    let (sent, _) = sink.into_parts();
+    assert_eq!(sent, [1, 2]);
+    limit.acquire(1).await.unwrap();
+    let answers: Vec<_> = stream::iter(0..3).enforce(limit.clone()).collect().await;
+    assert!(answers[0].is_ok());
+    for refused in &answers[1..] {
+        let retry_in = refused.as_ref().unwrap_err().retry_in().unwrap();
+        assert!(retry_in > MINUTE / 2, "{retry_in:?}");
+    }
+    let mut shed = stream::iter(0..5).shed(limit);
+    assert_eq!(shed.by_ref().count().await, 0);
+    assert_eq!(shed.shed_count(), 5);
+}
+
+#[tokio::test]
+async fn costs_and_batches_work_as_in_memory() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(20)), 3);
+    let limit = redis.limit("a", bucket).unwrap();
+
+    let by_cost: Vec<_> = stream::iter([1, 3, 4, 0])
+        .pace_by_cost(limit.clone(), |cost| *cost)
+        .collect()
+        .await;
+    let passed: Vec<_> = by_cost
+        .into_iter()
+        .map(|item| item.map_err(TooCostly::into_item))
+        .collect();
+    assert_eq!(passed, [Ok(1), Ok(3), Err(4), Ok(0)]);
+
+    let batches: Vec<_> = stream::iter(0..7).pace_batches(limit, 3).collect().await;
+    assert_eq!(batches, [vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
+}
+
+#[tokio::test]
+async fn an_observer_around_it_hears_what_was_decided() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis
+        .limit("a", SlidingLog::new(1, Duration::from_millis(50)))
+        .unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let limit = Observed::new(limit, move |event| tell.send(event).unwrap());
+
+    assert_eq!(stream::iter(0..2).pace(limit).count().await, 2);
+    let waits: Vec<_> = told
+        .iter()
+        .map(|event| match event {
+            Event::Passed { waited, .. } => waited,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(waits.len(), 2);
+    assert!(waits[1] >= Duration::from_millis(40), "{waits:?}");
+}

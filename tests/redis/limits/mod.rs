@@ -1,0 +1,67 @@
+//! Limits in Redis, through the public API, in real time.
+
+mod adapters;
+mod line;
+mod passing;
+mod sharing;
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use paceline::policy::Decision;
+use paceline::redis::{Redis, WhenDown};
+use paceline::time::{Clock, Tick, Timer};
+
+use crate::servers::Server;
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Long enough for a machine that is busy with other tests.
+pub(crate) const PATIENT: Duration = Duration::from_secs(10);
+
+/// A connected client that is patient: for tests in which nothing fails.
+pub(crate) async fn redis(server: &Server) -> Redis {
+    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = redis.with_deadline(PATIENT).unwrap();
+    redis.connect().await.unwrap();
+    redis
+}
+
+pub(crate) async fn pause(time: Duration) {
+    let mut timer = Timer::new();
+    timer.arm(time);
+    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+}
+
+#[track_caller]
+pub(crate) fn wait_of<E: std::fmt::Debug>(answer: Result<Decision, E>) -> Duration {
+    match answer {
+        Ok(Decision::Wait { retry_in }) => retry_in,
+        other => panic!("not a wait: {other:?}"),
+    }
+}
+
+/// When things passed, and the most of them in any window.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    clock: Clock,
+    at: Vec<Tick>,
+}
+
+impl Passed {
+    pub(crate) fn note(&mut self) {
+        let now = self.clock.now();
+        self.at.push(now);
+    }
+
+    pub(crate) fn most_in(&self, window: Duration) -> usize {
+        let ends = self.at.iter().enumerate();
+        let counts = ends.map(|(end, last)| {
+            let inside = self.at[..=end].iter().rev();
+            inside
+                .take_while(|first| last.since(**first) < window)
+                .count()
+        });
+        counts.max().unwrap_or(0)
+    }
+}

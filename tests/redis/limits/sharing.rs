@@ -1,0 +1,244 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::join_all;
+use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::redis::Redis;
+use paceline::time::Rate;
+use tokio::task::JoinSet;
+
+use super::{MINUTE, Passed, pause, redis, wait_of};
+use crate::servers::Server;
+
+fn passes(answers: &[Result<Decision, paceline::redis::ServerError>]) -> usize {
+    answers
+        .iter()
+        .filter(|answer| **answer == Ok(Decision::Pass))
+        .count()
+}
+
+#[tokio::test]
+async fn those_who_ask_at_the_same_time_go_on_one_trip() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(70, MINUTE)).unwrap();
+
+    let answers = join_all((0..100).map(|_| limit.try_acquire(1))).await;
+    assert_eq!(passes(&answers), 70);
+    assert!(redis.stats().answered <= 2, "{:?}", redis.stats());
+}
+
+#[tokio::test]
+async fn costs_are_served_in_order_and_nobody_is_overtaken_by_a_cheaper_one() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+
+    let costs = [4, 4, 4, 1, 2];
+    let answers = join_all(costs.map(|cost| limit.try_acquire(cost))).await;
+    assert_eq!(passes(&answers[..2]), 2);
+    assert_eq!(passes(&answers[2..]), 0);
+}
+
+#[tokio::test]
+async fn what_was_denied_is_not_asked_for_again_before_its_time() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
+
+    assert_eq!(limit.try_acquire(2).await, Ok(Decision::Pass));
+    let first = wait_of(limit.try_acquire(2).await);
+    let trips = redis.stats().answered;
+    for _ in 0..100 {
+        assert!(wait_of(limit.try_acquire(2).await) <= first);
+        assert!(wait_of(limit.try_acquire(3).await) <= first);
+    }
+    assert_eq!(redis.stats().answered, trips);
+    assert_eq!(
+        limit.try_acquire(1).await,
+        Ok(Decision::Pass),
+        "a cheaper one may pass"
+    );
+}
+
+#[tokio::test]
+async fn who_leaves_the_line_leaves_no_trace() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis
+        .limit(
+            "a",
+            TokenBucket::new(Rate::new(1, Duration::from_millis(200)), 2),
+        )
+        .unwrap();
+
+    limit.acquire(2).await.unwrap();
+    for cost in [1, 2, 1] {
+        let left = tokio::time::timeout(Duration::from_millis(10), limit.acquire(cost)).await;
+        assert!(left.is_err());
+    }
+    pause(Duration::from_millis(450)).await;
+    assert_eq!(limit.try_acquire_up_to(9).await, Ok(2));
+}
+
+#[tokio::test]
+async fn what_came_for_one_who_left_is_given_back() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
+
+    // Dropped before it is asked for, while the answer is under way, and when it has come.
+    for looks in 0..100 {
+        let mut asking = Box::pin(limit.acquire(2));
+        for _ in 0..=looks {
+            if futures::poll!(asking.as_mut()).is_ready() {
+                limit.refund(2).await.unwrap();
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(asking);
+        pause(Duration::from_millis(5)).await;
+    }
+    assert!(redis.stats().answered > 100, "{:?}", redis.stats());
+    assert_eq!(limit.try_acquire_up_to(9).await, Ok(3));
+}
+
+#[tokio::test]
+async fn a_lease_saves_trips_and_no_more_than_the_limit_is_counted() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
+    let limit = limit.leasing(25, Duration::from_secs(20)).unwrap();
+
+    let mut passed = 0;
+    while limit.try_acquire(1).await == Ok(Decision::Pass) {
+        passed += 1;
+    }
+    assert_eq!(passed, 100);
+    assert!(redis.stats().answered <= 5, "{:?}", redis.stats());
+}
+
+#[tokio::test]
+async fn a_lease_that_is_over_is_void() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    let limit = limit.leasing(9, Duration::from_millis(20)).unwrap();
+
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    pause(Duration::from_millis(30)).await;
+    assert!(wait_of(limit.try_acquire(1).await) > MINUTE / 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
+    const LIMIT: u32 = 40;
+    const LEASE: u32 = 10;
+    const REPLICAS: u32 = 3;
+    let window = Duration::from_millis(300);
+    let server = Server::start().await;
+    let passed = Arc::new(Mutex::new(Passed::default()));
+    let mut replicas = JoinSet::new();
+    for number in 0..REPLICAS {
+        let limit = redis(&server)
+            .await
+            .limit("a", SlidingLog::new(LIMIT, window))
+            .unwrap();
+        let limit = limit.leasing(LEASE, window / 2).unwrap();
+        let passed = Arc::clone(&passed);
+        replicas.spawn(async move {
+            for call in 0..100 {
+                limit.acquire(1).await.unwrap();
+                passed.lock().unwrap().note();
+                // Now and then one keeps what it has.
+                if call % 7 == number {
+                    pause(Duration::from_millis(20)).await;
+                }
+            }
+        });
+    }
+    while let Some(done) = replicas.join_next().await {
+        done.unwrap();
+    }
+    // What is not fetched within 100 ms is void.
+    let most = passed
+        .lock()
+        .unwrap()
+        .most_in(window.saturating_sub(Duration::from_millis(100)));
+    assert!(most <= (LIMIT + REPLICAS * LEASE) as usize, "{most}");
+}
+
+#[tokio::test]
+async fn a_lease_that_makes_no_sense_is_refused() {
+    let redis = Redis::open("redis://127.0.0.1/", paceline::redis::WhenDown::closed()).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
+    let second = Duration::from_secs(1);
+
+    for (permits, lasts, why) in [
+        (0, second, "a lease has 1 to 10 permits here, got 0"),
+        (11, second, "a lease has 1 to 10 permits here, got 11"),
+        (1, Duration::ZERO, "a lease has to last longer than 0"),
+    ] {
+        assert_eq!(
+            limit
+                .clone()
+                .leasing(permits, lasts)
+                .unwrap_err()
+                .to_string(),
+            why
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_clients_never_pass_one_too_many_by_the_servers_clock() {
+    const LIMIT: u32 = 100;
+    let window = Duration::from_millis(500);
+    let server = Server::start().await;
+    let policy = SlidingLog::new(LIMIT, window);
+    let mut clients = JoinSet::new();
+    for _ in 0..64 {
+        let limit = redis(&server).await.limit("a", policy).unwrap();
+        clients.spawn(async move {
+            for _ in 0..10 {
+                limit.acquire(1).await.unwrap();
+            }
+        });
+    }
+    // When each permit was spent, as the server wrote it down: read again and again, since entries go.
+    let key = redis(&server).await.limit("a", policy).unwrap().keys()[0].clone();
+    let mut spent = std::collections::BTreeMap::new();
+    let mut connection = server.connection().await.unwrap();
+    loop {
+        let are_done = clients.is_empty();
+        let entries: Vec<(String, u64)> = redis::cmd("ZRANGE")
+            .arg(&key)
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        spent.extend(entries);
+        if are_done {
+            break;
+        }
+        pause(Duration::from_millis(10)).await;
+        while let Some(done) = clients.try_join_next() {
+            done.unwrap();
+        }
+    }
+    spent.remove("at");
+    assert_eq!(
+        spent.len(),
+        640,
+        "each is seen once: a window is fifty looks long"
+    );
+    let mut times: Vec<u64> = spent.into_values().collect();
+    times.sort_unstable();
+    for pair in times.windows(LIMIT as usize + 1) {
+        let gap = pair[LIMIT as usize] - pair[0];
+        assert!(gap >= 500_000, "{} in {gap} µs", LIMIT + 1);
+    }
+}

@@ -1,0 +1,121 @@
+use std::time::Instant;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_millis(250);
+
+async fn down(when_down: WhenDown) -> (Server, Redis) {
+    let mut server = Server::start().await;
+    let redis = process_with(&server.url(), when_down, DEADLINE);
+    redis.connect().await.unwrap();
+    server.kill();
+    (server, redis)
+}
+
+#[tokio::test]
+async fn open_lets_all_in_and_says_that_redis_does_not_know() {
+    let (_server, redis) = down(WhenDown::open()).await;
+    let permits = permits(&redis, 1, LONG);
+
+    for _ in 0..3 {
+        let lease = permits.try_acquire().await.unwrap().unwrap();
+        assert!(lease.is_local() && !lease.is_lost());
+        std::mem::forget(lease);
+    }
+    assert!(taken(&permits).await.is_local());
+    assert_eq!(redis.stats().passed_alone, 4);
+}
+
+#[tokio::test]
+async fn closed_lets_nobody_in_until_redis_is_back() {
+    let (mut server, redis) = down(WhenDown::closed()).await;
+    let permits = permits(&redis, 1, LONG);
+
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { permits.acquire().await });
+    sleep(Duration::from_millis(100)).await;
+    assert!(!waiting.is_finished());
+    server.start_again().await;
+    let lease = timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
+    assert!(!lease.is_local());
+}
+
+#[tokio::test]
+async fn insured_lets_a_share_in_when_all_others_have_lost_theirs() {
+    let (_server, redis) = down(WhenDown::insured(2)).await;
+    let permits = permits(&redis, 5, SHORT);
+    let start = Instant::now();
+    assert!(permits.try_acquire().await.unwrap().is_none());
+
+    let one = taken(&permits).await;
+    // Until then others may hold all of them.
+    assert!(start.elapsed() >= SHORT);
+    let two = taken(&permits).await;
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    assert!(one.is_local() && two.is_local());
+
+    drop(one);
+    let _three = taken(&permits).await;
+    assert!(permits.try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_insurance_counts_those_whose_lease_is_lost_until_they_are_gone() {
+    let mut server = Server::start().await;
+    let redis = process_with(&server.url(), WhenDown::insured(1), DEADLINE);
+    let permits = permits(&redis, 2, SHORT);
+    let lost = taken(&permits).await;
+
+    server.kill();
+    lost.lost().await;
+    let _local = taken(&permits).await;
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    drop(lost);
+    let _other = taken(&permits).await;
+}
+
+#[tokio::test]
+async fn a_local_lease_is_counted_when_redis_is_back() {
+    let (mut server, redis) = down(WhenDown::open()).await;
+    let permits = permits(&redis, 2, LONG);
+    let local = permits.try_acquire().await.unwrap().unwrap();
+    assert!(local.is_local());
+
+    server.start_again().await;
+    until("it is up", async || permits.in_use().await.is_ok()).await;
+    let one = taken(&permits).await;
+    assert!(!one.is_local());
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    drop(local);
+    let two = taken(&permits).await;
+    assert!(!two.is_local());
+}
+
+#[tokio::test]
+async fn who_waits_without_redis_and_leaves_leaves_nothing_running() {
+    let (_server, redis) = down(WhenDown::closed()).await;
+    let permits = permits(&redis, 1, LONG);
+    let waiting = tokio::spawn(async move { permits.acquire().await });
+    until("it is down", async || redis.stats().outages > 0).await;
+
+    waiting.abort();
+    let before = redis.stats();
+    sleep(Duration::from_millis(2500)).await;
+    assert!(redis.stats().skipped <= before.skipped + 1);
+    assert!(format!("{redis:?}").contains("is_up: false"));
+}
+
+#[tokio::test]
+async fn a_frozen_server_holds_up_nobody_longer_than_the_deadline() {
+    let mut server = Server::start().await;
+    let redis = process_with(&server.url(), WhenDown::open(), DEADLINE);
+    let permits = permits(&redis, 1, LONG);
+    let held = taken(&permits).await;
+    assert!(!held.is_local());
+
+    server.freeze();
+    let lease = timeout(PATIENCE, permits.try_acquire()).await.unwrap();
+    assert!(lease.unwrap().unwrap().is_local());
+    assert_eq!(redis.stats().timeouts, 1);
+    server.thaw();
+}

@@ -1,0 +1,117 @@
+//! So many at once in a fleet, as leases: what one holder sees, what many see together, what is in Redis, and what happens
+//! when it is slow, gone or forgetful. In real time.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "servers know nothing of a paused clock"
+)]
+
+mod down;
+mod fit;
+mod keys;
+mod line;
+mod lost;
+mod one;
+mod together;
+mod trips;
+
+use std::time::Duration;
+
+use paceline::redis::{Lease, Redis, RemotePermits, WhenDown};
+use tokio::time::{sleep, timeout};
+
+use crate::servers::{PATIENCE, Relay, Server};
+
+pub(crate) const KEY: &str = "paceline:{jobs}:permits";
+
+/// Long enough that nothing ends by itself during a test, also on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// Short enough to wait for, and long enough to be renewed on a busy machine.
+pub(crate) const STEADY: Duration = Duration::from_secs(3);
+
+/// Short enough to wait for until it ends.
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
+
+/// A process of its own, as far as Redis can tell; it is patient with a busy machine.
+pub(crate) fn process(url: &str) -> Redis {
+    process_with(url, WhenDown::closed(), Duration::from_secs(10))
+}
+
+/// The same for leases that are to be renewed in time, on a busy machine too.
+pub(crate) fn steady(url: &str) -> Redis {
+    process_with(url, WhenDown::closed(), Duration::from_millis(700))
+}
+
+/// The same for short leases, and where Redis is not to answer.
+pub(crate) fn hasty(url: &str) -> Redis {
+    process_with(url, WhenDown::closed(), Duration::from_millis(250))
+}
+
+pub(crate) fn process_with(url: &str, when_down: WhenDown, deadline: Duration) -> Redis {
+    let redis = Redis::open(url, when_down).unwrap();
+    redis.with_deadline(deadline).unwrap()
+}
+
+pub(crate) fn permits(redis: &Redis, n: u32, lease: Duration) -> RemotePermits {
+    redis.permits("jobs", n, lease).unwrap()
+}
+
+pub(crate) async fn relayed() -> (Server, Relay) {
+    let server = Server::start().await;
+    let relay = Relay::start(server.address());
+    (server, relay)
+}
+
+/// A lease that must be there: the server is up, and one is free. A busy machine may miss a deadline, so it is asked again.
+pub(crate) async fn taken(permits: &RemotePermits) -> Lease {
+    let lease = timeout(PATIENCE, permits.acquire()).await;
+    lease.expect("one is free").unwrap()
+}
+
+/// Until it is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let looking = async {
+        while !is_so().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let seen = timeout(PATIENCE, looking).await;
+    seen.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"));
+}
+
+/// The ids in Redis, and when their leases end.
+pub(crate) async fn members(server: &Server) -> Vec<(String, u64)> {
+    let members: Vec<(String, f64)> = server.cli(&["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
+    let leases = members.into_iter().filter(|(id, _)| id != "at");
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole microseconds, far below 2^53"
+    )]
+    leases.map(|(id, end)| (id, end as u64)).collect()
+}
+
+/// How many leases there are in Redis that have not ended.
+pub(crate) async fn alive(server: &Server) -> usize {
+    let members = members(server).await;
+    let now = server.time_us().await;
+    members.iter().filter(|(_, end)| *end > now).count()
+}
+
+/// How many scripts the server has run.
+pub(crate) async fn calls(server: &Server) -> u64 {
+    count(server, "eval").await + count(server, "evalsha").await
+}
+
+/// How often the server has carried out this command, for a script too.
+pub(crate) async fn count(server: &Server, command: &str) -> u64 {
+    let stat = server
+        .info("commandstats", &format!("cmdstat_{command}"))
+        .await;
+    let Some((_, rest)) = stat.split_once("calls=") else {
+        return 0;
+    };
+    let digits = rest.split(',').next();
+    digits.and_then(|count| count.parse().ok()).unwrap()
+}

@@ -1,0 +1,213 @@
+//! Load shed by fleet usage: the cases of the table, what is in Redis, and without it. In real time.
+
+use std::time::Duration;
+
+use paceline::redis::{FleetUsage, Importance, Lease, Redis, WhenDown};
+
+use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
+use crate::servers::{Cluster, Server};
+
+const CRITICAL: &str = "paceline:{api}:usage:critical";
+const SHEDDABLE: &str = "paceline:{api}:usage:sheddable";
+
+fn usage(redis: &Redis, capacity: u32, reserved: u32) -> FleetUsage {
+    redis.fleet_usage("api", capacity, reserved, LONG).unwrap()
+}
+
+async fn admitted(usage: &FleetUsage, importance: Importance) -> Option<Lease> {
+    usage.admit(importance).await.unwrap()
+}
+
+/// So many of each kind that ask one after the other, of a fleet of two processes: who is let in.
+async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
+    let server = Server::start().await;
+    let fleet = [process(&server.url()), process(&server.url())];
+    for redis in &fleet {
+        redis.connect().await.unwrap();
+    }
+    let mut held = Vec::new();
+    let mut said = String::new();
+    for (number, kind) in asked.chars().enumerate() {
+        let usage = usage(&fleet[number % 2], capacity, reserved);
+        let importance = match kind {
+            'c' => Importance::Critical,
+            _ => Importance::Sheddable,
+        };
+        let lease = admitted(&usage, importance).await;
+        said.push(if lease.is_some() { kind } else { '-' });
+        held.push(lease);
+    }
+    let in_use = usage(&fleet[0], capacity, reserved).in_use().await.unwrap();
+    let count = |kind| said.chars().filter(|one| *one == kind).count();
+    assert_eq!(in_use.critical as usize, count('c'));
+    assert_eq!(in_use.sheddable as usize, count('s'));
+    said
+}
+
+#[tokio::test]
+async fn the_cases_of_the_table() {
+    for (capacity, reserved, asked, expected) in [
+        // What is not reserved, and no more.
+        (5, 2, "sssss", "sss--"),
+        // The reserve is for critical work, which counts.
+        (5, 2, "ssscc", "ssscc"),
+        (5, 2, "cccss", "cccss"),
+        (5, 2, "ccccss", "ccccs-"),
+        (5, 2, "cscscss", "cscsc--"),
+        // Critical work always passes, beyond the capacity too, and then nothing else does.
+        (5, 2, "cccccccs", "ccccccc-"),
+        (5, 2, "sssccccs", "ssscccc-"),
+        // No reserve: only the capacity.
+        (3, 0, "ssss", "sss-"),
+        (3, 0, "ccss", "ccs-"),
+        // As much of a reserve as there can be.
+        (3, 2, "ssc", "s-c"),
+        (1, 0, "sc", "sc"),
+        (1, 0, "cs", "c-"),
+    ] {
+        let said = case(capacity, reserved, asked).await;
+        assert_eq!(said, expected, "of {asked} with {capacity} and {reserved}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_over_makes_room_and_leaves_nothing_behind() {
+    let server = Server::start().await;
+    let redis = process(&server.url());
+    redis.connect().await.unwrap();
+    let usage = usage(&redis, 2, 1);
+    let critical = admitted(&usage, Importance::Critical).await.unwrap();
+    let sheddable = admitted(&usage, Importance::Sheddable).await.unwrap();
+    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+
+    drop(sheddable);
+    let again = admitted(&usage, Importance::Sheddable).await.unwrap();
+    assert!(!again.is_local() && !critical.is_local());
+    drop(again);
+    critical.release().await.unwrap();
+    until("nothing is under way", async || {
+        server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn both_keys_lie_in_one_slot_of_a_cluster() {
+    let cluster = Cluster::start().await;
+    let urls = cluster.urls();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let redis = Redis::open_cluster(&urls, WhenDown::closed()).unwrap();
+    let redis = redis.with_deadline(Duration::from_secs(10)).unwrap();
+    redis.connect().await.unwrap();
+    let usage = usage(&redis, 2, 1);
+
+    let critical = admitted(&usage, Importance::Critical).await.unwrap();
+    let _sheddable = admitted(&usage, Importance::Sheddable).await.unwrap();
+    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+    critical.release().await.unwrap();
+    let in_use = usage.in_use().await.unwrap();
+    assert_eq!((in_use.critical, in_use.sheddable), (0, 1));
+}
+
+#[tokio::test]
+async fn both_kinds_are_renewed_on_one_trip() {
+    let server = Server::start().await;
+    let redis = steady(&server.url());
+    redis.connect().await.unwrap();
+    let usage = redis.fleet_usage("api", 4, 1, STEADY).unwrap();
+    let held = [
+        admitted(&usage, Importance::Critical).await.unwrap(),
+        admitted(&usage, Importance::Sheddable).await.unwrap(),
+    ];
+    let before = redis.stats().answered;
+
+    tokio::time::timeout(STEADY * 2, held[0].lost())
+        .await
+        .unwrap_err();
+    let asked = redis.stats().answered - before;
+
+    assert!(held.iter().all(|lease| !lease.is_lost()));
+    // Six thirds, not twelve.
+    assert!((3..=8).contains(&asked), "{asked}");
+}
+
+#[tokio::test]
+async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
+    for (when_down, sheddable_passes) in [(WhenDown::open(), true), (WhenDown::closed(), false)] {
+        let mut server = Server::start().await;
+        let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
+        redis.connect().await.unwrap();
+        server.kill();
+        let usage = usage(&redis, 1, 0);
+        let mut held = Vec::new();
+
+        for _ in 0..3 {
+            let critical = admitted(&usage, Importance::Critical).await.unwrap();
+            assert!(critical.is_local());
+            let sheddable = admitted(&usage, Importance::Sheddable).await;
+            assert_eq!(sheddable.is_some(), sheddable_passes);
+            held.push((critical, sheddable));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_insurance_divides_what_is_not_reserved() {
+    let mut server = Server::start().await;
+    let when_down = WhenDown::insured(2);
+    let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
+    redis.connect().await.unwrap();
+    server.kill();
+    let usage = redis.fleet_usage("api", 6, 2, SHORT).unwrap();
+    let _critical = admitted(&usage, Importance::Critical).await.unwrap();
+
+    let one = std::cell::RefCell::new(None);
+    until("the first is let in", async || {
+        one.replace(admitted(&usage, Importance::Sheddable).await);
+        one.borrow().is_some()
+    })
+    .await;
+    let _two = admitted(&usage, Importance::Sheddable).await.unwrap();
+    assert!(admitted(&usage, Importance::Sheddable).await.is_none());
+    assert!(admitted(&usage, Importance::Critical).await.is_some());
+}
+
+#[tokio::test]
+async fn a_key_that_holds_something_else_is_said_to() {
+    let server = Server::start().await;
+    let redis = process(&server.url());
+    redis.connect().await.unwrap();
+    let usage = usage(&redis, 2, 1);
+
+    for key in [CRITICAL, SHEDDABLE] {
+        server.cli::<()>(&["SET", key, "mine"]).await;
+        for importance in [Importance::Critical, Importance::Sheddable] {
+            let said = usage.admit(importance).await.unwrap_err().to_string();
+            assert!(said.contains("WRONGTYPE") && said.contains(key), "{said}");
+        }
+        server.flush_all().await;
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_value() {
+    let redis = process_with("redis://127.0.0.1:1/", WhenDown::insured(3), LONG / 10_000);
+    let refused = |capacity, reserved| {
+        let refused = redis.fleet_usage("api", capacity, reserved, LONG);
+        refused.unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(5, 5),
+        "a reserve of 5 leaves nothing of a capacity of 5"
+    );
+    assert_eq!(
+        refused(0, 0),
+        "a reserve of 0 leaves nothing of a capacity of 0"
+    );
+    assert_eq!(
+        refused(5, 3),
+        "2 permits cannot be divided among 3 replicas: each needs at least 1"
+    );
+    assert!(redis.fleet_usage("api", 5, 2, LONG).is_ok());
+    assert!(redis.fleet_usage("api", 5, 2, LONG * 1000).is_err());
+}
