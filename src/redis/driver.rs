@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
+    RedisResult, Value,
 };
 use redis::{ServerErrorKind as Server, cmd};
 
@@ -19,8 +21,15 @@ pub(super) struct One {
 impl One {
     /// Does not connect.
     pub(super) fn new(url: &str) -> RedisResult<Self> {
-        Client::open(url).map(|client| Self { client })
+        let server = url.into_connection_info()?.set_tcp_settings(at_once());
+        Client::open(server).map(|client| Self { client })
     }
+}
+
+/// Questions are small and many. Held back for others to fill up a packet, one would wait for as long as 40 ms, until the server
+/// acknowledges the one before.
+fn at_once() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true)
 }
 
 impl Store for One {
@@ -72,7 +81,9 @@ mod cluster {
     use redis::cluster::{ClusterClient, ClusterClientBuilder};
     use redis::cluster_async::ClusterConnection;
 
-    use super::{Arc, Boxed, Call, Hello, Link, RedisResult, Store, failure, run, time_of};
+    use super::{
+        Arc, Boxed, Call, Hello, Link, RedisResult, Store, at_once, failure, run, time_of,
+    };
 
     /// A cluster.
     pub(in crate::redis) struct Many {
@@ -85,6 +96,7 @@ mod cluster {
             // The library would also try again what may have been carried out.
             let client = ClusterClientBuilder::new(urls.iter().copied())
                 .retries(0)
+                .tcp_settings(at_once())
                 .build()?;
             Ok(Self { client })
         }

@@ -1,8 +1,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::super::link::{Arg, Call};
-use super::super::script::LEASES;
+use crate::redis::link::{Arg, Call};
+use crate::redis::script::LEASES;
 
 /// Which of the sets of one pool, from 0.
 pub(super) type Class = usize;

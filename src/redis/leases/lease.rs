@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::super::error::CallError;
-use super::super::keeper::{NoAnswer, within};
-use super::super::link::Failure;
 use super::errand::Class;
 use super::holds::Ticket;
 use super::pool::Pool;
+use crate::redis::error::CallError;
+use crate::redis::keeper::{NoAnswer, within};
+use crate::redis::link::Failure;
 
 /// One of so many at once, in Redis and for a time: dropping it gives it back.
 ///
@@ -86,7 +86,7 @@ impl Lease {
         }
     }
 
-    /// Whether it is not in Redis: it was granted by [`WhenDown`](super::WhenDown) while Redis did not answer.
+    /// Whether it is not in Redis: it was granted by [`WhenDown`](crate::redis::WhenDown) while Redis did not answer.
     ///
     /// Such a lease has no end, is never lost, and stays what it is when Redis is back. Until then and until it is dropped
     /// only this process knows of it, and counts it when it asks Redis for more.

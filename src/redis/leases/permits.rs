@@ -1,14 +1,14 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::super::error::{CallError, ServerError, Unfit};
-use super::super::keeper::Keeper;
-use super::super::when_down::{Kind, WhenDown};
 use super::errand::Room;
 use super::lease::Lease;
 use super::pool::{Alone, Pool, Terms};
+use crate::redis::error::{CallError, ServerError, Unfit};
+use crate::redis::keeper::Keeper;
+use crate::redis::when_down::{Kind, WhenDown};
 
-/// So many at once in a whole fleet: permits in Redis, held as [`Lease`]s. Made by [`Redis::permits`](super::Redis::permits).
+/// So many at once in a whole fleet: permits in Redis, held as [`Lease`]s. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
 /// Clones share one line. For permits in one process there is [`concurrency::Permits`](crate::concurrency::Permits).
 ///

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use super::super::error::{CallError, Unfit};
-use super::super::keeper::{Keeper, NoAnswer};
-use super::super::link::Failure;
 use super::errand::{Answer, Class, Errand, Room};
 use super::holds::Ticket;
 use super::lease::Lease;
 use super::roll::{Asker, Outcome, Replies, Roll, Told};
 use super::service::Service;
+use crate::redis::error::{CallError, Unfit};
+use crate::redis::keeper::{Keeper, NoAnswer};
+use crate::redis::link::Failure;
 
 /// A lease is at least so long, and at least so many deadlines, and at most so long.
 const SHORTEST: Duration = Duration::from_millis(100);

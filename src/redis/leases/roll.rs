@@ -6,10 +6,10 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-use super::super::error::ServerError;
 use super::errand::{Answer, Class, Room, Token};
 use super::holds::{Holds, Return, Ticket};
 use super::lease::Lease;
+use crate::redis::error::ServerError;
 
 /// So many ask on one trip at most.
 const ON_A_TRIP: usize = 64;

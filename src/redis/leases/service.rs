@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::time::Tick;
 
-use super::super::error::ServerError;
-use super::super::keeper::{NoAnswer, slept};
-use super::super::link::Failure;
 use super::errand::{Answer, Class, Errand, Token};
 use super::pool::{Alone, Pool};
 use super::roll::{Asker, Outcome, Replies, Roll, Step, Trip};
+use crate::redis::error::ServerError;
+use crate::redis::keeper::{NoAnswer, slept};
+use crate::redis::link::Failure;
 
 /// Makes the trips of a pool, for as long as anything is waited for, held or to be given back. One at a time: whatever comes
 /// up meanwhile goes on the next.

@@ -1,13 +1,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::super::error::{CallError, ServerError, Unfit};
-use super::super::keeper::Keeper;
-use super::super::when_down::WhenDown;
 use super::errand::{Class, Room};
 use super::lease::Lease;
 use super::permits::alone;
 use super::pool::{Alone, Pool, Terms};
+use crate::redis::error::{CallError, ServerError, Unfit};
+use crate::redis::keeper::Keeper;
+use crate::redis::when_down::WhenDown;
 
 /// More than there can ever be.
 const ANY: u64 = 1 << 53;
@@ -16,7 +16,7 @@ const CRITICAL: Class = 0;
 const SHEDDABLE: Class = 1;
 
 /// Sheds load by how much a whole fleet has under way, with a reserve for critical work. Made by
-/// [`Redis::fleet_usage`](super::Redis::fleet_usage).
+/// [`Redis::fleet_usage`](crate::redis::Redis::fleet_usage).
 ///
 /// With a capacity of C, of which R are reserved, a sheddable request is let in if with it no more than C − R sheddable ones
 /// and no more than C of all are under way. A critical one is always let in, and counted. All in whole numbers, by one script
