@@ -142,6 +142,7 @@ mod sight;
 mod spare;
 mod state;
 mod stats;
+mod sums;
 mod twin;
 mod waiting;
 mod when_down;

@@ -32,6 +32,7 @@ pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
 pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/memory.lua"),
     include_str!("lua/token_bucket.lua"),
+    include_str!("lua/interval.lua"),
     include_str!("lua/sliding_log.lua"),
     include_str!("lua/sliding_counter.lua"),
     include_str!("lua/fixed_window.lua"),

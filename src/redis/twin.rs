@@ -1,10 +1,9 @@
-use core::time::Duration;
-
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
 
 use super::Unfit;
 use super::link::Arg;
+use super::sums::{MOST, divided, lowest_terms, micros, most_of, number};
 
 /// A policy that can be kept in Redis: it has a twin among the scripts there, which decides alike.
 ///
@@ -77,17 +76,16 @@ impl Twin {
 
     /// Whether more may be spent than there is.
     pub(super) fn may_owe(&self) -> bool {
-        matches!(*self.numbers, [_, _, burst] if self.policy == BUCKET && burst < self.capacity.into())
+        match *self.numbers {
+            [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
+            _ => self.policy == INTERVAL,
+        }
     }
 }
 
 const BUCKET: &str = "token_bucket";
 
-/// Lua's numbers are exact up to 2^53. With half of that, sums of two have room.
-const MOST: u128 = 1 << 52;
-
-/// The longest time in microseconds, 71 years: it can be added to today's.
-const LONGEST: u64 = 1 << 51;
+const INTERVAL: &str = "interval";
 
 impl sealed::Twinned for TokenBucket {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
@@ -127,9 +125,23 @@ impl sealed::Twinned for Interval {
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
             ));
         }
-        let rate = Rate::try_new(1, self.interval())
+        let every = self.interval();
+        let rate = Rate::try_new(1, every)
             .map_err(|_| Unfit::new("an interval of 0 is no limit, and needs no Redis"))?;
-        bucket(rate, 1, true).map(|twin| vec![twin])
+        let (token, permits) = lowest_terms(rate);
+        if token > MOST {
+            return Err(Unfit::new(format!(
+                "an interval of {every:?} is too long for Redis: {token} must not pass 2^52"
+            )));
+        }
+        let passes_in = number(token.div_ceil(permits));
+        Ok(vec![Twin {
+            policy: INTERVAL,
+            numbers: vec![number(token), number(permits)],
+            capacity: most_of(token),
+            settles_in: passes_in,
+            regains_in: passes_in,
+        }])
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
@@ -146,9 +158,18 @@ impl sealed::Twinned for Interval {
     }
 }
 
+/// So many can be taken at once, and more would keep the server from all else for too long.
+const MOST_ENTRIES: u32 = 100_000;
+
 impl sealed::Twinned for SlidingLog {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
         let window = micros("a window", self.window())?;
+        if self.limit() > MOST_ENTRIES {
+            return Err(Unfit::new(format!(
+                "a log in Redis keeps each permit, {MOST_ENTRIES} at most, got {}: a counter keeps sums",
+                self.limit()
+            )));
+        }
         Ok(vec![Twin {
             policy: "sliding_log",
             numbers: vec![self.limit().into(), window],
@@ -262,64 +283,77 @@ all_of!(A 0, B 1, C 2, D 3);
 all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// A token takes `token` / `permits` microseconds, in lowest terms.
 fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
-    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
-    let divisor = greatest_common_divisor(nanos, permits);
-    let (token, permits) = (nanos / divisor, permits / divisor);
+    let (token, permits) = lowest_terms(rate);
     let room = token * u128::from(burst);
     if room > MOST {
         return Err(Unfit::new(format!(
             "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
         )));
     }
-    let capacity = if may_owe {
-        u32::try_from(MOST / token).unwrap_or(u32::MAX)
-    } else {
-        burst
-    };
-    let number = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
     let fills_in = number(room.div_ceil(permits));
     Ok(Twin {
         policy: BUCKET,
         numbers: vec![number(token), number(permits), burst.into()],
-        capacity,
+        capacity: if may_owe { most_of(token) } else { burst },
         settles_in: fills_in,
         regains_in: fills_in,
     })
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
-}
-
-fn micros(what: &str, time: Duration) -> Result<u64, Unfit> {
-    let micros = time.as_nanos().div_ceil(1_000);
-    u64::try_from(micros)
-        .ok()
-        .filter(|micros| *micros <= LONGEST)
-        .ok_or_else(|| {
-            Unfit::new(format!(
-                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
-            ))
-        })
-}
-
-/// The whole number of permits that each of so many replicas may use.
-fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, Unfit> {
-    match permits.checked_div(replicas) {
-        Some(share @ 1..) => Ok(share),
-        _ => Err(Unfit::new(format!(
-            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
-        ))),
-    }
 }
 
 fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
     let mut state = policy.fresh(now);
     let _ = policy.decide(&mut state, now, all);
     state
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::sealed::Twinned;
+    use super::*;
+
+    fn bucket_of(rate: Rate, burst: u32) -> Twin {
+        TokenBucket::new(rate, burst).twins().unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_rate_is_told_in_lowest_terms_of_microseconds() {
+        let day = Duration::from_secs(86_400);
+        for (rate, told) in [
+            (Rate::per_second(3), [1_000_000, 3]),
+            (Rate::per_minute(7), [60_000_000, 7]),
+            (Rate::per_minute(60), [1_000_000, 1]),
+            (Rate::new(999_983, day), [86_400_000_000, 999_983]),
+            (Rate::new(3, Duration::from_nanos(7)), [7, 3_000]),
+            (Rate::new(5, Duration::from_nanos(2_500)), [1, 2]),
+        ] {
+            assert_eq!(bucket_of(rate, 4).numbers, [told[0], told[1], 4], "{rate}");
+        }
+        let interval = Interval::every(Duration::from_nanos(1_500));
+        assert_eq!(interval.twins().unwrap()[0].numbers, [3, 2]);
+    }
+
+    #[test]
+    fn what_settles_later_than_a_microsecond_is_rounded_up() {
+        assert_eq!(bucket_of(Rate::per_second(3), 2).settles_in, 666_667);
+        let third = Interval::from_rate(Rate::per_second(3));
+        assert_eq!(third.twins().unwrap()[0].settles_in, 333_334);
+        let log = SlidingLog::new(1, Duration::from_nanos(1_001));
+        assert_eq!(log.twins().unwrap()[0].settles_in, 2);
+        let strict = SlidingCounter::strict(1, Duration::from_micros(10), 3);
+        assert_eq!(strict.twins().unwrap()[0].numbers, [1, 4, 4, 0]);
+        assert_eq!(strict.twins().unwrap()[0].settles_in, 16);
+    }
+
+    #[test]
+    fn what_may_owe_passes_as_much_as_has_room() {
+        let rate = Rate::new(1, Duration::from_micros(1 << 22));
+        assert_eq!(bucket_of(rate, 9).capacity, 9);
+        let owing = TokenBucket::new(rate, 9).with_debt();
+        assert_eq!(owing.twins().unwrap()[0].capacity, 1 << 30);
+        let often = Interval::every(Duration::from_nanos(1));
+        assert_eq!(often.twins().unwrap()[0].capacity, u32::MAX);
+    }
 }

@@ -8,4 +8,6 @@ mod harness;
 mod limits;
 mod permits;
 mod servers;
+mod twins;
+mod unfit;
 mod usage;

@@ -72,7 +72,7 @@ local spent = 0
 if task == 'give_back' then
   for _, limit in ipairs(limits) do
     limit.give_back(ahead)
-    if limit.at > 0 or limit.lost then limit.save(id) end
+    if limit.at > 0 or limit.has_changed then limit.save(id) end
   end
 else
   for _, group in ipairs(groups) do
@@ -101,8 +101,12 @@ else
     end
   end
   if task == 'ask' then
-    for _, limit in ipairs(limits) do
-      if spent > 0 or limit.lost then limit.save(id) end
+    for number, limit in ipairs(limits) do
+      if spent > 0 or limit.has_changed then
+        limit.save(id)
+      else
+        outlive(KEYS[number], limit.settles_at() - limit.now)
+      end
     end
   end
 end

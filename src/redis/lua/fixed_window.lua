@@ -5,24 +5,24 @@
 policies.fixed_window = function(key, argument, memory, server_now)
   local most, window = argument(), argument()
 
-  local at, began, spent
-  local now = server_now
-  local kept = redis.call('GET', key)
+  local kept, fault = read('a fixed window', 'GET', key)
+  if fault then return nil, fault end
+  local at, began, spent = nil, 0, 0
   if kept then
     local fields = { string.match(kept, '^(%d+) (%d+) (%d+)$') }
-    if #fields == 0 then return foreign(key, 'fixed window') end
+    if #fields == 0 then return nil, foreign(key, 'a fixed window') end
     at, began, spent = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
-    now = max(now, at)
   end
+  local now = max(server_now, at or 0)
+
   local lost = is_lost(memory, at, now)
   if lost then
     began, spent = now, most
-  end
-  if not spent or spent == 0 or began + window <= now then
+  elseif spent == 0 or began + window <= now then
     began, spent = now, 0
   end
 
-  local limit = { now = now, lost = lost, at = at or 0 }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost }
 
   function limit.room()
     return max(0, most - spent)
@@ -41,16 +41,17 @@ policies.fixed_window = function(key, argument, memory, server_now)
     spent = max(0, spent - cost)
   end
 
+  -- A window in which nothing was spent has not begun.
   function limit.settles_at()
+    if spent == 0 then return now end
     return began + window
   end
 
   function limit.save()
     limit.at = now
     local state = string.format('%d %d %d', now, began, spent)
-    redis.call('SET', key, state, 'PX', lifetime(key, began + window - now))
+    keep(key, state, limit.settles_at() - now)
   end
 
   return limit
 end
-

@@ -1,11 +1,13 @@
--- What all limits have in common: how time is read, and how a state is known to be lost.
+-- What all limits have in common: how time is read, how a state is read and kept, and how it is known to be lost.
 --
 -- Times are microseconds of the server's clock; for one limit it never goes back, since a state says when it was written.
 -- Lua numbers are doubles, exact up to 2^53: whoever builds a limit refuses what would pass that.
 --
 -- Whoever asks remembers of each limit when it was last written as far as they know ('known_at'), and until when it cannot have
--- settled ('until'). A state that is older, or gone before its time, was lost: the server was started anew or flushed, or a
+-- settled ('until_then'). A state that is older, or gone before its time, was lost: the server was started anew or flushed, or a
 -- replica with old data has taken over. What else was spent nobody knows, and so all counts as spent now.
+--
+-- A refusal writes nothing, but where what was read is not what was kept: then it has changed ('has_changed'), and is kept so.
 
 local policies = {}
 
@@ -36,10 +38,48 @@ local function text(number)
   return string.format('%d', number)
 end
 
--- How long a key is to live, in milliseconds, so that it is gone when its state has settled and not before. Never shorter than
--- it was to live already: what was given back since, others may not know of.
+local function foreign(key, what)
+  return 'WRONGTYPE ' .. key .. ' holds something else than ' .. what
+end
+
+-- What a command reads of a key, or nil and why it cannot.
+local function read(what, command, key, ...)
+  local kept = redis.pcall(command, key, ...)
+  if type(kept) ~= 'table' or not kept.err then return kept end
+  if string.find(kept.err, 'WRONGTYPE', 1, true) then return nil, foreign(key, what) end
+  return nil, kept.err
+end
+
+-- How long a key is to live, in milliseconds, so that it is gone when its state has settled and not before; nil if it lives that
+-- long already: what was given back since, others may not know of. Not less than two: PEXPIRE with one may find it over already,
+-- and end the key at once.
 local function lifetime(key, micros)
-  return text(max(max(1, ceil_div(micros, 1000)), redis.call('PTTL', key)))
+  local life = max(2, ceil_div(micros, 1000))
+  if redis.call('PTTL', key) >= life then return nil end
+  return text(life)
+end
+
+-- Keeps a state that is one text.
+local function keep(key, state, micros)
+  local life = lifetime(key, micros)
+  if life then
+    redis.call('SET', key, state, 'PX', life)
+  else
+    redis.call('SET', key, state, 'KEEPTTL')
+  end
+end
+
+-- Keeps a state that has been written already.
+local function live_on(key, micros)
+  local life = lifetime(key, micros)
+  if life then redis.call('PEXPIRE', key, life) end
+end
+
+-- Others with shorter windows may have kept it for less long than it counts for this one.
+local function outlive(key, micros)
+  local left = redis.call('PTTL', key)
+  -- Ten milliseconds are not worth it: while a busy server decides, its clock goes on.
+  if left >= 0 and left + 10 < ceil_div(micros, 1000) then live_on(key, micros) end
 end
 
 -- 'at': when the state was written; nil if there is none.
@@ -48,6 +88,18 @@ local function is_lost(memory, at, now)
   return now < memory.until_then
 end
 
-local function foreign(key, what)
-  return nil, 'WRONGTYPE ' .. key .. ' holds something else than a ' .. what
+-- From when on a limit that fills all the time, and from nothing in 'fills_in', is full, if it would have been at 'full_at'; nil if
+-- nothing has changed that. 'at' and 'full_at' are nil if nothing is kept.
+--
+-- While the server could not be seen others went on without asking, at no more than the rate: for that long it did not fill. Once
+-- that is written down, it is not counted again.
+local function after_blindness(memory, at, full_at, fills_in, now)
+  if not at then
+    -- What was kept may have been gone before it was asked for again. If all was taken for spent then, it has filled since.
+    at, full_at = memory.known_at, memory.until_then
+    if full_at == memory.blind_to + fills_in then return nil end
+  end
+  local from, to = memory.blind_from, min(memory.blind_to, now)
+  if at > from or to <= from then return nil end
+  return full_at + to - from
 end

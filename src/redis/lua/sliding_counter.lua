@@ -1,88 +1,99 @@
 -- The twin of policy/sliding_counter.rs, strict and smooth.
 --
--- The key is a hash: a field for each bucket in which something was spent, named by its number; 'at' is when the hash was
--- written, 'origin' when bucket 0 began, 'bucket' how long each is.
+-- The key is a hash. An entry for each bucket in which something was spent is named by when the first of that was, and says when
+-- the last was, and how much it is. Other parameters with other buckets count it where the last lies, so that it is moved by none
+-- of them, however often they take turns. 'at' is when the hash was written, 'origin' when bucket 0 began.
 
 policies.sliding_counter = function(key, argument, memory, server_now)
   local most, bucket, reach = argument(), argument(), argument()
   local is_smooth = argument() == 1
 
-  local kept = redis.call('HGETALL', key)
-  local spent_in, at, origin, old_bucket = {}, nil, nil, nil
+  local kept, fault = read('a sliding counter', 'HGETALL', key)
+  if fault then return nil, fault end
+  local at, origin, known, firsts = nil, nil, {}, {}
   for field = 1, #kept, 2 do
-    local name, value = kept[field], tonumber(kept[field + 1])
-    if name == 'at' then at = value
-    elseif name == 'origin' then origin = value
-    elseif name == 'bucket' then old_bucket = value
+    local name, value = kept[field], kept[field + 1]
+    if name == 'at' then at = tonumber(value)
+    elseif name == 'origin' then origin = tonumber(value)
     else
-      local number = tonumber(name)
-      if not (number and value) then return foreign(key, 'sliding counter') end
-      spent_in[number] = value
+      local first = tonumber(name)
+      local last, spent = string.match(value, '^(%d+) (%d+)$')
+      if not (first and last) then return nil, foreign(key, 'a sliding counter') end
+      firsts[#firsts + 1] = first
+      known[first] = { first = first, last = tonumber(last), spent = tonumber(spent) }
     end
   end
-  if #kept > 0 and not (at and origin and old_bucket) then return foreign(key, 'sliding counter') end
-  local now = server_now
-  if at then now = max(now, at) end
-
-  if old_bucket and old_bucket ~= bucket then
-    -- Other parameters: each count moves to the latest new bucket it may belong to.
-    local moved = {}
-    for number, spent in pairs(spent_in) do
-      local latest = min(now - origin, (number + 1) * old_bucket - 1)
-      local new = floor_div(latest, bucket)
-      moved[new] = (moved[new] or 0) + spent
-    end
-    spent_in = moved
-  end
-
+  if #kept > 0 and not (at and origin) then return nil, foreign(key, 'a sliding counter') end
+  local now = max(server_now, at or 0)
   local lost = is_lost(memory, at, now)
-  if lost then
-    origin = now
-    spent_in = { [0] = most }
+
+  local function bucket_at(time)
+    return floor_div(time - origin, bucket)
+  end
+
+  local function beginning_of(number)
+    return origin + number * bucket
   end
 
   -- What no longer counts is forgotten; when nothing is left, the buckets begin anew.
-  local present = origin and floor_div(now - origin, bucket) or 0
-  local numbers = {}
-  for number in pairs(spent_in) do
-    if number <= present - reach then
-      spent_in[number] = nil
-    else
-      numbers[#numbers + 1] = number
+  local entries, gone, total = {}, {}, 0
+  if at then
+    local counts_from = beginning_of(bucket_at(now) - reach + 1)
+    table.sort(firsts)
+    for _, first in ipairs(firsts) do
+      local entry = known[first]
+      if lost or entry.last < counts_from then
+        gone[#gone + 1] = entry
+      else
+        entries[#entries + 1] = entry
+        total = total + entry.spent
+      end
     end
   end
-  table.sort(numbers)
-  if #numbers == 0 then
-    origin = now
-    present = 0
+  if #entries == 0 then origin = now end
+  local present = bucket_at(now)
+
+  local function spend(cost)
+    local latest = entries[#entries]
+    -- One of others may have begun in the bucket before. It may not grow into this one, or it would never be gone.
+    if not latest or latest.first < beginning_of(present) then
+      latest = { first = now, spent = 0 }
+      entries[#entries + 1] = latest
+    end
+    latest.last, latest.spent = now, latest.spent + cost
+    latest.has_changed = true
+    total = total + cost
   end
+  if lost then spend(most) end
 
-  local limit = { now = now, lost = lost, at = at or 0 }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost, spend = spend }
 
-  local function total()
+  local function spent_in(number)
     local sum = 0
-    for _, number in ipairs(numbers) do sum = sum + spent_in[number] end
+    for _, entry in ipairs(entries) do
+      if bucket_at(entry.last) == number then sum = sum + entry.spent end
+    end
     return sum
   end
 
   local function wait_strict(room)
-    local must_go = total() - room
-    for _, number in ipairs(numbers) do
+    local must_go = total - room
+    for _, entry in ipairs(entries) do
       if must_go <= 0 then break end
-      must_go = must_go - spent_in[number]
-      if must_go <= 0 then return max(0, origin + (number + reach) * bucket - now) end
+      must_go = must_go - entry.spent
+      if must_go <= 0 then return max(0, beginning_of(bucket_at(entry.last) + reach) - now) end
     end
     return 0
   end
 
   -- The last window's count falls in proportion as time goes on in the present one, and that one's in the next.
   local function wait_smooth(room)
-    local spent = spent_in[present] or 0
-    local begins, falling, left = present, spent_in[present - 1] or 0, room - spent
+    local spent = spent_in(present)
+    local begins, falling, left = present, spent_in(present - 1), room - spent
     if left < 0 then
       begins, falling, left = present + 1, spent, room
     end
-    local open_at = origin + begins * bucket
+    local open_at = beginning_of(begins)
     if falling > left then
       -- falling * (bucket - elapsed) <= left * bucket
       open_at = open_at + bucket - floor_div(left * bucket, falling)
@@ -96,54 +107,46 @@ policies.sliding_counter = function(key, argument, memory, server_now)
   end
 
   function limit.room()
-    if not is_smooth then return max(0, most - total()) end
-    local spent, last = spent_in[present] or 0, spent_in[present - 1] or 0
+    if not is_smooth then return max(0, most - total) end
+    local elapsed = now - beginning_of(present)
     -- last * (bucket - elapsed) <= (most - spent - cost) * bucket
-    local covered = ceil_div(last * (bucket - (now - origin - present * bucket)), bucket)
-    return max(0, most - spent - covered)
-  end
-
-  function limit.spend(cost)
-    if not spent_in[present] then
-      spent_in[present] = 0
-      numbers[#numbers + 1] = present
-    end
-    spent_in[present] = spent_in[present] + cost
+    local covered = ceil_div(spent_in(present - 1) * (bucket - elapsed), bucket)
+    return max(0, most - spent_in(present) - covered)
   end
 
   -- The latest first.
   function limit.give_back(cost)
-    while cost > 0 and #numbers > 0 do
-      local last = numbers[#numbers]
-      local taken = min(cost, spent_in[last])
+    while cost > 0 and #entries > 0 do
+      local latest = entries[#entries]
+      local taken = min(cost, latest.spent)
       cost = cost - taken
-      spent_in[last] = spent_in[last] - taken
-      if spent_in[last] == 0 then
-        spent_in[last] = nil
-        numbers[#numbers] = nil
+      latest.spent = latest.spent - taken
+      total = total - taken
+      latest.has_changed = true
+      if latest.spent == 0 then
+        gone[#gone + 1] = latest
+        entries[#entries] = nil
       end
     end
   end
 
   function limit.settles_at()
-    local last = numbers[#numbers]
-    if not last then return now end
-    return origin + (last + reach) * bucket
+    local latest = entries[#entries]
+    if not latest then return now end
+    return beginning_of(bucket_at(latest.last) + reach)
   end
 
   function limit.save()
     limit.at = now
-    local life = lifetime(key, limit.settles_at() - now)
-    local fields = { 'at', text(now), 'origin', text(origin), 'bucket', text(bucket) }
-    for _, number in ipairs(numbers) do
-      fields[#fields + 1] = text(number)
-      fields[#fields + 1] = text(spent_in[number])
+    for _, entry in ipairs(gone) do redis.call('HDEL', key, text(entry.first)) end
+    redis.call('HSET', key, 'at', text(now), 'origin', text(origin))
+    for _, entry in ipairs(entries) do
+      if entry.has_changed then
+        redis.call('HSET', key, text(entry.first), text(entry.last) .. ' ' .. text(entry.spent))
+      end
     end
-    redis.call('DEL', key)
-    redis.call('HSET', key, unpack(fields))
-    redis.call('PEXPIRE', key, life)
+    live_on(key, limit.settles_at() - now)
   end
 
   return limit
 end
-

@@ -1,33 +1,32 @@
 -- The twin of policy/sliding_log.rs.
 --
 -- The key is a sorted set: a member for each permit, scored by when it was spent. Members are unique, since the id of a call
--- is. Two members are not permits: 'at' is when the set was written, 'lost' when all counted as spent.
+-- is. Two members are not permits: 'at' is when the last of them was spent, 'lost' when all counted as spent.
 
 policies.sliding_log = function(key, argument, memory, server_now)
   local most, window = argument(), argument()
 
-  local at = tonumber(redis.call('ZSCORE', key, 'at') or nil)
-  if not at and redis.call('EXISTS', key) == 1 then return foreign(key, 'sliding log') end
-  local now = server_now
-  if at then now = max(now, at) end
+  local kept, fault = read('a sliding log', 'ZSCORE', key, 'at')
+  if not fault and not kept and redis.call('EXISTS', key) == 1 then fault = foreign(key, 'a sliding log') end
+  if fault then return nil, fault end
+  local at = kept and tonumber(kept) or nil
+  local now = max(server_now, at or 0)
   -- An entry exactly one window old is gone.
   local gone = now - window
 
   local lost_at = at and tonumber(redis.call('ZSCORE', key, 'lost') or nil)
   if lost_at and lost_at <= gone then lost_at = nil end
+  local live = '(' .. text(gone)
+  local spent = 0
+  if at and at > gone then
+    -- Not 'at' itself. If there is 'lost' too, how much it is does not matter.
+    spent = redis.call('ZCOUNT', key, live, '+inf') - 1
+  end
+  local added = 0
   local lost = is_lost(memory, at, now)
   if lost then lost_at = now end
 
-  local live = '(' .. text(gone)
-  local spent = 0
-  if at then
-    spent = redis.call('ZCOUNT', key, live, '+inf')
-    if at > gone then spent = spent - 1 end
-    if lost_at and not lost then spent = spent - 1 end
-  end
-  local added = 0
-
-  local limit = { now = now, lost = lost, at = at or 0 }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost }
 
   function limit.room()
     if lost_at then return 0 end
@@ -47,23 +46,24 @@ policies.sliding_log = function(key, argument, memory, server_now)
     added = added + cost
   end
 
-  -- The latest first.
+  -- The latest first. When they were spent is remembered: it says how long the set is to be there.
   function limit.give_back(cost)
-    if lost_at or not at then return end
     cost = min(cost, spent)
-    -- It stays, and the set with it, however little is left.
+    if lost_at or cost == 0 then return end
     redis.call('ZADD', key, '-1', 'at')
-    if cost > 0 then redis.call('ZPOPMAX', key, text(cost)) end
+    redis.call('ZPOPMAX', key, text(cost))
+    redis.call('ZADD', key, text(at), 'at')
     spent = spent - cost
   end
 
   function limit.settles_at()
     if added > 0 or lost then return now + window end
-    if not at then return now end
-    return at + window
+    if spent > 0 or lost_at then return at + window end
+    return now
   end
 
   function limit.save(id)
+    if added == 0 and not lost then return end
     limit.at = now
     redis.call('ZADD', key, text(now), 'at')
     redis.call('ZREMRANGEBYSCORE', key, '-inf', text(gone))
@@ -77,9 +77,8 @@ policies.sliding_log = function(key, argument, memory, server_now)
         members = {}
       end
     end
-    redis.call('PEXPIRE', key, lifetime(key, limit.settles_at() - now))
+    live_on(key, limit.settles_at() - now)
   end
 
   return limit
 end
-

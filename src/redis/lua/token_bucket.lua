@@ -1,4 +1,4 @@
--- The twin of policy/token_bucket.rs, and of policy/interval.rs: an interval is a bucket of one token that may owe.
+-- The twin of policy/token_bucket.rs.
 --
 -- A token takes token / permits microseconds. Sums are in shares of 1 / permits of a microsecond, as in Rust, but counted from
 -- now, so that they stay small.
@@ -6,37 +6,51 @@
 -- The key holds: when it was written, when the bucket is full again (microseconds, and shares beyond), and token, permits and
 -- burst at that time.
 
+-- part * to / from, rounded up, for part < from. Where the product has no room it may be two more.
+local function scaled_up(part, to, from)
+  if part * to < 9007199254740992 then return ceil_div(part * to, from) end
+  return min(to, math.ceil(part / from * to) + 1)
+end
+
 policies.token_bucket = function(key, argument, memory, server_now)
   local token, permits = argument(), argument()
   local burst = argument()
   local room = token * burst
 
-  local at, missing
-  local now = server_now
-  local kept = redis.call('GET', key)
+  local kept, fault = read('a token bucket', 'GET', key)
+  if fault then return nil, fault end
+  local at, full_at, beyond = nil, nil, 0
+  local old_token, old_permits, old_burst = token, permits, burst
   if kept then
     local fields = { string.match(kept, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
-    if #fields == 0 then return foreign(key, 'token bucket') end
-    local full_at, beyond, old_token, old_permits, old_burst
+    if #fields == 0 then return nil, foreign(key, 'a token bucket') end
     at, full_at, beyond = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
     old_token, old_permits, old_burst = tonumber(fields[4]), tonumber(fields[5]), tonumber(fields[6])
-    now = max(now, at)
-    if at <= memory.blind_from then
-      -- Others went on without asking, at no more than the rate: for that long it did not fill.
-      full_at = max(full_at, memory.blind_from) + memory.blind_to - memory.blind_from
-    end
-    missing = max(0, (full_at - now) * old_permits + beyond)
-    if token ~= old_token or permits ~= old_permits or burst ~= old_burst then
-      -- Other parameters: the tokens stay, cut to the new burst, and a debt up to one new burst.
-      missing = math.ceil(missing / old_token * token) + (burst - old_burst) * token
-      missing = min(max(0, missing), 2 * room)
-    end
+  end
+  local now = max(server_now, at or 0)
+
+  local has_changed = false
+  local full_later = after_blindness(memory, at, full_at, ceil_div(room, permits), now)
+  if full_later then
+    full_at = full_later
+    has_changed = full_at > now
+  end
+  local missing = 0
+  if full_at then missing = max(0, (full_at - now) * old_permits + beyond) end
+  if token ~= old_token or permits ~= old_permits or burst ~= old_burst then
+    -- Other parameters: the tokens stay with their fraction, cut to the new burst, and a debt up to one new burst.
+    local whole = floor_div(missing, old_token) + burst - old_burst
+    local part = scaled_up(math.fmod(missing, old_token), token, old_token)
+    missing = min(max(0, whole * token + part), 2 * room)
+    has_changed = true
   end
   local lost = is_lost(memory, at, now)
-  if lost then missing = room end
-  missing = missing or 0
+  if lost then
+    missing = room
+    has_changed = true
+  end
 
-  local limit = { now = now, lost = lost, at = at or 0 }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = has_changed }
 
   function limit.room()
     return floor_div(max(0, room - missing), token)
@@ -45,7 +59,7 @@ policies.token_bucket = function(key, argument, memory, server_now)
   -- How long until 'cost' would pass; 0 if it does now.
   function limit.wait(cost)
     if cost <= burst then
-      return ceil_div(max(0, missing + token * cost - room), permits)
+      return ceil_div(max(0, missing - room + token * cost), permits)
     end
     return ceil_div(missing, permits)
   end
@@ -65,12 +79,11 @@ policies.token_bucket = function(key, argument, memory, server_now)
 
   function limit.save()
     limit.at = now
-    local beyond = math.fmod(missing, permits)
-    local full_at = now + (missing - beyond) / permits
-    local state = string.format('%d %d %d %d %d %d', now, full_at, beyond, token, permits, burst)
-    redis.call('SET', key, state, 'PX', lifetime(key, limit.settles_at() - now))
+    local beyond_now = math.fmod(missing, permits)
+    local full_then = now + (missing - beyond_now) / permits
+    local state = string.format('%d %d %d %d %d %d', now, full_then, beyond_now, token, permits, burst)
+    keep(key, state, limit.settles_at() - now)
   end
 
   return limit
 end
-

@@ -1,0 +1,178 @@
+use paceline::policy::Policy;
+use proptest::test_runner::TestCaseError;
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::asking::{Answer, Known, Question, Store, Told};
+use super::subject::{Here, Subject, at};
+use super::trace::{Cost, Scale, Step, Task};
+use super::{MILLI, NOW};
+
+/// A policy in memory beside its twins in Redis. What is asked of it is asked of them, and the answers are compared.
+///
+/// Keys do not end by themselves, but when a step says so: time is that of the trace.
+pub(super) struct Beside<'a, P: Policy> {
+    store: &'a mut Store,
+    now: u64,
+    last_wait: u64,
+    scale: Scale,
+    whole: Here<P>,
+    parts: Vec<Here<Subject>>,
+    limits: Vec<Told>,
+}
+
+type Tried = Result<(), TestCaseError>;
+
+impl<'a, P: Policy> Beside<'a, P> {
+    pub(super) fn new(store: &'a mut Store, whole: P, parts: &[Subject]) -> Self {
+        store.flush();
+        let limits: Vec<_> = parts
+            .iter()
+            .enumerate()
+            .map(|(number, part)| Told::new(&number.to_string(), &part.numbers()))
+            .collect();
+        let numbers = || limits.iter().map(|limit| &limit.numbers);
+        let scale = Scale {
+            grain: parts.iter().map(Subject::grain).min().unwrap(),
+            burst: parts.iter().map(Subject::burst).min().unwrap(),
+            settles_in: numbers().map(|numbers| numbers.settles_in).max().unwrap(),
+            capacity: numbers().map(|numbers| numbers.capacity).min().unwrap(),
+        };
+        Self {
+            store,
+            now: NOW,
+            last_wait: 0,
+            scale,
+            whole: Here::new(whole, at(NOW)),
+            parts: parts
+                .iter()
+                .map(|part| Here::new(part.clone(), at(NOW)))
+                .collect(),
+            limits,
+        }
+    }
+
+    /// Goes on, but not beyond the `end`.
+    pub(super) fn step(&mut self, step: &Step, end: u64) -> Tried {
+        let gap = step.gap.of(self.scale, self.last_wait);
+        self.now = end.min(self.now + gap);
+        for limit in &self.limits {
+            if step.forgets && limit.known.until <= self.now {
+                self.store.cli::<()>(&["DEL", &limit.key]);
+            }
+        }
+        match &step.task {
+            Task::Ask { groups, ahead } => self.ask(groups, *ahead),
+            Task::Peek(cost) => self.peek(cost.of(self.scale)),
+            Task::GiveBack(cost) => self.give_back(cost.of(self.scale)),
+        }
+    }
+
+    fn ask(&mut self, groups: &[(Cost, u32)], ahead: u32) -> Tried {
+        let now = self.now;
+        let groups: Vec<_> = groups
+            .iter()
+            .map(|(cost, count)| (cost.of(self.scale), *count))
+            .collect();
+        let question = Question::groups(now, groups.clone()).and_ahead(ahead);
+        let there = self.ask_there(&question)?;
+
+        let (mut passed, mut granted, mut binding, mut wait) = (0, 0, 0, None);
+        for cost in groups
+            .iter()
+            .flat_map(|(cost, count)| vec![*cost; *count as usize])
+        {
+            binding = self.binding(cost);
+            wait = self.ask_here(cost)?;
+            if wait.is_some() {
+                break;
+            }
+            passed += 1;
+        }
+        if wait.is_none() {
+            while granted < ahead && self.whole.peek(now, 1).is_none() {
+                prop_assert_eq!(self.ask_here(1)?, None);
+                granted += 1;
+            }
+            if passed + granted == 0 {
+                binding = self.binding(1);
+                wait = self.whole.peek(now, 1);
+            }
+        }
+        let said = (there.passed, there.ahead, there.retry_in, there.binding);
+        let expected = (passed, granted, wait.unwrap_or(0), binding);
+        prop_assert_eq!(said, expected, "at {}", now);
+        self.last_wait = there.retry_in;
+        self.remember(&there, passed + granted > 0)
+    }
+
+    /// What was written says when, and how long it counts; what was not, nothing that was not known.
+    fn remember(&mut self, there: &Answer, is_written: bool) -> Tried {
+        let now = self.now;
+        for (number, part) in self.parts.iter().enumerate() {
+            let (known, life) = (there.known[number], there.lives[number]);
+            let until = part.until();
+            if is_written {
+                prop_assert_eq!(known, Known { at: now, until }, "at {}", now);
+                prop_assert_eq!(life, (until - now).div_ceil(MILLI).max(2), "at {}", now);
+            } else {
+                let before = self.limits[number].known.until;
+                prop_assert!(known.until <= until.max(now).max(before), "at {}", now);
+                prop_assert_eq!(life, 0, "at {}", now);
+            }
+            self.limits[number].known = known;
+        }
+        Ok(())
+    }
+
+    fn peek(&mut self, cost: u32) -> Tried {
+        let there = self.ask_there(&Question::peek(self.now, cost))?;
+        prop_assert_eq!(
+            there.wait(),
+            self.whole.peek(self.now, cost),
+            "at {}",
+            self.now
+        );
+        Ok(())
+    }
+
+    fn give_back(&mut self, cost: u32) -> Tried {
+        self.ask_there(&Question::give_back(self.now, cost))?;
+        self.whole.give_back(self.now, cost);
+        for part in &mut self.parts {
+            part.give_back(self.now, cost);
+        }
+        Ok(())
+    }
+
+    fn ask_there(&mut self, question: &Question) -> Result<Answer, TestCaseError> {
+        let there = self.store.ask_lasting(question, &self.limits);
+        prop_assert!(
+            !there.lost.contains(&true),
+            "nothing was lost at {}",
+            self.now
+        );
+        Ok(there)
+    }
+
+    fn ask_here(&mut self, cost: u32) -> Result<Option<u64>, TestCaseError> {
+        let wait = self.whole.ask(self.now, cost);
+        if wait.is_none() {
+            for part in &mut self.parts {
+                prop_assert_eq!(part.ask(self.now, cost), None);
+            }
+        }
+        Ok(wait)
+    }
+
+    /// Which of the parts says to wait longest, from 1; 0 if none does.
+    fn binding(&self, cost: u32) -> usize {
+        let waits = self
+            .parts
+            .iter()
+            .map(|part| part.peek(self.now, cost).unwrap_or(0));
+        let longest = waits.clone().max().filter(|longest| *longest > 0);
+        longest.map_or(0, |longest| {
+            1 + waits.clone().position(|wait| wait == longest).unwrap()
+        })
+    }
+}

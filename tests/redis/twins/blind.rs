@@ -1,0 +1,293 @@
+//! While the server could not be seen others went on without it: for that long a bucket did not fill.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use paceline::time::Rate;
+use proptest::prelude::{Just, Strategy, prop_oneof};
+use proptest::test_runner::{Config, TestRunner};
+use proptest::{prop_assert, prop_assert_eq};
+
+use super::asking::{Known, Question, Store, Told};
+use super::numbers;
+use super::subject::{Here, Subject, at, of_every_kind};
+use super::{MILLI, MINUTE, NOW, SECOND};
+
+const KEY: &str = "key";
+
+/// A token each millisecond.
+fn bucket() -> Subject {
+    let rate = Rate::per_second(1_000);
+    Subject::Bucket {
+        rate,
+        burst: 10,
+        may_owe: false,
+    }
+}
+
+/// All ten were taken now; two had come back when the server was gone, for a tenth of a second.
+const FROM: u64 = NOW + 2 * MILLI;
+const TO: u64 = FROM + 100 * MILLI;
+
+fn taken(store: &mut Store) -> Told {
+    store.flush();
+    let told = Told::new(KEY, &bucket().numbers());
+    let taken = store.ask_lasting(&Question::ask(NOW, 10), std::slice::from_ref(&told));
+    assert_eq!(taken.passed, 1);
+    told.knowing(taken.known())
+}
+
+#[test]
+fn a_bucket_did_not_fill_meanwhile_and_does_from_then_on() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
+
+    let refused = store.ask_lasting(&ask(TO, 3), &told);
+    assert_eq!(refused.wait(), Some(MILLI));
+    assert_eq!(
+        refused.known(),
+        Known {
+            at: TO,
+            until: TO + 8 * MILLI
+        }
+    );
+    assert_eq!(refused.lives, [8]);
+    for later in (100..MILLI).step_by(100) {
+        assert_eq!(
+            store.ask_lasting(&ask(TO + later, 3), &told).wait(),
+            Some(MILLI - later)
+        );
+    }
+    assert_eq!(store.ask_lasting(&ask(TO + MILLI, 3), &told).passed, 1);
+}
+
+#[test]
+fn it_counts_once_although_many_ask() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    // Each of them lost sight of it at another time.
+    for (number, early) in [0, 100, 300, 700].into_iter().enumerate() {
+        let now = TO + MILLI * number as u64;
+        let answer = store.ask_lasting(
+            &Question::ask(now, 3).blind(FROM + early, TO + early),
+            &told,
+        );
+        assert_eq!(
+            answer.passed,
+            u32::from(number == 1 || number == 4),
+            "{answer:?}"
+        );
+    }
+    let granted = store.ask_lasting(&Question::ahead(TO + 4 * MILLI, 9).blind(FROM, TO), &told);
+    assert_eq!(granted.ahead, 3, "two, and four since, less three");
+}
+
+#[test]
+fn a_key_that_ended_meanwhile_is_remembered() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    store.flush();
+
+    let refused = store.ask(&Question::ask(TO, 3).blind(FROM, TO), &told);
+    assert_eq!((refused.wait(), refused.lost[0]), (Some(MILLI), false));
+    let knowing = [told[0].knowing(refused.known())];
+    assert_eq!(
+        store
+            .ask(&Question::ask(TO + MILLI, 3).blind(FROM, TO), &knowing)
+            .passed,
+        1
+    );
+
+    // Who knows nothing of it takes it for one that nobody has used.
+    store.flush();
+    let nobody = [told[0].knowing(Known::default())];
+    assert_eq!(
+        store
+            .ask(&Question::ask(TO, 10).blind(FROM, TO), &nobody)
+            .passed,
+        1
+    );
+}
+
+#[test]
+fn what_was_full_before_or_written_since_is_left_alone() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    // Full when the server was lost, to the microsecond.
+    let full = NOW + 10 * MILLI;
+    let answer = store.ask_lasting(&Question::ask(TO, 10).blind(full, TO), &told);
+    assert_eq!(answer.passed, 1);
+    // Written since.
+    let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).blind(FROM, TO), &told);
+    assert_eq!(answer.passed, 1);
+    // Gone since, and remembered.
+    store.flush();
+    let known = [told[0].knowing(Known {
+        at: TO,
+        until: TO + 10 * MILLI,
+    })];
+    let answer = store.ask(&Question::ask(TO + 10 * MILLI, 10).blind(FROM, TO), &known);
+    assert_eq!(answer.passed, 1);
+}
+
+#[test]
+fn a_blindness_that_lasts_beyond_now_ends_now() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    // The clock of another node is ahead.
+    let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &told);
+    assert_eq!(answer.wait(), Some(MILLI));
+}
+
+/// Who was blind for longer than it takes to fill takes all for spent afterwards; a debt may be more than that.
+#[test]
+fn what_was_taken_for_spent_has_filled_since() {
+    let mut store = Store::start();
+    let rate = Rate::per_second(1_000);
+    let owing = numbers::owing(rate, 10);
+    let interval = numbers::interval(Duration::from_millis(10));
+    for (limit, all) in [(owing, 10), (interval, 1)] {
+        store.flush();
+        let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
+        let until = TO + limit.settles_in;
+        let known = Known { at: NOW, until };
+        let told = [Told::new(KEY, &limit).knowing(known)];
+        let answer = store.ask_lasting(&ask(until, all), &told);
+        assert_eq!((answer.passed, answer.lost[0]), (1, false), "{limit:?}");
+
+        store.flush();
+        let known = Known {
+            at: NOW,
+            until: until + 1,
+        };
+        let told = [told[0].knowing(known)];
+        let answer = store.ask_lasting(&ask(until + 1, all), &told);
+        let wait = (answer.wait(), answer.lost[0]);
+        assert_eq!(wait, (Some(TO - FROM), false), "{limit:?}");
+    }
+}
+
+#[test]
+fn a_blindness_that_is_still_to_come_is_none() {
+    let mut store = Store::start();
+    let told = [taken(&mut store)];
+    let question = Question::ask(NOW + MILLI, 2).blind(NOW + SECOND, NOW + MINUTE);
+    assert_eq!(store.ask_lasting(&question, &told).wait(), Some(MILLI));
+}
+
+#[test]
+fn a_full_bucket_is_not_written_for_that() {
+    let mut store = Store::start();
+    let told = taken(&mut store);
+    let held = store.dump(KEY);
+    let window = Told::new(
+        "window",
+        &Subject::Fixed {
+            limit: 1,
+            window: MINUTE,
+        }
+        .numbers(),
+    );
+    store.ask_lasting(&Question::ask(TO, 1), std::slice::from_ref(&window));
+    let refused = store.ask_lasting(
+        &Question::ask(TO + 8 * MILLI, 1).blind(FROM, TO),
+        &[told, window],
+    );
+    assert_eq!((refused.passed, refused.binding), (0, 2));
+    assert_eq!(store.dump(KEY), held);
+}
+
+#[test]
+fn windows_count_what_they_know() {
+    let mut store = Store::start();
+    for subject in of_every_kind(2, MINUTE) {
+        if matches!(subject, Subject::Bucket { .. } | Subject::Interval { .. }) {
+            continue;
+        }
+        store.flush();
+        let told = [Told::new(KEY, &subject.numbers())];
+        let mut here = Here::new(subject.clone(), at(NOW));
+        for now in [NOW, NOW + MINUTE / 2, NOW + MINUTE, NOW + 2 * MINUTE] {
+            let answer =
+                store.ask_lasting(&Question::ask(now, 1).blind(NOW + 1, NOW + SECOND), &told);
+            assert_eq!(answer.wait(), here.ask(now, 1), "{subject:?}");
+        }
+    }
+}
+
+/// As if the time had stood still for that long, for the policy in memory too.
+#[test]
+fn time_stood_still_meanwhile() {
+    let rate = prop_oneof![
+        Just(Rate::per_second(3)),
+        Just(Rate::per_minute(7)),
+        Just(Rate::new(999_983, Duration::from_secs(86_400))),
+        (1..50_u32, 1..SECOND)
+            .prop_map(|(permits, micros)| Rate::new(permits, Duration::from_micros(micros))),
+    ];
+    let subject = prop_oneof![
+        3 => (rate, 1..9_u32, proptest::bool::ANY)
+            .prop_map(|(rate, burst, may_owe)| Subject::Bucket { rate, burst, may_owe }),
+        1 => (1..SECOND).prop_map(|every| Subject::Interval { every: Duration::from_nanos(every) }),
+    ];
+    let mut server = Store::start();
+    let store = RefCell::new(&mut server);
+    let config = Config {
+        cases: 200,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let values = (
+        subject,
+        0..5_u64,
+        1..5_u64,
+        1..3 * SECOND,
+        0..5_u64,
+        1..9_u32,
+        proptest::bool::ANY,
+    );
+    let tried = TestRunner::new(config).run(
+        &values,
+        |(subject, first, until_blind, blind, after, cost, ends)| {
+            let mut store = store.borrow_mut();
+            store.flush();
+            let cost = cost.min(subject.numbers().capacity);
+            let grain = subject.grain();
+            let mut here = Here::new(subject.clone(), at(NOW));
+            let mut told = Told::new(KEY, &subject.numbers());
+            for now in [NOW, NOW + first * grain / 2] {
+                let answer =
+                    store.ask_lasting(&Question::ask(now, cost), std::slice::from_ref(&told));
+                prop_assert_eq!(answer.wait(), here.ask(now, cost));
+                told = told.knowing(answer.known());
+            }
+            let from = NOW + first * grain / 2 + until_blind * grain / 3 + 1;
+            let now = from + blind + after * grain / 3;
+            if ends && told.known.until <= now {
+                store.flush();
+            }
+            for now in [now, now + 1] {
+                let question = Question::ask(now, cost).blind(from, from + blind);
+                let answer = store.ask_lasting(&question, std::slice::from_ref(&told));
+                let (there, expected) = (
+                    answer.wait().unwrap_or(0),
+                    here.peek(now - blind, cost).unwrap_or(0),
+                );
+                // What ended is remembered in whole microseconds.
+                prop_assert!(
+                    there == expected || ends && there == expected + 1,
+                    "{there}, not {expected}"
+                );
+                prop_assert!(!answer.lost[0]);
+                if there == 0 {
+                    break;
+                }
+            }
+            Ok(())
+        },
+    );
+    if let Err(broken) = tried {
+        panic!("{broken}");
+    }
+}

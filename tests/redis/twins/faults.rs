@@ -1,0 +1,221 @@
+//! What others get wrong.
+
+use paceline::time::Rate;
+
+use super::asking::{Question, Store, Told};
+use super::subject::{Here, Subject, at, of_every_kind};
+use super::{MILLI, MINUTE, NOW, SECOND};
+
+const KEY: &str = "key";
+
+fn told(subject: &Subject) -> Vec<Told> {
+    vec![Told::new(KEY, &subject.numbers())]
+}
+
+#[test]
+fn a_thousand_calls_in_one_microsecond_count_a_thousand() {
+    let mut store = Store::start();
+    for limit in [999, 1_000, 1_001] {
+        for subject in of_every_kind(limit, MINUTE) {
+            store.flush();
+            let told = told(&subject);
+            let passed: u32 = (0..1_001)
+                .map(|_| store.ask(&Question::ask(NOW, 1), &told).passed)
+                .sum();
+            assert_eq!(passed, subject.burst(), "{subject:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_is_not_counted() {
+    let mut store = Store::start();
+    for subject in of_every_kind(2, MINUTE) {
+        store.flush();
+        let told = told(&subject);
+        store.ask(&Question::ask(NOW, subject.burst()), &told);
+        let wait = store.ask(&Question::ask(NOW, 1), &told).retry_in;
+        for tried in 1..200 {
+            let later = store.ask(&Question::ask(NOW + tried, 1), &told);
+            assert_eq!(later.wait(), Some(wait - tried), "{subject:?}");
+        }
+        assert_eq!(
+            store.ask(&Question::ask(NOW + wait, 1), &told).passed,
+            1,
+            "{subject:?}"
+        );
+    }
+}
+
+#[test]
+fn a_steady_stream_a_little_over_the_limit_goes_on_for_ever() {
+    let mut store = Store::start();
+    let subject = Subject::Smooth {
+        limit: 100,
+        window: MINUTE,
+    };
+    let told = told(&subject);
+    let mut here = Here::new(subject, at(NOW));
+    let mut passed = [0; 20];
+    for asked in 0..20 * 101 {
+        let now = NOW + asked * MINUTE / 101;
+        let answer = store.ask_lasting(&Question::ask(now, 1), &told);
+        assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
+        passed[usize::try_from((now - NOW) / MINUTE).unwrap()] += answer.passed;
+    }
+    assert!(
+        passed.iter().all(|passed| (99..=100).contains(passed)),
+        "{passed:?}"
+    );
+}
+
+#[test]
+fn a_time_that_goes_back_makes_nothing_early() {
+    let mut store = Store::start();
+    for subject in of_every_kind(2, MINUTE) {
+        store.flush();
+        let told = told(&subject);
+        let taken = store.ask_lasting(&Question::ask(NOW, subject.burst()), &told);
+        let wait = store.ask(&Question::ask(NOW, 1), &told).retry_in;
+        for back in [1, SECOND, 3 * MINUTE, NOW] {
+            let knowing = vec![told[0].knowing(taken.known())];
+            let answer = store.ask_lasting(&Question::ask(NOW - back + 1, 1), &knowing);
+            assert_eq!(
+                (answer.now, answer.wait()),
+                (NOW - back + 1, Some(wait)),
+                "{subject:?}"
+            );
+            assert_eq!(
+                (answer.known(), answer.lost[0]),
+                (taken.known(), false),
+                "{subject:?}"
+            );
+        }
+        let answer = store.ask_lasting(&Question::ask(NOW + wait, 1), &told);
+        assert_eq!(answer.passed, 1, "{subject:?}");
+        // What is spent earlier counts as spent then.
+        let again = store.ask_lasting(&Question::give_back(NOW, 1), &told);
+        assert_eq!(again.known().at, NOW + wait, "{subject:?}");
+        let again = store.ask_lasting(&Question::ask(NOW, 1), &told);
+        assert_eq!(
+            (again.passed, again.known().at),
+            (1, NOW + wait),
+            "{subject:?}"
+        );
+    }
+}
+
+#[test]
+fn a_hundred_thousand_permits_can_be_taken_at_once() {
+    const MANY: u32 = 100_000;
+    let mut store = Store::start();
+    for subject in of_every_kind(MANY, 1_000 * MINUTE) {
+        if matches!(subject, Subject::Interval { .. }) {
+            continue;
+        }
+        store.flush();
+        let told = told(&subject);
+        assert_eq!(
+            store.ask(&Question::ask(NOW, MANY - 3), &told).passed,
+            1,
+            "{subject:?}"
+        );
+        assert_eq!(
+            store.ask(&Question::ahead(NOW, 9), &told).ahead,
+            3,
+            "{subject:?}"
+        );
+        store.ask(&Question::give_back(NOW, MANY - 1), &told);
+        assert_eq!(
+            store.ask(&Question::peek(NOW, MANY), &told).passed,
+            0,
+            "{subject:?}"
+        );
+        let again = store.ask(&Question::groups(NOW, vec![(1, MANY)]), &told);
+        assert_eq!(again.passed, MANY - 1, "{subject:?}");
+    }
+}
+
+/// As many entries as there can be: no command takes so many words at once.
+#[test]
+fn a_thousand_buckets_are_written_and_forgotten() {
+    let mut store = Store::start();
+    let subject = Subject::Strict {
+        limit: 2_000,
+        bucket: MILLI,
+        buckets: 1_000,
+    };
+    let told = told(&subject);
+    let mut here = Here::new(subject, at(NOW));
+    for bucket in 0..1_100 {
+        let now = NOW + bucket * MILLI;
+        assert_eq!(
+            store.ask_lasting(&Question::ask(now, 1), &told).wait(),
+            here.ask(now, 1)
+        );
+    }
+    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1_001 + 2);
+    let now = NOW + 2_200 * MILLI;
+    assert_eq!(
+        store.ask_lasting(&Question::ask(now, 2_000), &told).passed,
+        1
+    );
+    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 2);
+}
+
+/// So many entries are kept in no order.
+#[test]
+fn the_oldest_of_many_buckets_goes_first() {
+    let mut store = Store::start();
+    let subject = Subject::Strict {
+        limit: 600,
+        bucket: MILLI,
+        buckets: 1_000,
+    };
+    let told = told(&subject);
+    let mut here = Here::new(subject, at(NOW));
+    for bucket in 0..800 {
+        let now = NOW + bucket * MILLI;
+        let answer = store.ask_lasting(&Question::ask(now, 1), &told);
+        assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
+    }
+    let now = NOW + 800 * MILLI;
+    store.ask_lasting(&Question::give_back(now, 100), &told);
+    here.give_back(now, 100);
+    for cost in [100, 101, 200, 600] {
+        let answer = store.ask_lasting(&Question::peek(now, cost), &told);
+        assert_eq!(answer.wait(), here.peek(now, cost), "{cost}");
+    }
+}
+
+#[test]
+fn a_log_forgets_what_is_over() {
+    let mut store = Store::start();
+    let told = told(&Subject::Log {
+        limit: 2,
+        window: SECOND,
+    });
+    for half in 0..100 {
+        let now = NOW + half * SECOND / 2;
+        assert_eq!(store.ask_lasting(&Question::ask(now, 1), &told).passed, 1);
+    }
+    assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 2 + 1);
+}
+
+#[test]
+fn a_rate_that_is_no_whole_number_has_no_drift() {
+    let mut store = Store::start();
+    let rate = Rate::per_second(3);
+    let told = told(&Subject::Bucket {
+        rate,
+        burst: 2,
+        may_owe: false,
+    });
+    let mut now = NOW;
+    store.ask_lasting(&Question::ask(now, 2), &told);
+    for _ in 0..300 {
+        now += store.ask_lasting(&Question::ask(now, 1), &told).retry_in;
+        assert_eq!(store.ask_lasting(&Question::ask(now, 1), &told).passed, 1);
+    }
+    assert_eq!(now, NOW + 100 * SECOND, "not 99.9999");
+}

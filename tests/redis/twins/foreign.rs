@@ -1,0 +1,103 @@
+//! A key that holds something else is left alone, and whoever asks is told.
+
+use super::asking::{Question, Store, Told};
+use super::subject::{Subject, of_every_kind};
+use super::{MINUTE, NOW};
+
+const KEY: &str = "key";
+
+fn named(subject: &Subject) -> &'static str {
+    match subject {
+        Subject::Bucket { .. } => "a token bucket",
+        Subject::Interval { .. } => "an interval",
+        Subject::Log { .. } => "a sliding log",
+        Subject::Strict { .. } | Subject::Smooth { .. } => "a sliding counter",
+        Subject::Fixed { .. } => "a fixed window",
+    }
+}
+
+#[track_caller]
+fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
+    let other = Told::new("other", &subject.numbers());
+    let told = Told::new(KEY, &subject.numbers());
+    let held = store.dump(KEY);
+    for question in [
+        Question::ask(NOW, 1),
+        Question::ahead(NOW, 1),
+        Question::peek(NOW, 1),
+        Question::give_back(NOW, 1),
+    ] {
+        for limits in [vec![told.clone()], vec![other.clone(), told.clone()]] {
+            let refused = store.try_ask(&question, &limits).unwrap_err();
+            assert_eq!(
+                refused.code(),
+                Some("WRONGTYPE"),
+                "{what} as {subject:?}: {refused}"
+            );
+            let said = refused.to_string();
+            let names = said.contains(KEY) && said.contains(named(subject));
+            assert!(names, "{what} as {subject:?}: {said}");
+        }
+    }
+    assert_eq!(store.dump(KEY), held, "{what} as {subject:?}");
+    assert_eq!(store.cli::<u64>(&["DBSIZE"]), 1, "{what} as {subject:?}");
+    assert_eq!(store.pttl(KEY), -1, "{what} as {subject:?}");
+}
+
+#[test]
+fn what_others_keep_there_is_left_alone() {
+    let mut store = Store::start();
+    let commands: [&[&str]; 12] = [
+        &["SET", KEY, "plain text"],
+        &["SET", KEY, ""],
+        &["SET", KEY, "17"],
+        &["SET", KEY, "1 2 3 "],
+        &["SET", KEY, "1 2 3 4 5"],
+        &["SET", KEY, "1 2+3 4"],
+        &["RPUSH", KEY, "1"],
+        &["SADD", KEY, "1"],
+        &["HSET", KEY, "name", "value"],
+        &["HSET", KEY, "at", "1", "origin", "1", "name", "1 2"],
+        &["HSET", KEY, "17", "17 1"],
+        &["ZADD", KEY, "17", "id:1"],
+    ];
+    for command in commands {
+        for subject in of_every_kind(4, MINUTE) {
+            store.flush();
+            store.cli::<()>(command);
+            is_refused(&mut store, &subject, &command.join(" "));
+        }
+    }
+}
+
+#[test]
+fn the_state_of_another_policy_is_left_alone() {
+    let mut store = Store::start();
+    for holder in of_every_kind(4, MINUTE) {
+        for subject in of_every_kind(4, MINUTE) {
+            if named(&holder) == named(&subject) {
+                continue;
+            }
+            store.flush();
+            store.ask_lasting(&Question::ask(NOW, 1), &[Told::new(KEY, &holder.numbers())]);
+            is_refused(&mut store, &subject, &format!("{holder:?}"));
+        }
+    }
+}
+
+/// A stranger is not what is said of every fault.
+#[test]
+fn another_fault_keeps_its_name() {
+    let mut store = Store::start();
+    store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore", "-hgetall"]);
+    for subject in of_every_kind(4, MINUTE) {
+        let told = [Told::new(KEY, &subject.numbers())];
+        let refused = store
+            .try_ask(&Question::ask(NOW, 1), &told)
+            .unwrap_err()
+            .to_string();
+        assert!(!refused.contains("WRONGTYPE"), "{refused}");
+        let says_why = refused.contains("run this command") || refused.contains("permission");
+        assert!(says_why, "{refused}");
+    }
+}

@@ -1,0 +1,221 @@
+//! A key is there until its state has settled and no longer, by the clock of the server.
+
+use std::time::Duration;
+
+use paceline::time::Rate;
+
+use super::asking::{Answer, Question, Store, Told};
+use super::subject::{Subject, of_every_kind};
+use super::{MILLI, MINUTE, NOW};
+
+/// The clock of the server, not ours.
+const REAL: u64 = 0;
+
+const KEY: &str = "key";
+
+fn told(subject: &Subject) -> Vec<Told> {
+    vec![Told::new(KEY, &subject.numbers())]
+}
+
+/// It lives, but not beyond the millisecond in which it settles.
+#[track_caller]
+fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
+    let left = answer.known().until - answer.now;
+    let (life, most) = (store.pttl(KEY), left.div_ceil(MILLI).max(2));
+    assert!(
+        life > 0 && life <= i64::try_from(most).unwrap(),
+        "{what:?}: {life} ms of {left} us"
+    );
+}
+
+#[test]
+fn after_every_write_a_key_is_to_end_when_it_settles() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let told = told(&subject);
+        let first = store.ask(&Question::ask(REAL, 1), &told);
+        lives(&mut store, &first, &subject);
+        let ahead = store.ask(&Question::ahead(REAL, 2), &told);
+        lives(&mut store, &ahead, &subject);
+
+        // Milliseconds are cut, and what settles within the next one may need that.
+        let before = store.pttl(KEY) + 1;
+        for given_back in [1, 9] {
+            store.ask(&Question::give_back(REAL, given_back), &told);
+            let after = store.pttl(KEY);
+            assert!(
+                (1..=before).contains(&after),
+                "{subject:?}: {after} of {before}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_idle_key_is_gone_when_it_has_settled_and_not_before() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, 20 * MILLI) {
+        let told = told(&subject);
+        let first = store.ask(&Question::ask(REAL, 1), &told);
+        let answer = store.ask(&Question::ahead(REAL, 3), &told);
+        let until = answer.known().until;
+        assert!(until >= first.known().until && until > first.now);
+        while store.cli::<bool>(&["EXISTS", KEY]) {}
+        let gone = store.time_us();
+        assert!(
+            gone >= until,
+            "{subject:?}: gone {} us too early",
+            until - gone
+        );
+        store.sleep_until(until + 2 * MILLI);
+        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
+    }
+}
+
+#[test]
+fn a_refusal_writes_nothing() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let told = told(&subject);
+        let all = store.ask(&Question::ask(REAL, subject.burst()), &told);
+        assert_eq!(all.passed, 1, "{subject:?}");
+        let told = vec![told[0].knowing(all.known())];
+        let (held, ends) = (store.dump(KEY), store.cli::<u64>(&["PEXPIRETIME", KEY]));
+        for question in [
+            Question::ask(REAL, 1),
+            Question::ahead(REAL, 3),
+            Question::groups(REAL, vec![(1, 3), (1, 1)]),
+            Question::peek(REAL, 1),
+            Question::groups(REAL, vec![(subject.burst(), 1)]).and_ahead(1),
+        ] {
+            let refused = store.ask(&question, &told);
+            assert_eq!(
+                (refused.passed, refused.ahead),
+                (0, 0),
+                "{subject:?}: {question:?}"
+            );
+            assert!(
+                refused.retry_in > 0 && refused.binding == 1,
+                "{subject:?}: {question:?}"
+            );
+            assert_eq!(refused.known(), all.known(), "{subject:?}: {question:?}");
+        }
+        assert_eq!(store.dump(KEY), held, "{subject:?}");
+        assert_eq!(store.cli::<u64>(&["PEXPIRETIME", KEY]), ends, "{subject:?}");
+    }
+}
+
+#[test]
+fn what_another_limit_refuses_writes_nothing_here() {
+    let mut store = Store::start();
+    let binding = Subject::Fixed {
+        limit: 1,
+        window: MINUTE,
+    };
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let mut both = told(&subject);
+        both.push(Told::new("binding", &binding.numbers()));
+        store.ask(&Question::ask(REAL, 1), &both[1..]);
+        for _ in 0..2 {
+            let refused = store.ask(&Question::ask(REAL, 1), &both);
+            assert_eq!((refused.passed, refused.binding), (0, 2), "{subject:?}");
+            assert_eq!(refused.lost, [false, false], "{subject:?}");
+            both[0].known = refused.known[0];
+        }
+        assert_eq!(
+            store.cli::<Vec<String>>(&["KEYS", "*"]),
+            ["binding"],
+            "{subject:?}"
+        );
+    }
+}
+
+#[test]
+fn what_nobody_took_is_not_given_back() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.ask(&Question::give_back(REAL, 1), &told(&subject));
+        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
+    }
+}
+
+#[test]
+fn a_peek_writes_nothing() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        let answer = store.ask(&Question::peek(REAL, 1), &told(&subject));
+        assert_eq!((answer.passed, answer.retry_in), (1, 0), "{subject:?}");
+        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
+    }
+}
+
+/// Others may remember until when it cannot be gone.
+#[test]
+fn what_is_given_back_does_not_end_a_key_before_its_time() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, 40 * MILLI) {
+        let told = told(&subject);
+        let taken = store.ask(&Question::ask(REAL, subject.burst()), &told);
+        store.ask(&Question::give_back(REAL, 9), &told);
+        let known = vec![told[0].knowing(taken.known())];
+        let mut last = taken.now;
+        while last < taken.known().until + 2 * MILLI {
+            let peeked = store.ask(&Question::peek(REAL, 1), &known);
+            assert_eq!((peeked.passed, peeked.lost[0]), (1, false), "{subject:?}");
+            last = peeked.now;
+        }
+        assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
+    }
+}
+
+/// Neither ours by asking later, nor that of a state which was read and not written.
+#[test]
+fn nobody_remembers_more_than_the_key_does() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, 40 * MILLI) {
+        let told = told(&subject);
+        store.ask(&Question::ask(REAL, subject.burst()), &told);
+        store.sleep_until(store.time_us() + 10 * MILLI);
+        store.ask(&Question::give_back(REAL, 1), &told);
+        // Somebody who has to wait, but for the interval, and remembers.
+        let refused = store.ask(&Question::ask(REAL, subject.burst()), &told);
+        let known = vec![told[0].knowing(refused.known())];
+        let until = store.time_us() + 100 * MILLI;
+        let mut last = 0;
+        while last < until {
+            let peeked = store.ask(&Question::peek(REAL, 1), &known);
+            assert!(!peeked.lost[0], "{subject:?} at {}", peeked.now);
+            last = peeked.now;
+        }
+    }
+}
+
+#[test]
+fn what_settles_within_a_millisecond_is_kept_for_two() {
+    let mut store = Store::start();
+    let rate = Rate::per_second(1_000_000);
+    let subject = Subject::Bucket {
+        rate,
+        burst: 1,
+        may_owe: false,
+    };
+    for subject in [
+        subject,
+        Subject::Interval {
+            every: Duration::from_nanos(1),
+        },
+    ] {
+        store.flush();
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &told(&subject));
+        assert_eq!(answer.known().until, NOW + 1);
+        assert_eq!(answer.lives, [2]);
+    }
+    for subject in of_every_kind(4, 40) {
+        store.flush();
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &told(&subject));
+        assert_eq!(answer.lives, [2], "{subject:?}");
+    }
+}

@@ -1,0 +1,210 @@
+//! A state that is gone before its time, or older than it was, counts as all spent.
+
+use super::asking::{Answer, Known, Question, Store, Told};
+use super::subject::{Here, Subject, at, of_every_kind};
+use super::{MILLI, MINUTE, NOW};
+
+const KEY: &str = "key";
+
+/// By somebody who knows that it was written a moment ago, and counts for another.
+fn told(subject: &Subject) -> Told {
+    Told::new(KEY, &subject.numbers()).knowing(Known {
+        at: NOW - MILLI,
+        until: NOW + MILLI,
+    })
+}
+
+/// All was spent now.
+fn spent(subject: &Subject) -> Here<Subject> {
+    let mut here = Here::new(subject.clone(), at(NOW));
+    assert_eq!(here.ask(NOW, subject.burst()), None);
+    here
+}
+
+/// What is kept answers from now on like a limit that was all spent now, until it has settled.
+#[track_caller]
+fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
+    let here = spent(subject);
+    assert_eq!(first.wait(), here.peek(NOW, 1), "{subject:?}");
+    assert_eq!(
+        (first.lost[0], first.known().at),
+        (true, NOW),
+        "{subject:?}"
+    );
+    assert_eq!(first.known().until, here.until(), "{subject:?}");
+    assert!(store.pttl(KEY) > 0, "{subject:?}");
+
+    let told = [told(subject).knowing(first.known())];
+    let (wait, until) = (first.retry_in, here.until());
+    for now in [NOW, NOW + wait - 1, NOW + wait, until - 1] {
+        for cost in [1, subject.burst()] {
+            let answer = store.ask_lasting(&Question::peek(now, cost), &told);
+            let expected = (here.peek(now, cost), false);
+            assert_eq!(
+                (answer.wait(), answer.lost[0]),
+                expected,
+                "{subject:?} at {now}"
+            );
+        }
+    }
+    let singles = Question::groups(until, vec![(1, subject.burst())]);
+    let answer = store.ask_lasting(&singles, &told);
+    assert_eq!(
+        (answer.passed, answer.lost[0]),
+        (subject.burst(), false),
+        "{subject:?}"
+    );
+}
+
+#[test]
+fn what_is_gone_before_its_time_counts_as_all_spent_and_heals() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        heals(&mut store, &subject, &first);
+    }
+}
+
+#[test]
+fn what_is_older_than_it_was_counts_as_all_spent_and_heals() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let nobody = Told::new(KEY, &subject.numbers());
+        store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
+        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        heals(&mut store, &subject, &first);
+    }
+}
+
+#[test]
+fn what_was_lost_twice_heals_all_the_same() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        store.ask_lasting(&Question::ask(NOW - MILLI - 1, 1), &[told(&subject)]);
+        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        heals(&mut store, &subject, &first);
+    }
+}
+
+#[test]
+fn many_who_remember_lose_it_once() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let told = [told(&subject)];
+        let first = store.ask(&Question::ask(NOW, 1), &told);
+        for later in 1..5 {
+            let answer = store.ask(&Question::ask(NOW + later, 1), &told);
+            assert_eq!(
+                (answer.lost[0], answer.known()),
+                (false, first.known()),
+                "{subject:?}"
+            );
+            assert_eq!(answer.wait(), Some(first.retry_in - later), "{subject:?}");
+        }
+    }
+}
+
+#[test]
+fn what_could_be_gone_by_now_was_not_lost() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let known = Known {
+            at: NOW - MINUTE,
+            until: NOW,
+        };
+        let told = [told(&subject).knowing(known)];
+        let answer = store.ask(&Question::ask(NOW, subject.burst()), &told);
+        assert_eq!((answer.passed, answer.lost[0]), (1, false), "{subject:?}");
+        // As old as it is known to be.
+        let told = [told[0].knowing(Known {
+            at: NOW,
+            until: NOW + 9 * MINUTE,
+        })];
+        let answer = store.ask(&Question::ask(NOW + 1, 1), &told);
+        assert_eq!((answer.passed, answer.lost[0]), (0, false), "{subject:?}");
+    }
+}
+
+#[test]
+fn a_peek_says_that_it_was_lost_and_writes_nothing() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let told = [told(&subject)];
+        for _ in 0..2 {
+            let peeked = store.ask(&Question::peek(NOW, 1), &told);
+            assert_eq!(
+                (peeked.wait(), peeked.lost[0]),
+                (spent(&subject).peek(NOW, 1), true)
+            );
+            assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
+        }
+        store.ask_lasting(
+            &Question::ask(NOW - 2 * MILLI, 1),
+            &[Told::new(KEY, &told[0].numbers)],
+        );
+        let held = store.dump(KEY);
+        assert!(
+            store.ask(&Question::peek(NOW, 1), &told).lost[0],
+            "{subject:?}"
+        );
+        assert_eq!(store.dump(KEY), held, "{subject:?}");
+    }
+}
+
+#[test]
+fn of_several_only_the_lost_one_is_written() {
+    let mut store = Store::start();
+    for subject in of_every_kind(4, MINUTE) {
+        store.flush();
+        let other = Told::new(
+            "other",
+            &Subject::Fixed {
+                limit: 1,
+                window: MINUTE,
+            }
+            .numbers(),
+        );
+        let answer = store.ask(&Question::ask(NOW, 1), &[other, told(&subject)]);
+        assert_eq!((answer.passed, answer.binding), (0, 2), "{subject:?}");
+        assert_eq!(answer.lost, [false, true], "{subject:?}");
+        assert_eq!(
+            store.cli::<Vec<String>>(&["KEYS", "*"]),
+            [KEY],
+            "{subject:?}"
+        );
+    }
+}
+
+/// What is given back was spent before, and all that was spent before is not known.
+#[test]
+fn what_is_given_back_when_it_was_lost_makes_nothing_early() {
+    let mut store = Store::start();
+    for (subject, is_older) in of_every_kind(4, MINUTE)
+        .iter()
+        .flat_map(|one| [(one, false), (one, true)])
+    {
+        store.flush();
+        let mut told = [told(subject)];
+        if is_older {
+            let nobody = Told::new(KEY, &subject.numbers());
+            store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
+        }
+        let (mut least, burst) = (spent(subject), subject.burst());
+        let most = least.clone();
+        for (given_back, now) in (0..3).zip(NOW..) {
+            let answer = store.ask_lasting(&Question::give_back(now, 1), &told);
+            assert_eq!(answer.lost[0], given_back == 0, "{subject:?}");
+            told[0].known = answer.known();
+            least.give_back(now, 1);
+            let wait = store.ask_lasting(&Question::peek(now, burst), &told).wait();
+            assert!(wait >= least.peek(now, burst), "{subject:?}: {wait:?}");
+            assert!(wait <= most.peek(now, burst), "{subject:?}: {wait:?}");
+        }
+    }
+}
