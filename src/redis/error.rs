@@ -60,6 +60,7 @@ enum AcquireKind {
     TooCostly { cost: u32, capacity: u32 },
     TooLate { within: Duration },
     Server(ServerError),
+    Unfit(Unfit),
 }
 
 impl AcquireError {
@@ -92,7 +93,28 @@ impl AcquireError {
     pub const fn server_error(&self) -> Option<&ServerError> {
         match &self.kind {
             AcquireKind::Server(error) => Some(error),
-            AcquireKind::TooCostly { .. } | AcquireKind::TooLate { .. } => None,
+            AcquireKind::TooCostly { .. } | AcquireKind::TooLate { .. } | AcquireKind::Unfit(_) => {
+                None
+            }
+        }
+    }
+
+    /// What is wrong with the key, if that is why.
+    #[must_use]
+    pub const fn unfit(&self) -> Option<&Unfit> {
+        match &self.kind {
+            AcquireKind::Unfit(unfit) => Some(unfit),
+            AcquireKind::TooCostly { .. }
+            | AcquireKind::TooLate { .. }
+            | AcquireKind::Server(_) => None,
+        }
+    }
+}
+
+impl From<Unfit> for AcquireError {
+    fn from(unfit: Unfit) -> Self {
+        Self {
+            kind: AcquireKind::Unfit(unfit),
         }
     }
 }
@@ -114,6 +136,7 @@ impl fmt::Display for AcquireError {
             ),
             AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
+            AcquireKind::Unfit(unfit) => unfit.fmt(f),
         }
     }
 }

@@ -2,7 +2,7 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::error::{ServerError, Unfit};
+use super::error::{AcquireError, Unfit};
 use super::keeper::Keeper;
 use super::key::tagged;
 use super::limit::Limit;
@@ -79,11 +79,8 @@ impl<P: InRedis> Keyed<P> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, ServerError> {
-        let limit = self
-            .at(key)
-            .map_err(|unfit| ServerError::new(unfit.to_string().into()))?;
-        limit.try_acquire(cost).await
+    pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, AcquireError> {
+        Ok(self.at(key)?.try_acquire(cost).await?)
     }
 
     /// How many keys this process remembers.

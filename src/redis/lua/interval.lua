@@ -31,7 +31,10 @@ policies.interval = function(key, argument, memory, server_now)
   end
   local lost = is_lost(memory, at, now)
   if lost then
-    last, bought = now, 1
+    -- Whoever bought more keeps others away for longer than that.
+    if not last or last + spacing() < now + ceil_div(token, permits) then
+      last, bought = now, 1
+    end
     has_changed = true
   end
   if not last then last, bought = now, 0 end

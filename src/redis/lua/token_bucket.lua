@@ -46,7 +46,8 @@ policies.token_bucket = function(key, argument, memory, server_now)
   end
   local lost = is_lost(memory, at, now)
   if lost then
-    missing = room
+    -- A debt is more than that.
+    missing = max(missing, room)
     has_changed = true
   end
 

@@ -145,6 +145,11 @@ async fn keys_share_nothing_and_names_that_look_alike_are_apart() {
         error,
         "a name of a limit in Redis has 1 to 200 bytes, got 0"
     );
+    let error = keyed.try_acquire("", 1).await.unwrap_err();
+    assert_eq!(
+        error.unfit().map(ToString::to_string),
+        Some(error.to_string())
+    );
 }
 
 #[test]

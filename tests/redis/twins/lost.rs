@@ -1,7 +1,9 @@
 //! A state that is gone before its time, or older than it was, counts as all spent.
 
+use paceline::time::Rate;
+
 use super::asking::{Answer, Known, Question, Store, Told};
-use super::subject::{Here, Subject, at, of_every_kind};
+use super::subject::{Here, Subject, at, micros, of_every_kind};
 use super::{MILLI, MINUTE, NOW};
 
 const KEY: &str = "key";
@@ -54,6 +56,47 @@ fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
         (subject.burst(), false),
         "{subject:?}"
     );
+}
+
+/// What others may have spent besides is no more than all that can be spent at once.
+#[test]
+fn a_debt_outlives_the_loss_of_what_came_after_it() {
+    let mut store = Store::start();
+    let rate = Rate::new(4, micros(MINUTE));
+    let (burst, may_owe) = (4, true);
+    let every = micros(MINUTE);
+    let owing = [
+        Subject::Bucket {
+            rate,
+            burst,
+            may_owe,
+        },
+        Subject::Interval { every },
+    ];
+    for subject in owing {
+        let nobody = [Told::new(KEY, &subject.numbers())];
+        store.flush();
+        let began = NOW - 2 * MILLI;
+        let mut here = Here::new(subject.clone(), at(began));
+        assert_eq!(here.ask(began, 9), None);
+        assert_eq!(
+            store.ask_lasting(&Question::ask(began, 9), &nobody).wait(),
+            None
+        );
+
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &[told(&subject)]);
+        assert_eq!(
+            (answer.wait(), answer.lost[0]),
+            (here.peek(NOW, 1), true),
+            "{subject:?}"
+        );
+        let later = NOW + 2 * MINUTE;
+        let wait = store.ask_lasting(&Question::peek(later, 1), &nobody).wait();
+        assert!(
+            wait.is_some() || here.peek(later, 1).is_none(),
+            "{subject:?}"
+        );
+    }
 }
 
 #[test]
