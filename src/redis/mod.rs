@@ -32,7 +32,7 @@
 //! | [`TokenBucket`](crate::policy::TokenBucket), [`Interval`](crate::policy::Interval) | one string | the same for all |
 //! | [`FixedWindow`](crate::policy::FixedWindow) | one string | the same for all |
 //! | [`SlidingCounter`](crate::policy::SlidingCounter) | one hash with a field for each bucket in use | the longer, the more buckets |
-//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 100 bytes for each permit of a window | logarithmic, for each permit |
+//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 135 bytes for each permit of a window | logarithmic, for each permit |
 //! | [`All`](crate::policy::All) of several | one of those each, in one slot of a cluster | their sum; one trip |
 //!
 //! Each key is named `prefix:{name}:policy` (of a [`Keyed`], `prefix:name:{key}:policy`) and expires when its state has settled: an
@@ -72,9 +72,10 @@
 //! of the rate. Of a window nothing passes before a whole one is over: with a window of an hour an insurance is of no use in an
 //! outage of a minute, and a bucket or a shorter window is the better policy. It never lets more pass than the limit if *all*
 //! replicas lost Redis and there are no more of them than said. If only k of n lost it, they pass k / n of the limit beside what
-//! the others pass there. When a server is back that did not lose its memory, it does not know what insurances passed: after an outage longer
-//! than a window, or than a bucket takes to fill, all counts as spent, as after a start (next section). After a shorter one a bucket
-//! whose key had gone is full again: what its insurances passed meanwhile, at most rate × outage, can be on top once.
+//! the others pass there. When a server is back that did not lose its memory, it does not know what insurances passed: after an
+//! outage longer than a window, or than a bucket takes to fill, all counts as spent, as after a start (next section). After a
+//! shorter one a bucket has not filled meanwhile; only where its key had gone before, and the process that asks first has not used it
+//! yet, what insurances passed, at most rate × outage, can be on top once.
 //!
 //! A server that is well and refuses (a wrong password, no permission, the key holds something else, keys in different slots) is no
 //! outage: nothing passes, [`Stats::faults`] counts, the methods of [`Remote`] give a [`ServerError`], and it is asked again a second
@@ -117,7 +118,7 @@
 //! On a paused clock of tokio time does not wait for sockets: answers are in time or not as it happens. Test with a real
 //! clock there, or with the policy in memory.
 //!
-//! Redis 5 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and what the scripts call; `INFO` if it may
+//! Redis 6.0 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and what the scripts call; `INFO` if it may
 //! (else every new connection after an outage counts as one to a server that was started anew).
 
 mod breaker;
