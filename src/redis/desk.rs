@@ -10,12 +10,9 @@ use super::error::ServerError;
 use super::leftover::Leftover;
 use super::reply::{Memory, Reply};
 use super::spare::Spare;
-use super::waiting::{FRESH, Granted, Manner, State, Waiting};
+use super::waiting::{FRESH, Granted, Manner, State, Ticket, Waiting};
 
 mod asking;
-
-/// A place in line. Smaller is earlier.
-pub(super) type Ticket = u64;
 
 /// So many requests go on one trip at most.
 const ON_A_TRIP: usize = 256;

@@ -3,8 +3,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use super::keeper::NoAnswer;
-use super::link::Failure;
+use super::link::{Failure, NoAnswer};
 
 /// Something that cannot be kept in Redis: parameters, a key, a number of replicas. It says which, and what could be.
 #[derive(Clone, Debug, Eq, PartialEq)]

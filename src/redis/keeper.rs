@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::time::{Clock, Tick, Timer};
 
-use super::link::{Call, Failure, Hello, Link, Store};
+use super::link::{Call, Failure, Hello, Link, NoAnswer, Store};
 use super::sight::View;
 use super::state::{Next, Phase, State};
 use super::stats::Stats;
@@ -29,15 +29,6 @@ pub(super) struct Keeper {
     state: Mutex<State>,
     changed: Notify,
     nonce: String,
-}
-
-/// How a call ended without an answer.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum NoAnswer {
-    /// It was made, and failed.
-    Failed(Failure),
-    /// It was not made: Redis is down.
-    Skipped,
 }
 
 impl Keeper {

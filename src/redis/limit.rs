@@ -8,15 +8,15 @@ use tokio::sync::Notify;
 use crate::policy::Decision;
 use crate::time::Tick;
 
-use super::desk::{Desk, Insurance, Ticket};
+use super::desk::{Desk, Insurance};
 use super::error::ServerError;
-use super::keeper::{Keeper, NoAnswer};
-use super::link::Failure;
+use super::keeper::Keeper;
+use super::link::{Failure, NoAnswer};
 use super::plan::{Alone, Plan};
 use super::reply::{PEEK, Question, Reply};
 use super::service::Service;
 use super::twin::InRedis;
-use super::waiting::Manner;
+use super::waiting::{Manner, Ticket};
 
 /// One limit in Redis, as this process knows it: its line, and who makes trips for it.
 #[derive(Debug)]

@@ -110,3 +110,12 @@ impl fmt::Display for Failure {
         }
     }
 }
+
+/// How a call ended without an answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum NoAnswer {
+    /// It was made, and failed.
+    Failed(Failure),
+    /// It was not made: Redis is down.
+    Skipped,
+}

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 
-use super::desk::Ticket;
 use super::error::{AcquireError, CallError, ServerError, Unfit};
-use super::keeper::{NoAnswer, within};
+use super::keeper::within;
 use super::limit::Limit;
-use super::link::Failure;
+use super::link::{Failure, NoAnswer};
 use super::plan::Lease;
 use super::reply::{ASK, GIVE_BACK, PEEK, Question};
 use super::twin::InRedis;
-use super::waiting::Manner;
+use super::waiting::{Manner, Ticket};
 
 /// Whoever makes the trips keeps the deadline, and is so much quicker than who waits for an answer; unless their runtime stands
 /// still, where there are several.

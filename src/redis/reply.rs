@@ -1,11 +1,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::desk::Ticket;
 use super::link::{Arg, Call};
 use super::script::DECIDE;
 use super::sight::{Anew, Blind, View};
 use super::twin::Twin;
+use super::waiting::Ticket;
 
 /// What is known of one limit's state in Redis, in the server's microseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

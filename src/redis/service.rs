@@ -9,9 +9,9 @@ use crate::time::Tick;
 
 use super::desk::{Batch, Desk, Step};
 use super::error::ServerError;
-use super::keeper::{NoAnswer, slept};
+use super::keeper::slept;
 use super::limit::Limit;
-use super::link::Failure;
+use super::link::{Failure, NoAnswer};
 use super::reply::{ASK, GIVE_BACK, Question};
 use super::twin::InRedis;
 use super::waiting::Granted;

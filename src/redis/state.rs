@@ -4,8 +4,7 @@ use std::sync::Arc;
 use crate::time::Tick;
 
 use super::breaker::Breaker;
-use super::keeper::NoAnswer;
-use super::link::{Failure, Hello, Link};
+use super::link::{Failure, Hello, Link, NoAnswer};
 use super::sight::Sight;
 use super::stats::Stats;
 

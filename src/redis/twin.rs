@@ -1,3 +1,5 @@
+use core::time::Duration;
+
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
 
@@ -163,20 +165,13 @@ const MOST_ENTRIES: u32 = 100_000;
 
 impl sealed::Twinned for SlidingLog {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
-        let window = micros("a window", self.window())?;
         if self.limit() > MOST_ENTRIES {
             return Err(Unfit::new(format!(
                 "a log in Redis keeps each permit, {MOST_ENTRIES} at most, got {}: a counter keeps sums",
                 self.limit()
             )));
         }
-        Ok(vec![Twin {
-            policy: "sliding_log",
-            numbers: vec![self.limit().into(), window],
-            capacity: self.limit(),
-            settles_in: window,
-            regains_in: window,
-        }])
+        of_a_window("sliding_log", self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
@@ -239,14 +234,7 @@ impl sealed::Twinned for SlidingCounter {
 
 impl sealed::Twinned for FixedWindow {
     fn twins(&self) -> Result<Vec<Twin>, Unfit> {
-        let window = micros("a window", self.window())?;
-        Ok(vec![Twin {
-            policy: "fixed_window",
-            numbers: vec![self.limit().into(), window],
-            capacity: self.limit(),
-            settles_in: window,
-            regains_in: window,
-        }])
+        of_a_window("fixed_window", self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
@@ -282,6 +270,18 @@ all_of!(A 0, B 1, C 2);
 all_of!(A 0, B 1, C 2, D 3);
 all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// What is told of a limit of so many in a window.
+fn of_a_window(policy: &'static str, limit: u32, window: Duration) -> Result<Vec<Twin>, Unfit> {
+    let window = micros("a window", window)?;
+    Ok(vec![Twin {
+        policy,
+        numbers: vec![limit.into(), window],
+        capacity: limit,
+        settles_in: window,
+        regains_in: window,
+    }])
+}
 
 fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
     let (token, permits) = lowest_terms(rate);

@@ -6,6 +6,9 @@ use crate::time::Tick;
 
 use super::error::ServerError;
 
+/// A place in line. Smaller is earlier.
+pub(super) type Ticket = u64;
+
 /// Somebody who asked and has no answer yet, or has not fetched it.
 #[derive(Debug)]
 pub(super) struct Waiting {

@@ -3,10 +3,10 @@ use core::time::Duration;
 
 use crate::policy::{Decision, Policy};
 use crate::redis::error::ServerError;
-use crate::redis::waiting::{Manner, State, Waiting};
+use crate::redis::waiting::{Manner, State, Ticket, Waiting};
 use crate::time::Tick;
 
-use super::{Desk, Ticket};
+use super::Desk;
 
 /// What one who wants an answer at once is told while others stand in line and nothing else is known.
 const SOON: Duration = Duration::from_millis(1);

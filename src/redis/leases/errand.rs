@@ -126,13 +126,13 @@ mod tests {
             number(9),
             number(1),
             number(1),
-            Arg::from("a"),
+            Arg::Text("a".into()),
             number(0),
             number(2),
             number(2),
-            Arg::from("b"),
+            Arg::Text("b".into()),
             number(1),
-            Arg::from("c"),
+            Arg::Text("c".into()),
         ];
         assert_eq!(args, written);
     }

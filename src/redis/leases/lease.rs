@@ -9,8 +9,8 @@ use super::errand::Class;
 use super::holds::Ticket;
 use super::pool::Pool;
 use crate::redis::error::CallError;
-use crate::redis::keeper::{NoAnswer, within};
-use crate::redis::link::Failure;
+use crate::redis::keeper::within;
+use crate::redis::link::{Failure, NoAnswer};
 
 /// One of so many at once, in Redis and for a time: dropping it gives it back.
 ///

@@ -11,8 +11,8 @@ use super::lease::Lease;
 use super::roll::{Asker, Outcome, Replies, Roll, Told};
 use super::service::Service;
 use crate::redis::error::{CallError, Unfit};
-use crate::redis::keeper::{Keeper, NoAnswer};
-use crate::redis::link::Failure;
+use crate::redis::keeper::Keeper;
+use crate::redis::link::{Failure, NoAnswer};
 
 /// A lease is at least so long, and at least so many deadlines, and at most so long.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -10,8 +10,8 @@ use super::errand::{Answer, Class, Errand, Token};
 use super::pool::{Alone, Pool};
 use super::roll::{Asker, Outcome, Replies, Roll, Step, Trip};
 use crate::redis::error::ServerError;
-use crate::redis::keeper::{NoAnswer, slept};
-use crate::redis::link::Failure;
+use crate::redis::keeper::slept;
+use crate::redis::link::{Failure, NoAnswer};
 
 /// Makes the trips of a pool, for as long as anything is waited for, held or to be given back. One at a time: whatever comes
 /// up meanwhile goes on the next.
