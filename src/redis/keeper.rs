@@ -54,8 +54,14 @@ impl Keeper {
     /// Waits for a connection as a call would.
     pub(super) async fn connected_within(self: &Arc<Self>) -> Result<(), NoAnswer> {
         let link = within(self.deadline, self.link()).await;
-        link.unwrap_or(Err(NoAnswer::Failed(Failure::Timeout)))
-            .map(|_| ())
+        match link.unwrap_or(Err(NoAnswer::Failed(Failure::Timeout))) {
+            Ok(_) => Ok(()),
+            // Whoever only connects wants to know why not.
+            Err(NoAnswer::Skipped) => Err(self
+                .last_failure()
+                .map_or(NoAnswer::Skipped, NoAnswer::Failed)),
+            Err(failed) => Err(failed),
+        }
     }
 
     pub(super) const fn deadline(&self) -> Duration {
