@@ -75,4 +75,12 @@ mod tests {
             breaker.succeeded();
         }
     }
+
+    #[test]
+    fn half_open_it_opens_at_the_first_failure_and_not_after_a_success() {
+        assert!(Breaker::half_open().failed());
+        let mut breaker = Breaker::half_open();
+        breaker.succeeded();
+        assert!(!breaker.failed());
+    }
 }

@@ -36,3 +36,36 @@ impl Denial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    #[test]
+    fn what_costs_no_less_waits_until_then_and_what_is_cheaper_is_asked_for() {
+        let (until, cost, by) = (at(30), 5, By::Redis);
+        let denial = Denial { until, cost, by };
+        let waits = [(10, 5), (10, 9), (10, 4), (29, 5), (30, 5), (31, 5)];
+        assert_eq!(
+            waits.map(|(now, cost)| denial.wait(at(now), cost)),
+            [Some(20), Some(20), None, Some(1), None, None]
+                .map(|wait| wait.map(Duration::from_nanos))
+        );
+        assert_eq!(denial.fault(at(10)), None);
+    }
+
+    #[test]
+    fn a_fault_is_told_until_the_server_is_asked_again() {
+        let fault = ServerError::new("WRONGTYPE".into());
+        let by = By::Fault(fault.clone());
+        let (until, cost) = (at(30), 0);
+        let denial = Denial { until, cost, by };
+        assert_eq!(denial.fault(at(29)), Some(&fault));
+        assert_eq!(denial.fault(at(30)), None);
+        assert_eq!(denial.wait(at(29), 1), Some(Duration::from_nanos(1)));
+    }
+}
