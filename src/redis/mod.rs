@@ -99,7 +99,7 @@
 //! * **Trips**: whoever asks for the same limit at the same time goes on one trip, up to 256 of them, and nobody asks before the time
 //!   that Redis gave. So a limit that is always used up costs about two trips a permit for each process that waits, and one under
 //!   load far less than one. Where that is too much, [`leasing`](Remote::leasing) n permits divides it by n; a window can then hold
-//!   replicas × n more.
+//!   replicas × n more. (A test provokes that: three replicas that lease ten of a limit of 40 pass 70.)
 //! * **Deadline**: longer than the slowest answer you want to wait for; shorter than your callers' patience. Across data centres 25 ms
 //!   is too short.
 //! * **Memory**: a few hundred bytes a key; a log is the only policy that grows with its limit.

@@ -136,11 +136,11 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
     const LIMIT: u32 = 40;
     const LEASE: u32 = 10;
     const REPLICAS: u32 = 3;
-    let window = Duration::from_millis(300);
+    let window = Duration::from_millis(400);
     let server = Server::start().await;
     let passed = Arc::new(Mutex::new(Passed::default()));
     let mut replicas = JoinSet::new();
-    for number in 0..REPLICAS {
+    for _ in 0..REPLICAS {
         let limit = redis(&server)
             .await
             .limit("a", SlidingLog::new(LIMIT, window))
@@ -148,24 +148,28 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
         let limit = limit.leasing(LEASE, window / 2).unwrap();
         let passed = Arc::clone(&passed);
         replicas.spawn(async move {
-            for call in 0..100 {
+            for _ in 0..6 {
+                // One, with a lease that is kept until it is nearly over; and then as much as there is, for a window.
                 limit.acquire(1).await.unwrap();
                 passed.lock().unwrap().note();
-                // Now and then one keeps what it has.
-                if call % 7 == number {
-                    pause(Duration::from_millis(20)).await;
-                }
+                pause(window * 2 / 5).await;
+                let rest = async {
+                    loop {
+                        limit.acquire(1).await.unwrap();
+                        passed.lock().unwrap().note();
+                    }
+                };
+                let _ = tokio::time::timeout(window, rest).await;
+                pause(window).await;
             }
         });
     }
     while let Some(done) = replicas.join_next().await {
         done.unwrap();
     }
-    // What is not fetched within 100 ms is void.
-    let most = passed
-        .lock()
-        .unwrap()
-        .most_in(window.saturating_sub(Duration::from_millis(100)));
+    // What is not fetched within 100 ms of its answer is void; and the machine may stand still between the answer and here.
+    let most = passed.lock().unwrap().most_in(window / 2);
+    println!("at most {most} in a window");
     assert!(most <= (LIMIT + REPLICAS * LEASE) as usize, "{most}");
 }
 
