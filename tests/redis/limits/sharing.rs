@@ -167,8 +167,8 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
     while let Some(done) = replicas.join_next().await {
         done.unwrap();
     }
-    // What is not fetched within 100 ms of its answer is void; and the machine may stand still between the answer and here.
-    let most = passed.lock().unwrap().most_in(window / 2);
+    // What is not fetched within 100 ms of its answer is void.
+    let most = passed.lock().unwrap().most_in(window * 3 / 4);
     println!("at most {most} in a window");
     assert!(most <= (LIMIT + REPLICAS * LEASE) as usize, "{most}");
 }
