@@ -45,7 +45,7 @@ use crate::redis::when_down::{Kind, WhenDown};
 ///   or until the first lease ends.
 /// * **Trips**: those who ask at the same time, those that are renewed and those that were dropped go on one trip together. One
 ///   trip is under way at a time.
-/// * **While Redis does not answer**, no call waits longer than the deadline, and [`WhenDown`] decides:
+/// * **While Redis does not answer**, no trip takes longer than the deadline, and [`WhenDown`] decides:
 ///   [`open`](WhenDown::open) gives a [local](Lease::is_local) lease to all; [`closed`](WhenDown::closed) gives none;
 ///   [`insured`](WhenDown::insured) gives local ones up to n / replicas, guards of leases that are lost counted, once the outage
 ///   has lasted as long as a lease: before, others may still hold all of them.

@@ -48,7 +48,7 @@ const SHEDDABLE: Class = 1;
 ///
 /// **While Redis does not answer**, critical work passes, with a [local](Lease::is_local) lease, and so does the rest with
 /// [`WhenDown::open`]. With [`closed`](WhenDown::closed) the rest is refused. With [`insured`](WhenDown::insured) it is let in up
-/// to (C − R) / replicas at once, when the outage has lasted as long as a lease. No call waits longer than the deadline.
+/// to (C − R) / replicas at once, when the outage has lasted as long as a lease. No trip takes longer than the deadline.
 #[derive(Clone, Debug)]
 pub struct FleetUsage {
     pool: Arc<Pool>,
