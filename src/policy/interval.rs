@@ -39,6 +39,7 @@ use super::{Decision, Policy};
 #[doc(alias = "spacing")]
 pub struct Interval {
     every: Duration,
+    nanos: u64,
     pub(super) delayed: bool,
 }
 
@@ -48,6 +49,7 @@ impl Interval {
     pub const fn every(interval: Duration) -> Self {
         Self {
             every: interval,
+            nanos: Tick::ZERO.after(interval).as_nanos(),
             delayed: false,
         }
     }
@@ -86,8 +88,14 @@ impl Interval {
         self.every
     }
 
+    #[inline]
     fn open_at(&self, state: IntervalState) -> Tick {
-        state.last.after_times(self.every, state.cost)
+        Tick::from_nanos(
+            state
+                .last
+                .as_nanos()
+                .saturating_add(self.nanos.saturating_mul(state.cost.into())),
+        )
     }
 }
 
@@ -102,6 +110,7 @@ impl Policy for Interval {
         }
     }
 
+    #[inline]
     fn decide(&self, state: &mut IntervalState, now: Tick, cost: u32) -> Decision {
         if cost == 0 {
             return Decision::Pass;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::clock::{instant, is_real};
 use super::here::FAR_AHEAD;
-use super::lead::Lead;
+use super::lead::{Leads, Span};
 
 /// One timer of the kernel for all who wait precisely in one runtime.
 ///
@@ -41,7 +41,7 @@ struct Book {
     next: u64,
     /// When the kernel will ring, if it will.
     rings_at: Option<Instant>,
-    leads: [Lead; 2],
+    leads: Leads,
     task: Option<Waker>,
     has_stopped: bool,
 }
@@ -51,26 +51,6 @@ const NEVER: u64 = u64::MAX;
 
 /// An alarm that is set: its instant, and a number, since two may have the same.
 pub(super) type AlarmId = (Instant, u64);
-
-/// How long a wait is, which says how late it may end.
-///
-/// To be early costs processor time, and to be late a part of the wait. So of short waits nineteen in twenty are woken in time,
-/// and of long ones, where the same lateness is a smaller part, three in four. They are learnt apart, since a core that
-/// sleeps for longer wakes later, too.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Span {
-    Short,
-    Long,
-}
-
-/// From here on a wait is a long one.
-const LONG: Duration = Duration::from_micros(900);
-
-impl Span {
-    pub(super) fn of(wait: Duration) -> Self {
-        if wait < LONG { Self::Short } else { Self::Long }
-    }
-}
 
 impl AlarmClock {
     /// The clock of this runtime. There is none outside a runtime, in one that ends, or when the process has no file descriptor
@@ -105,7 +85,7 @@ impl AlarmClock {
                 alarms: BTreeMap::from([((instant() + FAR_AHEAD, NEVER), Waker::noop().clone())]),
                 next: 0,
                 rings_at: None,
-                leads: [Lead::new(19), Lead::new(3)],
+                leads: Leads::new(),
                 task: None,
                 has_stopped: false,
             }),
@@ -128,7 +108,7 @@ impl AlarmClock {
 
     /// How much earlier than its instant to be woken.
     pub(super) fn lead(&self, span: Span) -> Duration {
-        self.book().leads[span as usize].get()
+        self.book().leads.get(span)
     }
 
     /// Wakes `waker` at this instant, or a little later; `None` if it has stopped.
@@ -149,7 +129,7 @@ impl AlarmClock {
         let mut book = self.book();
         let dropped = book.alarms.remove(&id);
         if id.0 <= now {
-            book.leads[span as usize].learn(now - id.0);
+            book.leads.learn(span, now - id.0);
         }
         drop(book);
         drop(dropped);

@@ -40,6 +40,7 @@ impl Clock {
     /// What time it is. The first reading is [`Tick::ZERO`].
     ///
     /// Readings never go back while the clock stays in one runtime.
+    #[inline]
     pub fn now(&mut self) -> Tick {
         let now = Instant::now();
         let epoch = *self.epoch.get_or_insert(now);

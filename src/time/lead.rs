@@ -1,59 +1,109 @@
 use core::time::Duration;
 
-/// How much earlier than an instant to be woken, so that one is hardly ever woken after it.
+/// How long a wait is: shorter than 900 µs, or in which doubling of that, the last of which has no end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Span(usize);
+
+/// From here on a wait is a long one.
+const LONG: Duration = Duration::from_micros(900);
+
+/// Of one short span and four long ones.
+const SPANS: [Quantile; 5] = [
+    Quantile::of(19, 100_000),
+    Quantile::of(3, 100_000),
+    Quantile::of(3, 200_000),
+    Quantile::of(1, 400_000),
+    Quantile::of(1, 800_000),
+];
+
+impl Span {
+    pub(super) fn of(wait: Duration) -> Self {
+        let longs = wait.as_nanos() / LONG.as_nanos();
+        let doublings = longs.checked_ilog2().map_or(0, |log| log as usize + 1);
+        Self(doublings.min(SPANS.len() - 1))
+    }
+}
+
+/// How much earlier than an instant to be woken, so that one is not often woken after it: for waits of each span.
 ///
-/// It follows the lateness of the wake-ups themselves: so far up that one in so many comes later still. Each one moves it by a
-/// small step, a late one up and any other down a little, so that it stands still where so many steps down are one step up:
-/// the stochastic approximation of a quantile (Robbins and Monro, 1951).
+/// A core that sleeps for longer sleeps deeper and wakes later, so they are learnt apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lead {
-    nanos: u32,
+pub(super) struct Leads([Lead; SPANS.len()]);
+
+impl Leads {
+    pub(super) const fn new() -> Self {
+        Self([Lead::new(); SPANS.len()])
+    }
+
+    pub(super) fn get(&self, span: Span) -> Duration {
+        Duration::from_nanos(self.0[span.0].nanos.into())
+    }
+
+    /// One was woken so long after the instant that was asked for.
+    pub(super) fn learn(&mut self, span: Span, late: Duration) {
+        self.0[span.0].learn(SPANS[span.0], late);
+    }
+}
+
+/// What is aimed at.
+///
+/// To be early costs processor time, and to be late a part of the wait. So of short waits nineteen in twenty are woken in time,
+/// and of long ones, where the same lateness is a smaller part, three in four or one in two.
+#[derive(Clone, Copy, Debug)]
+struct Quantile {
     /// How many are in time for one that is not.
     odds: u32,
+    /// In nanoseconds. To wait for the rest keeps a core busy, so it has an end. Who was later still says nothing: they were
+    /// busy with something else, or the machine was.
+    most: u32,
+}
+
+impl Quantile {
+    const fn of(odds: u32, most: u32) -> Self {
+        Self { odds, most }
+    }
+}
+
+/// It follows the lateness of the wake-ups themselves: so far up that one in so many comes later still. The first one is
+/// believed. Each other moves it by a small step, a late one up and any other down a little, so that it stands still where so
+/// many steps down are one step up: the stochastic approximation of a quantile (Robbins and Monro, 1951).
+#[derive(Clone, Copy, Debug)]
+struct Lead {
+    nanos: u32,
     learned: u32,
 }
 
-/// One step down. A step up is as long as several of them.
-const STEP: u32 = 50;
+/// What it is before there was any wake-up.
+const UNKNOWN: u32 = 40_000;
+
+/// One step down is such a part of the most there can be. A step up is as long as several of them.
+const STEPS: u32 = 2_000;
 
 /// The first steps are so many times as large.
 const FIRST: u32 = 32;
 
-/// To wait for the rest of it keeps a core busy, so it has an end. Who was later still says nothing: they were busy with
-/// something else, or the machine was.
-const MOST: u32 = 100_000;
-
 impl Lead {
-    pub(super) const fn new(odds: u32) -> Self {
+    const fn new() -> Self {
         Self {
-            nanos: 40_000,
-            odds,
+            nanos: UNKNOWN,
             learned: 0,
         }
     }
 
-    pub(super) fn get(self) -> Duration {
-        Duration::from_nanos(self.nanos.into())
-    }
-
-    /// One was woken so long after the instant that was asked for.
-    pub(super) fn learn(&mut self, late: Duration) {
-        if late > Duration::from_nanos(MOST.into()) {
-            return;
-        }
-        let is_late = late > self.get();
-        let step = self.step();
-        self.learned = self.learned.saturating_add(1);
-        self.nanos = if is_late {
-            (self.nanos + step * self.odds).min(MOST)
+    fn learn(&mut self, aim: Quantile, late: Duration) {
+        let late = match u32::try_from(late.as_nanos()) {
+            Ok(late) if late <= aim.most => late,
+            _ => return,
+        };
+        let step = aim.most / STEPS * (FIRST / (1 + self.learned / 8)).max(1);
+        self.nanos = if self.learned == 0 {
+            late
+        } else if late > self.nanos {
+            (self.nanos + step * aim.odds).min(aim.most)
         } else {
             self.nanos.saturating_sub(step)
         };
-    }
-
-    /// Large steps to begin with, when it is as good as unknown where it should stand.
-    fn step(self) -> u32 {
-        STEP * (FIRST / (1 + self.learned / 8)).max(1)
+        self.learned = self.learned.saturating_add(1);
     }
 }
 
@@ -65,31 +115,65 @@ mod tests {
         Duration::from_micros(micros)
     }
 
+    const SHORT: Span = Span(0);
+    const LONGEST: Span = Span(SPANS.len() - 1);
+
     #[test]
-    fn it_settles_where_one_in_twenty_is_later() {
-        let mut lead = Lead::new(19);
-        for n in 0..20_000_u64 {
-            // From 10 to 19.9 µs, each as often.
-            lead.learn(micros(10) + Duration::from_nanos(n * 37 % 100 * 100));
-        }
-        let settled = lead.get();
+    fn a_wait_is_of_the_doubling_that_it_lies_in() {
+        let spans = [0, 899, 900, 1_799, 1_800, 3_599, 3_600, 7_199, 7_200].map(micros);
+        assert_eq!(
+            spans.map(|wait| Span::of(wait).0),
+            [0, 0, 1, 1, 2, 2, 3, 3, 4]
+        );
+        assert_eq!(Span::of(Duration::MAX), LONGEST);
+    }
+
+    #[test]
+    fn of_short_waits_one_in_twenty_is_later() {
+        let settled = settled(SHORT);
         assert!(micros(18) < settled && settled < micros(21), "{settled:?}");
     }
 
     #[test]
+    fn of_long_waits_every_other_one_is_later() {
+        let settled = settled(LONGEST);
+        assert!(micros(13) < settled && settled < micros(17), "{settled:?}");
+    }
+
+    /// After latenesses from 10 to 19.9 µs, each as often.
+    fn settled(span: Span) -> Duration {
+        let mut leads = Leads::new();
+        for n in 0..20_000_u64 {
+            leads.learn(span, micros(10) + Duration::from_nanos(n * 37 % 100 * 100));
+        }
+        leads.get(span)
+    }
+
+    #[test]
+    fn the_first_wake_up_is_believed() {
+        let mut leads = Leads::new();
+        assert_eq!(leads.get(LONGEST), micros(40));
+        leads.learn(LONGEST, micros(140));
+        assert_eq!(leads.get(LONGEST), micros(140));
+        assert_eq!(leads.get(SHORT), micros(40), "nothing known of that");
+    }
+
+    #[test]
     fn it_has_an_end_and_who_is_later_still_says_nothing() {
-        let mut lead = Lead::new(19);
+        let mut leads = Leads::new();
         for _ in 0..1_000 {
-            lead.learn(micros(5_000));
+            leads.learn(SHORT, micros(5_000));
+            leads.learn(SHORT, Duration::MAX);
         }
-        assert_eq!(lead.get(), micros(40));
+        assert_eq!(leads.get(SHORT), micros(40));
+        leads.learn(SHORT, micros(5));
         for _ in 0..1_000 {
-            lead.learn(micros(100));
+            leads.learn(SHORT, micros(100));
         }
-        assert!(lead.get() >= micros(99), "{:?}", lead.get());
+        assert!(leads.get(SHORT) >= micros(99), "{:?}", leads.get(SHORT));
         for _ in 0..10_000 {
-            lead.learn(Duration::ZERO);
+            leads.learn(SHORT, Duration::ZERO);
         }
-        assert_eq!(lead.get(), Duration::ZERO);
+        assert_eq!(leads.get(SHORT), Duration::ZERO);
     }
 }

@@ -6,9 +6,10 @@ use tokio::runtime::Id;
 use tokio::task::coop::poll_proceed;
 use tokio::time::Instant;
 
-use super::alarm_clock::{AlarmClock, AlarmId, Span};
+use super::alarm_clock::{AlarmClock, AlarmId};
 use super::clock::{instant, is_real};
 use super::here::this_runtime;
+use super::lead::Span;
 
 /// So little is not worth another round through the runtime.
 const AT_ONCE: Duration = Duration::from_micros(5);

@@ -61,8 +61,9 @@ impl Timer {
     ///
     /// On Linux a timer of the kernel wakes it a little early, and it asks for the time again and again until that has come:
     /// it is never early either, and in the median a tenth of a microsecond late. How much earlier follows from how late the
-    /// wake-ups are on this machine: so much that three of four are in time, of waits below 900 µs nineteen of twenty, and 100 µs
-    /// at most. All precise timers of a runtime share one timer of the kernel, and a small task that listens to it for as long as
+    /// wake-ups are on this machine: so much that of waits below 900 µs nineteen of twenty are in time, of those up to 3.6 ms
+    /// three of four, of longer ones every other; and 100 µs at most, of waits from 1.8 ms on 200 µs, up to 800 µs from 7.2 ms
+    /// on. All precise timers of a runtime share one timer of the kernel, and a small task that listens to it for as long as
     /// there are any; while nobody waits, both sleep.
     ///
     /// What it costs: about as much CPU a wait as tokio's own sleep, some 30 µs where that was measured. So a stream of one item
