@@ -11,11 +11,11 @@ use super::{Answer, Limiter};
 /// Made by [`PolicyExt::owned`](super::PolicyExt::owned). Its clock starts when it is first asked; inside an adapter, at
 /// the adapter's first poll.
 ///
-/// To look at the clock is nearly all that it costs. Where the policy allows it (a
-/// [`TokenBucket`](crate::policy::TokenBucket) with a burst of 480 and more, and [`Unlimited`](crate::policy::Unlimited)), it lets
-/// a few permits pass between two looks: at most 256, and a thirty-second of the burst. They count as spent at the second look.
-/// So never more passes than the policy says; if nobody asks for long between them, that few less of the next burst. On tokio's
-/// paused clock it looks each time.
+/// To look at the clock is nearly all that it costs. Where the policy allows it (a [`TokenBucket`](crate::policy::TokenBucket) or
+/// [`SlidingLog`](crate::policy::SlidingLog) of 480 and more, [`Unlimited`](crate::policy::Unlimited), and
+/// [`All`](crate::policy::All) of such), it lets a few permits pass between two looks: at most 256, and a thirty-second of the
+/// burst. They count as spent at the second look. So never more passes than the policy says; if nobody asks for long between
+/// them, that few less of the next burst. On tokio's paused clock it looks each time.
 #[derive(Debug)]
 pub struct Owned<P: Policy> {
     policy: P,

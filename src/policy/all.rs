@@ -83,6 +83,12 @@ macro_rules! all_of {
                 decision
             }
 
+            fn credit(&self, state: &Self::State, now: Tick) -> u32 {
+                let credit = u32::MAX;
+                $(let credit = credit.min(self.limits.$limit.credit(&state.$limit, now));)+
+                credit
+            }
+
             fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
                 $(self.limits.$limit.refund(&mut state.$limit, now, cost);)+
             }

@@ -79,6 +79,7 @@ impl Policy for FixedWindow {
         }
     }
 
+    #[inline]
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
         if cost == 0 {
             return Decision::Pass;

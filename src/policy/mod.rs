@@ -33,6 +33,7 @@
 
 mod all;
 mod bucket_state;
+mod credit;
 mod decision;
 mod fixed_window;
 mod interval;
@@ -109,7 +110,8 @@ pub trait Policy {
     /// clock, if they are counted with [`decide`](Policy::decide) when it is looked at next. To count them late must only ever
     /// make the limit stricter, and they must pass then.
     ///
-    /// Provided: none.
+    /// Provided: none. That is right where what is counted moves the borders of a window, so that to count it late is no
+    /// stricter.
     fn credit(&self, state: &Self::State, now: Tick) -> u32 {
         let _ = (state, now);
         0

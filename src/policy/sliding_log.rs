@@ -2,6 +2,7 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+use super::credit::credit_of;
 use super::ledger::Ledger;
 use super::{Decision, Policy};
 
@@ -108,6 +109,11 @@ impl Policy for SlidingLog {
             return Decision::Pass;
         }
         Decision::from(Tick::from_nanos(must_go).after(self.window), now)
+    }
+
+    /// Counted late they stay in the window for as much longer.
+    fn credit(&self, state: &SlidingLogState, now: Tick) -> u32 {
+        credit_of(self, state, now, self.limit)
     }
 
     fn refund(&self, state: &mut SlidingLogState, _now: Tick, cost: u32) {

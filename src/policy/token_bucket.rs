@@ -1,9 +1,9 @@
 use core::fmt;
-use core::ops::RangeInclusive;
 
 use crate::time::{Rate, Tick};
 
 use super::bucket_state::{Scale, Shares};
+use super::credit::credit_of;
 use super::sums::saturating_duration;
 use super::{Decision, Policy, TokenBucketState};
 
@@ -52,12 +52,6 @@ pub struct TokenBucket {
     pub(super) may_owe: bool,
     scale: Scale,
 }
-
-/// The tokens to be handed out between two looks at the clock: fewer save less than they cost, more save nothing.
-const CREDIT: RangeInclusive<u32> = 15..=256;
-
-/// The part of a burst that they are at most.
-const CREDIT_OF_BURST: u32 = 32;
 
 impl TokenBucket {
     /// `burst` tokens to start with, and `rate` more.
@@ -161,8 +155,7 @@ impl Policy for TokenBucket {
 
     /// A few of the tokens that are there. Counted late they are missing for as much longer, while the bucket may be full.
     fn credit(&self, state: &TokenBucketState, now: Tick) -> u32 {
-        let credit = (self.burst / CREDIT_OF_BURST).min(*CREDIT.end());
-        u32::from(CREDIT.contains(&credit) && self.peek(state, now, credit).is_pass()) * credit
+        credit_of(self, state, now, self.burst)
     }
 
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {

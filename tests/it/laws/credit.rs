@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paceline::policy::{Policy, TokenBucket};
+use paceline::policy::{All, Interval, Policy, SlidingLog, TokenBucket, Unlimited};
 use paceline::time::{Rate, Tick};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
@@ -22,14 +22,36 @@ pub(super) fn what_passes_on_credit_would_have_passed<S: Subject>() {
 
 #[test]
 fn a_large_bucket_hands_out_credit_and_keeps_its_bound() {
-    let buckets = (1..5_000u32, 1..1_000u64, 480..20_000u32, any::<bool>()).prop_map(
+    keeps_its_bound(large_buckets());
+}
+
+#[test]
+fn a_large_log_hands_out_credit_and_keeps_its_bound() {
+    keeps_its_bound(large_logs());
+}
+
+#[test]
+fn several_large_limits_hand_out_credit_and_keep_their_bounds() {
+    keeps_its_bound((large_buckets(), large_logs()).prop_map(All::new));
+}
+
+fn large_buckets() -> impl Strategy<Value = TokenBucket> {
+    (1..5_000u32, 1..1_000u64, 480..20_000u32, any::<bool>()).prop_map(
         |(permits, period, burst, is_empty)| {
             let bucket = TokenBucket::new(Rate::new(permits, Duration::from_nanos(period)), burst);
             if is_empty { bucket.empty() } else { bucket }
         },
-    );
+    )
+}
+
+fn large_logs() -> impl Strategy<Value = SlidingLog> {
+    (480..5_000u32, 1..40_000u64)
+        .prop_map(|(limit, window)| SlidingLog::new(limit, Duration::from_nanos(window)))
+}
+
+fn keeps_its_bound<S: Subject>(policies: impl Strategy<Value = S>) {
     let steps = vec((0..400u64, 1..60u32), 1..400);
-    check_times(4, (buckets, steps), |(bucket, steps)| {
+    check_times(4, (policies, steps), |(policy, steps)| {
         let mut now = Tick::ZERO;
         let asks: Vec<Ask> = steps
             .into_iter()
@@ -38,9 +60,9 @@ fn a_large_bucket_hands_out_credit_and_keeps_its_bound() {
                 Ask { at: now, cost }
             })
             .collect();
-        let passed = on_credit(&bucket, Tick::ZERO, &asks)?;
-        would_have_passed(&bucket, Tick::ZERO, &passed)?;
-        super::bounds::allows_every_window(&bucket, &passed)
+        let passed = on_credit(&policy, Tick::ZERO, &asks)?;
+        would_have_passed(&policy, Tick::ZERO, &passed)?;
+        super::bounds::allows_every_window(&policy, &passed)
     });
 }
 
@@ -58,6 +80,33 @@ fn a_full_bucket_gives_a_thirty_second_of_its_burst_and_at_most_256() {
             "an empty one has none"
         );
     }
+}
+
+#[test]
+fn a_log_gives_as_much_of_its_limit() {
+    for (limit, credit) in [(479, 0), (480, 15), (3_200, 100), (u32::MAX, 256)] {
+        let log = SlidingLog::new(limit, Duration::from_nanos(100));
+        let mut state = log.fresh(Tick::ZERO);
+        assert_eq!(log.credit(&state, Tick::ZERO), credit, "{limit}");
+
+        assert!(log.decide(&mut state, Tick::ZERO, limit).is_pass());
+        assert_eq!(log.credit(&state, Tick::from_nanos(99)), 0, "{limit}");
+        assert_eq!(log.credit(&state, Tick::from_nanos(100)), credit);
+    }
+}
+
+#[test]
+fn several_limits_give_what_the_least_of_them_does() {
+    let log = SlidingLog::new(960, Duration::from_nanos(100));
+    let bucket = TokenBucket::new(Rate::per_second(1), 3_200);
+    assert_eq!(of_a_fresh_one(All::new((log, bucket))), 30);
+    assert_eq!(of_a_fresh_one(All::new((Unlimited, bucket))), 100);
+    let every = Interval::every(Duration::ZERO);
+    assert_eq!(of_a_fresh_one(All::new((log, bucket, every))), 0);
+}
+
+fn of_a_fresh_one(policy: impl Policy) -> u32 {
+    policy.credit(&policy.fresh(Tick::ZERO), Tick::ZERO)
 }
 
 /// What passes if the clock is looked at only when there is no credit for a request.
