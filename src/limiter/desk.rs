@@ -1,12 +1,12 @@
 use core::task::{Poll, Waker};
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::line::{Asker, Behind, Call, Line, Place, Waiter};
-use crate::patience::{Next, Start, Watch, Watched};
+use crate::patience::{Next, Start, Watch};
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+use super::credit::Credit;
 use super::forecast::{Forecast, retry_in};
 use super::limit::{Ask, Limit};
 use super::{Mode, Stats};
@@ -39,14 +39,21 @@ impl<P: Policy> Desk<P> {
         core::mem::replace(&mut self.limit, limit)
     }
 
-    /// The way of most: nobody stands in line, and whoever asks passes. Nothing is left to do after that.
+    /// Nobody has any credit from now on.
     #[inline]
-    pub(super) fn passes_alone(&mut self, ask: Ask, place: Place, cost: u32) -> bool {
+    pub(super) fn call_in(&mut self, credit: &Credit) {
+        self.limit.call_in(credit);
+    }
+
+    /// Nobody stands in line, and whoever asks passes. Nothing is left to do after that, but to give so much credit.
+    #[inline]
+    pub(super) fn passes_alone(&mut self, ask: Ask, place: Place, cost: u32) -> Option<u32> {
         if !self.line.is_empty() || !matches!(place, Place::Outside) {
-            return false;
+            return None;
         }
         let now = self.limit.now();
-        self.limit.ask(ask, now, cost).is_pass()
+        let passes = self.limit.ask(ask, now, cost).is_pass();
+        passes.then(|| self.limit.lend(now, cost))
     }
 
     /// Asks as one who stands in line, or joins it, as long as there is something to wait for.
@@ -172,7 +179,7 @@ impl<P: Policy> Desk<P> {
         }
     }
 
-    fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
+    pub(super) fn lose_patience(&mut self, task: &Waker, after: &mut After) -> Next {
         if !self.line.is_anybody_behind() {
             let _ = self.watch.end();
             return Next::End;
@@ -186,11 +193,17 @@ impl<P: Policy> Desk<P> {
         self.watch.look_again(now, task)
     }
 
-    pub(super) const fn limit(&self) -> &Limit<P> {
+    /// The limit, when all that has passed is counted.
+    pub(super) fn limit_at(&mut self, now: Tick) -> &Limit<P> {
+        self.limit.settle(now);
         &self.limit
     }
 
-    fn is_not_watched(&mut self, after: &mut After) {
+    pub(super) fn is_watched(&mut self) {
+        self.watch.has_begun();
+    }
+
+    pub(super) fn is_not_watched(&mut self, after: &mut After) {
         let starter = self.watch.end();
         after.wake_all = self.line.second_unless(starter).into_iter().collect();
     }
@@ -270,24 +283,6 @@ impl<P: Policy> Desk<P> {
     }
 }
 
-impl<P> Watched for Mutex<Desk<P>>
-where
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn lose_patience(&self, task: &Waker) -> Next {
-        locked(self, |desk, after| desk.lose_patience(task, after))
-    }
-
-    fn is_watched(&self) {
-        locked(self, |desk, _| desk.watch.has_begun());
-    }
-
-    fn is_not_watched(&self) {
-        locked(self, Desk::is_not_watched);
-    }
-}
-
 /// What is left to do when the lock is released: a waker runs foreign code when it wakes and when it is dropped, and that
 /// may ask this very limit.
 #[derive(Default)]
@@ -310,31 +305,4 @@ impl After {
         self.call.take().into_iter().for_each(Call::make);
         self.wake_all.drain(..).for_each(Waker::wake);
     }
-}
-
-/// What is behind the lock.
-pub(super) fn lock<P: Policy>(desk: &Mutex<Desk<P>>) -> MutexGuard<'_, Desk<P>> {
-    // A policy must not panic; should one do, its state is as it left it, and the line is whole.
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Under the lock, wakers are cloned and the policy is asked, but nobody is woken and nothing is dropped: a waker may ask
-/// this very limit when that happens.
-pub(super) fn work<P: Policy, T>(
-    mut desk: MutexGuard<'_, Desk<P>>,
-    work: impl FnOnce(&mut Desk<P>, &mut After) -> T,
-) -> T {
-    let mut after = After::default();
-    let done = work(&mut desk, &mut after);
-    drop(desk);
-    after.run();
-    done
-}
-
-/// Both.
-pub(super) fn locked<P: Policy, T>(
-    desk: &Mutex<Desk<P>>,
-    work_there: impl FnOnce(&mut Desk<P>, &mut After) -> T,
-) -> T {
-    work(lock(desk), work_there)
 }

@@ -1,6 +1,7 @@
 use crate::policy::{Decision, Policy};
 use crate::time::{Clock, Tick};
 
+use super::credit::{Credit, Tab};
 use super::forecast::retry_in;
 use super::{Mode, Stats};
 
@@ -14,6 +15,9 @@ pub(super) struct Limit<P: Policy> {
     state: Option<P::State>,
     mode: Mode,
     paused_until: Tick,
+    tab: Tab,
+    /// How much credit was given, and not called in yet.
+    lent: u32,
     pub(super) stats: Stats,
 }
 
@@ -32,6 +36,8 @@ impl<P: Policy> Limit<P> {
             state: None,
             mode: Mode::Enforce,
             paused_until: Tick::ZERO,
+            tab: Tab::new(),
+            lent: 0,
             stats: Stats::new(),
         }
     }
@@ -44,6 +50,8 @@ impl<P: Policy> Limit<P> {
             state: Some(state),
             mode,
             paused_until: Tick::ZERO,
+            tab: Tab::new(),
+            lent: 0,
             stats: Stats::new(),
         }
     }
@@ -68,8 +76,35 @@ impl<P: Policy> Limit<P> {
     /// What time it is; the state begins with the first time anybody asks.
     pub(super) fn now(&mut self) -> Tick {
         let now = self.clock.now();
-        self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.settle(now);
         now
+    }
+
+    /// Counts what has passed on credit.
+    pub(super) fn settle(&mut self, now: Tick) {
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.tab.settle(&self.policy, state, now);
+    }
+
+    /// How much may pass on credit once a request of this cost did.
+    #[inline]
+    pub(super) fn lend(&mut self, now: Tick, cost: u32) -> u32 {
+        // What passes at no cost passes while the limit is paused, too.
+        let lends = cost > 0 && self.mode == Mode::Enforce;
+        let state = self.state.as_ref().filter(|_| lends);
+        self.lent = state.map_or(0, |state| self.tab.open(&self.policy, state, now, cost));
+        self.lent
+    }
+
+    /// Nobody has any credit from now on. What has passed on it is counted when it is known what time it is.
+    #[inline]
+    pub(super) fn call_in(&mut self, credit: &Credit) {
+        let lent = core::mem::take(&mut self.lent);
+        if lent > 0 {
+            let taken = credit.call_in(lent);
+            self.tab.put(taken.permits);
+            self.stats.passed += u64::from(taken.requests);
+        }
     }
 
     /// Whether everybody passes, whatever the policy says.

@@ -16,7 +16,9 @@
 
 mod acquire;
 mod acquire_at;
+mod booth;
 mod control;
+mod credit;
 mod desk;
 mod error;
 mod exceeded;

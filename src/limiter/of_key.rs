@@ -1,4 +1,4 @@
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::line::Place;
 use crate::policy::Policy;
@@ -17,11 +17,12 @@ impl<P: Policy> Shared<P> {
 
     /// The state and what was counted, if this is the only handle of a limit that is not paused.
     pub(super) fn if_sole_and_not_paused(&self, now: Tick) -> Option<(P::State, Stats)> {
-        let is_sole = Arc::strong_count(&self.desk) == 1;
+        let is_sole = Arc::strong_count(&self.booth) == 1;
         self.locked(|desk, _| {
-            let limit = desk.limit();
+            let counted = desk.stats();
+            let limit = desk.limit_at(now);
             let state = limit.state().filter(|_| is_sole && !limit.is_paused(now));
-            state.map(|state| (state.clone(), desk.stats()))
+            state.map(|state| (state.clone(), counted))
         })
     }
 
@@ -32,16 +33,13 @@ impl<P: Policy> Shared<P> {
     }
 
     /// From when on a fresh one would answer alike, if nobody asks before.
-    pub(super) fn settled_at(&self) -> Tick {
-        self.locked(|desk, _| desk.limit().settled_at())
+    pub(super) fn settled_at(&self, now: Tick) -> Tick {
+        self.locked(|desk, _| desk.limit_at(now).settled_at())
     }
 
     /// [`set_mode`](Self::set_mode), under the lock of all the keys: whom to wake is for the caller, when that is released.
     pub(super) fn set_mode_later(&self, mode: Mode) -> After {
-        let mut after = After::default();
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        desk.set_mode(mode, &mut after);
-        drop(desk);
-        after
+        self.booth
+            .work_later(|desk, after| desk.set_mode(mode, after))
     }
 }

@@ -2,8 +2,9 @@ use core::task::{Context, Poll};
 use std::convert::Infallible;
 
 use crate::policy::{Decision, Policy};
-use crate::time::{Clock, Tick, is_real};
+use crate::time::{Clock, Tick};
 
+use super::credit::Tab;
 use super::{Answer, Limiter};
 
 /// A limit with one owner: no lock, no line.
@@ -23,10 +24,8 @@ pub struct Owned<P: Policy> {
     state: Option<P::State>,
     /// How many may pass without a look at the clock.
     credit: u32,
-    /// From when on they may.
-    credit_from: Tick,
-    /// How many have.
-    spent: u32,
+    /// Those that have.
+    tab: Tab,
 }
 
 impl<P: Policy> Owned<P> {
@@ -37,8 +36,7 @@ impl<P: Policy> Owned<P> {
             clock: Clock::new(),
             state: None,
             credit: 0,
-            credit_from: Tick::ZERO,
-            spent: 0,
+            tab: Tab::new(),
         }
     }
 
@@ -51,30 +49,17 @@ impl<P: Policy> Owned<P> {
     fn settle(&mut self) -> (&P, &mut P::State, Tick) {
         let now = self.clock.now();
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        let spent = core::mem::take(&mut self.spent);
-        if spent > 0 {
-            // In another runtime the clock may have gone back.
-            let passed = self.policy.decide(state, now.max(self.credit_from), spent);
-            debug_assert!(
-                passed.is_pass(),
-                "credit is what passes whenever it is counted"
-            );
-        }
+        self.tab.settle(&self.policy, state, now);
         (&self.policy, state, now)
     }
 
     #[inline(never)]
     fn decide(&mut self, cost: u32) -> Decision {
-        let (policy, state, now) = self.settle();
-        let decision = policy.decide(state, now, cost);
-        let credit = policy.credit(state, now);
-        // It would be of no use to another request like this one, and to see that the clock is real takes two more looks.
-        self.credit = if credit > cost && is_real() {
-            credit
-        } else {
-            0
-        };
-        self.credit_from = now;
+        let now = self.clock.now();
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.tab.settle(&self.policy, state, now);
+        let decision = self.policy.decide(state, now, cost);
+        self.credit = self.tab.open(&self.policy, state, now, cost);
         decision
     }
 }
@@ -88,7 +73,7 @@ impl<P: Policy> Limiter for Owned<P> {
             return Poll::Ready(Ok(self.decide(cost)));
         };
         self.credit = credit;
-        self.spent += cost;
+        self.tab.put(cost);
         Poll::Ready(Ok(Decision::Pass))
     }
 

@@ -2,15 +2,15 @@ use core::convert::Infallible;
 use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::line::{Behind, Place, Shelf};
-use crate::patience::watcher;
 use crate::policy::{Decision, Policy};
 use crate::time::Precision;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::desk::{After, Desk, lock, locked, work};
+use super::booth::Booth;
+use super::desk::{After, Desk};
 use super::limit::{Ask, Limit};
 use super::{Answer, Limiter, Mode, Stats};
 
@@ -53,9 +53,15 @@ use super::{Answer, Limiter, Mode, Stats};
 /// and is first again as soon as it asks. (A task that runs at all comes within microseconds of its turn. Where the whole
 /// runtime is late, nobody is overtaken for that.)
 ///
+/// # Credit
+///
+/// As an [`Owned`](super::Owned) limit it does not look at the clock for each permit of a large burst: while nobody stands in line, a
+/// few pass without that, and without its lock, for whoever asks. They are at most 256, and a thirty-second of the burst; they count
+/// as spent at the next look, so that never more passes than the policy says. On tokio's paused clock there is a look each time.
+///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    pub(super) desk: Arc<Mutex<Desk<P>>>,
+    pub(super) booth: Arc<Booth<P>>,
     pub(super) place: Place,
     pub(super) precision: Precision,
     shelf: Shelf,
@@ -73,9 +79,8 @@ where
     }
 
     pub(super) fn of(limit: Limit<P>) -> Self {
-        let desk = Arc::new_cyclic(|desk| Mutex::new(Desk::new(limit, watcher(desk))));
         Self {
-            desk,
+            booth: Booth::new(limit),
             place: Place::Outside,
             precision: Precision::default(),
             shelf: None,
@@ -301,34 +306,21 @@ impl<P: Policy> Shared<P> {
 
     /// As one who has no place in line, whoever holds this handle.
     fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
-        let mut desk = lock(&self.desk);
-        if desk.passes_alone(ask, Place::Outside, cost) {
-            return Decision::Pass;
-        }
-        work(desk, |desk, after| {
-            desk.ask_aside(ask, &mut Place::Outside, cost, after)
-        })
+        self.booth.ask_aside(ask, &mut Place::Outside, cost)
     }
 
     fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let place = &mut self.place;
         let asker = Behind {
             waker: cx.waker(),
             precision: self.precision,
             shelf: &mut self.shelf,
         };
-        let mut desk = lock(&self.desk);
-        if desk.passes_alone(ask, *place, cost) {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        work(desk, |desk, after| {
-            desk.ask_in_line(ask, place, cost, asker, after)
-        })
-        .map(Ok)
+        let answer = self.booth.ask_in_line(ask, &mut self.place, cost, asker);
+        answer.map(Ok)
     }
 
     pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
-        locked(&self.desk, work)
+        self.booth.work(work)
     }
 }
 
@@ -340,14 +332,7 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let place = &mut self.place;
-        let mut desk = lock(&self.desk);
-        if desk.passes_alone(Ask::ToPass, *place, cost) {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        let decision = work(desk, |desk, after| {
-            desk.ask_aside(Ask::ToPass, place, cost, after)
-        });
+        let decision = self.booth.ask_aside(Ask::ToPass, &mut self.place, cost);
         Poll::Ready(Ok(decision))
     }
 
@@ -358,7 +343,7 @@ impl<P: Policy> Limiter for Shared<P> {
     fn give_up(&mut self) {
         if !matches!(self.place, Place::Outside) {
             let place = &mut self.place;
-            locked(&self.desk, |desk, after| desk.give_up(place, after));
+            self.booth.work(|desk, after| desk.give_up(place, after));
         }
     }
 
@@ -372,7 +357,7 @@ impl<P: Policy> Limiter for Shared<P> {
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
-            desk: Arc::clone(&self.desk),
+            booth: Arc::clone(&self.booth),
             place: Place::Outside,
             precision: self.precision,
             shelf: None,

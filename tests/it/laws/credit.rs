@@ -99,13 +99,13 @@ fn a_log_gives_as_much_of_its_limit() {
 fn several_limits_give_what_the_least_of_them_does() {
     let log = SlidingLog::new(960, Duration::from_nanos(100));
     let bucket = TokenBucket::new(Rate::per_second(1), 3_200);
-    assert_eq!(of_a_fresh_one(All::new((log, bucket))), 30);
-    assert_eq!(of_a_fresh_one(All::new((Unlimited, bucket))), 100);
+    assert_eq!(of_a_fresh_one(&All::new((log, bucket))), 30);
+    assert_eq!(of_a_fresh_one(&All::new((Unlimited, bucket))), 100);
     let every = Interval::every(Duration::ZERO);
-    assert_eq!(of_a_fresh_one(All::new((log, bucket, every))), 0);
+    assert_eq!(of_a_fresh_one(&All::new((log, bucket, every))), 0);
 }
 
-fn of_a_fresh_one(policy: impl Policy) -> u32 {
+fn of_a_fresh_one(policy: &impl Policy) -> u32 {
     policy.credit(&policy.fresh(Tick::ZERO), Tick::ZERO)
 }
 

@@ -165,6 +165,15 @@ fn what_is_shared_without_a_lock_is_seen() {
 }
 
 #[test]
+fn what_is_shared_without_a_lock_is_let_be_where_a_model_tries_it() {
+    let text = "use core::sync::atomic::AtomicU64;\n    use loom::model::Builder;\n";
+    assert_eq!(seen(locking, "src/limiter/credit.rs", text), NONE);
+    assert_eq!(seen(locking, "src/limiter/desk.rs", text), [1]);
+    let alone = "use core::sync::atomic::AtomicU64;\n";
+    assert_eq!(seen(locking, "src/limiter/credit.rs", alone), [1]);
+}
+
+#[test]
 fn comments_and_quotes_are_not_code() {
     let text = "/// [`Shared`](crate::limiter::Shared)\n// Instant\n/* Mutex\n/* Waker */ async */\n\
                 const A: &str = \"sleep // \\\" todo!\";\nconst B: &str = r#\"\"panic!\"#;\nlet c = '\"';";

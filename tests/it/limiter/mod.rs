@@ -1,9 +1,11 @@
 mod cancelling;
 mod control;
+mod credit;
 mod foreign;
 mod gate;
 mod keyed;
 mod line;
+mod noted;
 mod observed;
 mod owned;
 mod patience;

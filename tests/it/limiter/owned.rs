@@ -1,14 +1,14 @@
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
 
 use paceline::limiter::{Limiter, Owned};
-use paceline::policy::{Decision, Interval, Policy, TokenBucket};
+use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
 use tokio::runtime::Builder;
 
+use super::noted::Noted;
 use crate::timed::ms;
 
 fn decided(poll: Poll<Result<Decision, Infallible>>) -> Decision {
@@ -84,37 +84,8 @@ fn can_live_in_a_static_and_be_asked_without_a_runtime() {
     assert_ne!(decided(limit.poll_decide(1, cx)), Decision::Pass);
 }
 
-/// Lets everything pass, ten of it on credit, and notes when what was counted.
-#[derive(Debug, Default)]
-struct Noted {
-    counted: RefCell<Vec<(Tick, u32)>>,
-}
-
-impl Policy for Noted {
-    type State = ();
-
-    fn fresh(&self, _now: Tick) {}
-
-    fn decide(&self, (): &mut (), now: Tick, cost: u32) -> Decision {
-        self.counted.borrow_mut().push((now, cost));
-        Decision::Pass
-    }
-
-    fn credit(&self, (): &(), _now: Tick) -> u32 {
-        10
-    }
-
-    fn refund(&self, (): &mut (), _now: Tick, _cost: u32) {}
-
-    fn retune(&self, _old: &Self, (): &mut (), _now: Tick) {}
-
-    fn settled_at(&self, (): &()) -> Tick {
-        Tick::MAX
-    }
-}
-
 fn counted(limit: &Owned<Noted>) -> (Vec<Tick>, Vec<u32>) {
-    limit.policy().counted.borrow().iter().copied().unzip()
+    limit.policy().counted().into_iter().unzip()
 }
 
 /// A policy need not have at an earlier time what it gave credit for.
