@@ -67,7 +67,11 @@ impl<P: Policy> Booth<P> {
     /// The way of most: nobody stands in line, and there is credit.
     #[inline]
     fn passes_on_credit(&self, ask: Ask, place: Place, cost: u32) -> bool {
-        ask == Ask::ToPass && matches!(place, Place::Outside) && self.credit.take(cost)
+        let passes = |cost| match ask {
+            Ask::ToPass => self.credit.take(cost),
+            Ask::ToLook => self.credit.is_left(cost),
+        };
+        matches!(place, Place::Outside) && passes(cost)
     }
 
     /// The next best way: nobody stands in line, and whoever asks passes. Else the desk that was locked for it.

@@ -94,6 +94,12 @@ impl<N: Number> Credit<N> {
         })
     }
 
+    /// Whether [`take`](Self::take) would do.
+    #[inline]
+    pub(super) fn is_left(&self, cost: u32) -> bool {
+        cost > 0 && lower(self.0.now()) >= cost
+    }
+
     /// So many lie open from now on; those that did before have been called in.
     pub(super) fn give(&self, permits: u32) {
         self.0.set(permits.into());
@@ -119,6 +125,7 @@ const fn lower(number: u64) -> u32 {
 
 /// A number that threads share. Tests have one besides that tries every order.
 pub(super) trait Number {
+    fn now(&self) -> u64;
     /// Changes it as `change` says, if that says anything.
     fn change(&self, change: impl Fn(u64) -> Option<u64>) -> bool;
     fn set(&self, number: u64);
@@ -129,6 +136,11 @@ pub(super) trait Number {
 macro_rules! number {
     ($atomic:ty) => {
         impl Number for $atomic {
+            #[inline]
+            fn now(&self) -> u64 {
+                self.load(Ordering::Acquire)
+            }
+
             #[inline]
             fn change(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
                 let changed = self.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
@@ -167,9 +179,10 @@ mod tests {
 
         credit.give(10);
         assert!(credit.take(4));
-        assert!(!credit.take(7));
-        assert!(credit.take(6));
-        assert!(!credit.take(1) && !credit.take(0));
+        assert!(!credit.is_left(7) && !credit.take(7));
+        assert!(credit.is_left(6) && credit.take(6));
+        assert!(!credit.is_left(1) && !credit.take(1));
+        assert!(!credit.is_left(0) && !credit.take(0), "has to ask");
 
         let all = Taken {
             permits: 10,
