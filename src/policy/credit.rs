@@ -2,7 +2,7 @@ use crate::time::Tick;
 
 use super::Policy;
 
-/// Fewer permits between two looks at the clock would save less than they cost.
+/// Of a small burst every permit counts: from it nothing is handed out between two looks at the clock.
 const LEAST: u32 = 15;
 
 /// More would save nothing.
@@ -13,6 +13,7 @@ const OF_LIMIT: u32 = 32;
 
 /// The [`credit`](Policy::credit) of a policy that lets at most `limit` pass at once, and in which what passes now would pass
 /// later too: a few of those that are there.
+#[inline]
 pub(super) fn credit_of<P: Policy>(policy: &P, state: &P::State, now: Tick, limit: u32) -> u32 {
     let credit = (limit / OF_LIMIT).min(MOST);
     if credit < LEAST || !policy.peek(state, now, credit).is_pass() {

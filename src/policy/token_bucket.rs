@@ -136,24 +136,27 @@ impl Policy for TokenBucket {
         TokenBucketState::full_at(self.scale.shares_at(now) + self.scale.shares_of(missing))
     }
 
+    #[inline]
     fn decide(&self, state: &mut TokenBucketState, now: Tick, cost: u32) -> Decision {
         if cost == 0 {
             return Decision::Pass;
         }
         let now = self.scale.shares_at(now);
         let full_at = state.shares();
-        let afterwards = now.max(full_at) + self.scale.shares_of(cost);
+        let taken = self.scale.shares_of(cost);
+        let missing = full_at.saturating_sub(now);
         // Tokens are there as long as no more than a burst is missing afterwards; who may owe needs a full bucket.
-        let is_there = afterwards - now <= self.scale.room();
-        let may_owe = self.may_owe && cost > self.burst && full_at <= now;
+        let is_there = missing + taken <= self.scale.room();
+        let may_owe = self.may_owe && cost > self.burst && missing == 0;
         if !(is_there || may_owe) {
             return self.refuse(full_at, now, cost);
         }
-        *state = TokenBucketState::full_at(afterwards);
+        *state = TokenBucketState::full_at(now + missing + taken);
         Decision::Pass
     }
 
     /// A few of the tokens that are there. Counted late they are missing for as much longer, while the bucket may be full.
+    #[inline]
     fn credit(&self, state: &TokenBucketState, now: Tick) -> u32 {
         credit_of(self, state, now, self.burst)
     }

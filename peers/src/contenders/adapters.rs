@@ -37,6 +37,11 @@ const fn interval() -> Interval {
     Interval::every(Duration::from_nanos(1))
 }
 
+/// It is as good as full again at each reading, and too small to hand out anything between two of them.
+const fn small_bucket() -> TokenBucket {
+    TokenBucket::new(Rate::new(1_000, Duration::from_nanos(1)), 100)
+}
+
 fn owned() -> Owned<TokenBucket> {
     bucket().owned()
 }
@@ -61,8 +66,7 @@ pub(super) const ALL: &[Hot] = &[
         drained(items(n).pace(owned()))
     }),
     stream("paceline pace, Owned TokenBucket, burst 100", |n| {
-        let fast = Rate::new(1_000, Duration::from_nanos(1));
-        drained(items(n).pace(TokenBucket::new(fast, 100).owned()))
+        drained(items(n).pace(small_bucket().owned()))
     }),
     stream("paceline pace, Shared Interval", |n| {
         drained(items(n).pace(interval().shared()))
@@ -70,14 +74,19 @@ pub(super) const ALL: &[Hot] = &[
     stream("paceline pace, Shared TokenBucket", |n| {
         drained(items(n).pace(shared()))
     }),
-    hot(Part::Waiting, "paceline Shared::acquire", |n| {
-        Box::pin(async move {
-            let limit = shared();
-            for _ in 0..n {
-                assert!(limit.acquire(1).await.is_ok());
-            }
-        })
+    stream("paceline pace, Shared TokenBucket, burst 100", |n| {
+        drained(items(n).pace(small_bucket().shared()))
     }),
+    hot(
+        Part::Waiting,
+        "paceline Shared::acquire, TokenBucket",
+        |n| acquired(n, shared()),
+    ),
+    hot(
+        Part::Waiting,
+        "paceline Shared::acquire, TokenBucket, burst 100",
+        |n| acquired(n, small_bucket().shared()),
+    ),
     hot(Part::Waiting, "paceline Keyed::acquire, one key", |n| {
         Box::pin(async move {
             let limit = keyed();
@@ -107,6 +116,14 @@ pub(super) const ALL: &[Hot] = &[
         "paceline Shared::try_acquire, TokenBucket",
         |n| {
             let limit = shared();
+            asked(n, move || limit.try_acquire(1).is_pass())
+        },
+    ),
+    hot(
+        Part::Asking,
+        "paceline Shared::try_acquire, TokenBucket, burst 100",
+        |n| {
+            let limit = small_bucket().shared();
             asked(n, move || limit.try_acquire(1).is_pass())
         },
     ),
@@ -190,6 +207,9 @@ pub(super) const ALL: &[Hot] = &[
     sends("sink/pace_sends, Shared", |n| {
         filled(drain().pace_sends(shared()), n)
     }),
+    sends("sink/pace_sends, Shared Interval", |n| {
+        filled(drain().pace_sends(interval().shared()), n)
+    }),
     sends("sink/pace_sends_by_cost, Owned", |n| {
         filled(drain().pace_sends_by_cost(owned(), |_| 1), n)
     }),
@@ -226,6 +246,14 @@ pub(super) const ALL: &[Hot] = &[
         write(sink().pace_writes(bandwidth().shared()), n)
     }),
 ];
+
+fn acquired(count: u64, limit: Shared<TokenBucket>) -> Work {
+    Box::pin(async move {
+        for _ in 0..count {
+            assert!(limit.acquire(1).await.is_ok());
+        }
+    })
+}
 
 const fn hot(part: Part, name: &'static str, run: fn(u64) -> Work) -> Hot {
     Hot { part, name, run }

@@ -54,6 +54,7 @@ pub(crate) const CONTENDED: &[Contended] = &[
     leaky_bucket::ACQUIRE,
     governor::UNTIL_READY,
     paceline::SHARED_TRY,
+    paceline::SMALL_SHARED_TRY,
     governor::CHECK,
     paceline::KEYED_TRY,
     governor::CHECK_KEY,

@@ -115,6 +115,24 @@ pub(crate) const SHARED_TRY: Contended = Contended {
     },
 };
 
+/// Too small to hand out anything without a look at the clock.
+pub(crate) const SMALL_SHARED_TRY: Contended = Contended {
+    name: "paceline Shared::try_acquire, burst 100",
+    waits: false,
+    run: |crowd, _| {
+        let fast = Rate::new(1_000, Duration::from_nanos(1));
+        crowd.gather(
+            TokenBucket::new(fast, 100).shared(),
+            |limit, mut ticket: Ticket| async move {
+                while ticket.goes_on() {
+                    assert!(limit.try_acquire(1).is_pass());
+                    ticket.granted();
+                }
+            },
+        )
+    },
+};
+
 /// Every task asks for a key of its own.
 pub(crate) const KEYED_TRY: Contended = Contended {
     name: "paceline Keyed::try_acquire",

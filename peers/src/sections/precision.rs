@@ -8,14 +8,15 @@ use crate::measure::Extent;
 
 use super::pacing::{Flavour, Pacing, run};
 
-const INTERVALS: [(&str, u64); 7] = [
-    ("100 ms", 100_000),
-    ("10 ms", 10_000),
-    ("2 ms", 2_000),
-    ("1 ms", 1_000),
-    ("500 µs", 500),
-    ("100 µs", 100),
-    ("10 µs", 10),
+/// The interval in microseconds, and how many of them a round takes at the least.
+const INTERVALS: [(&str, u64, u32); 7] = [
+    ("100 ms", 100_000, 4),
+    ("10 ms", 10_000, 32),
+    ("2 ms", 2_000, 4),
+    ("1 ms", 1_000, 4),
+    ("500 µs", 500, 4),
+    ("100 µs", 100, 4),
+    ("10 µs", 10, 4),
 ];
 
 const ROUNDS: u32 = 5;
@@ -26,9 +27,9 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let least = extent.pick(Duration::from_millis(160), Duration::from_millis(5));
     for flavour in Flavour::ALL {
         notes.begin(flavour.name());
-        for &(name, micros) in intervals {
+        for &(name, micros, count) in intervals {
             let interval = Duration::from_micros(micros);
-            let during = least.max(extent.pick(4, 2) * interval);
+            let during = least.max(extent.pick(count, 2) * interval);
             let mut rounds = vec![Vec::new(); PACED.len()];
             // They take turns, so that a stall of the machine spoils one round of one of them.
             for _ in 0..extent.pick(ROUNDS, 1) {
