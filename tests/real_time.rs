@@ -5,11 +5,13 @@
 )]
 
 use std::future::poll_fn;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use paceline::concurrency::Permits;
-use paceline::policy::{Interval, TokenBucket};
+use paceline::limiter::Mode;
+use paceline::policy::{Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::{Rate, Timer};
 
@@ -151,4 +153,57 @@ async fn whatever_is_changed_on_many_threads_everybody_gets_through() {
     assert_eq!(keys.stats().passed, TASKS * EACH);
     assert_eq!((limit.stats().waiting, keys.stats().waiting), (0, 0));
     assert_eq!(permits.in_use(), 0);
+}
+
+/// When a request began and when it was over: it passed in between. And its cost.
+type Passed = (Instant, Instant, u32);
+
+/// Much of it passes on credit, and whatever is said to the limit meanwhile calls that in.
+#[test]
+fn no_window_of_a_shared_log_holds_more_than_its_limit_whatever_is_said_to_it() {
+    const WINDOW: Duration = Duration::from_millis(40);
+    const LIMIT: u32 = 960;
+    let log = SlidingLog::new(LIMIT, WINDOW);
+    let limit = log.shared();
+    let end = Instant::now() + Duration::from_millis(400);
+    let asks = |cost: u32| {
+        let mut passed: Vec<Passed> = Vec::new();
+        while Instant::now() < end {
+            let before = Instant::now();
+            if limit.try_acquire(cost).is_pass() {
+                passed.push((before, Instant::now(), cost));
+            }
+            if passed.len() % 100 == 99 {
+                thread::sleep(Duration::from_micros(500));
+            }
+        }
+        passed
+    };
+    let mut passed: Vec<Passed> = thread::scope(|scope| {
+        let askers = [1, 1, 3].map(|cost| scope.spawn(move || asks(cost)));
+        for n in 0.. {
+            match n % 5 {
+                0 => limit.retune(log),
+                1 => assert!(limit.stats().waiting == 0),
+                2 => limit.pause_for(Duration::from_micros(100)),
+                3 => limit.set_mode(Mode::Enforce),
+                _ => assert!(!format!("{limit:?}").is_empty()),
+            }
+            if Instant::now() >= end {
+                break;
+            }
+            thread::sleep(Duration::from_micros(150));
+        }
+        askers.map(|asker| asker.join().unwrap()).concat()
+    });
+    assert_eq!(limit.stats().passed, u64::try_from(passed.len()).unwrap());
+
+    passed.sort_unstable();
+    for (first, (begins, ..)) in passed.iter().enumerate().step_by(7) {
+        let is_inside =
+            |(before, after, _): &&Passed| before >= begins && *after < *begins + WINDOW;
+        let inside = passed[first..].iter().filter(is_inside);
+        let total: u32 = inside.map(|(.., cost)| cost).sum();
+        assert!(total <= LIMIT, "{total}");
+    }
 }

@@ -11,7 +11,8 @@ use super::limit::{Ask, Limit};
 
 /// A [`Desk`] behind its lock; and before it, within reach without that, some permits that may pass on credit.
 ///
-/// There is credit only while nobody stands in line. Whoever locks the desk calls it in first, and so sees all that has passed.
+/// There is credit only while nobody stands in line, but for those set aside, whom others pass anyway. Whoever locks the desk calls
+/// it in first, and so sees all that has passed; and looks at the clock after that.
 #[derive(Debug)]
 pub(super) struct Booth<P: Policy> {
     credit: Credit,

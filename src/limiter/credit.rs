@@ -19,8 +19,8 @@ impl Tab {
         }
     }
 
-    /// So many permits may pass from `now` on, once a request of this cost did. None on a paused clock, which shows all that is
-    /// counted late.
+    /// So many permits may pass from `now` on, once a request of this cost did: what the policy gives, if that would pass all at
+    /// once, as it is counted. None on a paused clock, which shows all that is counted late.
     #[inline]
     pub(super) fn open<P: Policy>(
         &mut self,
@@ -31,11 +31,9 @@ impl Tab {
     ) -> u32 {
         let credit = policy.credit(state, now);
         // It would be of no use to another request like this one, and to see that the clock is real takes two more looks.
-        let credit = if credit > cost && is_real() {
-            credit
-        } else {
-            0
-        };
+        if credit <= cost || !policy.peek(state, now, credit).is_pass() || !is_real() {
+            return 0;
+        }
         self.from = now;
         credit
     }
@@ -46,17 +44,22 @@ impl Tab {
         self.spent += cost;
     }
 
-    /// Counts them.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.spent == 0
+    }
+
+    /// Counts them. `now` was read after the last of them passed.
     #[inline]
     pub(super) fn settle<P: Policy>(&mut self, policy: &P, state: &mut P::State, now: Tick) {
-        let spent = core::mem::take(&mut self.spent);
-        if spent > 0 {
+        if self.spent > 0 {
             // In another runtime the clock may have gone back.
-            let passed = policy.decide(state, now.max(self.from), spent);
+            let passed = policy.decide(state, now.max(self.from), self.spent);
             debug_assert!(
                 passed.is_pass(),
                 "credit is what passes whenever it is counted"
             );
+            // Should the policy panic, they are still to be counted.
+            self.spent = 0;
         }
     }
 }

@@ -193,10 +193,9 @@ impl<P: Policy> Desk<P> {
         self.watch.look_again(now, task)
     }
 
-    /// The limit, when all that has passed is counted.
-    pub(super) fn limit_at(&mut self, now: Tick) -> &Limit<P> {
-        self.limit.settle(now);
-        &self.limit
+    /// The limit, when all that has passed is counted; `None` if that cannot be done now.
+    pub(super) fn limit(&mut self) -> Option<&Limit<P>> {
+        self.limit.settle().then_some(&self.limit)
     }
 
     pub(super) fn is_watched(&mut self) {

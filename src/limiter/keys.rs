@@ -318,7 +318,7 @@ where
         self.stats.add(self.slots.tidy(now, is_settled));
         if self.max < usize::MAX {
             let settled_at = |key: &K, state: &P::State| policy_of(key).settled_at(state);
-            let mut settling = self.slots.settling(now, settled_at);
+            let mut settling = self.slots.settling(settled_at);
             settling.sort_unstable_by_key(|(settled_at, _)| *settled_at);
             settling.truncate(settling.len().div_ceil(NOTED));
             self.settling = settling.into();

@@ -76,14 +76,22 @@ impl<P: Policy> Limit<P> {
     /// What time it is; the state begins with the first time anybody asks.
     pub(super) fn now(&mut self) -> Tick {
         let now = self.clock.now();
-        self.settle(now);
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.tab.settle(&self.policy, state, now);
         now
     }
 
-    /// Counts what has passed on credit.
-    pub(super) fn settle(&mut self, now: Tick) {
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.tab.settle(&self.policy, state, now);
+    /// Counts what has passed on credit. `false` if that cannot be done now: should the policy have panicked over it, it must
+    /// not be asked again before that is over, since a second panic ends the program.
+    pub(super) fn settle(&mut self) -> bool {
+        if self.tab.is_empty() {
+            return true;
+        }
+        if std::thread::panicking() {
+            return false;
+        }
+        let _ = self.now();
+        true
     }
 
     /// How much may pass on credit once a request of this cost did.

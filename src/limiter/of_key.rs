@@ -20,7 +20,7 @@ impl<P: Policy> Shared<P> {
         let is_sole = Arc::strong_count(&self.booth) == 1;
         self.locked(|desk, _| {
             let counted = desk.stats();
-            let limit = desk.limit_at(now);
+            let limit = desk.limit()?;
             let state = limit.state().filter(|_| is_sole && !limit.is_paused(now));
             state.map(|state| (state.clone(), counted))
         })
@@ -33,8 +33,8 @@ impl<P: Policy> Shared<P> {
     }
 
     /// From when on a fresh one would answer alike, if nobody asks before.
-    pub(super) fn settled_at(&self, now: Tick) -> Tick {
-        self.locked(|desk, _| desk.limit_at(now).settled_at())
+    pub(super) fn settled_at(&self) -> Tick {
+        self.locked(|desk, _| desk.limit().map_or(Tick::MAX, Limit::settled_at))
     }
 
     /// [`set_mode`](Self::set_mode), under the lock of all the keys: whom to wake is for the caller, when that is released.

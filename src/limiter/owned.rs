@@ -12,11 +12,17 @@ use super::{Answer, Limiter};
 /// Made by [`PolicyExt::owned`](super::PolicyExt::owned). Its clock starts when it is first asked; inside an adapter, at
 /// the adapter's first poll.
 ///
-/// To look at the clock is nearly all that it costs. Where the policy allows it (a [`TokenBucket`](crate::policy::TokenBucket) or
-/// [`SlidingLog`](crate::policy::SlidingLog) of 480 and more, [`Unlimited`](crate::policy::Unlimited), and
-/// [`All`](crate::policy::All) of such), it lets a few permits pass between two looks: at most 256, and a thirty-second of the
-/// burst. They count as spent at the second look. So never more passes than the policy says; if nobody asks for long between
-/// them, that few less of the next burst. On tokio's paused clock it looks each time.
+/// # Credit
+///
+/// To look at the clock is nearly all that it costs. Where the policy allows it, a few permits pass between two looks, and count as
+/// spent at the second: of a [`TokenBucket`](crate::policy::TokenBucket) or [`SlidingLog`](crate::policy::SlidingLog) of 480 and more a
+/// thirty-second, at most 256; of [`All`](crate::policy::All) what each of them allows; of
+/// [`Unlimited`](crate::policy::Unlimited) everything; of a policy of your own what its
+/// [`credit`](crate::policy::Policy::credit) says.
+///
+/// So never more passes than the policy says; if nobody asks for long between two looks, that few less of the next burst. On tokio's
+/// paused clock it looks each time, but for what is left of a credit when the clock is paused: that can still pass, and is counted
+/// later.
 #[derive(Debug)]
 pub struct Owned<P: Policy> {
     policy: P,

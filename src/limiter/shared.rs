@@ -55,9 +55,11 @@ use super::{Answer, Limiter, Mode, Stats};
 ///
 /// # Credit
 ///
-/// As an [`Owned`](super::Owned) limit it does not look at the clock for each permit of a large burst: while nobody stands in line, a
-/// few pass without that, and without its lock, for whoever asks. They are at most 256, and a thirty-second of the burst; they count
-/// as spent at the next look, so that never more passes than the policy says. On tokio's paused clock there is a look each time.
+/// Where the policy allows it, a few permits pass without a look at the clock, and without the lock, for whoever asks: as many as
+/// in an [`Owned`](super::Owned) limit, and only while nobody waits who would be overtaken. They count as spent at the next look, so
+/// that never more passes than the policy says. On tokio's paused clock there is a look each time, but for what is
+/// left of a credit when the clock is paused. In two runtimes at once, one of which has a paused clock that is ahead, a credit may
+/// be counted by the earlier clock.
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {

@@ -128,11 +128,7 @@ where
     }
 
     /// When each key will settle, as `settled_at` says for those for which nobody waits.
-    pub(super) fn settling(
-        &self,
-        now: Tick,
-        settled_at: impl Fn(&K, &P::State) -> Tick,
-    ) -> Vec<(Tick, K)> {
+    pub(super) fn settling(&self, settled_at: impl Fn(&K, &P::State) -> Tick) -> Vec<(Tick, K)> {
         let light = self
             .light
             .iter()
@@ -140,7 +136,7 @@ where
         let full = self
             .full
             .iter()
-            .map(|(key, full)| (full.settled_at(now), key.clone()));
+            .map(|(key, full)| (full.settled_at(), key.clone()));
         light.chain(full).collect()
     }
 
@@ -162,11 +158,11 @@ where
         limit.if_sole_and_not_paused(now)
     }
 
-    fn settled_at(&self, now: Tick) -> Tick {
+    fn settled_at(&self) -> Tick {
         if self.is_tuned {
             Tick::MAX
         } else {
-            self.limit.settled_at(now)
+            self.limit.settled_at()
         }
     }
 }

@@ -1,3 +1,4 @@
+use core::fmt;
 use core::time::Duration;
 
 use crate::time::{Rate, Tick};
@@ -35,10 +36,11 @@ use super::{Decision, Policy};
 ///     Decision::Wait { retry_in: Duration::from_nanos(80) }
 /// );
 /// ```
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 #[doc(alias = "spacing")]
 pub struct Interval {
     every: Duration,
+    /// The same, as ticks are counted.
     nanos: u64,
     pub(super) delayed: bool,
 }
@@ -141,6 +143,16 @@ impl Policy for Interval {
             return Tick::MAX;
         }
         self.open_at(*state)
+    }
+}
+
+/// Without what was computed from that.
+impl fmt::Debug for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Interval")
+            .field("every", &self.every)
+            .field("delayed", &self.delayed)
+            .finish_non_exhaustive()
     }
 }
 

@@ -106,9 +106,11 @@ pub trait Policy {
         self.decide(&mut state.clone(), now, cost)
     }
 
-    /// How many permits would pass one by one from `now` on, whenever that is: so many may be handed out without a look at the
-    /// clock, if they are counted with [`decide`](Policy::decide) when it is looked at next. To count them late must only ever
-    /// make the limit stricter, and they must pass then.
+    /// How many permits may pass from `now` on, whenever that is, without a look at the clock: in requests of any cost up to
+    /// that, which are counted together, by one [`decide`](Policy::decide) of their sum at the next look. To count them late must
+    /// only ever make the limit stricter, and they must pass then.
+    ///
+    /// A limiter asks with [`peek`](Policy::peek) whether so many pass `now`, and hands out none if not.
     ///
     /// Provided: none. That is right where what is counted moves the borders of a window, so that to count it late is no
     /// stricter.

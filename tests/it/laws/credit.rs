@@ -36,10 +36,13 @@ fn several_large_limits_hand_out_credit_and_keep_their_bounds() {
 }
 
 fn large_buckets() -> impl Strategy<Value = TokenBucket> {
-    (1..5_000u32, 1..1_000u64, 480..20_000u32, any::<bool>()).prop_map(
-        |(permits, period, burst, is_empty)| {
-            let bucket = TokenBucket::new(Rate::new(permits, Duration::from_nanos(period)), burst);
-            if is_empty { bucket.empty() } else { bucket }
+    let rate = (1..5_000u32, 1..1_000u64)
+        .prop_map(|(permits, period)| Rate::new(permits, Duration::from_nanos(period)));
+    (rate, 480..20_000u32, any::<bool>(), any::<bool>()).prop_map(
+        |(rate, burst, is_empty, may_owe)| {
+            let bucket = TokenBucket::new(rate, burst);
+            let bucket = if is_empty { bucket.empty() } else { bucket };
+            if may_owe { bucket.with_debt() } else { bucket }
         },
     )
 }

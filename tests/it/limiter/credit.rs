@@ -2,13 +2,15 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use paceline::limiter::{Keyed, Limiter, Mode, PolicyExt, Shared};
-use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket, Unlimited};
+use paceline::policy::{All, Decision, Interval, Policy, SlidingLog, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
@@ -209,6 +211,103 @@ fn on_credit_they_are_counted_when_somebody_looks() {
     assert_eq!(costs(&counted), [1, 9, 2]);
     assert!(counted[1].0 >= counted[0].0.after(ms(2)));
     assert_eq!(counted[1].0, counted[2].0);
+}
+
+/// A bucket that may panic, once, and lets no request pass that costs more than so much.
+#[derive(Clone, Debug)]
+struct Odd {
+    panics: Arc<AtomicBool>,
+    dearest: u32,
+}
+
+impl Odd {
+    fn up_to(dearest: u32) -> Self {
+        Self {
+            panics: Arc::default(),
+            dearest,
+        }
+    }
+
+    fn panics_next(&self) {
+        self.panics.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Policy for Odd {
+    type State = <TokenBucket as Policy>::State;
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        LARGE.fresh(now)
+    }
+
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "once");
+        if cost > self.dearest {
+            return Decision::Never {
+                capacity: self.dearest,
+            };
+        }
+        LARGE.decide(state, now, cost)
+    }
+
+    fn credit(&self, state: &Self::State, now: Tick) -> u32 {
+        LARGE.credit(state, now)
+    }
+
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
+        LARGE.refund(state, now, cost);
+    }
+
+    fn retune(&self, _old: &Self, state: &mut Self::State, now: Tick) {
+        LARGE.retune(&LARGE, state, now);
+    }
+
+    fn settled_at(&self, state: &Self::State) -> Tick {
+        LARGE.settled_at(state)
+    }
+}
+
+#[test]
+fn what_passed_is_counted_although_the_policy_panics_over_it() {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let odd = Odd::up_to(u32::MAX);
+    let shared = odd.clone().shared();
+    let mut owned = odd.clone().owned();
+    let mut asks: [&mut dyn FnMut() -> bool; 2] =
+        [&mut || shared.try_acquire(1).is_pass(), &mut || {
+            is_pass(owned.poll_decide(1, cx))
+        }];
+    for ask in &mut asks {
+        let mut passed = (0..257).filter(|_| ask()).count();
+        odd.panics_next();
+        assert!(catch_unwind(AssertUnwindSafe(&mut *ask)).is_err());
+        while ask() {
+            passed += 1;
+        }
+        assert_eq!(passed, 10_000);
+    }
+}
+
+#[test]
+fn no_credit_is_given_that_could_not_be_counted_at_once() {
+    let limit = Odd::up_to(10).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    assert!(!limit.try_acquire(11).is_pass());
+    let passed = (0..20_000).filter(|_| limit.try_acquire(1).is_pass());
+    assert_eq!(passed.count(), 9_999);
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_credit_passes_on_a_clock_that_is_paused_since() {
+    let noted = Noted::default();
+    let limit = noted.clone().shared();
+    assert!(limit.try_acquire(1).is_pass());
+    tokio::time::pause();
+    for _ in 0..12 {
+        assert!(limit.try_acquire(1).is_pass());
+    }
+    let costs: Vec<_> = noted.counted().iter().map(|(_, cost)| *cost).collect();
+    assert_eq!(costs, [1, 10, 1, 1], "ten on credit, and then one by one");
 }
 
 #[test]
