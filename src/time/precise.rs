@@ -21,8 +21,16 @@ const LOOKS: u32 = 1_000;
 const SAME: Duration = Duration::from_micros(1);
 
 /// Waits for instants to the microsecond: is woken a little early, and asks again and again until it is time.
-#[derive(Debug, Default)]
+///
+/// It takes memory (one box) when it first has to wait.
+#[derive(Debug)]
 pub(super) struct Precise {
+    wait: Option<Box<Wait>>,
+}
+
+/// For what it waits, and where.
+#[derive(Debug, Default)]
+struct Wait {
     /// Of the runtime in which it waited last.
     clock: Option<Arc<AlarmClock>>,
     alarm: Option<Alarm>,
@@ -39,26 +47,41 @@ struct Alarm {
 
 impl Precise {
     pub(super) const fn new() -> Self {
-        Self {
-            clock: None,
-            alarm: None,
-        }
+        Self { wait: None }
     }
 
     /// The runtime in which it waited last.
     pub(super) fn home(&self) -> Option<Id> {
-        self.clock.as_ref().map(|clock| clock.home())
+        let clock = self.wait.as_ref()?.clock.as_ref();
+        clock.map(|clock| clock.home())
     }
 
     /// `None` if it cannot wait: on tokio's paused clock no timer of the kernel can, and maybe there is none to be had.
     pub(super) fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
-        let clock = self.clock_here();
-        let answer = clock.and_then(|clock| self.poll_on(&clock, due, cx));
+        let answer = if is_real() {
+            self.wait.get_or_insert_default().poll_until(due, cx)
+        } else {
+            None
+        };
         if answer.is_none() {
-            self.forget();
-            self.clock = None;
+            self.wait = None;
         }
         answer
+    }
+
+    /// Nobody waits any more. If that is because it was late, there is something to learn: whoever waits for a limit asks that
+    /// first, and need not ask here again.
+    pub(super) fn forget(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.forget();
+        }
+    }
+}
+
+impl Wait {
+    fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
+        let clock = self.clock_here()?;
+        self.poll_on(&clock, due, cx)
     }
 
     fn poll_on(
@@ -93,9 +116,7 @@ impl Precise {
         Some(Poll::Pending)
     }
 
-    /// Nobody waits any more. If that is because it was late, there is something to learn: whoever waits for a limit asks that
-    /// first, and need not ask here again.
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         if let Some(alarm) = self.alarm.take() {
             self.done_with(&alarm, instant());
         }
@@ -124,9 +145,6 @@ impl Precise {
 
     /// That of the runtime in which it is polled. Polled outside any it stays where it is.
     fn clock_here(&mut self) -> Option<Arc<AlarmClock>> {
-        if !is_real() {
-            return None;
-        }
         let here = this_runtime();
         if let Some(clock) = &self.clock {
             if here.is_none_or(|here| here == clock.home()) && !clock.has_stopped() {
@@ -139,7 +157,7 @@ impl Precise {
     }
 }
 
-impl Drop for Precise {
+impl Drop for Wait {
     fn drop(&mut self) {
         self.forget();
     }
