@@ -367,6 +367,26 @@ fn keys_with_a_limit_of_their_own_pass_what_they_have() {
     });
 }
 
+/// A key for which somebody waits has a limit of its own, and keeps it until they have left.
+#[test]
+fn what_passed_a_key_on_credit_is_counted_when_its_limit_goes() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let keyed: Keyed<u8, TokenBucket> = LARGE.keyed();
+        let asks = |times: u32| (0..times).filter(|_| keyed.try_acquire(&1, 1).is_pass());
+        let mut waits = keyed.at(1);
+        keyed.pause_for(&1, ms(3_600_000));
+        assert!(!is_pass(waits.poll_open(1, cx)));
+        keyed.resume(&1);
+        assert!(is_pass(waits.poll_open(1, cx)), "and keeps the place");
+
+        assert_eq!(asks(100).count(), 100);
+        drop(waits);
+        assert_eq!(asks(20_000).count(), 9_900);
+    });
+}
+
 /// For a pause a key needs a limit of its own, which goes when the last one who asks there has left.
 #[test]
 fn a_key_whose_limit_is_needed_no_longer_has_spent_what_passed() {
