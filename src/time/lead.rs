@@ -159,6 +159,42 @@ mod tests {
     }
 
     #[test]
+    fn its_first_steps_are_large_and_a_late_one_is_as_long_as_all_that_are_in_time() {
+        let mut leads = Leads::new();
+        for late in [50, 51, 0] {
+            leads.learn(SHORT, micros(late));
+        }
+        // 1.6 µs each, and nineteen times that.
+        let after = micros(50) + Duration::from_nanos(1_600) * 19 - Duration::from_nanos(1_600);
+        assert_eq!(leads.get(SHORT), after);
+
+        leads.learn(SHORT, after);
+        let before = leads.get(SHORT);
+        assert_eq!(
+            before,
+            after - Duration::from_nanos(1_600),
+            "just in time is in time"
+        );
+        for _ in 0..4 {
+            leads.learn(SHORT, Duration::ZERO);
+        }
+        assert_eq!(leads.get(SHORT), before - Duration::from_nanos(1_600) * 4);
+        leads.learn(SHORT, Duration::ZERO);
+        assert_eq!(
+            leads.get(SHORT),
+            before - Duration::from_nanos(7_200),
+            "half of that"
+        );
+        for _ in 0..300 {
+            leads.learn(SHORT, Duration::ZERO);
+            leads.learn(SHORT, micros(100));
+        }
+        let settled = leads.get(SHORT);
+        leads.learn(SHORT, Duration::ZERO);
+        assert_eq!(settled - leads.get(SHORT), Duration::from_nanos(50));
+    }
+
+    #[test]
     fn it_has_an_end_and_who_is_later_still_says_nothing() {
         let mut leads = Leads::new();
         for _ in 0..1_000 {

@@ -156,6 +156,19 @@ async fn everybody_in_line_feels_a_new_mode_at_once() {
     }
 }
 
+/// They have been woken, and have not asked again yet.
+#[tokio::test(start_paused = true)]
+async fn in_another_mode_nobody_stands_behind_those_who_still_wait() {
+    for mode in [Mode::Off, Mode::Shadow] {
+        let limit = Interval::every(ms(100)).shared();
+        assert!(limit.try_acquire(1).is_pass());
+        let mut waits = Driven::new(limit.acquire(1));
+        assert!(waits.poll().is_pending());
+        limit.set_mode(mode);
+        assert_eq!(limit.try_acquire(1), Decision::Pass, "{mode:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn counts_who_passed_was_refused_had_to_wait_and_waits() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
