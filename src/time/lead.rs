@@ -9,11 +9,11 @@ const LONG: Duration = Duration::from_micros(900);
 
 /// Of one short span and four long ones.
 const SPANS: [Quantile; 5] = [
-    Quantile::of(19, 100_000),
-    Quantile::of(3, 100_000),
-    Quantile::of(3, 200_000),
-    Quantile::of(1, 400_000),
-    Quantile::of(1, 800_000),
+    Quantile::of(19, 1, 100_000),
+    Quantile::of(3, 1, 100_000),
+    Quantile::of(3, 1, 200_000),
+    Quantile::of(1, 1, 400_000),
+    Quantile::of(1, 2, 800_000),
 ];
 
 impl Span {
@@ -48,25 +48,31 @@ impl Leads {
 /// What is aimed at.
 ///
 /// To be early costs processor time, and to be late a part of the wait. So of short waits nineteen in twenty are woken in time,
-/// and of long ones, where the same lateness is a smaller part, three in four or one in two.
+/// and of long ones, where the same lateness is a smaller part, three in four, one in two or one in three.
 #[derive(Clone, Copy, Debug)]
 struct Quantile {
-    /// How many are in time for one that is not.
-    odds: u32,
+    /// How many are in time,
+    in_time: u32,
+    /// for how many that are not.
+    late: u32,
     /// In nanoseconds. To wait for the rest keeps a core busy, so it has an end. Who was later still says nothing: they were
     /// busy with something else, or the machine was.
     most: u32,
 }
 
 impl Quantile {
-    const fn of(odds: u32, most: u32) -> Self {
-        Self { odds, most }
+    const fn of(in_time: u32, late: u32, most: u32) -> Self {
+        Self {
+            in_time,
+            late,
+            most,
+        }
     }
 }
 
-/// It follows the lateness of the wake-ups themselves: so far up that one in so many comes later still. The first one is
-/// believed. Each other moves it by a small step, a late one up and any other down a little, so that it stands still where so
-/// many steps down are one step up: the stochastic approximation of a quantile (Robbins and Monro, 1951).
+/// It follows the lateness of the wake-ups themselves: so far up that as many come later still as are meant to. The first one is
+/// believed. Each other moves it by small steps, a late one up and any other down, so that it stands still where there are as
+/// many steps down as up: the stochastic approximation of a quantile (Robbins and Monro, 1951).
 #[derive(Clone, Copy, Debug)]
 struct Lead {
     nanos: u32,
@@ -76,7 +82,7 @@ struct Lead {
 /// What it is before there was any wake-up.
 const UNKNOWN: u32 = 40_000;
 
-/// One step down is such a part of the most there can be. A step up is as long as several of them.
+/// One step is such a part of the most there can be.
 const STEPS: u32 = 2_000;
 
 /// The first steps are so many times as large.
@@ -99,9 +105,9 @@ impl Lead {
         self.nanos = if self.learned == 0 {
             late
         } else if late > self.nanos {
-            (self.nanos + step * aim.odds).min(aim.most)
+            (self.nanos + step * aim.in_time).min(aim.most)
         } else {
-            self.nanos.saturating_sub(step)
+            self.nanos.saturating_sub(step * aim.late)
         };
         self.learned = self.learned.saturating_add(1);
     }
@@ -135,9 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn of_long_waits_every_other_one_is_later() {
-        let settled = settled(LONGEST);
-        assert!(micros(13) < settled && settled < micros(17), "{settled:?}");
+    fn of_long_waits_every_other_one_is_later_and_of_very_long_ones_two_in_three() {
+        let every_other = settled(Span(3));
+        assert!(
+            micros(14) < every_other && every_other < micros(16),
+            "{every_other:?}"
+        );
+        let two_in_three = settled(LONGEST);
+        assert!(
+            micros(12) < two_in_three && two_in_three < micros(15),
+            "{two_in_three:?}"
+        );
     }
 
     /// After latenesses from 10 to 19.9 µs, each as often.
