@@ -175,37 +175,22 @@ mod tests {
     #[test]
     fn its_first_steps_are_large_and_a_late_one_is_as_long_as_all_that_are_in_time() {
         let mut leads = Leads::new();
-        for late in [50, 51, 0] {
-            leads.learn(SHORT, micros(late));
+        let mut learns = |late: u64| {
+            leads.learn(SHORT, Duration::from_nanos(late));
+            leads.get(SHORT).as_nanos()
+        };
+        assert_eq!(learns(50_000), 50_000);
+        assert_eq!(learns(50_001), 50_000 + 19 * 1_600);
+        assert_eq!(learns(80_400), 78_800, "just in time is in time");
+        for _ in 3..8 {
+            learns(0);
         }
-        // 1.6 µs each, and nineteen times that.
-        let after = micros(50) + Duration::from_nanos(1_600) * 19 - Duration::from_nanos(1_600);
-        assert_eq!(leads.get(SHORT), after);
-
-        leads.learn(SHORT, after);
-        let before = leads.get(SHORT);
-        assert_eq!(
-            before,
-            after - Duration::from_nanos(1_600),
-            "just in time is in time"
-        );
-        for _ in 0..4 {
-            leads.learn(SHORT, Duration::ZERO);
-        }
-        assert_eq!(leads.get(SHORT), before - Duration::from_nanos(1_600) * 4);
-        leads.learn(SHORT, Duration::ZERO);
-        assert_eq!(
-            leads.get(SHORT),
-            before - Duration::from_nanos(7_200),
-            "half of that"
-        );
+        assert_eq!(learns(0), 78_800 - 5 * 1_600 - 800, "half as long");
         for _ in 0..300 {
-            leads.learn(SHORT, Duration::ZERO);
-            leads.learn(SHORT, micros(100));
+            learns(100_000);
+            learns(0);
         }
-        let settled = leads.get(SHORT);
-        leads.learn(SHORT, Duration::ZERO);
-        assert_eq!(settled - leads.get(SHORT), Duration::from_nanos(50));
+        assert_eq!(learns(100_000) - learns(0), 50);
     }
 
     #[test]

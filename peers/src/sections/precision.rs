@@ -19,7 +19,7 @@ const INTERVALS: [(&str, u64, u32); 7] = [
     ("10 µs", 10, 4),
 ];
 
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 9;
 
 pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let mut notes = Notes::new("precision");

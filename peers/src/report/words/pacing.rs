@@ -39,7 +39,7 @@ const SHARES: Shape = Shape::Lines {
 pub(super) const PRECISION: Words = Words {
     title: "Precision",
     question: "One emission each interval from a source that is always ready, on an idle runtime of one thread and of two. The \
-               contenders take turns, and the median of five rounds is shown; of gaps too short the mean. To \
+               contenders take turns, and the median of nine rounds is shown; of gaps too short the mean. To \
                reach the whole rate is good only where no gap is too short: read the first two tables together.",
     metrics: METRICS,
     drawings: &[
