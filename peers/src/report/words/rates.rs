@@ -131,5 +131,6 @@ pub(super) const CONTENTION: Words = Words {
     }],
     why: "`governor` has no line: a limit is one atomic number, which is quicker to ask than a lock, and those who wait ask again \
           and again, in no order. `paceline` has a line behind a lock, in order of arrival, for requests of any cost; before it lies \
-          what a large burst has to lend, which is one atomic number too, and is asked without the time.",
+          what a large burst has to lend, which is one atomic number too, and is asked without the time. To call `acquire` makes a \
+          handle of the limit, and drops it: two more numbers that threads on two cores, who do nothing else, take from each other.",
 };
