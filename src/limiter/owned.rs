@@ -52,20 +52,19 @@ impl<P: Policy> Owned<P> {
     }
 
     /// Looks at the clock, and counts what has passed without that.
-    fn settle(&mut self) -> (&P, &mut P::State, Tick) {
+    #[inline]
+    fn look(&mut self) -> (&P, &mut P::State, &mut Tab, Tick) {
         let now = self.clock.now();
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
         self.tab.settle(&self.policy, state, now);
-        (&self.policy, state, now)
+        (&self.policy, state, &mut self.tab, now)
     }
 
     #[inline(never)]
     fn decide(&mut self, cost: u32) -> Decision {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.tab.settle(&self.policy, state, now);
-        let decision = self.policy.decide(state, now, cost);
-        self.credit = self.tab.open(&self.policy, state, now, cost);
+        let (policy, state, tab, now) = self.look();
+        let decision = policy.decide(state, now, cost);
+        self.credit = tab.open(policy, state, now, cost);
         decision
     }
 }
@@ -87,7 +86,7 @@ impl<P: Policy> Limiter for Owned<P> {
         if self.state.is_some() && cost <= self.credit {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let (policy, state, now) = self.settle();
+        let (policy, state, _, now) = self.look();
         Poll::Ready(Ok(policy.peek(state, now, cost)))
     }
 

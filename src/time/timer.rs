@@ -60,11 +60,11 @@ impl Timer {
     /// The same, to the microsecond (feature `precise`): for intervals of less than ten milliseconds.
     ///
     /// On Linux a timer of the kernel wakes it a little early, and it asks for the time again and again until that has come:
-    /// it is never early either, and in the median a tenth of a microsecond late. How much earlier follows from how late the
-    /// wake-ups are on this machine: so much that of waits below 900 µs nineteen of twenty are in time, of those up to 3.6 ms
-    /// three of four, up to 7.2 ms every other and of longer ones one in three; and 100 µs at most, of waits from 1.8 ms on
-    /// 200 µs, up to 800 µs from 7.2 ms on. All precise timers of a runtime share one timer of the kernel, and a small task that
-    /// listens to it for as long as there are any; while nobody waits, both sleep.
+    /// it is never early either, and in the median a tenth of a microsecond late, after 10 ms and more some microseconds. How much
+    /// earlier follows from how late the wake-ups are on this machine: so much that of waits below 900 µs nineteen of twenty are
+    /// in time, of those up to 3.6 ms three of four, up to 7.2 ms every other and of longer ones one in three; and 100 µs at most,
+    /// of waits from 1.8 ms on 200 µs, up to 800 µs from 7.2 ms on. All precise timers of a runtime share one timer of the kernel,
+    /// and a small task that listens to it for as long as there are any; while nobody waits, both sleep.
     ///
     /// What it costs: about as much CPU a wait as tokio's own sleep, some 25 µs where that was measured. So a stream of one item
     /// each millisecond takes 2.5 % of a core, at 100 µs it takes a quarter, and from about 50 µs down it keeps a core busy: waits

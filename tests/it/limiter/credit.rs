@@ -4,23 +4,23 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use paceline::limiter::{Keyed, Limiter, Mode, PolicyExt, Shared};
-use paceline::policy::{All, Decision, Interval, Policy, SlidingLog, TokenBucket, Unlimited};
+use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
 use tokio::runtime::Builder;
 
 use super::noted::Noted;
+use super::odd::Odd;
 use crate::timed::ms;
 
 /// As good as never refilled, and gives credit of 256.
-const LARGE: TokenBucket = TokenBucket::new(Rate::per_day(1), 10_000);
+pub(super) const LARGE: TokenBucket = TokenBucket::new(Rate::per_day(1), 10_000);
 
 fn passes(limit: &Shared<TokenBucket>, cost: u32) -> bool {
     limit.try_acquire(cost).is_pass()
@@ -211,60 +211,6 @@ fn on_credit_they_are_counted_when_somebody_looks() {
     assert_eq!(costs(&counted), [1, 9, 2]);
     assert!(counted[1].0 >= counted[0].0.after(ms(2)));
     assert_eq!(counted[1].0, counted[2].0);
-}
-
-/// A bucket that may panic, once, and lets no request pass that costs more than so much.
-#[derive(Clone, Debug)]
-struct Odd {
-    panics: Arc<AtomicBool>,
-    dearest: u32,
-}
-
-impl Odd {
-    fn up_to(dearest: u32) -> Self {
-        Self {
-            panics: Arc::default(),
-            dearest,
-        }
-    }
-
-    fn panics_next(&self) {
-        self.panics.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Policy for Odd {
-    type State = <TokenBucket as Policy>::State;
-
-    fn fresh(&self, now: Tick) -> Self::State {
-        LARGE.fresh(now)
-    }
-
-    fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
-        assert!(!self.panics.swap(false, Ordering::Relaxed), "once");
-        if cost > self.dearest {
-            return Decision::Never {
-                capacity: self.dearest,
-            };
-        }
-        LARGE.decide(state, now, cost)
-    }
-
-    fn credit(&self, state: &Self::State, now: Tick) -> u32 {
-        LARGE.credit(state, now)
-    }
-
-    fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
-        LARGE.refund(state, now, cost);
-    }
-
-    fn retune(&self, _old: &Self, state: &mut Self::State, now: Tick) {
-        LARGE.retune(&LARGE, state, now);
-    }
-
-    fn settled_at(&self, state: &Self::State) -> Tick {
-        LARGE.settled_at(state)
-    }
 }
 
 #[test]

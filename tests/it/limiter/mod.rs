@@ -7,6 +7,7 @@ mod keyed;
 mod line;
 mod noted;
 mod observed;
+mod odd;
 mod owned;
 mod patience;
 mod reports;
