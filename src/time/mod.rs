@@ -16,6 +16,7 @@ mod precise;
 mod precision;
 mod rate;
 mod rate_text;
+mod resolution;
 mod tick;
 mod timer;
 
@@ -25,5 +26,6 @@ pub(crate) use here::this_runtime;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
+pub use resolution::Resolution;
 pub use tick::Tick;
 pub use timer::Timer;
