@@ -51,6 +51,7 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+pub use crate::time::OutOfRange;
 pub use all::All;
 pub use bucket_state::TokenBucketState;
 pub use decision::Decision;

@@ -5,7 +5,7 @@ use crate::time::{Rate, Tick};
 use super::bucket_state::{Scale, Shares};
 use super::credit::credit_of;
 use super::sums::saturating_duration;
-use super::{Decision, Policy, TokenBucketState};
+use super::{Decision, OutOfRange, Policy, TokenBucketState};
 
 /// A bucket of tokens: bursts pass at once, and in the long run no more than the rate.
 ///
@@ -58,21 +58,32 @@ impl TokenBucket {
     ///
     /// # Panics
     ///
-    /// If `burst` is zero: nothing could ever pass.
+    /// If `burst` is zero: nothing could ever pass. [`try_new`](Self::try_new) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn new(rate: Rate, burst: u32) -> Self {
-        assert!(
-            burst > 0,
-            "a token bucket needs a burst of at least 1, got 0"
-        );
-        Self {
+        OutOfRange::or_panic(Self::try_new(rate, burst))
+    }
+
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `burst` is zero.
+    pub const fn try_new(rate: Rate, burst: u32) -> Result<Self, OutOfRange> {
+        if burst == 0 {
+            return Err(OutOfRange::new(
+                "burst",
+                "a token bucket needs a burst of at least 1, got 0",
+            ));
+        }
+        Ok(Self {
             rate,
             burst,
             starts_empty: false,
             may_owe: false,
             scale: Scale::new(rate, burst),
-        }
+        })
     }
 
     /// Starts without a token when the limit's clock starts.
@@ -382,6 +393,16 @@ mod tests {
             Decision::Wait {
                 retry_in: Duration::MAX
             }
+        );
+    }
+
+    #[test]
+    fn a_burst_of_0_is_an_error_with_the_message_of_the_panic() {
+        let error = TokenBucket::try_new(Rate::per_second(1), 0).unwrap_err();
+        assert_eq!(error.parameter(), "burst");
+        assert_eq!(
+            error.to_string(),
+            "a token bucket needs a burst of at least 1, got 0"
         );
     }
 

@@ -1,6 +1,6 @@
 use core::task::{Context, Poll, ready};
 
-use crate::batch::{Group, Newest, Window};
+use crate::batch::{Group, LatestItem, Window};
 #[cfg(feature = "precise")]
 use crate::time::Precision;
 use crate::time::{Clock, Tick, Timer};
@@ -142,7 +142,7 @@ impl<T> Accumulator for Group<T> {
     }
 }
 
-impl<T> Accumulator for Newest<T> {
+impl<T> Accumulator for LatestItem<T> {
     type Complete = T;
 
     fn begin(&mut self, now: Tick) {

@@ -7,7 +7,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::Newest;
+use crate::batch::LatestItem;
 
 use super::collector::Collector;
 use super::input::Input;
@@ -42,7 +42,7 @@ pin_project! {
     pub struct Debounce<S: Stream> {
         #[pin]
         input: Input<S>,
-        collector: Collector<Newest<S::Item>>,
+        collector: Collector<LatestItem<S::Item>>,
     }
 }
 
@@ -55,7 +55,7 @@ impl<S: Stream> Debounce<S> {
         );
         Self {
             input: Input::new(stream),
-            collector: Collector::new(Newest::after(delay)),
+            collector: Collector::new(LatestItem::after(delay)),
         }
     }
 
@@ -86,7 +86,7 @@ impl<S: Stream> Stream for Debounce<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let mut this = self.project();
         this.collector
-            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), Newest::push)
+            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), LatestItem::push)
     }
 
     /// Of what is to come only the last is certain to leave.

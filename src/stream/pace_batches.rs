@@ -8,7 +8,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::Items;
+use crate::batch::GroupBuffer;
 use crate::limiter::{Gate, Limiter};
 use crate::time::{Clock, Tick};
 
@@ -48,7 +48,7 @@ pin_project! {
         input: Input<S>,
         gate: Gate<L>,
         max: usize,
-        batch: Items<S::Item>,
+        batch: GroupBuffer<S::Item>,
         clock: Clock,
         // Since when an input that is never pending has been read for this batch.
         reading_since: Option<Tick>,
@@ -63,7 +63,7 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
             input: Input::new(stream),
             gate: Gate::new(limiter),
             max,
-            batch: Items::new(),
+            batch: GroupBuffer::new(),
             clock: Clock::new(),
             reading_since: None,
         }

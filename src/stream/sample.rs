@@ -7,7 +7,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::Newest;
+use crate::batch::LatestItem;
 
 use super::collector::Collector;
 use super::input::Input;
@@ -45,7 +45,7 @@ pin_project! {
     pub struct Sample<S: Stream> {
         #[pin]
         input: Input<S>,
-        collector: Collector<Newest<S::Item>>,
+        collector: Collector<LatestItem<S::Item>>,
     }
 }
 
@@ -58,14 +58,14 @@ impl<S: Stream> Sample<S> {
         );
         Self {
             input: Input::new(stream),
-            collector: Collector::new(Newest::on_grid(period)),
+            collector: Collector::new(LatestItem::on_grid(period)),
         }
     }
 
     /// Emits what is held when the input ends, at once, instead of dropping it.
     pub fn keep_last(self) -> Self {
         Self {
-            collector: self.collector.map(Newest::keep_last),
+            collector: self.collector.map(LatestItem::keep_last),
             ..self
         }
     }
@@ -97,7 +97,7 @@ impl<S: Stream> Stream for Sample<S> {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let mut this = self.project();
         this.collector
-            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), Newest::push)
+            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), LatestItem::push)
     }
 
     /// Of what is to come only the last is certain to leave, and that only if it is kept.

@@ -11,6 +11,7 @@ mod coarse;
 mod here;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod lead;
+mod out_of_range;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod precise;
 mod precision;
@@ -23,6 +24,7 @@ mod timer;
 pub use clock::Clock;
 pub(crate) use clock::is_real;
 pub(crate) use here::this_runtime;
+pub use out_of_range::OutOfRange;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;

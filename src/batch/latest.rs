@@ -3,13 +3,13 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
-/// The newest item, held until it is due; the others are dropped and counted.
+/// Holds the latest item until it is due. Earlier items are dropped and counted.
 ///
-/// What was pushed is always what was given back, what is held and what was dropped.
-pub(crate) struct Newest<T> {
+/// Every item that was pushed is either returned, held or counted as dropped.
+pub(crate) struct LatestItem<T> {
     held: Option<(T, Tick)>,
     due: Due,
-    /// Whether the end lets out what is held then, due or not.
+    /// Whether the held item leaves at the end of the input even if it is not due.
     keeps_last: bool,
     dropped: u64,
 }
@@ -17,14 +17,15 @@ pub(crate) struct Newest<T> {
 /// When an item is due.
 #[derive(Clone, Copy, Debug)]
 enum Due {
-    /// So long after it arrived.
+    /// This long after it arrived.
     After(Duration),
-    /// At the first tick after it arrived of a grid from the start, which is unset before the start.
+    /// At the first tick of a grid after it arrived. The grid has this step and this origin; the origin is unset before the
+    /// start.
     OnGrid(Duration, Option<Tick>),
 }
 
-impl<T> Newest<T> {
-    /// Due `delay` after its arrival; the end lets it out.
+impl<T> LatestItem<T> {
+    /// An item is due `delay` after its arrival, or at the end of the input.
     pub(crate) const fn after(delay: Duration) -> Self {
         Self {
             held: None,
@@ -34,7 +35,8 @@ impl<T> Newest<T> {
         }
     }
 
-    /// Due at the next tick of a grid; the end drops it. A tick comes before what arrives with it.
+    /// An item is due at the next tick of a grid. The end of the input drops it. An item that arrives at the instant of a
+    /// tick waits for the next tick.
     pub(crate) const fn on_grid(step: Duration) -> Self {
         Self {
             held: None,
@@ -44,7 +46,7 @@ impl<T> Newest<T> {
         }
     }
 
-    /// The same, but the end lets out what is held.
+    /// The same, but the held item leaves at the end of the input.
     pub(crate) fn keep_last(self) -> Self {
         Self {
             keeps_last: true,
@@ -52,14 +54,14 @@ impl<T> Newest<T> {
         }
     }
 
-    /// Starts the grid, if that has not been done.
+    /// Starts the grid, unless it has started already.
     pub(crate) fn begin(&mut self, now: Tick) {
         if let Due::OnGrid(_, origin) = &mut self.due {
             origin.get_or_insert(now);
         }
     }
 
-    /// Adds an item that arrived `now`. Gives back the one before it if that was due by then, and drops it if not.
+    /// Adds an item that arrives `now`. Returns the item before it if that was due, and drops it otherwise.
     #[must_use = "an item that is due should leave at once"]
     pub(crate) fn push(&mut self, item: T, now: Tick) -> Option<T> {
         self.begin(now);
@@ -72,31 +74,31 @@ impl<T> Newest<T> {
         None
     }
 
-    /// When an item is due that arrives `now`.
+    /// When an item that arrives `now` is due.
     fn due_of(&self, now: Tick) -> Tick {
         match (&self.due, self.due()) {
-            // The tick that the one before it waits for is the next one still, and to find it again takes a division.
+            // The held item waits for the next tick too. Reusing its tick saves a division.
             (Due::OnGrid(..), Some(next)) if now < next => next,
             (due, _) => due.of(now),
         }
     }
 
-    /// When the item held is due.
+    /// When the held item is due.
     pub(crate) fn due(&self) -> Option<Tick> {
         self.held.as_ref().map(|(_, due)| *due)
     }
 
-    /// Whether the item held has to leave `now`.
+    /// Whether the held item has to leave `now`.
     pub(crate) fn is_due(&self, now: Tick) -> bool {
         self.due().is_some_and(|due| due <= now)
     }
 
-    /// The item held, due or not.
+    /// Takes the held item, due or not.
     pub(crate) fn take(&mut self) -> Option<T> {
         self.held.take().map(|(item, _)| item)
     }
 
-    /// What is left when nothing comes after `now`.
+    /// The item that leaves when the input ends `now`.
     pub(crate) fn end(&mut self, now: Tick) -> Option<T> {
         if self.keeps_last || self.is_due(now) {
             return self.take();
@@ -110,7 +112,7 @@ impl<T> Newest<T> {
         self.held.is_none()
     }
 
-    /// The item held.
+    /// The held item.
     pub(crate) fn into_item(mut self) -> Option<T> {
         self.take()
     }
@@ -126,7 +128,7 @@ impl<T> Newest<T> {
 }
 
 impl Due {
-    /// When an item is due that arrives `now`, by the rule.
+    /// When an item that arrives `now` is due.
     fn of(self, now: Tick) -> Tick {
         match self {
             Self::After(delay) => now.after(delay),
@@ -135,10 +137,10 @@ impl Due {
     }
 }
 
-/// Does not ask `T: Debug`, and does not print the item: it may be secret, and it may be large.
-impl<T> fmt::Debug for Newest<T> {
+/// Does not require `T: Debug` and does not print the item: it may be secret or large.
+impl<T> fmt::Debug for LatestItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Newest")
+        f.debug_struct("LatestItem")
             .field("held", &usize::from(self.held.is_some()))
             .field("due", &self.due)
             .field("keeps_last", &self.keeps_last)
@@ -158,70 +160,73 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_one_drops_what_is_not_due_yet() {
-        let mut newest = Newest::after(D);
+    fn a_newer_item_drops_one_that_is_not_due() {
+        let mut latest = LatestItem::after(D);
 
-        assert_eq!(newest.push('a', at(0)), None);
-        assert_eq!(newest.push('b', at(99)), None);
-        assert_eq!(newest.dropped_count(), 1);
-        assert_eq!(newest.due(), Some(at(199)));
-        assert!(!newest.is_due(at(198)) && newest.is_due(at(199)));
-        assert_eq!(newest.take(), Some('b'));
-        assert!(newest.is_empty());
+        assert_eq!(latest.push('a', at(0)), None);
+        assert_eq!(latest.push('b', at(99)), None);
+        assert_eq!(latest.dropped_count(), 1);
+        assert_eq!(latest.due(), Some(at(199)));
+        assert!(!latest.is_due(at(198)) && latest.is_due(at(199)));
+        assert_eq!(latest.take(), Some('b'));
+        assert!(latest.is_empty());
     }
 
     #[test]
-    fn a_newer_one_gives_back_what_is_due() {
-        let mut newest = Newest::after(D);
+    fn a_newer_item_returns_one_that_is_due() {
+        let mut latest = LatestItem::after(D);
 
-        assert_eq!(newest.push('a', at(0)), None);
-        assert_eq!(newest.push('b', at(100)), Some('a'));
-        assert_eq!((newest.due(), newest.dropped_count()), (Some(at(200)), 0));
+        assert_eq!(latest.push('a', at(0)), None);
+        assert_eq!(latest.push('b', at(100)), Some('a'));
+        assert_eq!((latest.due(), latest.dropped_count()), (Some(at(200)), 0));
     }
 
     #[test]
-    fn on_a_grid_an_item_that_comes_with_a_tick_waits_for_the_next() {
-        let mut newest = Newest::on_grid(D);
-        newest.begin(at(5));
+    fn an_item_that_arrives_at_a_tick_of_the_grid_waits_for_the_next_tick() {
+        let mut latest = LatestItem::on_grid(D);
+        latest.begin(at(5));
 
         for (arrives, due) in [(5, 105), (104, 105), (105, 205), (1_004, 1_005)] {
-            let _ = newest.push('a', at(arrives));
-            assert_eq!(newest.due(), Some(at(due)), "{arrives}");
+            let _ = latest.push('a', at(arrives));
+            assert_eq!(latest.due(), Some(at(due)), "{arrives}");
         }
-        assert_eq!(newest.dropped_count(), 1);
+        assert_eq!(latest.dropped_count(), 1);
     }
 
     #[test]
-    fn the_end_of_a_grid_drops_what_is_not_due_unless_it_is_kept() {
-        let mut newest = Newest::on_grid(D);
-        assert_eq!(newest.push('a', at(0)), None);
-        assert_eq!((newest.end(at(99)), newest.dropped_count()), (None, 1));
-        assert_eq!((newest.end(at(99)), newest.dropped_count()), (None, 1));
+    fn the_end_drops_an_item_that_is_not_due_unless_the_last_is_kept() {
+        let mut latest = LatestItem::on_grid(D);
+        assert_eq!(latest.push('a', at(0)), None);
+        assert_eq!((latest.end(at(99)), latest.dropped_count()), (None, 1));
+        assert_eq!((latest.end(at(99)), latest.dropped_count()), (None, 1));
 
-        assert_eq!(newest.push('b', at(110)), None);
-        assert_eq!(newest.end(at(200)), Some('b'), "the tick comes first");
+        assert_eq!(latest.push('b', at(110)), None);
+        assert_eq!(latest.end(at(200)), Some('b'), "the tick comes first");
 
-        let mut newest = newest.keep_last();
-        assert_eq!(newest.push('c', at(210)), None);
+        let mut latest = latest.keep_last();
+        assert_eq!(latest.push('c', at(210)), None);
         assert_eq!(
-            (newest.end(at(210)), newest.dropped_count()),
+            (latest.end(at(210)), latest.dropped_count()),
             (Some('c'), 1)
         );
     }
 
     #[test]
     fn the_longest_delay_and_the_widest_grid_work() {
-        for mut newest in [Newest::after(Duration::MAX), Newest::on_grid(Duration::MAX)] {
-            assert_eq!(newest.push('a', at(7)), None);
-            assert_eq!(newest.due(), Some(Tick::MAX));
+        for mut latest in [
+            LatestItem::after(Duration::MAX),
+            LatestItem::on_grid(Duration::MAX),
+        ] {
+            assert_eq!(latest.push('a', at(7)), None);
+            assert_eq!(latest.due(), Some(Tick::MAX));
         }
     }
 
     #[test]
-    fn what_it_prints_does_not_show_the_item() {
-        let mut newest = Newest::after(Duration::from_nanos(10));
-        let _ = newest.push("secret", Tick::ZERO);
-        let printed = format!("{newest:?}");
+    fn debug_does_not_print_the_item() {
+        let mut latest = LatestItem::after(Duration::from_nanos(10));
+        let _ = latest.push("secret", Tick::ZERO);
+        let printed = format!("{latest:?}");
         assert!(
             printed.contains("held: 1") && !printed.contains("secret"),
             "{printed}"
