@@ -68,11 +68,11 @@ impl<S, A> Collector<S, A> {
         }
     }
 
-    pub(super) const fn get(&self) -> &A {
+    pub(super) const fn accumulator(&self) -> &A {
         &self.accumulator
     }
 
-    pub(super) fn get_mut(self: Pin<&mut Self>) -> &mut A {
+    pub(super) fn accumulator_mut(self: Pin<&mut Self>) -> &mut A {
         self.project().accumulator
     }
 
@@ -101,8 +101,8 @@ impl<S, A: Accumulator> Collector<S, A> {
         poll_next: impl Fn(Pin<&mut Input<S>>, &mut Context<'_>) -> Poll<Option<A::Item>>,
     ) -> Poll<Option<A::Complete>> {
         let mut budget = PollBudget::new();
-        let mut now = self.clock.now();
-        self.as_mut().get_mut().begin(now);
+        let mut now = self.as_mut().project().clock.now();
+        self.as_mut().accumulator_mut().begin(now);
         while !self.accumulator.is_due(now) {
             let this = self.as_mut().project();
             match poll_next(this.input, cx) {
@@ -117,7 +117,7 @@ impl<S, A: Accumulator> Collector<S, A> {
                 Poll::Pending => now = ready!(self.as_mut().poll_due(cx)),
             }
         }
-        Poll::Ready(self.get_mut().take(now))
+        Poll::Ready(self.accumulator_mut().take(now))
     }
 
     /// Waits until what is held is due. Pending for ever if nothing is held.

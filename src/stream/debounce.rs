@@ -54,7 +54,7 @@ impl<S: Stream> Debounce<S> {
     /// # Errors
     ///
     /// If `delay` is zero.
-    pub const fn try_new(stream: S, delay: Duration) -> Result<Self, OutOfRange> {
+    pub fn try_new(stream: S, delay: Duration) -> Result<Self, OutOfRange> {
         if delay.is_zero() {
             return Err(OutOfRange::new(
                 "delay",
@@ -68,7 +68,7 @@ impl<S: Stream> Debounce<S> {
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.get().dropped_count()
+        self.collector.accumulator().dropped_count()
     }
 
     /// The input, and the item that was waiting for the delay, if there was one.

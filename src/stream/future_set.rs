@@ -28,7 +28,7 @@ impl<F: Future> FutureSet<F> {
         }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
@@ -63,7 +63,7 @@ impl<F: Future> FutureSet<F> {
 }
 
 impl<F> FutureSet<F> {
-    pub(super) const fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 }

@@ -128,7 +128,7 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
     /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Item>) {
-        self.project().collector.get_mut().recycle(group);
+        self.project().collector.accumulator_mut().recycle(group);
     }
 
     /// The input, and the items that were waiting for their group to be complete.

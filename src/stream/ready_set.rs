@@ -43,7 +43,7 @@ impl<T> ReadySet<T> {
     }
 
     /// How many slots are in use.
-    pub(super) const fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
@@ -67,7 +67,9 @@ impl<T> ReadySet<T> {
 
     /// The values of all slots, free ones too.
     pub(super) fn into_values(mut self) -> impl Iterator<Item = T> {
-        mem::take(&mut self.slots).into_iter().map(|slot| slot.value)
+        mem::take(&mut self.slots)
+            .into_iter()
+            .map(|slot| slot.value)
     }
 
     /// Puts a slot into the queue without waking the task.
@@ -78,7 +80,10 @@ impl<T> ReadySet<T> {
     /// From now on a slot that is woken wakes this task. Returns how many slots are ready.
     pub(super) fn register(&self, waker: &Waker) -> usize {
         let mut ready = lock(&self.ready);
-        let is_same = ready.task.as_ref().is_some_and(|task| task.will_wake(waker));
+        let is_same = ready
+            .task
+            .as_ref()
+            .is_some_and(|task| task.will_wake(waker));
         let old = if is_same {
             None
         } else {

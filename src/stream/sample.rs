@@ -56,7 +56,7 @@ impl<S: Stream> Sample<S> {
     /// # Errors
     ///
     /// If `period` is zero.
-    pub const fn try_new(stream: S, period: Duration) -> Result<Self, OutOfRange> {
+    pub fn try_new(stream: S, period: Duration) -> Result<Self, OutOfRange> {
         if period.is_zero() {
             return Err(OutOfRange::new(
                 "period",
@@ -77,7 +77,7 @@ impl<S: Stream> Sample<S> {
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.get().dropped_count()
+        self.collector.accumulator().dropped_count()
     }
 
     /// The input, and the item that was waiting for a tick, if there was one.

@@ -54,7 +54,7 @@ impl<S> ThrottleFirst<S> {
     /// # Errors
     ///
     /// If `quiet` is zero.
-    pub const fn try_new(stream: S, quiet: Duration) -> Result<Self, OutOfRange> {
+    pub fn try_new(stream: S, quiet: Duration) -> Result<Self, OutOfRange> {
         if quiet.is_zero() {
             return Err(OutOfRange::new(
                 "quiet",

@@ -125,13 +125,17 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
 
     /// How many items were dropped because of an error.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.get().dropped
+        self.collector.accumulator().dropped
     }
 
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
     /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Ok>) {
-        self.project().collector.get_mut().groups.recycle(group);
+        self.project()
+            .collector
+            .accumulator_mut()
+            .groups
+            .recycle(group);
     }
 
     /// The input, and what has not left: the items of a group, or an error whose group has left.
