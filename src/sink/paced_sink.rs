@@ -12,8 +12,8 @@ use crate::policy::Decision;
 use super::SendError;
 
 pin_project! {
-    /// The inner sink of an adapter that waits, its gate, and the one item that found the gate shut.
-    pub(super) struct Outlet<S, L: Limiter, Item> {
+    /// What the adapters that wait have in common: the inner sink, its gate, and the one item that waits for permits.
+    pub(super) struct PacedSink<S, L: Limiter, Item> {
         #[pin]
         sink: S,
         gate: Gate<L>,
@@ -21,10 +21,10 @@ pin_project! {
     }
 }
 
-/// What an outlet answers.
+/// The result of a send or a poll.
 pub(super) type Sent<E, Item> = Result<(), SendError<E, TooCostly<Item>>>;
 
-impl<S, L: Limiter, Item> Outlet<S, L, Item> {
+impl<S, L: Limiter, Item> PacedSink<S, L, Item> {
     pub(super) const fn new(sink: S, limiter: L) -> Self {
         Self {
             sink,
@@ -33,22 +33,17 @@ impl<S, L: Limiter, Item> Outlet<S, L, Item> {
         }
     }
 
-    #[cfg(feature = "precise")]
-    pub(super) fn be_precise(&mut self) {
-        self.gate.be_precise();
-    }
-
     pub(super) fn into_parts(self) -> (S, Option<Item>) {
         (self.sink, self.held.map(|(item, _)| item))
     }
 }
 
-impl<S, L, Item> Outlet<S, L, Item>
+impl<S, L, Item> PacedSink<S, L, Item>
 where
     S: Sink<Item>,
     L: Limiter<Error = Infallible>,
 {
-    /// Sends what is held. Then the inner sink is ready.
+    /// Sends the item held, if there is one, then waits until the inner sink is ready.
     pub(super) fn poll_ready(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -57,7 +52,7 @@ where
         self.poll_sink(cx).map_err(SendError::Inner)
     }
 
-    /// Waits until the limiter would let one item pass, and the inner sink could take it. Nothing is held then.
+    /// Waits until nothing is held, the inner sink is ready and the limiter has a permit, which is not taken yet.
     pub(super) fn poll_open(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -68,14 +63,14 @@ where
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the item, or holds it if it may not pass yet.
+    /// Sends the item, or holds it if the limiter does not grant its cost yet.
     pub(super) fn start_send(self: Pin<&mut Self>, item: Item, cost: u32) -> Sent<S::Error, Item> {
         let this = self.project();
         assert!(
             this.held.is_none(),
             "an item was sent before the sink was ready"
         );
-        // Nobody is to be woken: whatever comes next asks again, with the waker of its task.
+        // No waker is needed: the next poll of any kind asks again, with the waker of its task.
         let cx = &mut Context::from_waker(Waker::noop());
         match this.gate.limiter_mut().poll_try(cost, cx) {
             Poll::Ready(Ok(Decision::Pass)) => this.sink.start_send(item).map_err(SendError::Inner),
@@ -90,7 +85,7 @@ where
         }
     }
 
-    /// Sends what is held, and flushes.
+    /// Sends the item held, then flushes.
     pub(super) fn poll_flush(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,19 +94,19 @@ where
         self.project().sink.poll_flush(cx).map_err(SendError::Inner)
     }
 
-    /// Sends what is held, and closes.
+    /// Sends the item held, then closes.
     pub(super) fn poll_close(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Sent<S::Error, Item>> {
         ready!(self.as_mut().poll_send_held(cx))?;
         let this = self.project();
-        // Whoever wanted to send before has thought better of it.
+        // A `poll_ready` before this may have joined the queue. There is no send to wait for any more.
         this.gate.give_up();
         this.sink.poll_close(cx).map_err(SendError::Inner)
     }
 
-    /// The permit is taken last: in the instant in which the inner sink takes the item.
+    /// Sends the item held. The permit is taken last, in the instant in which the inner sink takes the item.
     fn poll_send_held(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -132,7 +127,7 @@ where
         Poll::Ready(sent.unwrap_or(Ok(())))
     }
 
-    /// Whether the inner sink can take an item. While it cannot, nobody has to stand in line behind this one.
+    /// Polls whether the inner sink is ready. While it is not, this adapter leaves the queue, so that it does not hold up others.
     fn poll_sink(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         let this = self.project();
         let ready = this.sink.poll_ready(cx);
@@ -142,7 +137,7 @@ where
         ready
     }
 
-    /// What the gate answers; and while it is shut, what was sent before gets out of the inner sink's buffer.
+    /// Returns the answer of the gate. While it is pending, flushes the inner sink, so that earlier items leave its buffer.
     fn poll_or_flush<T>(
         self: Pin<&mut Self>,
         passed: Poll<T>,
@@ -164,13 +159,13 @@ fn refused<E, Item>(never: PassError<Infallible>, item: Item) -> SendError<E, To
 }
 
 /// Does not print the item held: it may be secret, and it may be large.
-impl<S, L, Item> fmt::Debug for Outlet<S, L, Item>
+impl<S, L, Item> fmt::Debug for PacedSink<S, L, Item>
 where
     S: fmt::Debug,
     L: Limiter + fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet")
+        f.debug_struct("PacedSink")
             .field("sink", &self.sink)
             .field("gate", &self.gate)
             .field("held", &usize::from(self.held.is_some()))
