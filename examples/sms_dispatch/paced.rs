@@ -118,7 +118,7 @@ impl Pacing for Paced {
 
     fn told(&mut self, feedback: &Feedback) -> bool {
         // Not only refusals: what was accepted may say that nothing remains.
-        self.limit.heed(feedback);
+        self.limit.apply_feedback(feedback);
         let (Cover::Margin(margin), Some(rate)) = (&mut self.cover, feedback.limit()) else {
             return false;
         };

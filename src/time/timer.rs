@@ -47,6 +47,9 @@ pub struct Timer {
     precise: Precise,
 }
 
+/// Two instants so close together are the same: they are computed from different readings of the clock.
+const SAME: Duration = Duration::from_micros(1);
+
 impl Timer {
     /// A timer that is not armed. It can be built outside a runtime.
     #[must_use]
@@ -105,7 +108,12 @@ impl Timer {
     pub fn arm(&mut self, after: Duration) {
         let now = instant();
         let after = after.min(FAR_AHEAD);
-        self.due = Some(now + after);
+        let due = now + after;
+        // A waiter asks its limit whenever it is polled, and arms its timer with what is left of the same wait.
+        if self.due.is_some_and(|set| set.max(due) - set.min(due) < SAME) {
+            return;
+        }
+        self.due = Some(due);
         #[cfg(all(feature = "precise", target_os = "linux"))]
         if self.resolution == Resolution::Exact && is_real() {
             return;

@@ -102,12 +102,12 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Observed<Owned<Interval>, fn(Event)>>();
     free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
-    free::<Acquire<Interval>>();
+    free::<Acquire<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
     free::<AcquireAt<String, Interval>>();
     free::<AcquireWithinAt<String, Interval>>();
-    free::<AcquireWithin<Interval>>();
+    free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
@@ -138,10 +138,10 @@ fn everything_can_be_sent_shared_and_moved() {
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[test]
 fn what_is_behind_features_too() {
-    use paceline::limiter::{Metrics, Traces};
+    use paceline::limiter::{Metrics, TracingObserver};
     free::<Metrics>();
     shown::<Metrics>();
-    value::<Traces>();
+    value::<TracingObserver>();
 }
 
 #[test]
@@ -176,12 +176,12 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Observed<Owned<Interval>, fn(Event)>>();
     shown::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     shown::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
-    shown::<Acquire<Interval>>();
+    shown::<Acquire<Shared<Interval>>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
     shown::<AcquireWithinAt<String, Interval>>();
-    shown::<AcquireWithin<Interval>>();
+    shown::<AcquireWithin<Shared<Interval>>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();

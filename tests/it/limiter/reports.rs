@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt, StreamExt, stream};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use paceline::limiter::{Metrics, Observed, Observer, Traces};
+use paceline::limiter::{Metrics, Observed, Observer, TracingObserver};
 use paceline::policy::TokenBucket;
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -108,7 +108,7 @@ impl tracing::Subscriber for Written {
 async fn traces_say_what_happened_to_each_request() {
     let written = Written::default();
     let guard = tracing::subscriber::set_default(written.clone());
-    a_day_in_the_life(Traces::new("sms")).await;
+    a_day_in_the_life(TracingObserver::new("sms")).await;
     drop(guard);
     assert_eq!(
         *written.0.lock().unwrap(),
