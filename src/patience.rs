@@ -190,7 +190,7 @@ impl<W: Watched> Future for Watcher<W> {
         loop {
             let next = this.line.upgrade();
             match next.map_or(Next::End, |line| line.lose_patience(cx.waker())) {
-                Next::LookIn(left) => this.arm(left),
+                Next::LookIn(left) => this.timer.arm(left),
                 Next::WaitForCall => {
                     this.timer.disarm();
                     return Poll::Pending;
@@ -200,17 +200,18 @@ impl<W: Watched> Future for Watcher<W> {
                     return Poll::Ready(());
                 }
             }
-            ready!(this.timer.poll_elapsed(cx));
+            ready!(this.poll_elapsed(cx));
         }
     }
 }
 
 impl<W: Watched> Watcher<W> {
     /// In a runtime without timers this panics, and the next one that is started here would fare no better.
-    fn arm(&mut self, left: Duration) {
+    fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.is_missed = false;
-        self.timer.arm(left);
+        let elapsed = self.timer.poll_elapsed(cx);
         self.is_missed = true;
+        elapsed
     }
 }
 
