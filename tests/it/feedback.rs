@@ -112,7 +112,10 @@ async fn what_asks_for_nothing_changes_nothing() {
     limit.pause_for(ms(500));
 
     assert_eq!(limit.apply_feedback(&Feedback::default()), None);
-    assert_eq!(limit.apply_feedback(&feedback([("Retry-After", "soon")])), None);
+    assert_eq!(
+        limit.apply_feedback(&feedback([("Retry-After", "soon")])),
+        None
+    );
     let at_once = limit.apply_feedback(&feedback([("Retry-After", "0")]));
     assert_eq!(at_once, Some(Duration::ZERO));
     limit.acquire(1).await.unwrap();

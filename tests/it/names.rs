@@ -36,7 +36,7 @@ use paceline::stream::{
     GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
     PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
-use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Tick, Timer};
+use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
@@ -92,6 +92,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Clock>();
     free::<SlidingLogState>();
     free::<SlidingCounterState>();
+    free::<Resolution>();
     free::<Timer>();
     free::<Group<u8>>();
     free::<Feedback>();
@@ -166,6 +167,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Clock>();
     shown::<SlidingLogState>();
     shown::<SlidingCounterState>();
+    shown::<Resolution>();
     shown::<Timer>();
     shown::<Group<Secret>>();
     shown::<Feedback>();
