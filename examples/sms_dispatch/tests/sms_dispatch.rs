@@ -1,5 +1,6 @@
 //! Runs the `sms_dispatch` example as a user does: its exit status, what it prints, and what it leaves behind.
 
+#[path = "../../strict/running.rs"]
 mod running;
 
 use std::{
@@ -7,14 +8,13 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command},
-    sync::LazyLock,
     thread,
     time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::running::{Run, Scratch, built, count};
+use crate::running::{Run, Scratch, count};
 
 const HEADER: &str = "id,provider,to,text\n";
 
@@ -31,7 +31,7 @@ impl Scratch {
 
     /// Starts the example here, with nothing on its standard input yet.
     fn start(&self, args: &[&str]) -> Child {
-        self.command(&EXAMPLE, args).spawn().unwrap()
+        self.command(EXAMPLE, args).spawn().unwrap()
     }
 
     fn run(&self, args: &[&str]) -> Run {
@@ -70,7 +70,7 @@ impl Run {
     }
 }
 
-static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| built("sms_dispatch", &[]));
+const EXAMPLE: &str = env!("CARGO_BIN_EXE_sms_dispatch");
 
 fn of<'a>(report: &'a Value, provider: &str) -> &'a Value {
     let providers = report["providers"].as_array().unwrap();

@@ -1,22 +1,21 @@
 //! Runs the `redis_fleet` example as a user does: what the provider counted, what it prints, and that nothing stays behind.
 #![cfg(unix)]
 
+#[path = "../../strict/running.rs"]
 mod running;
 
 use std::{
     fs,
-    path::PathBuf,
     process::{Child, Command},
-    sync::LazyLock,
     thread,
     time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::running::{Run, Scratch, built, count};
+use crate::running::{Run, Scratch, count};
 
-static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| built("redis_fleet", &["--all-features"]));
+const EXAMPLE: &str = env!("CARGO_BIN_EXE_redis_fleet");
 
 /// Phases that are as short as can be: a little longer than the one or two windows that each has to hold.
 const SHORT: [&str; 12] = [
@@ -41,7 +40,7 @@ impl Scratch {
 
     /// With its temporary files here.
     fn fleet(&self, args: &[&str]) -> Command {
-        let mut command = self.command(&EXAMPLE, args);
+        let mut command = self.command(EXAMPLE, args);
         command.env("TMPDIR", &self.0);
         command
     }

@@ -2,7 +2,7 @@
 
 use std::{
     env, fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
 };
 
@@ -19,7 +19,7 @@ impl Scratch {
     }
 
     /// To be started here, with nothing on its standard input yet.
-    pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(args)
@@ -60,36 +60,6 @@ impl Run {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"))
     }
-}
-
-/// An example, built beside this test. Cargo gives integration tests a package's binaries, but not its examples, and if
-/// an example has unit tests it does not even build it without them.
-pub(crate) fn built(example: &str, options: &[&str]) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let built = test.ancestors().nth(2).unwrap();
-    let profile = match built.file_name().unwrap().to_str().unwrap() {
-        "debug" => "dev",
-        other => other,
-    };
-    let status = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--example",
-            example,
-            "--profile",
-            profile,
-        ])
-        .args(options)
-        .arg("--target-dir")
-        .arg(built.parent().unwrap())
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(status.unwrap().success());
-    built
-        .join("examples")
-        .join(example)
-        .with_extension(env::consts::EXE_EXTENSION)
 }
 
 pub(crate) fn count(report: &Value, name: &str) -> u64 {

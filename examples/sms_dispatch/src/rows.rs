@@ -14,7 +14,7 @@ use crate::{message::Message, provider::Name};
 
 const COLUMNS: [&str; 4] = ["id", "provider", "to", "text"];
 /// Two thousand messages and ten rows that are none.
-const SHIPPED: &[u8] = include_bytes!("messages.csv");
+const SHIPPED: &[u8] = include_bytes!("../messages.csv");
 
 /// Everything that was read.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Dispatches text messages through three providers with strict quotas, each of which counts what reaches it.
 //!
-//! `cargo run --release --example sms_dispatch -- --help`
+//! `cargo run --release -p sms_dispatch -- --help`
 
 mod args;
 mod client;
@@ -15,7 +15,7 @@ mod report;
 mod rows;
 mod run;
 mod segments;
-#[path = "../strict/mod.rs"]
+#[path = "../../strict/mod.rs"]
 mod strict;
 
 use core::{hint, num::NonZeroUsize};

@@ -1,6 +1,6 @@
 //! Three processes share one limit in Redis; one of them is killed, and then Redis is. What does the provider count?
 //!
-//! `cargo run --release --features redis --example redis_fleet -- --help`
+//! `cargo run --release -p redis_fleet -- --help`
 
 mod args;
 mod fleet;
@@ -14,9 +14,9 @@ mod scenario;
     unused_imports,
     reason = "the tests of the limits ask more of their servers"
 )]
-#[path = "../../tests/redis/servers/mod.rs"]
+#[path = "../../../tests/redis/servers/mod.rs"]
 mod servers;
-#[path = "../strict/mod.rs"]
+#[path = "../../strict/mod.rs"]
 mod strict;
 mod worker;
 
