@@ -69,7 +69,7 @@ impl Tab {
 /// One number: below the permits that are left, above how many requests have taken some. So whoever calls it in knows exactly
 /// who came before, and nobody comes after.
 #[derive(Debug)]
-pub(super) struct Credit<N = AtomicU64>(N);
+pub(super) struct Credit<N = AtomicU64>(pub(super) N);
 
 /// What was taken of a credit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -126,7 +126,7 @@ const fn lower(number: u64) -> u32 {
     number as u32
 }
 
-/// A number that threads share. Tests have one besides that tries every order.
+/// A number that threads share. `models/credit.rs` has an implementation that tries every order.
 pub(super) trait Number {
     fn now(&self) -> u64;
     /// Changes it as `change` says, if that says anything.
@@ -167,13 +167,7 @@ number!(AtomicU64);
 
 #[cfg(test)]
 mod tests {
-    use loom::model::Builder;
-    use loom::sync::{Arc, Mutex, atomic};
-    use loom::thread;
-
     use super::*;
-
-    number!(atomic::AtomicU64);
 
     #[test]
     fn what_is_taken_is_not_there_any_more() {
@@ -201,82 +195,5 @@ mod tests {
         credit.give(u32::MAX);
         assert!(credit.take(1) && credit.take(u32::MAX - 1) && !credit.take(1));
         assert_eq!(credit.call_in(u32::MAX).permits, u32::MAX);
-    }
-
-    /// A limit of so many permits in all, and how those who ask use it.
-    struct Limit {
-        credit: Credit<atomic::AtomicU64>,
-        desk: Mutex<Desk>,
-    }
-
-    #[derive(Default)]
-    struct Desk {
-        left: u32,
-        lent: u32,
-        passed: u32,
-    }
-
-    impl Limit {
-        fn of(left: u32) -> Arc<Self> {
-            let desk = Desk {
-                left,
-                ..Desk::default()
-            };
-            Arc::new(Self {
-                credit: Credit(atomic::AtomicU64::new(0)),
-                desk: Mutex::new(desk),
-            })
-        }
-
-        fn asks(&self, cost: u32) -> u32 {
-            if self.credit.take(cost) {
-                return 1;
-            }
-            let mut desk = self.desk.lock().unwrap();
-            self.settle(&mut desk);
-            let Some(left) = desk.left.checked_sub(cost) else {
-                return 0;
-            };
-            desk.left = left;
-            desk.passed += 1;
-            desk.lent = desk.left.min(2);
-            self.credit.give(desk.lent);
-            1
-        }
-
-        fn settle(&self, desk: &mut Desk) {
-            let lent = core::mem::take(&mut desk.lent);
-            let taken = self.credit.call_in(lent);
-            desk.left -= taken.permits;
-            desk.passed += taken.requests;
-        }
-
-        /// How much is left, and how many have passed.
-        fn counts(&self) -> (u32, u32) {
-            let mut desk = self.desk.lock().unwrap();
-            self.settle(&mut desk);
-            (desk.left, desk.passed)
-        }
-    }
-
-    #[test]
-    fn in_whatever_order_they_ask_no_more_pass_than_may_and_all_are_counted() {
-        let mut model = Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let limit = Limit::of(5);
-            assert_eq!(limit.asks(1), 1, "and gives credit");
-            let others = [2, 1].map(|cost| {
-                let limit = Arc::clone(&limit);
-                thread::spawn(move || cost * (limit.asks(cost) + limit.asks(cost)))
-            });
-            let counted = limit.counts().1;
-            let spent: u32 = others.map(|other| other.join().unwrap()).into_iter().sum();
-
-            let (left, passed) = limit.counts();
-            assert_eq!(1 + spent + left, 5, "what is spent is counted");
-            assert!(left == 0 || spent >= 3, "nobody is refused for nothing");
-            assert!(counted <= passed && passed <= 5);
-        });
     }
 }
