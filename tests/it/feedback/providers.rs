@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline::feedback::{Caps, Feedback};
 use paceline::time::Rate;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::timed::ms;
 
