@@ -109,6 +109,9 @@
 //! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
 //!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
 
+// docs.rs says with each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod line;
 mod patience;
 
