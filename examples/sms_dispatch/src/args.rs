@@ -18,7 +18,7 @@ use crate::provider::{Faults, Name};
 ///   segments  one message a request, at most 300 segments in any 10 s
 ///
 /// Exit status: 0 if all were sent; 1 if rows were bad (unless --skip-bad); 2 if nothing could be done; 3 if messages
-/// are left unsent; 130 after Ctrl-C.
+/// are left unsent; 130 after Ctrl-C; 143 after SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "sms_dispatch", verbatim_doc_comment)]
 pub(crate) struct Args {

@@ -18,7 +18,7 @@ mod segments;
 #[path = "../../strict/mod.rs"]
 mod strict;
 
-use core::{hint, num::NonZeroUsize};
+use core::{fmt, hint, num::NonZeroUsize};
 use std::{
     io::{self, Write},
     process::ExitCode,
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(status) => status.into(),
         Err(reason) => {
-            eprintln!("sms_dispatch: {reason}");
+            say(format_args!("sms_dispatch: {reason}"));
             2.into()
         }
     }
@@ -56,7 +56,7 @@ fn run(args: &Args) -> Result<u8, String> {
     let limit = args.limit.map_or(usize::MAX, NonZeroUsize::get);
     let rows = Rows::parse(&bytes, limit, &mut clock)?;
     for bad in &rows.bad {
-        eprintln!("line {}: {}", bad.line, bad.reason);
+        say(format_args!("line {}: {}", bad.line, bad.reason));
     }
     let faults = args.faults(rows.of(Name::Bulk).len());
     let providers = provider::start(faults);
@@ -70,10 +70,10 @@ fn run(args: &Args) -> Result<u8, String> {
         providers: &providers,
         clock: clock.clone(),
     };
-    let (outcomes, interrupted) = dispatch(&run, args.naive)?;
+    let (outcomes, signal) = dispatch(&run, args.naive)?;
     let took = clock.now().since(start);
 
-    // Before anything is summed up: whatever may be wrong with the sums, these must not be lost.
+    // First of all, since a failure later on must not lose them.
     save_unsent(args, &outcomes);
     let figures = providers.iter().map(Provider::figures);
     let lines = outcomes.iter().zip(figures);
@@ -85,8 +85,8 @@ fn run(args: &Args) -> Result<u8, String> {
         report.to_table()
     };
     writeln!(io::stdout(), "{shown}").map_err(|error| format!("standard output: {error}"))?;
-    Ok(if interrupted {
-        130
+    Ok(if let Some(status) = signal {
+        status
     } else if report.unsent > 0 {
         3
     } else {
@@ -94,7 +94,7 @@ fn run(args: &Args) -> Result<u8, String> {
     })
 }
 
-fn dispatch(run: &Run<'_>, naive: Option<Naive>) -> Result<(Vec<Outcome>, bool), String> {
+fn dispatch(run: &Run<'_>, naive: Option<Naive>) -> Result<(Vec<Outcome>, Option<u8>), String> {
     // One thread is enough for three connections.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
@@ -117,11 +117,11 @@ fn keep_busy(threads: usize) {
     }
 }
 
-/// Writes what was not sent to its file, or, if that cannot be, to standard error: it must not be lost.
+/// Writes the unsent messages to their file. If that fails, it writes them to standard error.
 fn save_unsent(args: &Args, outcomes: &[Outcome]) {
     for outcome in outcomes {
         if let Some(reason) = &outcome.down {
-            eprintln!("{} was given up: {reason}", outcome.name);
+            say(format_args!("{} was given up: {reason}", outcome.name));
         }
     }
     let unsent: Vec<_> = outcomes
@@ -132,17 +132,22 @@ fn save_unsent(args: &Args, outcomes: &[Outcome]) {
         return;
     }
     match rows::save(&args.unsent, &unsent) {
-        Ok(file) => eprintln!(
+        Ok(file) => say(format_args!(
             "{} messages were not sent, they are in {}",
             unsent.len(),
             file.display()
-        ),
+        )),
         Err(error) => {
-            eprintln!(
+            say(format_args!(
                 "{}: {error}; the messages that were not sent follow",
                 args.unsent.display()
-            );
+            ));
             let _ = rows::write(io::stderr(), &unsent);
         }
     }
+}
+
+/// Writes a line to standard error. If that is closed, the run goes on: it has messages to send or to save.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

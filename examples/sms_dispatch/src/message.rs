@@ -7,20 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{provider::Name, segments::segments};
 
-/// A message that is good to send.
+/// The longest id, in bytes.
+const LONGEST_ID: usize = 255;
+
+/// A message that can be sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Message {
     pub(crate) id: String,
     pub(crate) provider: Name,
     pub(crate) to: String,
     pub(crate) text: String,
-    /// What it is paid for.
+    /// The segments that are paid for.
     pub(crate) segments: u32,
     /// When its row was read.
     pub(crate) read_at: Tick,
 }
 
-/// What a provider is sent.
+/// The form in which a provider gets it.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Wire<'a> {
     pub(crate) id: Cow<'a, str>,
@@ -29,15 +32,22 @@ pub(crate) struct Wire<'a> {
 }
 
 impl Message {
-    /// Checks what a row says, and says what is wrong with it.
+    /// Checks the columns of a row. The error is the reason why it is not a message.
     pub(crate) fn check(columns: [&str; 4], read_at: Tick) -> Result<Self, String> {
         let [id, provider, to, text] = columns;
         if id.is_empty() {
             return Err("the id is empty".into());
         }
+        if id.len() > LONGEST_ID {
+            return Err(format!(
+                "the id takes {} bytes, at most {LONGEST_ID} are allowed",
+                id.len()
+            ));
+        }
         let Some(provider) = Name::parse(provider) else {
             let known = Name::ALL.map(Name::as_str).join(", ");
-            return Err(format!("unknown provider {provider:?}, known are {known}"));
+            let provider = shortened(provider);
+            return Err(format!("unknown provider {provider}, known are {known}"));
         };
         check_number(to)?;
         if text.trim().is_empty() {
@@ -72,8 +82,15 @@ impl Message {
     }
 }
 
-/// E.164: a plus, then at most 15 digits, the first of them not a zero. Nobody has fewer than seven.
-fn check_number(to: &str) -> Result<(), String> {
+/// A text in quotes, as error messages show it: cut where it is long.
+pub(crate) fn shortened(text: &str) -> String {
+    let shown: String = text.chars().take(80).collect();
+    let cut = if shown.len() < text.len() { "…" } else { "" };
+    format!("{shown:?}{cut}")
+}
+
+/// E.164: a plus, then at most 15 digits, the first of them not a zero. No number has fewer than seven.
+pub(crate) fn check_number(to: &str) -> Result<(), String> {
     if to.is_empty() {
         return Err("the number is empty".into());
     }
@@ -84,7 +101,10 @@ fn check_number(to: &str) -> Result<(), String> {
     if well_formed {
         Ok(())
     } else {
-        Err(format!("the number {to:?} is not + and 7 to 15 digits"))
+        Err(format!(
+            "the number {} is not + and 7 to 15 digits",
+            shortened(to)
+        ))
     }
 }
 

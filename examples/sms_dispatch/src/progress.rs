@@ -1,4 +1,4 @@
-//! How far it is, on standard error: bars for people, lines for logs.
+//! Progress on standard error: bars on a terminal, lines in a log.
 
 use core::{convert::Infallible, time::Duration};
 use std::io::{self, IsTerminal};
@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time;
 
-use crate::provider::Name;
+use crate::{provider::Name, say};
 
 const EVERY: Duration = Duration::from_secs(5);
 const STYLE: &str = "{prefix:9} {wide_bar} {pos:>5}/{len} eta {eta:>4}";
@@ -43,18 +43,18 @@ impl Progress {
         bar
     }
 
-    /// Writes a line now and then, if nobody sees the bars. It has no end.
+    /// Writes a line every few seconds where there is no terminal for the bars. It has no end.
     pub(crate) async fn report(&self) -> Infallible {
         let mut ticks = time::interval(EVERY);
         loop {
             ticks.tick().await;
             if !self.on_terminal {
-                eprintln!("{}", self.line());
+                say(format_args!("{}", self.line()));
             }
         }
     }
 
-    /// Leaves the bars as they are.
+    /// Stops the bars where they are.
     pub(crate) fn end(&self) {
         for bar in &self.bars {
             bar.abandon();

@@ -1,9 +1,11 @@
-//! All the pipelines at once, until they are done or somebody says stop.
+//! Runs the pipelines of all providers at once, until they are done or the run is stopped.
 
 use core::{future::pending, pin::pin, time::Duration};
 
 use futures::future::join_all;
 use paceline::time::Clock;
+#[cfg(unix)]
+use tokio::signal::unix::{self, SignalKind};
 use tokio::{select, signal, sync::watch, time::timeout};
 
 use crate::{
@@ -15,7 +17,11 @@ use crate::{
     rows::Rows,
 };
 
-/// What a run needs, however it is paced.
+/// The exit status that a shell shows for a program that SIGINT ended, and for one that SIGTERM ended.
+const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
+
+/// What a run needs, whatever paces it.
 pub(crate) struct Run<'a> {
     pub(crate) args: &'a Args,
     pub(crate) rows: &'a Rows,
@@ -24,11 +30,11 @@ pub(crate) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Dispatches to all providers at once, until they are done or somebody says stop; and whether that was Ctrl-C.
+    /// Dispatches to all providers at once. If a signal stopped it, the second part is the exit status for that.
     pub(crate) async fn all<P: Pacing>(
         &self,
         pacing: impl Fn(Name) -> P,
-    ) -> Result<(Vec<Outcome>, bool), String> {
+    ) -> Result<(Vec<Outcome>, Option<u8>), String> {
         let (stop, stopped) = watch::channel(false);
         let mut progress = Progress::new();
         let mut pipelines = Vec::new();
@@ -46,38 +52,49 @@ impl Run<'_> {
             };
             pipelines.push(dispatcher.run(messages));
         }
-        let asked = async {
-            let interrupted = self.asked_to_stop().await;
-            stop.send_replace(true);
-            interrupted
-        };
-        let mut interrupted = false;
-        let mut pipelines = pin!(join_all(pipelines));
-        let mut asked = pin!(asked);
-        let mut lines = pin!(progress.report());
-        let outcomes = loop {
-            select! {
-                outcomes = &mut pipelines => break outcomes,
-                by_hand = &mut asked, if !*stopped.borrow() => interrupted = by_hand,
-                never = &mut lines => match never {},
-            }
-        };
-        progress.end();
-        Ok((outcomes, interrupted))
-    }
-
-    /// Waits for Ctrl-C (and says so), or for the time to be over.
-    async fn asked_to_stop(&self) -> bool {
-        let asked = async {
-            if signal::ctrl_c().await.is_err() {
-                // Nobody can ask, then.
-                pending::<()>().await;
-            }
-        };
         let longest = self
             .args
             .time_limit()
             .map_or(Duration::MAX, Duration::from_secs);
-        timeout(longest, asked).await.is_ok()
+        let stopping = async {
+            let signal = timeout(longest, signalled()).await.ok();
+            stop.send_replace(true);
+            signal
+        };
+        let mut signal = None;
+        let mut pipelines = pin!(join_all(pipelines));
+        let mut stopping = pin!(stopping);
+        let mut lines = pin!(progress.report());
+        let outcomes = loop {
+            select! {
+                outcomes = &mut pipelines => break outcomes,
+                by = &mut stopping, if !*stopped.borrow() => signal = by,
+                never = &mut lines => match never {},
+            }
+        };
+        progress.end();
+        Ok((outcomes, signal))
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM, and returns the exit status for it.
+async fn signalled() -> u8 {
+    let interrupted = async {
+        if signal::ctrl_c().await.is_err() {
+            // The signal cannot be caught here.
+            pending::<()>().await;
+        }
+    };
+    let terminated = async {
+        #[cfg(unix)]
+        if let Ok(mut terminate) = unix::signal(SignalKind::terminate()) {
+            terminate.recv().await;
+            return;
+        }
+        pending::<()>().await;
+    };
+    select! {
+        () = interrupted => INTERRUPTED,
+        () = terminated => TERMINATED,
     }
 }

@@ -232,10 +232,20 @@ fn bad_rows_are_named_by_line_and_the_others_are_sent() {
 #[test]
 fn what_cannot_be_read_is_said_and_ends_with_2() {
     let scratch = Scratch::new("nonsense");
+    let headless = scratch.file("headless.csv", rows("bulk", 3));
+    let unclosed = scratch.file("unclosed.csv", format!("\"{HEADER}{}", rows("bulk", 3)));
     let binary = scratch.file("binary", [0xff, 0, 0xfe, b'\n', 7, 7]);
     for (args, said) in [
         (vec!["no/such.csv"], "no/such.csv: "),
         (vec!["-"], "the input is empty"),
+        (
+            vec![headless.to_str().unwrap()],
+            "the header is \"bulk0,bulk,",
+        ),
+        (
+            vec![unclosed.to_str().unwrap()],
+            "line 1: a quote is opened and not closed",
+        ),
         (vec![binary.to_str().unwrap()], "the header is "),
         (vec!["--naive", "perfectly"], "invalid value 'perfectly'"),
         (vec!["--limit", "0"], "invalid value '0' for '--limit <N>'"),
@@ -328,38 +338,135 @@ fn a_lost_answer_is_a_duplicate_at_the_provider_and_no_loss() {
     }
 }
 
+#[cfg(unix)]
 #[test]
-fn interrupted_it_answers_for_every_row() {
-    let scratch = Scratch::new("interrupt");
-    let mut child = scratch.start(&["--json", "--unsent", "rest.csv"]);
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-    // It has begun, and has far more to send than it can in a second.
-    assert!(said.any(|line| line.unwrap().starts_with("solo 0/")));
-    let listener = thread::spawn(move || said.count());
-    thread::sleep(Duration::from_secs(1));
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.unwrap().success());
-    let run: Run = child.wait_with_output().unwrap().into();
-    let report = run.report();
-    listener.join().unwrap();
+fn a_signal_ends_it_and_every_row_is_accounted_for() {
+    for (signal, status) in [("-INT", 130), ("-TERM", 143)] {
+        let scratch = Scratch::new(signal);
+        let mut child = scratch.start(&["--json", "--unsent", "rest.csv"]);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // It has begun, and has far more to send than it can in a second.
+        assert!(lines.any(|line| line.unwrap().starts_with("solo 0/")));
+        let reader = thread::spawn(move || lines.count());
+        thread::sleep(Duration::from_secs(1));
+        let kill = Command::new("kill")
+            .args([signal, &child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let run: Run = child.wait_with_output().unwrap().into();
+        let report = run.report();
+        reader.join().unwrap();
 
-    assert_eq!(run.status, Some(130), "{run:?}");
-    assert!(count(&report, "sent") > 0);
-    assert!(count(&report, "unsent") > 0);
-    assert_eq!(
-        ids(&scratch.0.join("rest.csv")).len() as u64,
-        count(&report, "unsent")
-    );
-    for provider in report["providers"].as_array().unwrap() {
-        // What was in flight was answered, and is not sent again.
+        assert_eq!(run.status, Some(status), "{run:?}");
+        assert_eq!(count(&report, "rows"), 2095);
+        assert!(count(&report, "sent") > 0);
+        assert!(count(&report, "unsent") > 0);
         assert_eq!(
-            count(provider, "accepted"),
-            count(provider, "sent"),
-            "{provider}"
+            ids(&scratch.0.join("rest.csv")).len() as u64,
+            count(&report, "unsent")
+        );
+        for provider in report["providers"].as_array().unwrap() {
+            // The request in flight was answered, so its messages are not sent again.
+            assert_eq!(
+                count(provider, "accepted"),
+                count(provider, "sent"),
+                "{provider}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_stray_quote_costs_its_own_row_only() {
+    let rows = ["solo", "bulk", "segments"].map(|provider| rows(provider, 100));
+    let mut lines: Vec<String> = rows
+        .iter()
+        .flat_map(|rows| rows.lines())
+        .map(str::to_owned)
+        .collect();
+    lines[99] = "solo99,solo,+4915112345678,\"message 99".into();
+    let input = format!("{HEADER}{}\n", lines.join("\n"));
+    assert_eq!(input.lines().count(), 301);
+    let scratch = Scratch::new("quote");
+    let file = scratch.file("rows.csv", input);
+
+    let run = scratch.run(&[file.to_str().unwrap(), "--json"]);
+    let report = run.report();
+    assert_eq!(run.status, Some(1), "{run:?}");
+    assert_eq!(
+        (count(&report, "sent"), count(&report, "bad_rows")),
+        (299, 1)
+    );
+    let expected = "line 101: a quote is opened and not closed where its column ends";
+    assert!(run.err.lines().any(|line| line == expected), "{run:?}");
+}
+
+#[test]
+fn a_file_from_windows_is_read() {
+    let input = format!("\u{feff}{HEADER}{}", rows("bulk", 5)).replace('\n', "\r\n");
+    let run = Scratch::new("windows").feed(input.as_bytes(), &["-", "--json"]);
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(count(&run.report(), "sent"), 5);
+}
+
+#[test]
+fn a_huge_column_is_one_bad_row_with_a_short_report() {
+    let huge = "x".repeat(5_000_000);
+    let good = rows("bulk", 2);
+    let input = format!(
+        "{HEADER}{huge},bulk,+4915112345678,hi\na,{huge},+4915112345678,hi\nb,bulk,{huge},hi\nc,bulk,+4915112345678,{huge}\n{good}"
+    );
+    let run = Scratch::new("huge").feed(input.as_bytes(), &["-", "--json"]);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(1), "{:?}", run.status);
+    assert_eq!((count(&report, "sent"), count(&report, "bad_rows")), (2, 4));
+    for line in 2..=5 {
+        let start = format!("line {line}: ");
+        assert!(
+            run.err.lines().any(|line| line.starts_with(&start)),
+            "{line}"
         );
     }
+    assert!(run.err.len() < 2_000, "{}", run.err.len());
+}
+
+#[test]
+fn unsent_messages_are_printed_if_their_file_cannot_be_written() {
+    let scratch = Scratch::new("unwritable");
+    let input = format!("{HEADER}{}", rows("bulk", 30));
+    let args = [
+        "-",
+        "--for",
+        "0",
+        "--unsent",
+        "no/such/folder.csv",
+        "--json",
+    ];
+    let run = scratch.feed(input.as_bytes(), &args);
+    let report = run.report();
+
+    assert_eq!(run.status, Some(3), "{run:?}");
+    let printed = run
+        .err
+        .lines()
+        .filter(|line| line.starts_with("bulk") && line.contains(",+49"));
+    assert_eq!(printed.count() as u64, count(&report, "unsent"), "{run:?}");
+}
+
+#[test]
+fn unsent_messages_are_written_if_no_one_reads_its_output() {
+    let scratch = Scratch::new("closed");
+    let mut child = scratch.start(&["--for", "1", "--json"]);
+    drop(child.stdout.take());
+    drop(child.stderr.take());
+    let run: Run = child.wait_with_output().unwrap().into();
+
+    // There was nowhere to print the report.
+    assert_eq!(run.status, Some(2));
+    let unsent = ids(&scratch.0.join("unsent.csv")).len();
+    assert!((1_000..2_085).contains(&unsent), "{unsent}");
 }
 
 #[test]
