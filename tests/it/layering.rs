@@ -1,23 +1,22 @@
-//! Reads the source and fails on what would break the layers: an import of what lies above, a banned word in a pure
-//! folder, a file too long to read.
+//! Reads the source and fails on a broken layer: an import from a layer above, a clock or a lock in a pure folder, an atomic
+//! without a model.
 //!
-//! The rules are pure functions of a path and a text, and are tried on small planted texts.
+//! Each rule is a pure function of a path and a text, and has tests with small texts.
 
-mod code;
 mod planted;
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use code::{code_lines, is_of_word};
+use crate::source::{code_lines, is_of_word, rust_files};
 
-/// What the non-test code of a folder may import; its own folder always. Any other folder knows nothing of the rest.
+/// The folders that each folder may import from, besides itself. Test code is exempt.
 const LAYERS: [(&str, &[&str]); 15] = [
     ("time", &[]),
-    // Those who wait for a limit and those who wait for a permit stand in the same kind of line.
+    // The queue of a limit and the queue of permits are the same type.
     ("line", &["time"]),
-    // The first of that line may not be polled.
+    // The timeout for a waiter at the head of that queue that is not polled.
     ("patience", &["time"]),
     ("policy", &["time"]),
     ("batch", &["time"]),
@@ -45,13 +44,13 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("redis", &["time", "policy", "limiter"]),
 ];
 
-/// The map, and what only names things: they know everything.
+/// Files that only list and re-export. They may import everything.
 const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 
-/// Folders whose code is sums, given the time.
+/// Folders of pure code, which gets the time as an argument.
 const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
 
-/// Files of other folders that are held to the same: permits have a lock and a line, their sums and controllers have not.
+/// Pure files in the other folders.
 const PURE_FILES: [&str; 12] = [
     "src/concurrency/stock.rs",
     "src/concurrency/outcome.rs",
@@ -67,7 +66,7 @@ const PURE_FILES: [&str; 12] = [
     "src/redis/twin.rs",
 ];
 
-/// What sums do not need.
+/// What pure code does not use.
 const BANNED: [&str; 16] = [
     "Instant",
     "SystemTime",
@@ -87,10 +86,10 @@ const BANNED: [&str; 16] = [
     "unreachable!",
 ];
 
-/// Folders whose sums are exact.
+/// Folders with exact arithmetic.
 const EXACT: [&str; 2] = ["policy", "feedback"];
 
-/// What exact sums do not need either.
+/// What exact arithmetic does not use either.
 const FLOATS: [&str; 2] = ["f32", "f64"];
 
 /// What threads share is behind a lock. An atomic needs a model that tries every order of its reads and writes.
@@ -99,24 +98,19 @@ const SHARED_WITHOUT_A_LOCK: [&str; 3] = ["Atomic", "atomic", "fence("];
 /// The files that have a model, and the model.
 const MODELLED: [(&str, &str); 1] = [("src/limiter/credit.rs", "models/credit.rs")];
 
-const MOST_LINES: usize = 400;
-
-/// A trait is a list of methods, each with an example, and cannot be cut in two.
-const MOST_LINES_OF_A_LIST: usize = 600;
-
 #[test]
-fn nothing_in_src_uses_what_lies_above_it() {
-    assert_none(&in_files(&["src"], layering));
+fn no_file_imports_from_a_layer_above() {
+    assert_none(&in_src(layering));
 }
 
 #[test]
-fn pure_folders_hold_sums_and_nothing_else() {
-    assert_none(&in_files(&["src"], purity));
+fn pure_folders_have_no_clock_lock_float_or_panic() {
+    assert_none(&in_src(purity));
 }
 
 #[test]
-fn nothing_in_src_is_shared_without_a_lock() {
-    assert_none(&in_files(&["src"], locking));
+fn every_atomic_in_src_has_a_model() {
+    assert_none(&in_src(locking));
 }
 
 #[test]
@@ -133,22 +127,14 @@ fn every_model_tries_its_file() {
 }
 
 #[test]
-fn every_pure_file_is_there() {
+fn every_pure_file_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in PURE_FILES {
         assert!(root.join(file).is_file(), "{file}");
     }
 }
 
-#[test]
-fn every_file_can_be_read_in_one_sitting() {
-    assert_none(&in_files(
-        &["src", "testkit/src", "peers/src", "examples", "benches"],
-        length,
-    ));
-}
-
-/// What is wrong, and where.
+/// A broken rule, and its place.
 #[derive(Debug, Eq, PartialEq)]
 struct Fault {
     path: String,
@@ -172,39 +158,15 @@ fn assert_none(faults: &[Fault]) {
     );
 }
 
-fn in_files(folders: &[&str], rule: fn(&str, &str) -> Vec<Fault>) -> Vec<Fault> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    for folder in folders {
-        rust_files(&root.join(folder), &mut files);
-    }
-    assert!(!files.is_empty(), "no files in {folders:?}");
-    files.sort();
+fn in_src(rule: fn(&str, &str) -> Vec<Fault>) -> Vec<Fault> {
+    let files = rust_files(&["src"]);
     files
         .iter()
-        .flat_map(|file| {
-            let path = file
-                .strip_prefix(root)
-                .unwrap_or(file)
-                .to_string_lossy()
-                .replace('\\', "/");
-            rule(&path, &fs::read_to_string(file).unwrap())
-        })
+        .flat_map(|(path, text)| rule(path, text))
         .collect()
 }
 
-fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-/// An import from above or from beside, and any way of writing one that this could not see.
+/// Finds imports from layers above or beside, and imports that are written so that this rule could not see them.
 fn layering(path: &str, text: &str) -> Vec<Fault> {
     let place = place(path);
     if EXEMPT.contains(&place.layer) {
@@ -256,7 +218,7 @@ fn layering(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-/// A word that sums do not need.
+/// Finds words that pure code does not use.
 fn purity(path: &str, text: &str) -> Vec<Fault> {
     let layer = place(path).layer;
     if !PURE.contains(&layer) && !PURE_FILES.contains(&path) {
@@ -275,7 +237,7 @@ fn purity(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-/// A number that threads share and no lock guards.
+/// Finds atomics without a model.
 fn locking(path: &str, text: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     if MODELLED.iter().any(|(file, _)| *file == path) {
@@ -293,23 +255,6 @@ fn locking(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-fn length(path: &str, text: &str) -> Vec<Fault> {
-    let lines = text.lines().count();
-    let most = if path.ends_with("/ext.rs") {
-        MOST_LINES_OF_A_LIST
-    } else {
-        MOST_LINES
-    };
-    if lines <= most {
-        return Vec::new();
-    }
-    vec![fault(
-        path,
-        most + 1,
-        format!("{lines} lines, more than {most}"),
-    )]
-}
-
 fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
     Fault {
         path: path.to_owned(),
@@ -318,7 +263,7 @@ fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
     }
 }
 
-/// Where a file of `src/` stands.
+/// The layer of a file in `src/`.
 struct Place<'a> {
     layer: &'a str,
     /// Whether `super` of this file is outside its layer.
@@ -339,7 +284,7 @@ fn place(path: &str) -> Place<'_> {
     }
 }
 
-/// Whether a word of `line` is `word` or begins with it: a `MutexGuard` comes of a `Mutex`.
+/// Whether a word of `line` begins with `word`, as `MutexGuard` begins with `Mutex`.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word)
         .any(|(at, _)| !word.starts_with(is_of_word) || !line[..at].ends_with(is_of_word))

@@ -1,4 +1,4 @@
-//! The library's own dependencies are few, and none has a build script: whoever takes it takes them all.
+//! The library has few dependencies, and none has a build script. Every user of the library builds all of them.
 
 use std::collections::BTreeSet;
 use std::process::Command;

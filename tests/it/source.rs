@@ -1,7 +1,36 @@
-//! What of a text is code.
+//! Reads the project's own source: the files of a folder, and what of a text is code.
 
-/// The lines of code with their numbers, up to the tests, without comments and without what is in quotes.
-pub(super) fn code_lines(text: &str) -> Vec<(usize, String)> {
+use std::fs;
+use std::path::Path;
+
+/// The Rust files in these folders of the project, each with its path and its text, in the order of their paths.
+pub(crate) fn rust_files(folders: &[&str]) -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in folders {
+        let before = files.len();
+        add_rust_files(root, &root.join(folder), &mut files);
+        assert!(files.len() > before, "no files in {folder}");
+    }
+    files.sort();
+    files
+}
+
+fn add_rust_files(root: &Path, folder: &Path, files: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_rust_files(root, &path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let path = path.strip_prefix(root).unwrap().to_string_lossy();
+            files.push((path.replace('\\', "/"), text));
+        }
+    }
+}
+
+/// The lines up to the test module, each with its number. Comments and the content of literals are blank.
+pub(crate) fn code_lines(text: &str) -> Vec<(usize, String)> {
     let code = blanked(text);
     let lines: Vec<&str> = code.lines().collect();
     let tests = lines
@@ -101,6 +130,6 @@ fn character(text: &str) -> usize {
     }
 }
 
-pub(super) fn is_of_word(c: char) -> bool {
+pub(crate) fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
