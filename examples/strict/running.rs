@@ -1,4 +1,4 @@
-//! Runs an example as a user does.
+//! Runs an example as a user does. The tests of both examples include this file.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-/// A directory of its own for one test, gone when it is over.
+/// A directory of one test, removed at its end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -18,7 +18,7 @@ impl Scratch {
         Self(path)
     }
 
-    /// To be started here, with nothing on its standard input yet.
+    /// A command in this directory, with pipes for its input and its output.
     pub(crate) fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -37,7 +37,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a run said.
+/// The exit status and the output of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,

@@ -1,4 +1,4 @@
-//! Requests to one provider, and what its answers mean. Nothing here waits or tries again.
+//! Sends requests to one provider and reads its answers. It neither paces nor retries.
 
 #![expect(
     clippy::disallowed_types,
@@ -16,14 +16,14 @@ use crate::{
     strict::{self, reason},
 };
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The provider has its messages, from now on or from before.
+    /// The provider has the messages, from this request or from an earlier one.
     Accepted,
-    /// It came too soon. Its messages were not taken.
+    /// The request came too soon, and its messages were not accepted.
     TooSoon,
-    /// Nobody knows; the reason is for people.
+    /// The outcome is unknown. The text has the reason.
     Failed(String),
 }
 
@@ -44,7 +44,7 @@ impl Client {
         })
     }
 
-    /// An uncounted trip there and back; whether it came back.
+    /// Makes a round trip that is not counted, and returns whether it succeeded.
     pub(crate) async fn ping(&self) -> bool {
         self.http
             .get(format!("{}/ping", self.base))
@@ -53,7 +53,7 @@ impl Client {
             .is_ok()
     }
 
-    /// What became of a request, and what the headers of its answer say.
+    /// Sends a request, and returns its outcome and the feedback in the headers.
     pub(crate) async fn send(&self, request: &[&Message]) -> (Answer, Feedback) {
         let post = self.http.post(format!("{}{}", self.base, self.name.path()));
         let post = match (self.name, request) {
@@ -87,7 +87,7 @@ async fn answer(response: Response) -> Answer {
 }
 
 fn feedback(response: &Response) -> Feedback {
-    // Before 1970 no date can be right anyway.
+    // With a clock before 1970 no date is right.
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Feedback::parse(response.headers(), now.unwrap_or_default())
 }

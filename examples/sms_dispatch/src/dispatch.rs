@@ -1,5 +1,5 @@
-//! One provider's messages, sent in their order with one request in flight, until there are no more, or it is down, or
-//! somebody says stop.
+//! Sends one provider's messages in their order, with one request in flight, until all are sent, the provider is down, or the
+//! run is stopped.
 
 use core::{
     future::{Future, poll_fn},
@@ -23,32 +23,32 @@ use crate::{
     provider::Name,
 };
 
-/// Trips to measure the way before anything is counted.
+/// Round trips to measure before the first message.
 const PINGS: usize = 40;
 const FIRST_BACK_OFF: Duration = Duration::from_millis(300);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
-/// When a refusal does not say how long to wait.
+/// The wait after a refusal without one.
 const WAIT_ANYWAY: Duration = Duration::from_secs(1);
 
-/// When the next request may go.
+/// Decides when the next request may leave.
 pub(crate) trait Pacing {
-    /// What each request holds from its turn to its answer, and drops then.
+    /// A request holds it from its turn to its answer.
     type Pass;
 
-    /// The messages in their order, each request when its turn has come.
+    /// The messages in their order, in requests, each at its turn.
     fn turns<'a>(
         &self,
         messages: &'a [Message],
     ) -> LocalBoxStream<'a, (Vec<&'a Message>, Self::Pass)>;
 
-    /// Waits for one more turn, for the same request: it is an arrival like any other. Not before `pause` is over.
+    /// Waits for `pause` and for another turn of the same request, since a retry is an arrival too.
     async fn again(&self, cost: u32, pause: Duration) -> Self::Pass;
 
-    /// Hears how long a request took.
+    /// Takes the round trip of a request into account.
     fn answered(&mut self, _emitted: Tick, _answered: Tick) {}
 
-    /// Hears what the headers of an answer say; whether it goes on with another quota.
-    fn told(&mut self, _feedback: &Feedback) -> bool {
+    /// Takes the feedback of an answer into account, and returns whether the quota has changed.
+    fn on_feedback(&mut self, _feedback: &Feedback) -> bool {
         false
     }
 
@@ -56,40 +56,40 @@ pub(crate) trait Pacing {
         None
     }
 
-    /// What keeps its requests apart, in a word or two.
+    /// The name of the method in the report.
     fn method(&self) -> &'static str;
 }
 
-/// Everything it takes to dispatch one provider's messages.
+/// The state of one provider's dispatch.
 #[derive(Debug)]
 pub(crate) struct Dispatcher<P> {
     pub(crate) name: Name,
     pub(crate) client: Client,
     pub(crate) pacing: P,
-    /// The clock the rows were read by.
+    /// The clock by which the rows were read.
     pub(crate) clock: Clock,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) retries: u32,
     pub(crate) progress: ProgressBar,
-    pub(crate) told: Option<Told>,
+    pub(crate) new_quota: Option<NewQuota>,
 }
 
-/// What came of it.
+/// The result of one provider's dispatch.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) name: Name,
     pub(crate) sent: usize,
     pub(crate) unsent: Vec<Message>,
-    /// From the row being read to its emission, in microseconds.
+    /// The times from the reading of a row to its emission, in microseconds.
     pub(crate) waits: Histogram<u64>,
     pub(crate) method: &'static str,
     pub(crate) margin: Option<Margins>,
-    pub(crate) told: Option<Told>,
-    /// Why there was no use in going on.
+    pub(crate) new_quota: Option<NewQuota>,
+    /// Why the provider was given up.
     pub(crate) down: Option<String>,
 }
 
-/// The margin when it began, when it ended, and at its worst.
+/// The margin at the start, at the end, and its maximum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Margins {
     pub(crate) start: Duration,
@@ -97,9 +97,9 @@ pub(crate) struct Margins {
     pub(crate) worst: Duration,
 }
 
-/// When the provider told another quota, and when the first request left that obeyed it.
+/// When the provider announced another quota, and when the first request under it left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct NewQuota {
     pub(crate) at: Tick,
     pub(crate) obeyed: Option<Tick>,
 }
@@ -138,7 +138,7 @@ impl<P: Pacing> Dispatcher<P> {
         }
 
         drop(turns);
-        // The adapters keep the order, and nothing is sent before the last was accepted: what is left is the tail.
+        // The adapters keep the order and there is one request in flight, so the unsent messages are the last ones.
         let unsent = messages.split_off(sent);
         let margin = self
             .pacing
@@ -156,13 +156,13 @@ impl<P: Pacing> Dispatcher<P> {
             waits,
             method: self.pacing.method(),
             margin,
-            told: self.told,
+            new_quota: self.new_quota,
             down,
         }
     }
 
     async fn warm_up(&mut self) {
-        // The first trip opens the connection, so it says nothing about the ones to come. What has no margin needs no more.
+        // The first round trip opens the connection, so it is not measured. Only a margin needs more.
         let mut is_up = self.client.ping().await;
         if self.pacing.margin().is_none() {
             return;
@@ -186,17 +186,17 @@ impl<P: Pacing> Dispatcher<P> {
     ) -> Result<(), Undelivered> {
         let mut failures = 0;
         loop {
-            if let Some(told) = &mut self.told {
-                told.obeyed.get_or_insert(emitted);
+            if let Some(new_quota) = &mut self.new_quota {
+                new_quota.obeyed.get_or_insert(emitted);
             }
-            // Not to be stopped: what is on its way may be accepted.
+            // This is not interrupted, since the provider may accept a request that is in flight.
             let (answer, feedback) = self.client.send(request).await;
-            // The answer proves the arrival: from here on a permit cools down.
+            // The answer proves the arrival, so the permit cools down from here on.
             drop(pass);
             let answered = self.clock.now();
             self.pacing.answered(emitted, answered);
-            if self.pacing.told(&feedback) {
-                self.told = Some(Told {
+            if self.pacing.on_feedback(&feedback) {
+                self.new_quota = Some(NewQuota {
                     at: answered,
                     obeyed: None,
                 });
@@ -223,7 +223,7 @@ impl<P: Pacing> Dispatcher<P> {
         }
     }
 
-    /// What `future` gives and when, or `None` if we are to stop.
+    /// The output of `future` and its time, or `None` when the run is stopped.
     async fn unless_stopped<F: Future>(&mut self, future: F) -> Option<(Tick, F::Output)> {
         select! {
             biased;
@@ -233,9 +233,9 @@ impl<P: Pacing> Dispatcher<P> {
     }
 }
 
-/// What `future` gives, and a reading of the clock from before the poll that gave it. Read afterwards it could be later
-/// than the limit's own reading by as long as the thread was off the processor in between, and the round trip that
-/// begins with it would be too short by that (see [`margin`](crate::margin)).
+/// The output of `future`, and a reading of the clock before the poll that returned it. A reading after the poll could be
+/// later than the limit's own, if the thread was suspended in between, and the measured round trip would be too short (see
+/// [`margin`](crate::margin)).
 async fn stamped<F: Future>(clock: &mut Clock, future: F) -> (Tick, F::Output) {
     let mut future = pin!(future);
     poll_fn(|cx| {
@@ -245,7 +245,7 @@ async fn stamped<F: Future>(clock: &mut Clock, future: F) -> (Tick, F::Output) {
     .await
 }
 
-/// Twice as long each time, and a quarter more or less, so that those who failed together do not come back together.
+/// An exponential back-off with a jitter of 25 %, so that requests that failed together do not return together.
 fn back_off(failures: u32) -> Duration {
     let doubled = FIRST_BACK_OFF.saturating_mul(1 << (failures - 1).min(16));
     doubled

@@ -1,4 +1,4 @@
-//! How much more than the quota asks for the dispatcher leaves between its emissions.
+//! The margin: the time that the dispatcher adds to the interval of the quota.
 //!
 //! The dispatcher paces emissions, the provider judges arrivals. Let request `i` be emitted at `e_i`, arrive at `a_i`,
 //! and be answered at `r_i`, and let `late_i` be a bound on how much later than the fastest it can have arrived. Then
@@ -8,24 +8,24 @@
 //! a_m − a_i  ≥  (e_m − e_i) − late_i
 //! ```
 //!
-//! so a window of `W` at the provider that begins with `i` holds nothing that was emitted `W + late_i` after it or
-//! later. Under an interval of `d` for each unit of cost, what was emitted before that without the last request sums up
-//! to less than `(W + late_i) / d`; the last one costs at most `c`. To hold at most `N` it is therefore enough that
+//! so a window of length `W` at the provider that begins with `i` contains no request that was emitted `W + late_i` after it
+//! or later. Under an interval of `d` for each unit of cost, the requests before that, without the last one, cost less than
+//! `(W + late_i) / d`. The last one costs at most `c`. The window therefore contains at most `N` if
 //!
 //! ```text
 //! d  ≥  (W + late_i) / (N − c + 1)
 //! ```
 //!
-//! for as long as such a window lasts. The bound comes from the answer: `a_i` lies between `e_i` and `r_i`, so the
-//! request was at most its round trip late, whatever happened on the way; and if the fastest way there and back takes
-//! at least `least − SLACK`, it was at most `round trip − least + SLACK` late. The smaller one counts. Where the least
-//! round trip is below the slack, as on loopback, that leaves nothing to be assumed at all.
+//! for as long as such a window lasts. The bound comes from the answer: `a_i` lies between `e_i` and `r_i`, so the request
+//! was late by at most its round trip. If the fastest request and the fastest answer together take at least `least − SLACK`,
+//! it was late by at most `round trip − least + SLACK`. The smaller bound counts. If the least round trip is shorter than
+//! the slack, as on loopback, the result rests on no assumption.
 //!
-//! A lower quota holds for windows that begin before it was told, too. So the dispatcher emits nothing for one such
-//! window after it was told: then no window holds arrivals from both before and after.
+//! A lower quota applies to windows that begin before its announcement too. The dispatcher therefore emits nothing for one
+//! such window after the announcement. Then no window contains arrivals from before and after.
 //!
-//! Two things must be kept for this: nothing is emitted between a request and its answer, so that `d` is always set
-//! with the last answer in mind; and `e_i` must not be read later than the limit reads it (`dispatch::stamped`).
+//! This needs two conditions. There is one request in flight, so that `d` takes the last answer into account. And `e_i` is
+//! not read later than the limit reads it (`dispatch::stamped`).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -34,19 +34,19 @@ use paceline::time::{Rate, Tick};
 
 use crate::provider::Quota;
 
-/// By how much the least round trip seen may exceed the fastest way there plus the fastest way back: those two need
-/// not have met in one request yet.
+/// The most by which the least measured round trip exceeds the fastest request plus the fastest answer, which may belong to
+/// different round trips.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// What the round trips so far call for.
+/// The margin that the round trips so far require.
 #[derive(Clone, Debug)]
 pub(crate) struct Margin {
     contract: Quota,
-    /// The contract's, or a lower one that was told.
+    /// The quota of the contract, or a lower one that was announced.
     quota: Quota,
     least: Duration,
-    /// The lateness of each request that a window still to come may begin with, and until when that is; only those
-    /// that nobody after them exceeds.
+    /// For each request with which a future window may begin: until when that is possible, and the lateness. It leaves out
+    /// requests that a later one exceeds.
     recent: VecDeque<(Tick, Duration)>,
     worst: Duration,
 }
@@ -62,8 +62,8 @@ impl Margin {
         }
     }
 
-    /// A request went out at `emitted` and its answer was here at `answered` (or hope for it was given up: what has
-    /// not arrived by then is taken not to arrive any more).
+    /// A request left at `emitted`, and its answer came at `answered`, or the client stopped to wait for it. Such a request is
+    /// assumed not to arrive later.
     pub(crate) fn answered(&mut self, emitted: Tick, answered: Tick) {
         let round_trip = answered.since(emitted);
         self.least = self.least.min(round_trip);
@@ -77,14 +77,14 @@ impl Margin {
         self.recent.push_back((until, late));
     }
 
-    /// Goes on with the quota that the provider tells, but never above the contract. If it is another one, the answer is
-    /// how long nothing may be emitted before it begins.
-    pub(crate) fn obey(&mut self, told: Rate) -> Option<Duration> {
+    /// Applies a quota that the provider announces, but no higher one than the contract's. If the quota changes, it returns
+    /// the time without emissions that has to come first.
+    pub(crate) fn obey(&mut self, announced: Rate) -> Option<Duration> {
         let contract = self.contract;
-        let quota = if told < Rate::new(contract.units, contract.window) {
+        let quota = if announced < Rate::new(contract.units, contract.window) {
             Quota {
-                units: told.permits(),
-                window: told.period(),
+                units: announced.permits(),
+                window: announced.period(),
                 ..contract
             }
         } else {
@@ -98,21 +98,21 @@ impl Margin {
         Some(quota.window)
     }
 
-    /// The worst lateness that can still matter.
+    /// The greatest lateness that still counts.
     pub(crate) fn current(&self) -> Duration {
         self.recent
             .front()
             .map_or(Duration::ZERO, |&(_, late)| late)
     }
 
-    /// The worst there ever was.
+    /// The greatest lateness of all requests.
     pub(crate) const fn worst(&self) -> Duration {
         self.worst
     }
 
-    /// What each unit of cost must take, rounded up to a nanosecond.
+    /// The interval for each unit of cost, rounded up to a nanosecond.
     pub(crate) fn interval(&self) -> Duration {
-        // What costs more than a whole window can only be alone in it.
+        // A request that costs more than the quota can only be alone in its window.
         let units = self.quota.units.saturating_sub(self.quota.costliest) + 1;
         let whole = self.quota.window.saturating_add(self.current());
         whole.saturating_add(Duration::from_nanos(u64::from(units) - 1)) / units
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_the_quota_itself() {
+    fn without_round_trips_the_interval_is_that_of_the_quota() {
         assert_eq!(Margin::new(GAP).interval(), ms(50));
         // 10 s / 297, rounded up.
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_way_is_late_by_its_whole_round_trip() {
+    fn a_short_round_trip_counts_as_late_as_a_whole() {
         let mut margin = Margin::new(GAP);
         margin.answered(Tick::ZERO, Tick::from_nanos(400_000));
         margin.answered(at(60), Tick::from_nanos(60_700_000));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_is_late_by_what_it_took_longer_than_the_least() {
+    fn a_long_round_trip_is_late_by_its_difference_to_the_least() {
         let mut margin = Margin::new(GAP);
         margin.answered(at(0), at(40));
         assert_eq!(margin.current(), ms(1));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_quota_that_is_told_begins_after_one_of_its_windows() {
+    fn an_announced_lower_quota_begins_after_one_of_its_windows() {
         let mut margin = Margin::new(GAP);
         margin.answered(at(0), at(20));
         assert_eq!(margin.obey(Rate::per_second(5)), Some(ms(1000)));
@@ -216,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_that_tells_more_than_the_contract_is_not_believed() {
+    fn an_announced_quota_above_the_contract_is_ignored() {
         let mut margin = Margin::new(GAP);
         assert_eq!(margin.obey(Rate::per_second(1_000)), None);
-        // As fast as the contract, but not as strict.
+        // The rate of the contract, with a longer window.
         assert_eq!(margin.obey(Rate::per_second(20)), None);
         assert_eq!(margin.interval(), ms(50));
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_a_window_is_alone_in_it() {
+    fn a_request_that_costs_more_than_the_quota_is_alone_in_its_window() {
         let mut margin = Margin::new(WINDOW);
         assert!(margin.obey(Rate::per_second(3)).is_some());
         assert_eq!(margin.interval(), ms(1_000));
@@ -242,7 +242,7 @@ mod tests {
             let mut margin = Margin::new(quota);
             let (mut emitted, mut arrivals) = (Tick::ZERO, Vec::new());
             for _ in 0..2_000 {
-                // Mostly quick, sometimes very slow, the answer too.
+                // Mostly short, sometimes very long, for requests and answers.
                 let leg = || {
                     Duration::from_micros(if fastrand::u8(..) < 8 {
                         fastrand::u64(..400_000)

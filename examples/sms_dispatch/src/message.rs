@@ -1,4 +1,4 @@
-//! One message, as a row names it and as it goes over the wire.
+//! One message, in its row and on the wire.
 
 use std::borrow::Cow;
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_says_what_is_wrong() {
+    fn a_bad_row_has_its_reason() {
         let long = "x".repeat(153 * 4 + 1);
         for (columns, reason) in [
             (["", "solo", "+4915112345678", "hi"], "the id is empty"),

@@ -1,4 +1,4 @@
-//! How it is often done, to show what comes of it. It waits as long as a refusal asks, and hears nothing else.
+//! Common ways to pace, for comparison. They wait for `Retry-After` and ignore all other feedback.
 
 #![expect(
     clippy::disallowed_types,
@@ -21,7 +21,7 @@ use crate::{
     provider::{Name, Quota},
 };
 
-/// A token bucket of the usual kind: the quota's rate, and a burst of one second's worth.
+/// A usual token bucket: the quota's rate, and a burst of one second.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     name: Name,
@@ -99,7 +99,7 @@ impl Pacing for Bucket {
     }
 }
 
-/// `tokio_stream`'s `throttle`, at the quota's own gap: it knows no costs, and leaves no margin.
+/// `tokio_stream`'s `throttle` with the interval of the quota. It has no costs and no margin.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     name: Name,

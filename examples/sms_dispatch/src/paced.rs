@@ -1,4 +1,4 @@
-//! How it is done: the library's adapters over a limit, and one of two things that make up for the way to the provider.
+//! Pacing with the library: its adapters over a limit, and one of two corrections for the network.
 
 use core::time::Duration;
 
@@ -22,23 +22,23 @@ use crate::{
     provider::{Name, Quota},
 };
 
-/// One provider's limit, and what makes it hold at the other end.
+/// One provider's limit, and the correction that makes it hold at the provider.
 #[derive(Debug)]
 pub(crate) struct Paced {
     quota: Quota,
-    /// Everything passes it, so that all of it can be paused.
+    /// Every request passes this limit, so it can pause all of them.
     limit: Shared<Interval>,
     cover: Cover,
 }
 
-/// What makes up for the way, on which two requests may come closer to each other.
+/// The correction for the network, where two requests may come closer to each other.
 #[derive(Debug)]
 enum Cover {
-    /// Each permit comes back a window after its answer, which proves the arrival. Nothing is measured or assumed, and each
-    /// request costs a round trip. For a quota that stays as it is: a cool-down cannot be changed.
+    /// Each permit is released one window after the answer, which proves the arrival. It needs no measurement, and each
+    /// request costs a round trip. It is for a fixed quota, since a cool-down cannot be changed.
     Cooldown(Permits),
-    /// The interval is longer by what round trips differ. That is less than a round trip, and a quota of many requests
-    /// shares it among them. The limit can be retuned when the provider tells another quota.
+    /// The interval is longer by the difference between round trips. That is less than a round trip, and in a quota of many
+    /// requests they share it. The limit can be retuned when the provider announces another quota.
     Margin(Margin),
 }
 
@@ -48,7 +48,7 @@ impl Paced {
         let (interval, cover) = match name {
             Name::Solo => {
                 let permits = Permits::new(quota.units).with_cooldown(quota.window);
-                // No limit, but one that can be paused.
+                // Without a limit of its own, but it can be paused.
                 (Duration::ZERO, Cover::Cooldown(permits))
             }
             Name::Bulk | Name::Segments => {
@@ -65,7 +65,7 @@ impl Paced {
 }
 
 impl Pacing for Paced {
-    /// The permit that cools down when the answer has come, where there is one.
+    /// The permit that cools down after the answer, with a cool-down.
     type Pass = Option<Permit>;
 
     fn turns<'a>(
@@ -111,13 +111,13 @@ impl Pacing for Paced {
     fn answered(&mut self, emitted: Tick, answered: Tick) {
         if let Cover::Margin(margin) = &mut self.cover {
             margin.answered(emitted, answered);
-            // Before the next request is emitted, whose slot moves with it.
+            // This comes before the next request, and moves its slot.
             self.limit.retune(Interval::every(margin.interval()));
         }
     }
 
-    fn told(&mut self, feedback: &Feedback) -> bool {
-        // Not only refusals: what was accepted may say that nothing remains.
+    fn on_feedback(&mut self, feedback: &Feedback) -> bool {
+        // An accepted request may also report that no permits remain.
         self.limit.heed(feedback);
         let (Cover::Margin(margin), Some(rate)) = (&mut self.cover, feedback.limit()) else {
             return false;

@@ -1,4 +1,4 @@
-//! What came of it all, as a table or as JSON.
+//! The report of a run, as a table or as JSON.
 
 use core::iter;
 use core::time::Duration;
@@ -15,7 +15,7 @@ use crate::{
     strict::round,
 };
 
-/// What the table says of each provider, in the order of [`Line::cells`].
+/// The rows of the table, in the order of [`Line::cells`].
 const ROWS: [&str; 15] = [
     "provider",
     "quota",
@@ -44,25 +44,25 @@ pub(crate) struct Report {
     pub(crate) unsent: usize,
     pub(crate) bad_rows: usize,
     pub(crate) duplicates: u32,
-    /// Of a quota that the dispatcher could know.
+    /// Violations of a quota that the dispatcher could know.
     pub(crate) violations: u32,
-    /// Refusals that told of a lower quota; not among the violations.
+    /// Refusals that announced a lower quota. They are not among the violations.
     pub(crate) announcements: u32,
     pub(crate) bans: u32,
-    /// The lowest of the providers'.
+    /// The lowest value of all providers.
     pub(crate) percent_of_allowed: Option<f64>,
     pub(crate) providers: Vec<Line>,
 }
 
-/// One provider's part of it.
+/// The part of one provider.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     provider: &'static str,
     quota: &'static str,
-    /// The one that it went over to in the middle of the run.
+    /// The quota to which it changed during the run.
     lowered_quota: Option<&'static str>,
     unit: &'static str,
-    /// With each quota for as long as it held.
+    /// Each quota counts for as long as it was in force.
     allowed_per_second: f64,
     achieved_per_second: Option<f64>,
     percent_of_allowed: Option<f64>,
@@ -77,24 +77,24 @@ pub(crate) struct Line {
     margin_start_ms: Option<f64>,
     margin_end_ms: Option<f64>,
     margin_worst_ms: Option<f64>,
-    /// When the dispatcher learned of the lower quota, and when the first request left that obeyed it, in seconds from the
-    /// start. Without feedback it never does.
+    /// When the dispatcher learned of the lower quota, and when the first request under it left, in seconds from the start.
+    /// Null without feedback.
     told_at_s: Option<f64>,
     obeyed_at_s: Option<f64>,
     sent: usize,
     unsent: usize,
-    /// As the provider counts; more than were sent if the answer to the last request never came.
+    /// The provider's count. It exceeds `sent` if the answer to the last request was lost.
     accepted: u32,
     duplicates: u32,
     down: Option<String>,
 }
 
 impl Report {
-    /// Puts together what the dispatcher and the providers say.
+    /// Joins the counts of the dispatcher and of the providers.
     ///
     /// # Panics
     ///
-    /// When a row is neither sent nor unsent nor bad, or a provider does not have what was sent.
+    /// If a row is neither sent nor unsent nor bad, or a provider lacks a message that was sent.
     pub(crate) fn new(
         mode: &'static str,
         took: Duration,
@@ -193,8 +193,11 @@ impl Line {
             margin_start_ms: margin(|margins| margins.start),
             margin_end_ms: margin(|margins| margins.end),
             margin_worst_ms: margin(|margins| margins.worst),
-            told_at_s: outcome.told.map(|told| since_start(told.at)),
-            obeyed_at_s: outcome.told.and_then(|told| told.obeyed).map(since_start),
+            told_at_s: outcome.new_quota.map(|quota| since_start(quota.at)),
+            obeyed_at_s: outcome
+                .new_quota
+                .and_then(|quota| quota.obeyed)
+                .map(since_start),
             sent: outcome.sent,
             unsent: outcome.unsent.len(),
             accepted: figures.accepted,

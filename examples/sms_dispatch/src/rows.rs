@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_columns_are_read_as_they_were_meant() {
+    fn quoted_columns_keep_commas_quotes_and_line_breaks() {
         let input = "\"id\",provider,to,text\n\n\"a\",solo,+1234567,\"say \"\"hi\"\", twice\r\n\"\r\n\nb,solo,+1234567,5\" long";
         let rows = parse(input).unwrap();
 

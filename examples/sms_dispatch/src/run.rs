@@ -48,7 +48,7 @@ impl Run<'_> {
                 stop: stopped.clone(),
                 retries: self.args.retries,
                 progress: progress.bar(provider.name, messages.len()),
-                told: None,
+                new_quota: None,
             };
             pipelines.push(dispatcher.run(messages));
         }

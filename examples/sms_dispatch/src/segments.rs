@@ -1,12 +1,12 @@
-//! How many segments a text is sent in, and paid for: the arithmetic of GSM 03.38 and 03.40.
+//! The number of segments of a text, by GSM 03.38 and 03.40. The sender pays for each.
 
 /// The basic alphabet, seven bits a character.
 const BASIC: &str = "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?\
                      ¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà";
-/// Characters behind an escape, so two septets each.
+/// Characters after an escape, which take two septets each.
 const EXTENDED: &str = "\u{c}^{}\\[~]|€";
 
-/// How a text is cut: what one segment holds when it is alone, and when it carries the header that joins it to others.
+/// The size of a segment: of a single one, and of one with the header that joins it to others.
 struct Cut {
     alone: usize,
     joined: usize,
@@ -21,7 +21,7 @@ const UCS2: Cut = Cut {
     joined: 67,
 };
 
-/// How many segments `text` takes. An empty one takes one too.
+/// The number of segments of `text`. An empty text takes one.
 pub(crate) fn segments(text: &str) -> u32 {
     match text.chars().map(septets).collect::<Option<Vec<_>>>() {
         Some(sizes) => GSM.count(&sizes),
@@ -30,7 +30,7 @@ pub(crate) fn segments(text: &str) -> u32 {
 }
 
 impl Cut {
-    /// Fills one segment after the other: an escape or a surrogate pair is never cut in two.
+    /// Fills one segment after the other, and never splits an escape or a surrogate pair.
     fn count(&self, sizes: &[usize]) -> u32 {
         if sizes.iter().sum::<usize>() <= self.alone {
             return 1;
@@ -47,7 +47,7 @@ impl Cut {
     }
 }
 
-/// Seven-bit units of a character, if GSM 03.38 has it.
+/// The septets of a character, if GSM 03.38 has it.
 fn septets(character: char) -> Option<usize> {
     if BASIC.contains(character) {
         Some(1)
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gsm_text_holds_160_alone_and_153_joined() {
+    fn a_gsm_segment_has_160_characters_alone_and_153_joined() {
         assert_eq!(segments(""), 1);
         assert_eq!(segments(&"a".repeat(160)), 1);
         assert_eq!(segments(&"a".repeat(161)), 2);
@@ -81,7 +81,7 @@ mod tests {
     fn an_extension_character_counts_two_and_is_never_cut() {
         assert_eq!(segments(&"€".repeat(80)), 1);
         assert_eq!(segments(&"€".repeat(81)), 2);
-        // 152 septets and no room for a whole escape in the 153rd, so 76 a segment.
+        // 152 septets and no space for an escape in the 153rd, so 76 characters a segment.
         assert_eq!(segments(&"€".repeat(152)), 2);
         assert_eq!(segments(&"€".repeat(153)), 3);
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_surrogate_pair_counts_two_and_is_never_cut() {
         assert_eq!(segments(&"🚚".repeat(35)), 1);
-        // 66 units a segment, not 67: 33 pairs.
+        // 33 pairs a segment take 66 units, not 67.
         assert_eq!(segments(&"🚚".repeat(66)), 2);
         assert_eq!(segments(&"🚚".repeat(67)), 3);
     }

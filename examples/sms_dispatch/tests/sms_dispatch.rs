@@ -1,4 +1,4 @@
-//! Runs the `sms_dispatch` example as a user does: its exit status, what it prints, and what it leaves behind.
+//! Runs the `sms_dispatch` example as a user does, and checks its exit status, its output and its files.
 
 #[path = "../../strict/running.rs"]
 mod running;
@@ -29,7 +29,7 @@ impl Scratch {
         path
     }
 
-    /// Starts the example here, with nothing on its standard input yet.
+    /// Starts the example in this directory.
     fn start(&self, args: &[&str]) -> Child {
         self.command(EXAMPLE, args).spawn().unwrap()
     }
@@ -46,7 +46,7 @@ impl Scratch {
 }
 
 impl Run {
-    /// Its JSON, with the sums that must be right whatever happened.
+    /// The JSON of the run. It checks the sums, which must be right in every run.
     #[track_caller]
     fn report(&self) -> Value {
         let report = self.json();
@@ -96,7 +96,7 @@ fn rows(provider: &str, count: usize) -> String {
 }
 
 #[test]
-fn all_is_sent_and_nobody_is_overrun() {
+fn every_message_is_sent_and_no_quota_is_exceeded() {
     let run = Scratch::new("all").run(&["--limit", "40", "--skip-bad", "--json"]);
     let report = run.report();
 
@@ -130,22 +130,22 @@ fn a_lower_quota_is_obeyed_and_nothing_is_lost() {
     assert_eq!(count(bulk, "accepted"), 120);
     assert_eq!(count(bulk, "duplicates"), 0);
     assert_eq!(bulk["lowered_quota"], "3 batches in any 1 s");
-    // A machine that stalls may be slow enough for the lower quota: then the answer that tells it is no refusal.
+    // On a machine that stalls, the dispatcher may be slow enough for the lower quota. Then an accepting answer announces it.
     assert!(count(bulk, "announcements") <= 1, "{bulk}");
     assert_eq!(count(&report, "violations"), 0, "{report}");
     assert_eq!(count(&report, "bans"), 0, "{report}");
-    // Six batches at the old quota, then one new window in which nothing is sent. (An emission is stamped just before the
-    // limit is asked, and instants are rounded.)
+    // Six batches under the old quota, then one new window without emissions. (The time of an emission is taken just before
+    // the limit decides, and the report rounds.)
     let at = |instant: &str| bulk[instant].as_f64().unwrap();
     assert!(at("told_at_s") >= 1.49, "{bulk}");
     assert!(at("obeyed_at_s") >= at("told_at_s") + 0.99, "{bulk}");
-    // The six that are left, a third of a second apart.
+    // The last six batches, a third of a second apart.
     let seconds = report["seconds"].as_f64().unwrap();
     assert!(seconds >= at("obeyed_at_s") + 1.65, "{report}");
 }
 
 #[test]
-fn a_quota_that_is_not_lowered_is_not_told() {
+fn an_unchanged_quota_is_not_announced() {
     let input = format!("{HEADER}{}", rows("bulk", 60));
     let args = ["-", "--lower-quota-at", "100", "--json"];
     let report = Scratch::new("same").feed(input.as_bytes(), &args).report();
@@ -159,9 +159,9 @@ fn a_quota_that_is_not_lowered_is_not_told() {
 }
 
 #[test]
-fn who_does_not_hear_of_a_lower_quota_is_banned_for_it() {
+fn a_client_that_ignores_a_lower_quota_is_banned() {
     let input = format!("{HEADER}{}", rows("bulk", 100));
-    // Lowered from the first on, so that it had a fair chance: the first answer tells it.
+    // Lowered before the first request, so that the first answer announces it.
     let args = [
         "-",
         "--naive",
@@ -182,7 +182,7 @@ fn who_does_not_hear_of_a_lower_quota_is_banned_for_it() {
 }
 
 #[test]
-fn the_table_is_all_there_is_on_standard_output() {
+fn the_table_is_the_whole_standard_output() {
     let run = Scratch::new("table").run(&["--limit", "3", "--skip-bad"]);
 
     assert!(run.out.starts_with('┌'), "{run:?}");
@@ -197,7 +197,7 @@ fn the_table_is_all_there_is_on_standard_output() {
 }
 
 #[test]
-fn bad_rows_are_named_by_line_and_the_others_are_sent() {
+fn bad_rows_are_reported_with_their_lines_and_the_others_are_sent() {
     let scratch = Scratch::new("bad");
     let mut input = HEADER.as_bytes().to_vec();
     input.extend(b"a,solo,+4915112345678,\"two\nlines\"\n");
@@ -230,7 +230,7 @@ fn bad_rows_are_named_by_line_and_the_others_are_sent() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_ends_with_2() {
+fn unusable_input_ends_it_with_a_message_and_status_2() {
     let scratch = Scratch::new("nonsense");
     let headless = scratch.file("headless.csv", rows("bulk", 3));
     let unclosed = scratch.file("unclosed.csv", format!("\"{HEADER}{}", rows("bulk", 3)));
@@ -283,11 +283,11 @@ fn standard_input_is_sent() {
 }
 
 #[test]
-fn what_a_dead_provider_did_not_take_can_be_fed_in_again() {
+fn unsent_messages_of_a_dead_provider_can_be_sent_by_another_run() {
     let scratch = Scratch::new("down");
     let input = format!("{HEADER}{}{}", rows("solo", 5), rows("bulk", 12));
     let input = scratch.file("rows.csv", input);
-    // Somebody's messages of last time.
+    // The file of an earlier run.
     let earlier = scratch.file("unsent.csv", "not to be overwritten");
 
     let run = scratch.run(&[
@@ -470,7 +470,7 @@ fn unsent_messages_are_written_if_no_one_reads_its_output() {
 }
 
 #[test]
-fn a_token_bucket_gets_itself_banned_and_loses_nothing() {
+fn a_token_bucket_is_banned_and_loses_no_message() {
     let scratch = Scratch::new("naive");
     let input = format!("{HEADER}{}", rows("solo", 4));
     let run = scratch.feed(input.as_bytes(), &["-", "--naive", "bucket", "--json"]);
@@ -484,7 +484,7 @@ fn a_token_bucket_gets_itself_banned_and_loses_nothing() {
 }
 
 #[test]
-fn it_stops_when_its_time_is_over() {
+fn it_stops_after_the_given_time() {
     let scratch = Scratch::new("time");
     let run = scratch.run(&["--for", "1", "--json"]);
     let report = run.report();

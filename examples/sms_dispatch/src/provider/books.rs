@@ -1,4 +1,4 @@
-//! What a provider writes down about its client.
+//! The records that a provider keeps of its client.
 
 #![expect(
     clippy::disallowed_types,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{message::Wire, segments::segments};
 
-/// A provider's own count of what it got.
+/// What a provider counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) tally: Tally,
@@ -22,9 +22,9 @@ pub(crate) struct Figures {
     pub(crate) accepted: u32,
     /// Messages that had been accepted before.
     pub(crate) duplicates: u32,
-    /// Units a second, from the first accepted request to the last; `None` before the second.
+    /// Units a second, from the first accepted request to the last. `None` if there are fewer than two.
     pub(crate) per_second: Option<f64>,
-    /// What it could have been, with each quota for as long as it held.
+    /// The highest rate that the quotas allowed, each for as long as it was in force.
     pub(crate) allowed_per_second: f64,
     pub(crate) was_lowered: bool,
 }
@@ -32,27 +32,27 @@ pub(crate) struct Figures {
 /// A quota that comes into force without notice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lowering {
-    /// As soon as so many messages have been accepted.
+    /// It comes into force once this number of messages has been accepted.
     pub(super) after: usize,
     pub(super) quota: Quota,
 }
 
-/// What a provider writes down.
+/// The records of one provider.
 #[derive(Debug)]
 pub(super) struct Books {
     name: Name,
     judge: Judge,
     lowering: Option<Lowering>,
-    /// The quota that holds instead of the contract's, and since when.
+    /// The quota that replaced the contract's, and when.
     lowered: Option<(Quota, Instant)>,
     known: HashSet<String>,
     duplicates: u32,
-    /// Requests that were taken.
+    /// Accepted requests.
     answers: u32,
     /// Units accepted before the last request.
     units: u32,
     last_units: u32,
-    /// When the first of them came, and the last.
+    /// The arrival of the first of them and of the last.
     span: Option<(Instant, Instant)>,
 }
 
@@ -72,7 +72,7 @@ impl Books {
         }
     }
 
-    /// Judges a request, then accepts its messages; how many of them are new.
+    /// Judges a request, accepts its messages, and returns the number of new ones.
     pub(super) fn take(
         &mut self,
         at: Instant,
@@ -113,7 +113,7 @@ impl Books {
         self.answers
     }
 
-    /// The quota that holds instead of the contract's.
+    /// The quota that replaced the contract's.
     pub(super) fn lowered(&self) -> Option<Quota> {
         self.lowered.map(|(quota, _)| quota)
     }
@@ -126,7 +126,7 @@ impl Books {
             tally: self.judge.tally(),
             accepted: u32::try_from(self.known.len()).unwrap_or(u32::MAX),
             duplicates: self.duplicates,
-            // The last request has its gap still before it, so it does not count.
+            // The gap that belongs to the last request comes after it, so the request does not count.
             per_second: (!span.is_zero()).then(|| f64::from(self.units) / span.as_secs_f64()),
             allowed_per_second: self.allowed_per_second(),
             was_lowered: self.lowered.is_some(),

@@ -1,5 +1,5 @@
-//! Two judges of one quota, written apart from the library: one looks at every window there is, the other at windows
-//! that follow each other from a phase nobody knows.
+//! Two judges of one quota. One checks every window, the other checks fixed windows that begin at a phase unknown to the
+//! client. They share no code with the library.
 
 #![expect(
     clippy::disallowed_types,
@@ -11,34 +11,34 @@ use std::time::Instant;
 
 use crate::strict::Sliding;
 
-/// How long a provider answers nobody who has overstepped its quota.
+/// The length of the ban after a violation of the quota.
 pub(super) const BAN: Duration = Duration::from_secs(2);
 
-/// What a provider has against its client.
+/// The violations of a client.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tally {
-    /// Arrivals that were too many, by either judge.
+    /// Arrivals above the quota, as either judge counts.
     pub(crate) violations: u32,
     pub(crate) sliding: u32,
     pub(crate) fixed: u32,
     pub(crate) bans: u32,
-    /// Arrivals that were too many under a quota nobody had been told of; each was the one that was told.
+    /// Arrivals above a quota that the client could not know yet. The refusal announced it.
     pub(crate) announcements: u32,
 }
 
-/// Counts arrivals, and bans who brings too many.
+/// Counts arrivals, and bans a client that exceeds the quota.
 #[derive(Debug)]
 pub(super) struct Judge {
     sliding: Sliding,
     fixed: Fixed,
-    /// Whether the client can know the quota: from the contract, or from an answer.
+    /// Whether the client can know the quota, from the contract or from an answer.
     is_known: bool,
     banned_until: Option<Instant>,
     tally: Tally,
 }
 
 impl Judge {
-    /// Never more than `units` in a window. At `start`, `phase` of the first fixed one is already over.
+    /// Allows at most `units` in a window. The first fixed window began `phase` before `start`.
     pub(super) const fn new(units: u32, window: Duration, start: Instant, phase: Duration) -> Self {
         Self {
             sliding: Sliding::new(units, window),
@@ -62,9 +62,9 @@ impl Judge {
         }
     }
 
-    /// Goes on with another quota, without notice. What arrived before counts in its windows too.
+    /// Changes to another quota without notice. Earlier arrivals count in its windows too.
     ///
-    /// The next answer has to tell it: from then on the client is taken to know.
+    /// The next answer has to announce it. From then on the client is expected to keep it.
     pub(super) const fn lower(&mut self, units: u32, window: Duration, at: Instant) {
         self.sliding.units = units;
         self.sliding.window = window;
@@ -79,7 +79,7 @@ impl Judge {
         self.is_known = false;
     }
 
-    /// Judges an arrival; refused, it says how long to wait. Every arrival counts, a refused one too.
+    /// Judges an arrival. A refusal has the time to wait. Every arrival counts, including a refused one.
     pub(super) fn arrive(&mut self, at: Instant, cost: u32) -> Result<(), Duration> {
         let sliding = self.sliding.is_over(at, cost);
         let fixed = self.fixed.is_over(at, cost);
@@ -101,7 +101,7 @@ impl Judge {
         }
         match (is_over, was_known) {
             (false, _) => Ok(()),
-            // In one window nothing is left of what was too much.
+            // One window later none of the arrivals that exceeded it counts any more.
             (true, false) => Err(self.sliding.window),
             (true, true) => {
                 self.tally.bans += 1;
@@ -116,7 +116,7 @@ impl Judge {
     }
 }
 
-/// The sum over the window that the arrival falls in.
+/// The sum over the fixed window of the arrival.
 #[derive(Debug)]
 struct Fixed {
     units: u32,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_exactly_a_window_apart_are_fine() {
+    fn arrivals_exactly_a_window_apart_pass() {
         let start = Instant::now();
         let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nanosecond_sooner_is_seen_by_the_sliding_judge_alone() {
+    fn only_the_sliding_judge_finds_an_arrival_a_nanosecond_too_early() {
         let start = Instant::now();
         let mut judge = Judge::new(1, ms(50), start, Duration::ZERO);
 
@@ -193,7 +193,7 @@ mod tests {
 
         assert_eq!(judge.arrive(start + ms(60), 6), Ok(()));
         assert_eq!(judge.arrive(start + ms(99), 4), Ok(()));
-        // The six are gone, the four are not.
+        // The six have left the window, the four have not.
         assert_eq!(judge.arrive(start + ms(160), 6), Ok(()));
         assert_eq!(judge.arrive(start + ms(198), 1), Err(BAN));
     }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(judge.tally().bans, 1);
     }
     #[test]
-    fn a_lowered_quota_counts_what_came_before_and_forgives_one_refusal() {
+    fn a_lowered_quota_counts_earlier_arrivals_and_one_refusal_announces_it() {
         let start = Instant::now();
         let mut judge = Judge::new(1, ms(250), start, Duration::ZERO);
         for k in 0..4 {
@@ -247,15 +247,15 @@ mod tests {
         }
         judge.lower(3, ms(1000), start + ms(1000));
 
-        // Those of 250, 500 and 750 are in its window.
+        // The arrivals at 250, 500 and 750 ms are in its window.
         assert_eq!(judge.arrive(start + ms(1000), 1), Err(ms(1000)));
-        let told = Tally {
+        let announced = Tally {
             announcements: 1,
             ..Tally::default()
         };
-        assert_eq!(judge.tally(), told);
+        assert_eq!(judge.tally(), announced);
 
-        // All that it asked for, and not a nanosecond more.
+        // Exactly the wait of the refusal.
         for k in 0..3 {
             assert_eq!(judge.arrive(start + ms(2000 + k), 1), Ok(()));
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_quota_that_was_told_in_passing_forgives_nothing() {
+    fn after_an_accepting_answer_announced_it_every_excess_is_a_violation() {
         let start = Instant::now();
         let mut judge = Judge::new(1, ms(250), start, Duration::ZERO);
         assert_eq!(judge.arrive(start, 1), Ok(()));

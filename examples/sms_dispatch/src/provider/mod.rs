@@ -1,4 +1,4 @@
-//! The other side: three providers that count what reaches them, with code of their own.
+//! Three providers. They count arrivals with code of their own, and share none with the library.
 
 mod books;
 mod judge;
@@ -17,7 +17,7 @@ pub(crate) use self::{
     server::{Faults, Provider, start},
 };
 
-/// A provider, by the name a row gives it.
+/// A provider, by its name in a row.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, ValueEnum)]
 pub(crate) enum Name {
     /// Single messages, at least 50 ms apart.
@@ -28,21 +28,21 @@ pub(crate) enum Name {
     Segments,
 }
 
-/// What a provider takes: never more than `units` in any window of `window`, however it is placed.
+/// A quota: at most `units` in any window of length `window`, wherever it begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Quota {
     pub(crate) units: u32,
     pub(crate) window: Duration,
     /// The most units that one request can cost.
     pub(crate) costliest: u32,
-    /// How many messages fit into one request.
+    /// The most messages in one request.
     pub(crate) batch: usize,
-    /// The longest text it takes.
+    /// The most segments of a text.
     pub(crate) max_segments: u32,
 }
 
 impl Quota {
-    /// The rate of one who fills it to the brim, in the provider's [`unit`](Name::unit)s.
+    /// The highest rate that it allows, in the provider's [`unit`](Name::unit)s a second.
     pub(crate) fn per_second(self) -> f64 {
         let full = u32::try_from(self.batch).map_or(f64::INFINITY, f64::from);
         f64::from(self.units) * full / self.window.as_secs_f64()
@@ -98,7 +98,7 @@ impl Name {
         }
     }
 
-    /// The quota that it may go over to without notice, and in words.
+    /// The lower quota that it may change to without notice, and a description.
     pub(crate) const fn lowered(self) -> Option<(Quota, &'static str)> {
         match self {
             Self::Bulk => {
@@ -113,7 +113,7 @@ impl Name {
         }
     }
 
-    /// What its rates are counted in.
+    /// The unit of its rates.
     pub(crate) const fn unit(self) -> &'static str {
         match self {
             Self::Solo | Self::Bulk => "message",
@@ -121,7 +121,7 @@ impl Name {
         }
     }
 
-    /// What one request with these messages costs.
+    /// The cost of one request with these messages.
     pub(crate) fn cost(self, request: &[&Message]) -> u32 {
         match self {
             Self::Solo | Self::Bulk => 1,

@@ -35,23 +35,23 @@ use crate::{
     strict::{self, Arrival, refused},
 };
 
-/// Of draft-ietf-httpapi-ratelimit-headers: so many requests in so many whole seconds.
+/// A header of draft-ietf-httpapi-ratelimit-headers: the quota and its window in whole seconds.
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
-/// Under `lose_answers`, each so many-th answer is lost.
+/// With `lose_answers`, one answer in this number is lost.
 const LOST: u32 = 20;
 
-/// What is to go wrong.
+/// Faults that the providers simulate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Answers 503 throughout.
+    /// This provider answers 503 to every request.
     pub(crate) down: Option<Name>,
-    /// Takes the messages, and drops every twentieth answer.
+    /// This provider accepts messages and drops every twentieth answer.
     pub(crate) lose_answers: Option<Name>,
-    /// Who has a lower quota goes over to it when so many messages have been accepted.
+    /// A provider with a lower quota applies it once it has accepted this number of messages.
     pub(crate) lower_after: Option<usize>,
 }
 
-/// A provider that is up: where it is, and what it has written down.
+/// A running provider: its address and its records.
 #[derive(Clone, Debug)]
 pub(crate) struct Provider {
     pub(crate) name: Name,
@@ -61,7 +61,7 @@ pub(crate) struct Provider {
     lose_answers: bool,
 }
 
-/// Starts all three.
+/// Starts all three providers.
 pub(crate) fn start(faults: Faults) -> io::Result<Vec<Provider>> {
     let mut providers = Vec::new();
     let mut listeners = Vec::new();
@@ -112,7 +112,7 @@ impl Provider {
         strict::serve(listener, router).await
     }
 
-    /// Not counted: it is there to measure the way.
+    /// A request that is not counted. Clients use it to measure round trips.
     fn ping(State(provider): State<Self>) -> Ready<StatusCode> {
         let status = if provider.down {
             StatusCode::SERVICE_UNAVAILABLE
@@ -144,7 +144,7 @@ impl Provider {
             Ok(_) if self.lose_answers && books.answers() % LOST == 0 => lost(),
             Ok(accepted) => Json(json!({ "accepted": accepted })).into_response(),
         };
-        // The contract is known, and a quarter of a second is not whole: only what differs from it is told.
+        // The client knows the contract, whose window is no whole number of seconds. Only another quota is announced.
         if let Some(quota) = books.lowered() {
             response
                 .headers_mut()
@@ -176,7 +176,7 @@ fn policy(quota: Quota) -> HeaderValue {
     HeaderValue::try_from(policy).expect("digits and quotes are fine in a header")
 }
 
-/// A body that breaks before it begins: the connection is closed, and the client cannot know what became of its request.
+/// A body that fails at once. The connection closes, and the client cannot know whether its request was accepted.
 fn lost() -> Response {
     Response::new(Body::from_stream(stream::iter([Err::<Bytes, _>(
         io::Error::other("lost"),

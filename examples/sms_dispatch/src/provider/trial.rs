@@ -1,5 +1,5 @@
-//! The dispatcher's pacing against the providers, on a paused clock: every instant is exact, and every way as long as we
-//! like.
+//! The dispatcher's pacing against the providers on a paused clock, where instants are exact and the tests choose the latency
+//! of each request.
 
 #![expect(
     clippy::disallowed_types,
@@ -24,7 +24,7 @@ use crate::{dispatch::Pacing, message::Message, naive::Throttle, paced::Paced, s
 const NOWHERE: SocketAddr =
     SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A provider, the messages for it, and when requests arrived there.
+/// A provider, its messages, and the arrivals of requests.
 struct Trial {
     name: Name,
     provider: Provider,
@@ -58,10 +58,10 @@ impl Trial {
         }
     }
 
-    /// Sends all, each leg of the way taking as long as `leg` says, and gives what the provider has against it.
+    /// Sends all messages and returns the violations. `leg` has the latency of each request and of each answer.
     async fn run(&mut self, mut pacing: impl Pacing, mut leg: impl FnMut() -> Duration) -> Tally {
         let mut clock = Clock::new();
-        // The dispatcher's pings: a margin has to have seen the quickest way once.
+        // The dispatcher's pings, since a margin needs the shortest round trip.
         for _ in 0..40 {
             let emitted = clock.now();
             sleep(leg() + leg()).await;
@@ -78,7 +78,7 @@ impl Trial {
                 sleep(leg()).await;
                 drop(pass);
                 pacing.answered(emitted, clock.now());
-                pacing.told(&feedback);
+                pacing.on_feedback(&feedback);
                 if was_accepted {
                     break;
                 }
@@ -129,18 +129,18 @@ async fn a_cool_down_counts_from_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_quota_is_obeyed_from_the_refusal_that_tells_it() {
+async fn a_lower_quota_is_kept_after_the_refusal_that_announces_it() {
     let mut trial = Trial::new(Name::Bulk, 100, Some(50));
     let tally = trial.run(Paced::new(Name::Bulk), || Duration::ZERO).await;
 
-    // The sixth is refused and goes again one window later; then a third of a second each, on a grid of milliseconds.
+    // The sixth is refused and sent again one window later. The others follow every third of a second, on a grid of 1 ms.
     let arrivals = [0, 250, 500, 750, 1000, 1250, 2250, 2584, 2918, 3252, 3586];
     assert_eq!(trial.arrivals, arrivals);
     assert_eq!(tally, told_once());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_quota_that_an_acceptance_tells_costs_no_refusal() {
+async fn a_lower_quota_announced_by_an_accepting_answer_costs_no_refusal() {
     let mut trial = Trial::new(Name::Bulk, 40, Some(20));
     let tally = trial.run(Paced::new(Name::Bulk), || Duration::ZERO).await;
 
@@ -149,13 +149,13 @@ async fn a_lower_quota_that_an_acceptance_tells_costs_no_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_and_does_not_listen_is_banned() {
+async fn a_client_that_waits_and_ignores_the_new_quota_is_banned() {
     let mut trial = Trial::new(Name::Bulk, 100, Some(50));
     let tally = trial
         .run(Throttle::new(Name::Bulk), || Duration::ZERO)
         .await;
 
-    // Let in again at 2250, it goes on as before, and the fourth is one too many.
+    // The ban ends at 2250. It continues at the old rate, and the fourth request exceeds the quota.
     let arrivals = [
         0, 250, 500, 750, 1000, 1250, 2250, 2250, 2500, 2750, 4750, 4750,
     ];
@@ -165,14 +165,14 @@ async fn who_waits_and_does_not_listen_is_banned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_way_makes_the_dispatcher_overstep() {
+async fn the_dispatcher_keeps_the_quota_at_any_latency() {
     fastrand::seed(11);
     for name in Name::ALL {
         for round in 0..20 {
             let messages = if name == Name::Bulk { 600 } else { 120 };
             let lower_after = fastrand::usize(..messages);
             let mut trial = Trial::new(name, messages, Some(lower_after));
-            // Mostly as quick as can be, sometimes very slow, each leg for itself.
+            // Mostly short, sometimes very long, independent for each direction.
             let leg = || {
                 let is_slow = fastrand::u8(..) < 30;
                 Duration::from_millis(if is_slow { fastrand::u64(1..600) } else { 1 })
