@@ -58,7 +58,7 @@
 //! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200)).precise()`, with feature `precise` |
-//! | share one limit among replicas | `Redis::open(url, WhenDown::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |

@@ -6,7 +6,7 @@ use paceline::time::Rate;
 
 use crate::fleet::WORKERS;
 
-/// By how much a permit can be used later than it was counted: the docs of `Remote` allow 100 ms from its arrival, and the
+/// By how much a permit can be used later than it was counted: the docs of `RedisLimiter` allow 100 ms from its arrival, and the
 /// trip from Redis has the deadline, 25 ms.
 const PERMIT_LATE: Duration = Duration::from_millis(125);
 

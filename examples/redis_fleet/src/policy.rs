@@ -1,12 +1,12 @@
 //! What the workers do while Redis does not answer.
 
 use clap::ValueEnum;
-use paceline::redis::WhenDown;
+use paceline::redis::OutagePolicy;
 use serde::Serialize;
 
 use crate::fleet::WORKERS;
 
-/// The choices of [`WhenDown`].
+/// The choices of [`OutagePolicy`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Policy {
@@ -19,11 +19,11 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    pub(crate) const fn when_down(self) -> WhenDown {
+    pub(crate) const fn when_down(self) -> OutagePolicy {
         match self {
-            Self::Closed => WhenDown::closed(),
-            Self::Insured => WhenDown::insured(WORKERS),
-            Self::Open => WhenDown::open(),
+            Self::Closed => OutagePolicy::closed(),
+            Self::Insured => OutagePolicy::insured(WORKERS),
+            Self::Open => OutagePolicy::open(),
         }
     }
 
