@@ -112,8 +112,7 @@
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod line;
-mod patience;
+mod wait;
 
 pub mod batch;
 pub mod concurrency;

@@ -11,19 +11,23 @@ mod coarse;
 mod here;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod lead;
+mod out_of_range;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod precise;
 mod precision;
 mod rate;
 mod rate_text;
+mod resolution;
 mod tick;
 mod timer;
 
 pub use clock::Clock;
 pub(crate) use clock::is_real;
 pub(crate) use here::this_runtime;
+pub use out_of_range::OutOfRange;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
+pub use resolution::Resolution;
 pub use tick::Tick;
 pub use timer::Timer;

@@ -1,8 +1,8 @@
 use core::cmp::Ordering;
-use core::error::Error;
-use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
+
+use super::OutOfRange;
 
 /// So many permits in each period: an exact fraction, never rounded to nanoseconds.
 ///
@@ -42,12 +42,7 @@ impl Rate {
     #[must_use]
     #[track_caller]
     pub const fn new(permits: u32, period: Duration) -> Self {
-        assert!(permits > 0, "a rate needs at least 1 permit, got 0");
-        assert!(
-            !period.is_zero(),
-            "a rate needs a period of at least 1 ns, got 0"
-        );
-        Self { permits, period }
+        OutOfRange::or_panic(Self::try_new(permits, period))
     }
 
     /// `permits` in each `period`.
@@ -55,14 +50,18 @@ impl Rate {
     /// # Errors
     ///
     /// If `permits` or `period` is zero.
-    pub const fn try_new(permits: u32, period: Duration) -> Result<Self, RateError> {
+    pub const fn try_new(permits: u32, period: Duration) -> Result<Self, OutOfRange> {
         if permits == 0 {
-            return Err(RateError {
-                what: Zero::Permits,
-            });
+            return Err(OutOfRange::new(
+                "permits",
+                "a rate needs at least 1 permit, got 0",
+            ));
         }
         if period.is_zero() {
-            return Err(RateError { what: Zero::Period });
+            return Err(OutOfRange::new(
+                "period",
+                "a rate needs a period of at least 1 ns, got 0",
+            ));
         }
         Ok(Self { permits, period })
     }
@@ -164,28 +163,8 @@ impl Hash for Rate {
     }
 }
 
-/// A rate of nothing, or in no time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RateError {
-    what: Zero,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Zero {
-    Permits,
-    Period,
-}
-
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.what {
-            Zero::Permits => "a rate needs at least 1 permit, got 0",
-            Zero::Period => "a rate needs a period of at least 1 ns, got 0",
-        })
-    }
-}
-
-impl Error for RateError {}
+/// The error of [`Rate::try_new`].
+pub type RateError = OutOfRange;
 
 #[cfg(test)]
 mod tests {

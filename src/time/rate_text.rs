@@ -3,7 +3,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{Rate, RateError};
+use super::{OutOfRange, Rate};
 
 /// As it would be parsed: `30/s`, `100/min`, `5/250ms`.
 impl fmt::Display for Rate {
@@ -46,7 +46,7 @@ enum Wrong {
     Count(String),
     Unit(String),
     PeriodTooLong,
-    Zero(RateError),
+    Zero(OutOfRange),
 }
 
 impl fmt::Display for ParseRateError {

@@ -36,7 +36,7 @@ use paceline::stream::{
     GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
     PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
-use paceline::time::{Clock, ParseRateError, Rate, RateError, Tick, Timer};
+use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Tick, Timer};
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
@@ -74,6 +74,7 @@ fn values_are_plain() {
 #[test]
 fn errors_are_errors_whatever_is_in_them() {
     struct Secret;
+    error::<OutOfRange>();
     error::<RateError>();
     error::<ParseRateError>();
     error::<TooCostly<Secret>>();

@@ -118,7 +118,7 @@ impl Pacing for Paced {
 
     fn on_feedback(&mut self, feedback: &Feedback) -> bool {
         // An accepted request may also report that no permits remain.
-        self.limit.heed(feedback);
+        self.limit.apply_feedback(feedback);
         let (Cover::Margin(margin), Some(rate)) = (&mut self.cover, feedback.limit()) else {
             return false;
         };
