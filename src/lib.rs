@@ -58,7 +58,7 @@
 //! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200)).precise()`, with feature `precise` |
-//! | share one limit among replicas | `Redis::open(url, WhenDown::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
@@ -108,6 +108,9 @@
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster. They need Rust 1.88.
 //! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
 //!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
+
+// docs.rs says with each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod wait;
 

@@ -278,26 +278,28 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {
-    use paceline::redis::{self, CallError, InRedis, Redis, Remote, ServerError, Unfit, WhenDown};
+    use paceline::redis::{
+        self, CallError, ConfigError, OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError,
+    };
 
     // That is sealed: its own parts, `Twinned` and `Twin`, cannot be named.
-    fn twin<P: InRedis>() {}
+    fn twin<P: RedisPolicy>() {}
     twin::<All<(SlidingLog, TokenBucket)>>();
     free::<Redis>();
-    free::<Remote<SlidingLog>>();
+    free::<RedisLimiter<SlidingLog>>();
     free::<redis::Keyed<TokenBucket>>();
-    shown::<Remote<TokenBucket>>();
+    shown::<RedisLimiter<TokenBucket>>();
     shown::<redis::Keyed<TokenBucket>>();
-    value::<WhenDown>();
+    value::<OutagePolicy>();
     value::<redis::Stats>();
-    error::<Unfit>();
+    error::<ConfigError>();
     error::<ServerError>();
     error::<CallError>();
     error::<redis::AcquireError>();
-    free::<redis::RemotePermits>();
+    free::<redis::RedisPermits>();
     free::<redis::FleetUsage>();
     free::<redis::Lease>();
-    shown::<redis::RemotePermits>();
+    shown::<redis::RedisPermits>();
     shown::<redis::FleetUsage>();
     shown::<redis::Lease>();
     value::<redis::Importance>();
