@@ -184,9 +184,9 @@ async fn a_lease_that_makes_no_sense_is_refused() {
     let second = Duration::from_secs(1);
 
     for (permits, lasts, why) in [
-        (0, second, "a lease has 1 to 10 permits here, got 0"),
-        (11, second, "a lease has 1 to 10 permits here, got 11"),
-        (1, Duration::ZERO, "a lease has to last longer than 0"),
+        (0, second, "a prefetch takes 1 to 10 permits here, got 0"),
+        (11, second, "a prefetch takes 1 to 10 permits here, got 11"),
+        (1, Duration::ZERO, "a prefetch has to last longer than 0"),
     ] {
         assert_eq!(
             limit
