@@ -3,59 +3,58 @@ use core::time::Duration;
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
 
-use super::ConfigError;
-use super::link::Arg;
-use super::sums::{MOST, divided, lowest_terms, micros, most_of, number};
+use super::error::ConfigError;
+use super::transport::Arg;
 
-/// A policy that can be kept in Redis: it has a twin among the scripts there, which decides alike.
+/// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
-/// Times there are microseconds: what is not a whole number of them is rounded up to the next, so that the limit is that much
-/// stricter; the rate of a [`TokenBucket`] and an [`Interval`] stay exact.
+/// The scripts count time in microseconds. Other times are rounded up to the next microsecond, which makes the limit that much
+/// stricter. The rates of a [`TokenBucket`] and an [`Interval`] stay exact.
 ///
-/// Not [`Unlimited`](crate::policy::Unlimited), and nothing that starts empty or delayed: a key that is gone must mean that
-/// nothing was spent.
+/// [`Unlimited`](crate::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
+/// mean that nothing was spent.
 ///
-/// It cannot be implemented elsewhere.
+/// The trait is sealed.
 pub trait RedisPolicy:
-    Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static
+    Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static
 {
 }
 
-impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static> RedisPolicy for P {}
+impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static> RedisPolicy for P {}
 
-/// Public in private: what is told to the scripts is nobody else's business.
+/// Public in a private module, which seals [`RedisPolicy`].
 #[expect(
     unnameable_types,
-    reason = "what cannot be named cannot be implemented elsewhere"
+    reason = "a trait that cannot be named cannot be implemented elsewhere"
 )]
 pub(super) mod sealed {
-    use super::{ConfigError, Policy, Tick, Twin};
+    use super::{ConfigError, Policy, ScriptParams, Tick};
 
-    pub trait Twinned: Policy + Sized {
+    pub trait Scripted: Policy + Sized {
         /// One for each limit, in order.
-        fn twins(&self) -> Result<Vec<Twin>, ConfigError>;
+        fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError>;
 
-        /// The part of it that each of so many replicas may use alone.
+        /// The part of the limit that each of `replicas` processes may use alone.
         fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
 
-        /// Of which everything was spent `now`.
+        /// The state in which everything was spent `now`.
         fn spent(&self, now: Tick) -> Self::State;
     }
 }
 
-/// What a script is told of a limit.
+/// The parameters of one limit, as its script takes them.
 #[expect(unnameable_types, reason = "as above")]
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Twin {
+pub struct ScriptParams {
     policy: &'static str,
     numbers: Vec<u64>,
     capacity: u32,
     settles_in: u64,
-    regains_in: u64,
+    refills_in: u64,
 }
 
-impl Twin {
-    /// Also the end of its key: another policy never finds the state of this one.
+impl ScriptParams {
+    /// The name of the policy. It is also the end of the key: no policy finds the state of another.
     pub(super) const fn policy(&self) -> &'static str {
         self.policy
     }
@@ -69,17 +68,17 @@ impl Twin {
         self.capacity
     }
 
-    /// After how many microseconds nothing is left of what was spent, if it was no more than the limit.
+    /// After how many microseconds the state equals a fresh one again, if no more than the limit was spent.
     pub(super) const fn settles_in(&self) -> u64 {
         self.settles_in
     }
 
-    /// After how many microseconds all of the limit may pass again that was spent: a window, or until a bucket is full.
-    pub(super) const fn regains_in(&self) -> u64 {
-        self.regains_in
+    /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
+    pub(super) const fn refills_in(&self) -> u64 {
+        self.refills_in
     }
 
-    /// Whether more may be spent than there is.
+    /// Whether more can be spent than the limit has at once.
     pub(super) fn may_owe(&self) -> bool {
         match *self.numbers {
             [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
@@ -92,14 +91,14 @@ const BUCKET: &str = "token_bucket";
 
 const INTERVAL: &str = "interval";
 
-impl sealed::Twinned for TokenBucket {
-    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
+impl sealed::Scripted for TokenBucket {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         if self.starts_empty() {
             return Err(ConfigError::new(
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));
         }
-        bucket(self.rate(), self.burst(), self.may_owe()).map(|twin| vec![twin])
+        bucket_params(self.rate(), self.burst(), self.may_owe()).map(|params| vec![params])
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -123,8 +122,8 @@ impl sealed::Twinned for TokenBucket {
     }
 }
 
-impl sealed::Twinned for Interval {
-    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
+impl sealed::Scripted for Interval {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         if self.is_delayed() {
             return Err(ConfigError::new(
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
@@ -140,12 +139,12 @@ impl sealed::Twinned for Interval {
             )));
         }
         let passes_in = number(token.div_ceil(permits));
-        Ok(vec![Twin {
+        Ok(vec![ScriptParams {
             policy: INTERVAL,
             numbers: vec![number(token), number(permits)],
             capacity: most_of(token),
             settles_in: passes_in,
-            regains_in: passes_in,
+            refills_in: passes_in,
         }])
     }
 
@@ -163,18 +162,18 @@ impl sealed::Twinned for Interval {
     }
 }
 
-/// So many can be taken at once, and more would keep the server from all else for too long.
-const MOST_ENTRIES: u32 = 100_000;
+/// One call can take this many permits. Writing more at once would block the server for too long.
+const MOST_LOG_ENTRIES: u32 = 100_000;
 
-impl sealed::Twinned for SlidingLog {
-    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
-        if self.limit() > MOST_ENTRIES {
+impl sealed::Scripted for SlidingLog {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        if self.limit() > MOST_LOG_ENTRIES {
             return Err(ConfigError::new(format!(
-                "a log in Redis keeps each permit, {MOST_ENTRIES} at most, got {}: a counter keeps sums",
+                "a log in Redis keeps each permit, {MOST_LOG_ENTRIES} at most, got {}: a counter keeps sums",
                 self.limit()
             )));
         }
-        of_a_window("sliding_log", self.limit(), self.window())
+        window_params("sliding_log", self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -186,17 +185,17 @@ impl sealed::Twinned for SlidingLog {
     }
 }
 
-/// More would make each decision slow: the script reads them all.
-const MOST_BUCKETS: u32 = 1_000;
+/// The script reads all buckets for each decision, so more would make decisions slow.
+const MOST_COUNTER_BUCKETS: u32 = 1_000;
 
-impl sealed::Twinned for SlidingCounter {
-    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
+impl sealed::Scripted for SlidingCounter {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         let window = micros("a window", self.window())?;
         let (bucket, reach) = match self.buckets() {
             None => (window, 2),
-            Some(buckets) if buckets > MOST_BUCKETS => {
+            Some(buckets) if buckets > MOST_COUNTER_BUCKETS => {
                 return Err(ConfigError::new(format!(
-                    "a counter in Redis has at most {MOST_BUCKETS} buckets, got {buckets}"
+                    "a counter in Redis has at most {MOST_COUNTER_BUCKETS} buckets, got {buckets}"
                 )));
             }
             Some(buckets) => (window.div_ceil(buckets.into()), u64::from(buckets) + 1),
@@ -208,7 +207,7 @@ impl sealed::Twinned for SlidingCounter {
                 self.window(),
             )));
         }
-        Ok(vec![Twin {
+        Ok(vec![ScriptParams {
             policy: "sliding_counter",
             numbers: vec![
                 self.limit().into(),
@@ -218,7 +217,7 @@ impl sealed::Twinned for SlidingCounter {
             ],
             capacity: self.limit(),
             settles_in: bucket * reach,
-            regains_in: bucket * (reach - 1),
+            refills_in: bucket * (reach - 1),
         }])
     }
 
@@ -235,9 +234,9 @@ impl sealed::Twinned for SlidingCounter {
     }
 }
 
-impl sealed::Twinned for FixedWindow {
-    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
-        of_a_window("fixed_window", self.limit(), self.window())
+impl sealed::Scripted for FixedWindow {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        window_params("fixed_window", self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -251,10 +250,10 @@ impl sealed::Twinned for FixedWindow {
 
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
-        impl<$($policy: sealed::Twinned),+> sealed::Twinned for All<($($policy,)+)> {
-            fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
-                let twins = [$(self.limits().$limit.twins()?),+];
-                Ok(twins.into_iter().flatten().collect())
+        impl<$($policy: sealed::Scripted),+> sealed::Scripted for All<($($policy,)+)> {
+            fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+                let params = [$(self.limits().$limit.script_params()?),+];
+                Ok(params.into_iter().flatten().collect())
             }
 
             fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -274,23 +273,22 @@ all_of!(A 0, B 1, C 2, D 3);
 all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// What is told of a limit of so many in a window.
-fn of_a_window(
+fn window_params(
     policy: &'static str,
     limit: u32,
     window: Duration,
-) -> Result<Vec<Twin>, ConfigError> {
+) -> Result<Vec<ScriptParams>, ConfigError> {
     let window = micros("a window", window)?;
-    Ok(vec![Twin {
+    Ok(vec![ScriptParams {
         policy,
         numbers: vec![limit.into(), window],
         capacity: limit,
         settles_in: window,
-        regains_in: window,
+        refills_in: window,
     }])
 }
 
-fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, ConfigError> {
+fn bucket_params(rate: Rate, burst: u32, may_owe: bool) -> Result<ScriptParams, ConfigError> {
     let (token, permits) = lowest_terms(rate);
     let room = token * u128::from(burst);
     if room > MOST {
@@ -299,12 +297,12 @@ fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, ConfigError> {
         )));
     }
     let fills_in = number(room.div_ceil(permits));
-    Ok(Twin {
+    Ok(ScriptParams {
         policy: BUCKET,
         numbers: vec![number(token), number(permits), burst.into()],
         capacity: if may_owe { most_of(token) } else { burst },
         settles_in: fills_in,
-        regains_in: fills_in,
+        refills_in: fills_in,
     })
 }
 
@@ -314,21 +312,76 @@ fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
     state
 }
 
+/// Lua numbers are exact up to 2^53. With half of that, the sum of two is exact too.
+const MOST: u128 = 1 << 52;
+
+/// The longest time in microseconds, 71 years. It can be added to the present date.
+const LONGEST: u64 = 1 << 51;
+
+/// A token takes the first of these divided by the second, in microseconds.
+fn lowest_terms(rate: Rate) -> (u128, u128) {
+    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
+    let divisor = greatest_common_divisor(nanos, permits);
+    (nanos / divisor, permits / divisor)
+}
+
+/// How many tokens fit below the largest number.
+fn most_of(token: u128) -> u32 {
+    u32::try_from(MOST / token).unwrap_or(u32::MAX)
+}
+
+/// Never saturates: the callers have checked the bound.
+fn number(sum: u128) -> u64 {
+    u64::try_from(sum).unwrap_or(u64::MAX)
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn micros(what: &str, time: Duration) -> Result<u64, ConfigError> {
+    let micros = time.as_nanos().div_ceil(1_000);
+    u64::try_from(micros)
+        .ok()
+        .filter(|micros| *micros <= LONGEST)
+        .ok_or_else(|| {
+            ConfigError::new(format!(
+                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
+            ))
+        })
+}
+
+/// The whole number of permits that each replica may use.
+fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, ConfigError> {
+    match permits.checked_div(replicas) {
+        Some(share @ 1..) => Ok(share),
+        _ => Err(ConfigError::new(format!(
+            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
 
-    use super::sealed::Twinned;
+    use super::sealed::Scripted;
     use super::*;
 
-    fn bucket_of(rate: Rate, burst: u32) -> Twin {
-        TokenBucket::new(rate, burst).twins().unwrap().remove(0)
+    fn bucket_of(rate: Rate, burst: u32) -> ScriptParams {
+        TokenBucket::new(rate, burst)
+            .script_params()
+            .unwrap()
+            .remove(0)
     }
 
     #[test]
-    fn a_rate_is_told_in_lowest_terms_of_microseconds() {
+    fn a_rate_is_passed_in_lowest_terms_of_microseconds() {
         let day = Duration::from_secs(86_400);
-        for (rate, told) in [
+        for (rate, terms) in [
             (Rate::per_second(3), [1_000_000, 3]),
             (Rate::per_minute(7), [60_000_000, 7]),
             (Rate::per_minute(60), [1_000_000, 1]),
@@ -336,31 +389,35 @@ mod tests {
             (Rate::new(3, Duration::from_nanos(7)), [7, 3_000]),
             (Rate::new(5, Duration::from_nanos(2_500)), [1, 2]),
         ] {
-            assert_eq!(bucket_of(rate, 4).numbers, [told[0], told[1], 4], "{rate}");
+            assert_eq!(
+                bucket_of(rate, 4).numbers,
+                [terms[0], terms[1], 4],
+                "{rate}"
+            );
         }
         let interval = Interval::every(Duration::from_nanos(1_500));
-        assert_eq!(interval.twins().unwrap()[0].numbers, [3, 2]);
+        assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2]);
     }
 
     #[test]
-    fn what_settles_later_than_a_microsecond_is_rounded_up() {
+    fn settling_times_are_rounded_up_to_a_microsecond() {
         assert_eq!(bucket_of(Rate::per_second(3), 2).settles_in, 666_667);
         let third = Interval::from_rate(Rate::per_second(3));
-        assert_eq!(third.twins().unwrap()[0].settles_in, 333_334);
+        assert_eq!(third.script_params().unwrap()[0].settles_in, 333_334);
         let log = SlidingLog::new(1, Duration::from_nanos(1_001));
-        assert_eq!(log.twins().unwrap()[0].settles_in, 2);
+        assert_eq!(log.script_params().unwrap()[0].settles_in, 2);
         let strict = SlidingCounter::strict(1, Duration::from_micros(10), 3);
-        assert_eq!(strict.twins().unwrap()[0].numbers, [1, 4, 4, 0]);
-        assert_eq!(strict.twins().unwrap()[0].settles_in, 16);
+        assert_eq!(strict.script_params().unwrap()[0].numbers, [1, 4, 4, 0]);
+        assert_eq!(strict.script_params().unwrap()[0].settles_in, 16);
     }
 
     #[test]
-    fn what_may_owe_passes_as_much_as_has_room() {
+    fn the_capacity_of_a_policy_with_debt_is_what_fits_into_the_numbers() {
         let rate = Rate::new(1, Duration::from_micros(1 << 22));
         assert_eq!(bucket_of(rate, 9).capacity, 9);
         let owing = TokenBucket::new(rate, 9).with_debt();
-        assert_eq!(owing.twins().unwrap()[0].capacity, 1 << 30);
+        assert_eq!(owing.script_params().unwrap()[0].capacity, 1 << 30);
         let often = Interval::every(Duration::from_nanos(1));
-        assert_eq!(often.twins().unwrap()[0].capacity, u32::MAX);
+        assert_eq!(often.script_params().unwrap()[0].capacity, u32::MAX);
     }
 }
