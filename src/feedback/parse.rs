@@ -1,14 +1,15 @@
+use core::fmt;
 use core::time::Duration;
 
 use crate::time::Rate;
 
-use super::finding::{Findings, is_same};
-use super::told::Told;
-use super::{Caps, Ignored};
+use super::Caps;
+use super::date::http_date;
+use super::reader::HeaderReader;
 
 /// What the headers of one response say about the provider's limit.
 ///
-/// See the [module](super) for the headers that are read, and for how they are taken when they disagree.
+/// The [module](super) lists the headers that are read, and the rules for headers that disagree.
 ///
 /// ```
 /// use paceline::feedback::Feedback;
@@ -31,28 +32,31 @@ use super::{Caps, Ignored};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[doc(alias("429", "retry-after"))]
 pub struct Feedback {
-    retry_after: Option<Duration>,
-    pause: Option<Duration>,
-    reset_in: Option<Duration>,
-    remaining: Option<u64>,
-    quota: Option<u64>,
-    limits: Vec<Rate>,
-    was_capped: bool,
-    ignored: Vec<Ignored>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) pause: Option<Duration>,
+    pub(super) reset_in: Option<Duration>,
+    pub(super) remaining: Option<u64>,
+    pub(super) quota: Option<u64>,
+    pub(super) limits: Vec<Rate>,
+    pub(super) was_capped: bool,
+    pub(super) ignored: Vec<Ignored>,
 }
+
+/// A longer pause is long.
+const LONG: Duration = Duration::from_secs(3_600);
 
 impl Feedback {
     /// Reads the headers of a response, with the [default caps](Caps::new).
     ///
-    /// They come in pairs of name and value, as text or bytes: `response.headers()` of `http`, `hyper`, `reqwest` or `ureq`
-    /// is fine. Names may be in upper or lower case.
+    /// The headers are pairs of name and value, as text or bytes, such as `response.headers()` of `http`, `hyper`, `reqwest`
+    /// or `ureq`. Names may be in upper or lower case.
     ///
-    /// `now_unix` is how long it is since 1970, in UTC: `SystemTime::now().duration_since(UNIX_EPOCH)`. It counts where the
-    /// response has no `Date` of its own. With zero, every date without one is as far away as the caps allow.
+    /// `now_unix` is the time since 1970 in UTC, `SystemTime::now().duration_since(UNIX_EPOCH)`. It is used if the response
+    /// has no `Date` header. If it is zero, a date in such a response is as far away as the caps allow.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
-    /// use http::header::{HeaderMap, RETRY_AFTER};
+    /// use reqwest::header::{HeaderMap, RETRY_AFTER};
     /// use std::time::Duration;
     ///
     /// let mut headers = HeaderMap::new();
@@ -71,16 +75,17 @@ impl Feedback {
         Self::parse_capped(headers, now_unix, Caps::new())
     }
 
-    /// As [`parse`](Self::parse), and believes the provider as far as `caps` go.
+    /// The same as [`parse`](Self::parse), with other `caps`.
     ///
     /// ```
     /// use paceline::feedback::{Caps, Feedback};
     /// use std::time::Duration;
     ///
-    /// let a_day = Duration::from_secs(86_400);
-    /// let caps = Caps::new().with_longest_pause(a_day);
+    /// let minute = Duration::from_secs(60);
+    /// let caps = Caps::new().with_longest_pause(minute);
     /// let feedback = Feedback::parse_capped([("Retry-After", "7200")], Duration::ZERO, caps);
-    /// assert_eq!(feedback.retry_after(), Some(Duration::from_secs(7_200)));
+    /// assert_eq!(feedback.retry_after(), Some(minute));
+    /// assert!(feedback.was_capped());
     /// ```
     #[must_use]
     pub fn parse_capped<N, V>(
@@ -92,21 +97,31 @@ impl Feedback {
         N: AsRef<[u8]>,
         V: AsRef<[u8]>,
     {
-        let mut findings = Findings::new(now_unix);
-        for (name, value) in headers {
-            findings.read(name.as_ref(), value.as_ref());
+        let headers: Vec<(N, V)> = headers.into_iter().collect();
+        let date_of = |(name, value): &(N, V)| {
+            let is_date = name.as_ref().eq_ignore_ascii_case(b"date");
+            let value = core::str::from_utf8(value.as_ref()).ok()?;
+            http_date(value.trim(), now_unix).filter(|_| is_date)
+        };
+        // With two dates, the earlier one makes waits longer.
+        let their_now = headers.iter().filter_map(date_of).min();
+        let mut reader = HeaderReader::new(their_now.unwrap_or(now_unix));
+        for (name, value) in &headers {
+            reader.read(name.as_ref(), value.as_ref());
         }
-        Self::concluded(findings, caps)
+        reader.into_feedback(caps)
     }
 
-    /// How long to send nothing: [`retry_after`](Self::retry_after), or until a limit of which nothing remains is reset,
-    /// whichever is longer.
+    /// How long to send nothing: [`retry_after`](Self::retry_after) or the time until an exhausted limit is reset, whichever
+    /// is longer.
     ///
-    /// Where neither is told, it is the window of a limit of which nothing remains. `None` if nothing asks for a pause; zero
-    /// if the next request may go at once. This is what [`Shared::apply_feedback`](crate::limiter::Shared::apply_feedback) obeys.
+    /// If the headers say neither, it is the window of an exhausted limit. `None` if no header asks for a pause; zero if the
+    /// next request may be sent at once. [`Shared::apply_feedback`](crate::limiter::Shared::apply_feedback) obeys this pause.
     ///
-    /// A response that *refuses* says so with its status, which is not among the headers. If it says no more than when the
-    /// limit is reset, fall back on that, and then on a wait of your own:
+    /// The pause can be [long](Self::pause_is_long): if a daily quota is exhausted, up to a day.
+    ///
+    /// A *refusal* is in the status of a response, which is not among the headers. If a refusal has no pause, use the reset,
+    /// and then a wait of your own:
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -124,9 +139,29 @@ impl Feedback {
         self.pause
     }
 
-    /// How long the provider says to wait, in so many words.
+    /// Whether the pause is longer than an hour.
     ///
-    /// Some providers send it with every response, also with those that succeed.
+    /// A limiter keeps a long pause as it keeps a short one, so that no request is early. For the program this can look like
+    /// a standstill: log it, or tell a human.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use std::time::Duration;
+    ///
+    /// // A daily quota that is reset in 20 hours.
+    /// let headers = [("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset", "72000")];
+    /// let feedback = Feedback::parse(headers, Duration::ZERO);
+    /// assert_eq!(feedback.pause(), Some(Duration::from_secs(72_000)));
+    /// assert!(feedback.pause_is_long());
+    /// ```
+    #[must_use]
+    pub fn pause_is_long(&self) -> bool {
+        self.pause.is_some_and(|pause| pause > LONG)
+    }
+
+    /// The wait of a `Retry-After` header or one of its relatives.
+    ///
+    /// Some providers send it with every response, also after a success.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -140,10 +175,11 @@ impl Feedback {
         self.retry_after
     }
 
-    /// The slowest rate of all that are told: so many requests in each window.
+    /// The slowest rate among the limits: the requests per window.
     ///
-    /// Spread evenly, with [`Interval::from_rate`](crate::policy::Interval::from_rate), it keeps all of them. A
-    /// [`SlidingLog`](crate::policy::SlidingLog) of it keeps this one alone: with bursts, ask for all [`limits`](Self::limits).
+    /// Evenly spread with [`Interval::from_rate`](crate::policy::Interval::from_rate), it keeps all limits. A
+    /// [`SlidingLog`](crate::policy::SlidingLog) of it keeps only this one. If bursts should pass, use all
+    /// [`limits`](Self::limits).
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -158,7 +194,7 @@ impl Feedback {
     /// let headers = [("RateLimit-Policy", r#""default";q=2;w=10"#)];
     /// let feedback = Feedback::parse(headers, Duration::ZERO);
     /// if let Some(rate) = feedback.limit() {
-    ///     limit.retune(SlidingLog::new(rate.permits(), rate.period()));
+    ///     limit.retune(SlidingLog::from_rate(rate));
     /// }
     /// assert!(limit.try_acquire(2).is_pass());
     /// assert_eq!(
@@ -172,7 +208,7 @@ impl Feedback {
         self.limits.first().copied()
     }
 
-    /// Every rate that is told, the slowest first; 16 at most.
+    /// The rates of all limits, the slowest first; at most 16.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -188,8 +224,8 @@ impl Feedback {
         &self.limits
     }
 
-    /// How many requests there are in a window, also where nobody says how long that is; of the limit that will be used up
-    /// first.
+    /// The quota of requests per window, of the limit that will be exhausted first. It can be known where the length of the
+    /// window is not.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -204,8 +240,8 @@ impl Feedback {
         self.quota
     }
 
-    /// How many requests are left, of the limit that will be used up first: the one with the fewest, or of two with as many
-    /// the one that is reset later.
+    /// The remaining requests of the limit that will be exhausted first. This is the limit with the fewest remaining
+    /// requests, and among equals the one that is reset last.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -220,7 +256,7 @@ impl Feedback {
         self.remaining
     }
 
-    /// How long it is until there are more, of the limit that will be used up first.
+    /// The time until the reset of the limit that will be exhausted first.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -243,15 +279,14 @@ impl Feedback {
     ///
     /// let feedback = Feedback::parse([("Retry-After", "99999999999999999999")], Duration::ZERO);
     /// assert!(feedback.was_capped());
-    /// assert_eq!(feedback.retry_after(), Some(Duration::from_secs(3_600)));
+    /// assert_eq!(feedback.retry_after(), Some(Duration::from_secs(31 * 86_400)));
     /// ```
     #[must_use]
     pub fn was_capped(&self) -> bool {
         self.was_capped
     }
 
-    /// The headers that were not understood, in whole or in part; 16 at most. Those that are about something else are not
-    /// among them.
+    /// The headers about limits that were not understood, in whole or in part; at most 16.
     ///
     /// ```
     /// use paceline::feedback::Feedback;
@@ -268,40 +303,55 @@ impl Feedback {
     pub fn ignored(&self) -> &[Ignored] {
         &self.ignored
     }
+}
 
-    fn concluded(findings: Findings, caps: Caps) -> Self {
-        let now = findings.their_now();
-        let told = &findings.told;
-        let retry_after = findings.retry_after.from(now);
-        let until_reset = told.iter().filter_map(|told| told.exhausted_for(now)).max();
-        let windows = told.iter().filter_map(Told::exhausted_window);
-        let pause = retry_after.max(until_reset).or_else(|| windows.max());
-        let first = told
-            .iter()
-            .filter(|told| told.is_of_requests)
-            .min_by_key(|told| told.used_up(now));
+/// A header that was not understood, with the reason.
+///
+/// ```
+/// use paceline::feedback::Feedback;
+/// use std::time::Duration;
+///
+/// let feedback = Feedback::parse([("Retry-After", "-5")], Duration::ZERO);
+/// assert_eq!(
+///     feedback.ignored()[0].to_string(),
+///     "`retry-after` was ignored: it must be a number of seconds, a duration or a date, got `-5`"
+/// );
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ignored {
+    header: String,
+    found: String,
+    expected: &'static str,
+}
 
-        let mut was_capped = findings.was_cut;
-        let mut cut = |told: Option<Duration>| {
-            let kept = told.map(|told| caps.pause(told));
-            was_capped |= kept != told;
-            kept
-        };
-        let (retry_after, pause) = (cut(retry_after), cut(pause));
-        let reset_in = cut(first.and_then(|first| first.reset.from(now)));
-
-        let mut limits: Vec<Rate> = findings.rates.iter().map(|told| caps.rate(*told)).collect();
-        was_capped |= limits != findings.rates;
-        limits.dedup_by(|one, other| is_same(*one, *other));
+impl Ignored {
+    pub(super) fn new(header: &str, found: &[u8], expected: &'static str) -> Self {
+        // A hostile header may be long.
+        const MOST_CHARS: usize = 64;
+        let found = String::from_utf8_lossy(found);
         Self {
-            retry_after,
-            pause,
-            reset_in,
-            remaining: first.and_then(Told::remaining),
-            quota: first.and_then(Told::quota),
-            limits,
-            was_capped,
-            ignored: findings.ignored,
+            header: header.chars().take(MOST_CHARS).collect(),
+            found: found.chars().take(MOST_CHARS).collect(),
+            expected,
         }
+    }
+
+    /// The name of the header, in lower case.
+    #[must_use]
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            header, expected, ..
+        } = self;
+        let found = self.found.escape_debug();
+        write!(
+            f,
+            "`{header}` was ignored: it must be {expected}, got `{found}`"
+        )
     }
 }

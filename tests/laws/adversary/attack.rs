@@ -22,7 +22,7 @@ struct Move {
     part: u32,
 }
 
-pub(in crate::laws) fn no_window_of_an_attack_holds_more_than_its_docs_say<S: Subject>() {
+pub(crate) fn no_window_of_an_attack_holds_more_than_its_docs_say<S: Subject>() {
     let moves = (0..8u8, 0..12u64, 0..4u64, -1..2i64, 0..5u32);
     let moves = moves.prop_map(|(idle, grains, periods, off, part)| Move {
         idle: idle == 0,

@@ -6,11 +6,11 @@ use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
 use paceline::time::Tick;
 
 use super::{Due, Model};
-use crate::laws::subject::Cut;
+use crate::subject::Cut;
 
 /// A [`SlidingLog`]: what passed, and when.
 #[derive(Clone, Debug)]
-pub(in crate::laws) struct List {
+pub(crate) struct List {
     limit: u32,
     window: u128,
     passed: Vec<(u128, u32)>,
@@ -57,7 +57,7 @@ impl Model<SlidingLog> for List {
 
 /// A [`SlidingCounter`]: what passed, and in which bucket.
 #[derive(Clone, Debug)]
-pub(in crate::laws) struct Buckets {
+pub(crate) struct Buckets {
     limit: u32,
     window: u128,
     /// How long a bucket is; a smooth one's is the window.
@@ -179,7 +179,7 @@ impl Model<SlidingCounter> for Buckets {
 
 /// A [`FixedWindow`]: one page, and a new one when that is over.
 #[derive(Clone, Debug)]
-pub(in crate::laws) struct Page {
+pub(crate) struct Page {
     limit: u32,
     window: u128,
     began: u128,

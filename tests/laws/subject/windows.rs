@@ -7,7 +7,7 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 use proptest::sample::select;
 
 use super::{Subject, Window, durations, nanos};
-use crate::laws::model::{Buckets, List, Page};
+use crate::model::{Buckets, List, Page};
 
 impl Subject for SlidingLog {
     type Model = List;
@@ -116,7 +116,7 @@ impl Subject for FixedWindow {
 }
 
 /// In how many buckets a counter counts; `None` if it is [`smooth`](SlidingCounter::smooth).
-pub(in crate::laws) trait Cut {
+pub(crate) trait Cut {
     fn buckets(&self) -> Option<u32>;
 }
 
