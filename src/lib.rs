@@ -109,8 +109,7 @@
 //! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
 //!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
 
-mod line;
-mod patience;
+mod wait;
 
 pub mod batch;
 pub mod concurrency;

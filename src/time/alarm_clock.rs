@@ -3,8 +3,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker, ready};
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::time::{
@@ -34,6 +34,12 @@ pub(super) struct AlarmClock {
 /// The clocks there are, by their runtimes.
 static CLOCKS: Mutex<Vec<(Id, Weak<AlarmClock>)>> = Mutex::new(Vec::new());
 
+/// The runtimes that were found to have no I/O driver, the last of them at the end.
+static WITHOUT_IO: Mutex<Vec<Id>> = Mutex::new(Vec::new());
+
+/// A runtime that is forgotten is asked again.
+const REMEMBERED: usize = 64;
+
 /// When whom to wake.
 #[derive(Debug)]
 struct Book {
@@ -53,12 +59,8 @@ const NEVER: u64 = u64::MAX;
 pub(super) type AlarmId = (Instant, u64);
 
 impl AlarmClock {
-    /// The clock of this runtime. There is none outside a runtime, in one that ends, or when the process has no file descriptor
-    /// left.
-    ///
-    /// # Panics
-    ///
-    /// In a runtime built without `enable_io`.
+    /// The clock of this runtime. There is none outside a runtime, in one that ends, in one built without `enable_io`, or when
+    /// the process has no file descriptor left.
     pub(super) fn here() -> Option<Arc<Self>> {
         let runtime = Handle::try_current().ok()?;
         let mut clocks = CLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,19 +70,19 @@ impl AlarmClock {
         if let Some(clock) = running.filter(|clock| !clock.has_stopped()) {
             return Some(clock);
         }
-        let started = Self::start(&runtime).ok();
+        let started = Self::start(&runtime);
         let clock = started.filter(|clock| !clock.has_stopped())?;
         clocks.retain(|(home, _)| *home != clock.home);
         clocks.push((clock.home, Arc::downgrade(&clock)));
         Some(clock)
     }
 
-    fn start(runtime: &Handle) -> io::Result<Arc<Self>> {
+    fn start(runtime: &Handle) -> Option<Arc<Self>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
         let clock = Arc::new(Self {
             home: runtime.id(),
-            fd: listened_to(fd)?,
+            fd: listened_to(fd, runtime.id())?,
             book: Mutex::new(Book {
                 alarms: BTreeMap::from([((instant() + FAR_AHEAD, NEVER), Waker::noop().clone())]),
                 next: 0,
@@ -94,7 +96,7 @@ impl AlarmClock {
             clock: Arc::downgrade(&clock),
             due: Vec::new(),
         });
-        Ok(clock)
+        Some(clock)
     }
 
     pub(super) fn home(&self) -> Id {
@@ -190,12 +192,27 @@ impl Drop for AlarmClock {
     }
 }
 
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe, for descriptors that may be closed meanwhile; an `OwnedFd` is not"
-)]
-fn listened_to(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, Interest::READABLE)
+/// `None` in a runtime without an I/O driver.
+///
+/// tokio has no way to ask for the driver: it panics where there is none. So the panic is caught, once a runtime. A program
+/// that aborts on panic cannot do that, and waits by tokio's timers.
+fn listened_to(fd: OwnedFd, runtime: Id) -> Option<AsyncFd<OwnedFd>> {
+    let mut without_io = WITHOUT_IO.lock().unwrap_or_else(PoisonError::into_inner);
+    if cfg!(panic = "abort") || without_io.contains(&runtime) {
+        return None;
+    }
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe, for descriptors that may be closed meanwhile; an `OwnedFd` is not"
+    )]
+    let listened_to = move || AsyncFd::with_interest(fd, Interest::READABLE);
+    let Ok(listened_to) = panic::catch_unwind(AssertUnwindSafe(listened_to)) else {
+        let forgotten = without_io.len().saturating_sub(REMEMBERED - 1);
+        without_io.drain(..forgotten);
+        without_io.push(runtime);
+        return None;
+    };
+    listened_to.ok()
 }
 
 fn timespec(duration: Duration) -> Timespec {

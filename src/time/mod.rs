@@ -17,6 +17,7 @@ mod precise;
 mod precision;
 mod rate;
 mod rate_text;
+mod resolution;
 mod tick;
 mod timer;
 
@@ -27,5 +28,6 @@ pub use out_of_range::OutOfRange;
 pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
+pub use resolution::Resolution;
 pub use tick::Tick;
 pub use timer::Timer;

@@ -1,18 +1,16 @@
+//! What the rest of the crate still calls. Every timer is precise by itself; this goes with the last `.precise()`.
+
 use super::Timer;
 
-/// How precisely a handle waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Precision {
-    /// To the millisecond.
     #[default]
     Coarse,
-    /// To the microsecond, where that is possible.
     #[cfg(feature = "precise")]
     Precise,
 }
 
 impl Precision {
-    /// The finest there is.
     pub(crate) const BEST: Self = {
         #[cfg(feature = "precise")]
         let best = Self::Precise;
@@ -21,12 +19,8 @@ impl Precision {
         best
     };
 
-    /// A timer that waits so.
-    pub(crate) fn timer(self) -> Timer {
-        match self {
-            Self::Coarse => Timer::new(),
-            #[cfg(feature = "precise")]
-            Self::Precise => Timer::new().precise(),
-        }
+    #[expect(clippy::unused_self, reason = "it goes with its callers")]
+    pub(crate) const fn timer(self) -> Timer {
+        Timer::new()
     }
 }

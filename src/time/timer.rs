@@ -4,6 +4,7 @@ use core::time::Duration;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 
+use super::Resolution;
 use super::clock::instant;
 use super::coarse::Coarse;
 use super::here::{FAR_AHEAD, this_runtime};
@@ -16,7 +17,7 @@ use super::{clock::is_real, precise::Precise};
 /// not. This one asks for the grid point at or before its due instant and sleeps what is left. On tokio's paused clock a
 /// timer set to a whole millisecond fires exactly then, any other at the next whole millisecond.
 ///
-/// With feature `precise` it can be had to the microsecond: see `precise`.
+/// With feature `precise`, which is a default feature, it waits to the microsecond where it can: see [`Resolution`].
 ///
 /// It takes memory (one box) when it is first armed, and is reset in place from then on. A timer that is not armed costs
 /// nothing and wakes nobody.
@@ -40,9 +41,10 @@ use super::{clock::is_real, precise::Precise};
 #[derive(Debug)]
 pub struct Timer {
     due: Option<Instant>,
+    resolution: Resolution,
     coarse: Coarse,
     #[cfg(all(feature = "precise", target_os = "linux"))]
-    precise: Option<Precise>,
+    precise: Precise,
 }
 
 impl Timer {
@@ -51,57 +53,24 @@ impl Timer {
     pub const fn new() -> Self {
         Self {
             due: None,
+            resolution: Resolution::Exact,
             coarse: Coarse::new(),
             #[cfg(all(feature = "precise", target_os = "linux"))]
-            precise: None,
+            precise: Precise::new(),
         }
     }
 
-    /// The same, to the microsecond (feature `precise`): for intervals of less than ten milliseconds.
-    ///
-    /// On Linux a timer of the kernel wakes it a little early, and it asks for the time again and again until that has come:
-    /// it is never early either, and in the median a tenth of a microsecond late, after 10 ms and more some microseconds. How much
-    /// earlier follows from how late the wake-ups are on this machine: so much that of waits below 900 µs nineteen of twenty are
-    /// in time, of those up to 3.6 ms three of four, up to 7.2 ms every other and of longer ones one in three; and 100 µs at most,
-    /// of waits from 1.8 ms on 200 µs, up to 800 µs from 7.2 ms on. All precise timers of a runtime share one timer of the kernel,
-    /// and a small task that listens to it for as long as there are any; while nobody waits, both sleep.
-    ///
-    /// What it costs: about as much CPU a wait as tokio's own sleep, some 25 µs where that was measured. So a stream of one item
-    /// each millisecond takes 2.5 % of a core, at 100 µs it takes a quarter, and from about 50 µs down it keeps a core busy: waits
-    /// that are shorter than the early wake-up are passed with asking alone. Between two questions other tasks have their turn; the
-    /// last 5 µs are waited on the spot.
-    ///
-    /// It waits as any other timer on tokio's paused clock, on other systems than Linux, and while the process may open no more
-    /// files. A wait that has begun when the clock is paused notices that when it would have been over.
-    ///
-    /// ```
-    /// use core::future::poll_fn;
-    /// use paceline::time::Timer;
-    /// use std::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let start = Instant::now();
-    /// let mut timer = Timer::new().precise();
-    ///
-    /// timer.arm(Duration::from_micros(250));
-    /// poll_fn(|cx| timer.poll_elapsed(cx)).await;
-    /// assert!(start.elapsed() >= Duration::from_micros(250));
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Not this, but to wait: outside a tokio runtime, or in one built without `enable_io`.
-    #[cfg(feature = "precise")]
+    /// The same timer with another resolution.
     #[must_use]
-    #[cfg_attr(
-        not(target_os = "linux"),
-        expect(unused_mut, reason = "there is no other timer")
-    )]
-    pub fn precise(mut self) -> Self {
-        #[cfg(all(feature = "precise", target_os = "linux"))]
-        self.precise.get_or_insert_with(Precise::new);
+    pub const fn with_resolution(mut self, resolution: Resolution) -> Self {
+        self.resolution = resolution;
+        self
+    }
+
+    /// Every timer is precise. Until the adapters' own methods of this name are gone.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn precise(self) -> Self {
         self
     }
 
@@ -132,14 +101,13 @@ impl Timer {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime, or in one built without `enable_time`, when it is armed for the first time. (A precise one when
-    /// it is polled.)
+    /// Outside a tokio runtime, or in one built without `enable_time`, when it is armed for the first time.
     pub fn arm(&mut self, after: Duration) {
         let now = instant();
         let after = after.min(FAR_AHEAD);
         self.due = Some(now + after);
         #[cfg(all(feature = "precise", target_os = "linux"))]
-        if self.precise.is_some() && is_real() {
+        if self.resolution == Resolution::Exact && is_real() {
             return;
         }
         self.coarse.arm(now, after);
@@ -147,7 +115,7 @@ impl Timer {
 
     fn home(&self) -> Option<Id> {
         #[cfg(all(feature = "precise", target_os = "linux"))]
-        if let Some(home) = self.precise.as_ref().and_then(Precise::home) {
+        if let Some(home) = self.precise.home() {
             return Some(home);
         }
         self.coarse.home()
@@ -161,7 +129,7 @@ impl Timer {
     pub fn disarm(&mut self) {
         if self.due.take().is_some() {
             #[cfg(all(feature = "precise", target_os = "linux"))]
-            self.precise.iter_mut().for_each(Precise::forget);
+            self.precise.forget();
             self.coarse.disarm();
         }
     }
@@ -182,8 +150,8 @@ impl Timer {
 
     fn poll_until(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
         #[cfg(all(feature = "precise", target_os = "linux"))]
-        if let Some(precise) = &mut self.precise {
-            if let Some(answer) = precise.poll_until(due, cx) {
+        if self.resolution == Resolution::Exact {
+            if let Some(answer) = self.precise.poll_until(due, cx) {
                 return answer;
             }
         }

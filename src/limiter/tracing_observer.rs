@@ -8,20 +8,20 @@ use super::{Event, Observer};
 /// they apply; durations as they are printed (`1.5s`).
 ///
 /// ```
-/// use paceline::limiter::{Observed, PolicyExt, Traces};
+/// use paceline::limiter::{Observed, PolicyExt, TracingObserver};
 /// use paceline::policy::Interval;
 /// use std::time::Duration;
 ///
 /// let limit = Interval::every(Duration::from_millis(50)).shared();
-/// let limit = Observed::new(limit, Traces::new("sms"));
+/// let limit = Observed::new(limit, TracingObserver::new("sms"));
 /// # let _ = limit;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Traces {
+pub struct TracingObserver {
     limit: &'static str,
 }
 
-impl Traces {
+impl TracingObserver {
     /// Writes of the limit of this name.
     #[must_use]
     pub const fn new(limit: &'static str) -> Self {
@@ -29,7 +29,7 @@ impl Traces {
     }
 }
 
-impl Observer for Traces {
+impl Observer for TracingObserver {
     fn observe(&mut self, event: Event) {
         let limit = self.limit;
         match event {
