@@ -57,7 +57,7 @@ async fn count_spaced<T>(paced: impl Stream<Item = T>, interval: Duration) -> us
 #[test]
 fn timers_are_never_early() {
     on_both(async || {
-        let mut timer = Timer::new().precise();
+        let mut timer = Timer::new();
         for nanos in (0..3_000_000).step_by(37_000) {
             let wait = Duration::from_nanos(nanos);
             let start = Instant::now();
@@ -79,7 +79,7 @@ fn emissions_are_never_early() {
             (5_500, 5),
         ] {
             let interval = micros(interval);
-            let paced = stream::iter(0..count).min_interval(interval).precise();
+            let paced = stream::iter(0..count).min_interval(interval);
             assert_eq!(count_spaced(paced, interval).await, count);
         }
     });
@@ -91,7 +91,7 @@ fn counted_from_the_next_poll_no_consumer_ever_sees_two_items_too_close() {
     on_both(async || {
         for (interval, count) in [(10, 5_000), (100, 1_000), (1_000, 50)] {
             let interval = micros(interval);
-            let paced = stream::repeat(()).min_interval(interval).precise();
+            let paced = stream::repeat(()).min_interval(interval);
             let mut paced = paced.from_next_poll().take(count);
             let mut last: Option<Instant> = None;
             while paced.next().await.is_some() {
@@ -140,27 +140,27 @@ async fn impatient<T>(stream: impl Stream<Item = T>) -> Vec<T> {
 fn no_stream_adapter_loses_or_doubles_anything() {
     on_both(async || {
         let limit = || Interval::every(D).shared();
-        assert_eq!(impatient(in_bursts().pace(limit()).precise()).await, all());
-        let by_cost = in_bursts().pace_by_cost(limit(), |_| 1).precise();
+        assert_eq!(impatient(in_bursts().pace(limit())).await, all());
+        let by_cost = in_bursts().pace_by_cost(limit(), |_| 1);
         let by_cost: Result<Vec<_>, _> = impatient(by_cost).await.into_iter().collect();
         assert_eq!(by_cost.unwrap(), all());
-        let batches = in_bursts().pace_batches(limit(), 3).precise();
+        let batches = in_bursts().pace_batches(limit(), 3);
         assert_eq!(impatient(batches).await.concat(), all());
         let by_key = in_bursts().pace_by_key(Interval::every(D).keyed(), |n| n % 3, 8);
-        let mut by_key = impatient(by_key.precise()).await;
+        let mut by_key = impatient(by_key).await;
         by_key.sort_unstable();
         assert_eq!(by_key, all());
 
-        let groups = in_bursts().grouped_within(4, D).precise();
+        let groups = in_bursts().grouped_within(4, D);
         assert_eq!(impatient(groups).await.concat(), all());
-        let heavy = in_bursts().grouped_weighted_within(40, D, |n| *n).precise();
+        let heavy = in_bursts().grouped_weighted_within(40, D, |n| *n);
         assert_eq!(impatient(heavy).await.concat(), all());
         let results = || in_bursts().map(Ok::<u64, u64>);
-        let tried = results().try_grouped_within(4, D).precise();
+        let tried = results().try_grouped_within(4, D);
         let tried: Result<Vec<_>, _> = impatient(tried).await.into_iter().collect();
         assert_eq!(tried.unwrap().concat(), all());
         let tried = results().try_grouped_weighted_within(40, D, |n| *n);
-        let tried: Result<Vec<_>, _> = impatient(tried.precise()).await.into_iter().collect();
+        let tried: Result<Vec<_>, _> = impatient(tried).await.into_iter().collect();
         assert_eq!(tried.unwrap().concat(), all());
     });
 }
@@ -168,13 +168,13 @@ fn no_stream_adapter_loses_or_doubles_anything() {
 #[test]
 fn lossy_adapters_keep_order_and_count_what_they_drop() {
     on_both(async || {
-        let mut debounced = std::pin::pin!(in_bursts().debounce(D).precise());
+        let mut debounced = std::pin::pin!(in_bursts().debounce(D));
         let items: Vec<u64> = debounced.by_ref().collect().await;
         assert!(items.is_sorted());
         assert_eq!(items.last(), Some(&59));
         assert_eq!(items.len() as u64 + debounced.dropped_count(), 60);
 
-        let mut sampled = std::pin::pin!(in_bursts().sample(D).keep_last().precise());
+        let mut sampled = std::pin::pin!(in_bursts().sample(D).keep_last());
         let items: Vec<u64> = sampled.by_ref().collect().await;
         assert!(items.is_sorted());
         assert_eq!(items.len() as u64 + sampled.dropped_count(), 60);
@@ -184,14 +184,14 @@ fn lossy_adapters_keep_order_and_count_what_they_drop() {
 #[test]
 fn sinks_get_everything_in_order_and_not_too_soon() {
     on_both(async || {
-        let mut paced = Vec::new().pace_sends(Interval::every(D).owned()).precise();
+        let mut paced = Vec::new().pace_sends(Interval::every(D).owned());
         let start = Instant::now();
         paced.send_all(&mut in_bursts().map(Ok)).await.unwrap();
         assert!(start.elapsed() >= D * 59);
         assert_eq!(paced.into_parts(), (all(), None));
 
         let limit = TokenBucket::new(Rate::new(10, D), 10).shared();
-        let mut paced = Vec::new().pace_sends_by_cost(limit, |_| 5).precise();
+        let mut paced = Vec::new().pace_sends_by_cost(limit, |_| 5);
         let start = Instant::now();
         paced.send_all(&mut in_bursts().map(Ok)).await.unwrap();
         assert!(start.elapsed() >= D * 29);
@@ -206,13 +206,13 @@ fn readers_and_writers_get_every_byte_and_not_too_soon() {
         let limit = || TokenBucket::new(Rate::new(1_000, micros(100)), 10_000).owned();
         let start = Instant::now();
         let mut read = Vec::new();
-        let mut reader = bytes.as_slice().pace_reads(limit()).precise();
+        let mut reader = bytes.as_slice().pace_reads(limit());
         reader.read_to_end(&mut read).await.unwrap();
         assert!(start.elapsed() >= micros(5_000));
         assert_eq!(read, bytes);
 
         let start = Instant::now();
-        let mut writer = Vec::new().pace_writes(limit()).precise();
+        let mut writer = Vec::new().pace_writes(limit());
         writer.write_all(&bytes).await.unwrap();
         assert!(start.elapsed() >= micros(5_000));
         assert_eq!(writer.into_inner(), bytes);
@@ -234,7 +234,7 @@ fn ten_thousand_streams_share_one_timer_and_one_task() {
         let interval = micros(5_000);
         let start = Instant::now();
         let mut paced: Vec<_> = (0..10_000)
-            .map(|_| Box::pin(stream::iter(0..3).min_interval(interval).precise()))
+            .map(|_| Box::pin(stream::iter(0..3).min_interval(interval)))
             .collect();
         let mut first = stream::select_all(&mut paced);
         for _ in 0..10_000 {
@@ -257,7 +257,7 @@ fn ten_thousand_streams_share_one_timer_and_one_task() {
 
 #[test]
 fn a_stream_may_move_to_another_runtime_whose_predecessor_has_ended() {
-    let mut paced = stream::repeat(()).min_interval(micros(2_000)).precise();
+    let mut paced = stream::repeat(()).min_interval(micros(2_000));
     let start = Instant::now();
     for n in 0..4 {
         on_one_thread().block_on(async {
@@ -273,14 +273,14 @@ fn a_stream_may_move_to_another_runtime_whose_predecessor_has_ended() {
 async fn on_a_paused_clock_it_waits_as_any_other() {
     let start = tokio::time::Instant::now();
     let paced = stream::iter(0..11).min_interval(Duration::from_millis(100));
-    assert_eq!(paced.precise().count().await, 11);
+    assert_eq!(paced.count().await, 11);
     assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
 #[tokio::test]
 async fn who_is_woken_for_something_else_goes_on_waiting() {
     let gate = Gate::new(Interval::every(D).owned());
-    let mut gate = gate.precise();
+    let mut gate = gate;
     let start = Instant::now();
     poll_fn(|cx| gate.poll_one(cx)).await.unwrap();
     for n in 1..20 {
@@ -295,9 +295,9 @@ async fn who_is_woken_for_something_else_goes_on_waiting() {
 #[test]
 fn who_waits_by_hand_waits_precisely_too() {
     on_both(async || {
-        let limit = Interval::every(micros(50)).shared().precise();
-        let keyed = Interval::every(micros(50)).keyed::<u8>().precise();
-        let permits = Permits::new(1).with_cooldown(micros(50)).precise();
+        let limit = Interval::every(micros(50)).shared();
+        let keyed = Interval::every(micros(50)).keyed::<u8>();
+        let permits = Permits::new(1).with_cooldown(micros(50));
         let start = Instant::now();
         let tasks: Vec<_> = (0..8)
             .map(|_| {
@@ -334,7 +334,7 @@ async fn many_tasks_share_a_precise_limit() {
         .map(|_| {
             let limit = Arc::clone(&limit);
             tokio::spawn(async move {
-                let paced = stream::iter(0..100).pace((*limit).clone()).precise();
+                let paced = stream::iter(0..100).pace((*limit).clone());
                 paced.count().await
             })
         })

@@ -19,7 +19,6 @@ use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::time::Timer;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::coop::poll_proceed;
 use tokio::task::{JoinHandle, yield_now};
 
 fn ms(ms: u64) -> Duration {
@@ -41,7 +40,7 @@ async fn is_pending(timer: &mut Timer) -> bool {
 /// Somebody who waits in a task of their own.
 async fn waiting() -> JoinHandle<()> {
     let task = tokio::spawn(async {
-        let mut timer = Timer::new().precise();
+        let mut timer = Timer::new();
         timer.arm(ms(20));
         elapsed(&mut timer).await;
     });
@@ -72,7 +71,7 @@ async fn a_clock_that_stood_still_meanwhile_strands_nobody() {
 /// A coarse timer that has its memory already is set to thirty years.
 #[tokio::test]
 async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
-    let mut timer = Timer::of_this_runtime().precise();
+    let mut timer = Timer::of_this_runtime();
     let start = tokio::time::Instant::now();
     timer.arm(ms(20));
     tokio::time::pause();
@@ -82,34 +81,22 @@ async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
     assert!(waited < ms(1_000), "{waited:?} of the paused clock");
 }
 
-/// To wait a microsecond on the spot is not to be pending.
+/// On some machines such a wait is over before it is polled, on others it is spent in a loop.
 #[test]
-fn other_tasks_have_their_turn_at_the_shortest_waits_too() {
+fn the_shortest_waits_yield_to_other_tasks() {
     on_one_thread().block_on(async {
-        let other = tokio::spawn(async {});
-        let mut timer = Timer::new().precise();
-        for _ in 0..10_000 {
-            timer.arm(Duration::from_nanos(900));
-            elapsed(&mut timer).await;
-            if other.is_finished() {
-                return;
+        for nanos in [0, 50, 900, 4_000] {
+            let other = tokio::spawn(async {});
+            let mut timer = Timer::new();
+            let mut waits = 0;
+            while !other.is_finished() {
+                waits += 1;
+                assert!(waits < 1_000, "{nanos} ns");
+                timer.arm(Duration::from_nanos(nanos));
+                elapsed(&mut timer).await;
             }
         }
-        panic!("the other task had no turn");
     });
-}
-
-/// Or a stream that is always ready, of a channel say, would keep the time from whoever looks at both.
-#[tokio::test]
-async fn what_is_due_is_ready_for_a_task_without_budget_too() {
-    let mut timer = Timer::new().precise();
-    timer.arm(ms(1));
-    std::thread::sleep(ms(2));
-    let is_ready = poll_fn(|cx| {
-        while poll_proceed(cx).map(|turn| turn.made_progress()).is_ready() {}
-        Poll::Ready(timer.poll_elapsed(cx).is_ready())
-    });
-    assert!(is_ready.await);
 }
 
 /// An executor that is not tokio's may poll what belongs to a runtime.
@@ -118,7 +105,7 @@ fn who_is_polled_outside_any_runtime_waits_in_the_one_it_belongs_to() {
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let start = Instant::now();
-    let mut timer = Timer::new().precise();
+    let mut timer = Timer::new();
     let inside = runtime.enter();
     timer.arm(ms(20));
     assert!(futures::executor::block_on(is_pending(&mut timer)));
@@ -130,7 +117,7 @@ fn who_is_polled_outside_any_runtime_waits_in_the_one_it_belongs_to() {
 #[test]
 fn it_may_go_to_and_fro_between_runtimes() {
     let (here, there) = (on_one_thread(), on_one_thread());
-    let mut timer = Timer::new().precise();
+    let mut timer = Timer::new();
     for n in 0..100 {
         let (begins, ends) = if n % 3 == 0 {
             (&here, &there)
@@ -166,16 +153,16 @@ fn in_a_runtime_without_io_the_wait_is_on_tokios_timers() {
 /// But for the 100 µs in which it asks again and again, and though another waits for something sooner.
 #[tokio::test]
 async fn a_wait_is_slept() {
-    let mut sooner = Timer::new().precise();
+    let mut sooner = Timer::new();
     sooner.arm(ms(50));
     assert!(is_pending(&mut sooner).await);
     let sooner = tokio::spawn(async move { elapsed(&mut sooner).await });
-    let mut given_up = Timer::new().precise();
+    let mut given_up = Timer::new();
     given_up.arm(ms(80));
     assert!(is_pending(&mut given_up).await);
     given_up.disarm();
 
-    let mut timer = Timer::new().precise();
+    let mut timer = Timer::new();
     let start = Instant::now();
     timer.arm(ms(200));
     let mut polls = 0;
@@ -192,7 +179,7 @@ async fn a_wait_is_slept() {
 #[test]
 fn it_knows_its_runtime() {
     let (here, there) = (on_one_thread(), on_one_thread());
-    let mut timer = Timer::new().precise();
+    let mut timer = Timer::new();
     assert!(!timer.is_of_this_runtime());
     here.block_on(async {
         assert!(!timer.is_of_this_runtime(), "it has not waited yet");
@@ -228,7 +215,7 @@ fn without_files() {
     on_one_thread().block_on(async {
         let all: Vec<File> = core::iter::from_fn(|| File::open("/dev/null").ok()).collect();
         assert!((1..40).contains(&all.len()));
-        let mut paced = stream::iter(0..4).min_interval(ms(5)).precise();
+        let mut paced = stream::iter(0..4).min_interval(ms(5));
         let start = Instant::now();
         assert_eq!(paced.by_ref().take(2).count().await, 2);
         drop(all);
@@ -248,15 +235,15 @@ fn a_runtime_that_ends_with_all_who_wait_in_it_ends() {
             let runtime = runtime.worker_threads(threads).enable_all();
             runtime.build().unwrap()
         };
-        let limit = Interval::every(ms(60_000)).shared().precise();
-        let permits = Permits::new(1).with_cooldown(ms(60_000)).precise();
+        let limit = Interval::every(ms(60_000)).shared();
+        let permits = Permits::new(1).with_cooldown(ms(60_000));
         assert!(limit.try_acquire(1).is_pass());
         drop(permits.try_acquire());
         for _ in 0..500 {
             let (limit, permits) = (limit.clone(), permits.clone());
             runtime.spawn(async move { limit.acquire(1).await });
             runtime.spawn(async move { drop(permits.acquire().await) });
-            let paced = stream::repeat(()).min_interval(ms(60_000)).precise();
+            let paced = stream::repeat(()).min_interval(ms(60_000));
             runtime.spawn(paced.for_each(|()| yield_now()));
         }
         runtime.block_on(async { tokio::time::sleep(ms(20)).await });
@@ -307,13 +294,13 @@ fn a_waker_may_drop_timers_and_wait_anew() {
         let foreign = Arc::new(Foreign::default());
         let waker = Waker::from(Arc::clone(&foreign));
         for _ in 0..3 {
-            let mut timer = Timer::new().precise();
+            let mut timer = Timer::new();
             timer.arm(ms(2));
             let elapsed = timer.poll_elapsed(&mut Context::from_waker(&waker));
             assert!(elapsed.is_pending());
             foreign.dropped.lock().unwrap().push(timer);
         }
-        *foreign.timer.lock().unwrap() = Some(Timer::new().precise());
+        *foreign.timer.lock().unwrap() = Some(Timer::new());
         while foreign.timer.lock().unwrap().is_some() {
             tokio::time::sleep(ms(1)).await;
         }

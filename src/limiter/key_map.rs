@@ -215,9 +215,9 @@ where
     /// Evicts every settled key, and notes which may settle next where room is limited.
     pub(super) fn evict_settled(&mut self) {
         let now = self.clock.now();
-        let (policies, stats) = (&self.policies, &mut self.stats);
+        let (policies, counted) = (&self.policies, &mut self.stats);
         self.entries.retain(|key, entry| {
-            entry.make_idle(now, stats);
+            entry.make_idle(now, counted);
             match entry {
                 Entry::Idle(state) => !policies.of(key).is_settled(state, now),
                 Entry::Active { .. } => true,
@@ -443,7 +443,7 @@ where
 
 impl<P: Policy> Entry<P> {
     /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
-    fn make_idle(&mut self, now: Tick, stats: &mut Stats) -> Option<KeyLimit<P>> {
+    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<KeyLimit<P>> {
         let Self::Active {
             limit,
             is_tuned: false,
@@ -459,7 +459,7 @@ impl<P: Policy> Entry<P> {
             let is_paused = limit.is_paused(now);
             limit.state().filter(|_| !is_paused).cloned()
         })?;
-        stats.add(stats_of(limit));
+        counted.add(stats_of(limit));
         match core::mem::replace(self, Self::Idle(state)) {
             Self::Active { limit, .. } => Some(limit),
             Self::Idle(_) => None,

@@ -64,7 +64,7 @@ pub struct Keyed<K, P: Policy> {
 
 /// The keys in shards, each behind a lock of its own. Where their number is limited there is one shard.
 struct Shards<K, P: Policy> {
-    shards: Box<[Mutex<KeyMap<K, P>>]>,
+    maps: Box<[Mutex<KeyMap<K, P>>]>,
     hasher: RandomState,
     policies: Arc<Policies<K, P>>,
     max: usize,
@@ -118,10 +118,10 @@ where
             let keys = KeyMap::new(Arc::clone(&policies), max, Arc::clone(&when_full));
             Mutex::new(keys)
         };
-        let shards: Box<[_]> = (0..count).map(|_| shard()).collect();
+        let maps = (0..count).map(|_| shard()).collect();
         Self {
             shards: Arc::new(Shards {
-                shards,
+                maps,
                 hasher: RandomState::new(),
                 policies,
                 max,
@@ -493,14 +493,14 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        let shards = self.shards.shards.iter();
+        let shards = self.shards.maps.iter();
         shards.for_each(|shard| lock(shard).evict_settled());
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        let shards = self.shards.shards.iter();
+        let shards = self.shards.maps.iter();
         shards.map(|shard| lock(shard).len()).sum()
     }
 
@@ -513,20 +513,22 @@ where
     /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
     pub fn set_mode(&self, mode: Mode) {
         // All shards at once, so that of two modes one is the last for every key.
-        let mut shards: Vec<_> = self.shards.shards.iter().map(lock).collect();
+        let mut shards: Vec<_> = self.shards.maps.iter().map(lock).collect();
         let limits: Vec<KeyLimit<P>> = shards
             .iter_mut()
             .flat_map(|shard| shard.set_mode(mode))
             .collect();
         drop(shards);
-        limits.iter().for_each(|limit| limit.wake());
+        for limit in limits {
+            limit.wake();
+        }
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new();
-        for shard in &self.shards.shards {
+        for shard in &self.shards.maps {
             stats.add(lock(shard).stats());
         }
         stats
@@ -565,13 +567,13 @@ where
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
-        let Shards { shards, hasher, .. } = &*self.shards;
-        let index = match shards.len() {
+        let Shards { maps, hasher, .. } = &*self.shards;
+        let index = match maps.len() {
             1 => 0,
             // The upper bits: the map in the shard has a secret of its own.
             len => (hasher.hash_one(key) >> 32) as usize % len,
         };
-        lock(&shards[index])
+        lock(&maps[index])
     }
 }
 

@@ -5,9 +5,9 @@
 
 use core::sync::atomic::Ordering;
 
-#[cfg(not(test))]
+#[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
-#[cfg(test)]
+#[cfg(loom)]
 use loom::sync::atomic::AtomicU64;
 
 use crate::policy::Policy;
@@ -148,7 +148,8 @@ const fn halves(offer: u64) -> (u32, u32) {
     (offer as u32, (offer >> 32) as u32)
 }
 
-#[cfg(test)]
+// A package of its own runs them: see `models/`.
+#[cfg(all(test, loom))]
 mod tests {
     use loom::model::Builder;
     use loom::sync::{Arc, Mutex};

@@ -1,16 +1,19 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "this is the door to the clock that everybody else goes through"
+    reason = "the rest of the crate reads the clock through this file"
 )]
 
+use core::time::Duration;
+
+use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 use super::Tick;
 
 /// The only reader of time: tokio's clock, as [`Tick`]s since its first reading.
 ///
-/// It can be built anywhere, outside a runtime and in a `static` too, and does not look at the time before it is asked.
-/// Under tokio's paused clock it stands still with it.
+/// It can be built anywhere, also outside a runtime and in a `static`, and reads the time only when asked. While tokio's clock
+/// is paused, it stands still too.
 ///
 /// ```
 /// use paceline::time::{Clock, Tick};
@@ -31,13 +34,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that has not been looked at yet.
+    /// A clock that has not been read yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { epoch: None }
     }
 
-    /// What time it is. The first reading is [`Tick::ZERO`].
+    /// The current time. The first reading is [`Tick::ZERO`].
     ///
     /// Readings never go back while the clock stays in one runtime.
     #[inline]
@@ -48,12 +51,15 @@ impl Clock {
     }
 }
 
-/// What tokio's clock says, for [`Timer`](super::Timer), which must speak tokio's language.
+/// The longest wait: thirty years. `Instant` has no room for `Duration::MAX`.
+pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// A reading of tokio's clock as tokio's type, which timers need.
 pub(super) fn instant() -> Instant {
     Instant::now()
 }
 
-/// Whether tokio's clock is the real one: a paused one, or one that ever was, stands still or lags behind.
+/// Whether tokio's clock is the real one. A clock that is paused, or was once, stands still or lags behind.
 #[expect(
     clippy::disallowed_types,
     reason = "there is no other way to see that tokio's clock is paused"
@@ -62,4 +68,9 @@ pub(crate) fn is_real() -> bool {
     let before = std::time::Instant::now();
     let now = Instant::now().into_std();
     before <= now && now <= std::time::Instant::now()
+}
+
+/// The runtime in which this is called, if there is one.
+pub(crate) fn this_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
 }

@@ -1,33 +1,26 @@
-//! Readings and doors to clocks: the only place where time is read or slept.
+//! Clocks and timers: the only module that reads the time or sleeps.
 //!
-//! Everything that decides is *given* the time as a [`Tick`]; everything that waits does so through a [`Timer`]. Both
-//! follow tokio's clock, so that a test on its paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants
-//! and waits for nothing.
+//! Code that decides is given the time as a [`Tick`]. Code that waits uses a [`Timer`]. Both follow tokio's clock, so a test on
+//! tokio's paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants and takes no time.
 
-#[cfg(all(feature = "precise", target_os = "linux"))]
-mod alarm_clock;
 mod clock;
-mod coarse;
-mod here;
 #[cfg(all(feature = "precise", target_os = "linux"))]
-mod lead;
+mod early_wake;
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod kernel_timer;
 mod out_of_range;
-#[cfg(all(feature = "precise", target_os = "linux"))]
-mod precise;
-mod precision;
 mod rate;
 mod rate_text;
-mod resolution;
 mod tick;
 mod timer;
+#[cfg(all(feature = "precise", target_os = "linux"))]
+mod timer_fd;
+mod wheel_timer;
 
 pub use clock::Clock;
-pub(crate) use clock::is_real;
-pub(crate) use here::this_runtime;
+pub(crate) use clock::{is_real, this_runtime};
 pub use out_of_range::OutOfRange;
-pub(crate) use precision::Precision;
 pub use rate::{Rate, RateError};
 pub use rate_text::ParseRateError;
-pub use resolution::Resolution;
 pub use tick::Tick;
-pub use timer::Timer;
+pub use timer::{Resolution, Timer};

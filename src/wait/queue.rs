@@ -217,16 +217,14 @@ impl<R: Resource> Queue<R> {
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
         };
-        *position = Position::Queued(match *position {
-            Position::Reserved(ticket) => {
-                self.waiters.rejoin(ticket, waiter);
-                ticket
-            }
-            _ => {
-                self.resource.on_queued();
-                self.waiters.join(waiter)
-            }
-        });
+        let ticket = if let Position::Reserved(ticket) = *position {
+            self.waiters.rejoin(ticket, waiter);
+            ticket
+        } else {
+            self.resource.on_queued();
+            self.waiters.join(waiter)
+        };
+        *position = Position::Queued(ticket);
     }
 
     /// Leaves the queue, having paid that much.

@@ -1,10 +1,12 @@
 use std::future::poll_fn;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use paceline::time::{Clock, Tick, Timer};
 use proptest::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
+use tokio::task::coop::poll_proceed;
 
 use crate::timed::{ms, now, since, sleep};
 
@@ -46,6 +48,45 @@ async fn is_late_when_it_is_woken_late_and_then_ready() {
     jump(ms(180)).await;
     let mut waiting = Driven::new(poll_fn(move |cx| timer.poll_elapsed(cx)));
     assert!(waiting.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_that_are_over_at_once_yield_to_other_tasks() {
+    let other = tokio::spawn(async {});
+    let mut timer = Timer::new();
+    let mut waits = 0;
+    while !other.is_finished() {
+        waits += 1;
+        assert!(waits < 1_000);
+        timer.arm(Duration::ZERO);
+        elapse(&mut timer).await;
+    }
+    assert!(waits > 10, "it does not yield each time");
+}
+
+/// Polls it when the task has used up its budget.
+fn poll_without_budget(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<()> {
+    while poll_proceed(cx).map(|turn| turn.made_progress()).is_ready() {}
+    timer.poll_elapsed(cx)
+}
+
+/// Or a stream that is always ready, and is polled first, would starve it.
+#[tokio::test(start_paused = true)]
+async fn without_budget_it_is_pending_once_at_most() {
+    let mut timer = Timer::new();
+    timer.arm(Duration::ZERO);
+    let mut polls = 0;
+    poll_fn(|cx| {
+        polls += 1;
+        poll_without_budget(&mut timer, cx)
+    })
+    .await;
+    assert_eq!(polls, 2);
+
+    timer.arm(ms(100));
+    assert!(poll_fn(|cx| Poll::Ready(timer.poll_elapsed(cx).is_pending())).await);
+    jump(ms(100)).await;
+    assert!(poll_fn(|cx| Poll::Ready(poll_without_budget(&mut timer, cx).is_ready())).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,9 +26,7 @@ pub(crate) use paced::{Paced, Tape};
 pub(crate) const PACED: &[Paced] = &[
     paceline::MIN_INTERVAL,
     paceline::SHARED,
-    paceline::PRECISE,
-    paceline::PRECISE_FROM_NEXT_POLL,
-    paceline::SHARED_PRECISE,
+    paceline::FROM_NEXT_POLL,
     tokio::THROTTLE,
     tokio::INTERVAL_BURST,
     tokio::INTERVAL_DELAY,
@@ -37,6 +35,14 @@ pub(crate) const PACED: &[Paced] = &[
     governor::STREAM,
     speed_limit::LIMITER,
     tower::RATE_LIMIT,
+];
+
+/// What the gaps that a consumer sees are counted of.
+pub(crate) const GAPS: &[Paced] = &[
+    paceline::MIN_INTERVAL,
+    paceline::SHARED,
+    paceline::FROM_NEXT_POLL,
+    governor::STREAM,
 ];
 
 /// A limit for each key.

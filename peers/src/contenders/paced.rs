@@ -35,6 +35,15 @@ impl Tape {
         }
     }
 
+    /// It is full after so many emissions.
+    pub(crate) fn of(count: usize) -> Self {
+        Self {
+            stamps: Vec::with_capacity(count),
+            most: count,
+            until: None,
+        }
+    }
+
     /// Whether there is room for more.
     pub(crate) fn goes_on_after_emission(&mut self) -> bool {
         let now = Instant::now();

@@ -16,18 +16,12 @@ pub(crate) const MIN_INTERVAL: Paced = Paced {
     run: |interval, tape| Box::pin(drain(source().min_interval(interval), tape)),
 };
 
-/// The same, by a timer of the kernel.
-pub(crate) const PRECISE: Paced = Paced {
-    name: "paceline min_interval, precise",
-    run: |interval, tape| Box::pin(drain(source().min_interval(interval).precise(), tape)),
-};
-
 /// The same, counted from when the consumer asks again.
-pub(crate) const PRECISE_FROM_NEXT_POLL: Paced = Paced {
-    name: "paceline precise, from_next_poll",
+pub(crate) const FROM_NEXT_POLL: Paced = Paced {
+    name: "paceline min_interval, from_next_poll",
     run: |interval, tape| {
         let paced = source().min_interval(interval);
-        Box::pin(drain(paced.precise().from_next_poll(), tape))
+        Box::pin(drain(paced.from_next_poll(), tape))
     },
 };
 
@@ -39,15 +33,6 @@ pub(crate) const SHARED: Paced = Paced {
             source().pace(Interval::every(interval).shared()),
             tape,
         ))
-    },
-};
-
-/// The same, by a timer of the kernel.
-pub(crate) const SHARED_PRECISE: Paced = Paced {
-    name: "paceline pace, Shared, precise",
-    run: |interval, tape| {
-        let paced = source().pace(Interval::every(interval).shared());
-        Box::pin(drain(paced.precise(), tape))
     },
 };
 

@@ -50,6 +50,8 @@ pub(super) const fn of(section: Section) -> Words {
     match section {
         Section::Precision => pacing::PRECISION,
         Section::Load => pacing::LOAD,
+        Section::Gaps => pacing::GAPS,
+        Section::Timers => own::TIMERS,
         Section::Hot => rates::HOT,
         Section::Keyed => rates::KEYED,
         Section::Contention => rates::CONTENTION,

@@ -1,6 +1,7 @@
 //! What is measured: a file each.
 
 mod contention;
+mod gaps;
 mod growth;
 mod hot;
 mod instructions;
@@ -9,6 +10,7 @@ mod load;
 mod pacing;
 mod precision;
 mod redis;
+mod timers;
 mod virtual_time;
 
 pub(crate) use instructions::alone as alone_hot;
@@ -26,6 +28,10 @@ pub(crate) enum Section {
     Precision,
     /// The same while the machine is busy.
     Load,
+    /// Gaps that are too short for the consumer who reads the clock after each element.
+    Gaps,
+    /// What a wait costs and how late it ends, beside tokio's own, with one timer and with ten thousand.
+    Timers,
     /// What an element costs while the limit does not bind, and how many instructions it takes.
     Hot,
     /// A limit for each of a million keys: bytes, nanoseconds, and what is left when they have settled.
@@ -45,6 +51,8 @@ impl Section {
         match self {
             Self::Precision => "precision",
             Self::Load => "load",
+            Self::Gaps => "gaps",
+            Self::Timers => "timers",
             Self::Hot => "hot",
             Self::Keyed => "keyed",
             Self::Contention => "contention",
@@ -58,6 +66,8 @@ impl Section {
         match self {
             Self::Precision => precision::measure(extent),
             Self::Load => load::measure(extent),
+            Self::Gaps => gaps::measure(extent),
+            Self::Timers => timers::measure(extent),
             Self::Hot => hot::measure(extent),
             Self::Keyed => keyed::measure(extent),
             Self::Contention => contention::measure(extent),

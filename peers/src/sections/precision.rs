@@ -9,10 +9,12 @@ use crate::measure::Extent;
 use super::pacing::{Flavour, Pacing, run};
 
 /// The interval in microseconds, and how many of them a round takes at the least.
-const INTERVALS: [(&str, u64, u32); 7] = [
+const INTERVALS: [(&str, u64, u32); 9] = [
     ("100 ms", 100_000, 4),
     ("10 ms", 10_000, 32),
+    ("2.5 ms", 2_500, 4),
     ("2 ms", 2_000, 4),
+    ("1.5 ms", 1_500, 4),
     ("1 ms", 1_000, 4),
     ("500 µs", 500, 4),
     ("100 µs", 100, 4),
@@ -23,7 +25,7 @@ const ROUNDS: u32 = 9;
 
 pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let mut notes = Notes::new("precision");
-    let intervals = extent.pick(&INTERVALS[..], &INTERVALS[3..5]);
+    let intervals = extent.pick(&INTERVALS[..], &INTERVALS[5..7]);
     let least = extent.pick(Duration::from_millis(160), Duration::from_millis(5));
     for flavour in Flavour::ALL {
         notes.begin(flavour.name());

@@ -80,6 +80,28 @@ pub(super) const LOAD: Words = Words {
     why: "Who is woken late can do two things: lose the time, or catch up and come too soon. Under load it shows who does which.",
 };
 
+pub(super) const GAPS: Words = Words {
+    title: "Gaps that a consumer sees",
+    question: "A program takes elements from a paced stream and reads the clock after each of them: in `block_on` and in a task, \
+               on a runtime of one thread and of two.",
+    metrics: &[
+        Metric {
+            name: "gaps too short, of 1,000",
+            heading: "Gaps that were shorter than the interval by more than 1 µs, of a thousand",
+            better: Better::Less,
+        },
+        Metric {
+            name: "short by at most, µs",
+            heading: "By how many µs the shortest of them was too short",
+            better: Better::Neither,
+        },
+    ],
+    drawings: &[],
+    why: "The limit counts from the instant at which an element passed. If the thread is interrupted between that instant and \
+          the reading of the program, the element is seen late and the gap after it is seen short. `from_next_poll` counts \
+          from the instant at which the program asks for the next element, so none of its gaps is short.",
+};
+
 pub(super) const VIRTUAL: Words = Words {
     title: "Virtual time",
     question: "A million emissions, one a second, on tokio's paused clock: how long a test of eleven days takes.",

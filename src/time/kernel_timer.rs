@@ -1,0 +1,195 @@
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+
+use tokio::runtime::Id;
+use tokio::time::Instant;
+
+use super::clock::{instant, is_real, this_runtime};
+use super::timer_fd::{Key, TimerFd};
+
+/// The last stretch of a wait is not worth another pass through the scheduler: it is waited in a loop.
+const LAST_STRETCH: Duration = Duration::from_micros(5);
+
+/// The loop reads the clock at most this often, in case the clock stands still.
+const MOST_READINGS: u32 = 1_000;
+
+/// Two due instants that differ by less are the same: callers compute one instant from several clock readings.
+const SAME: Duration = Duration::from_micros(1);
+
+/// Waits to the microsecond: the kernel wakes the task a little early, and from then on the task yields until it is time.
+///
+/// It allocates one box, when it first has to wait.
+#[derive(Debug)]
+pub(super) struct KernelTimer {
+    wait: Option<Box<Wait>>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// The timer of the runtime in which it waited last.
+    fd: Arc<TimerFd>,
+    wake_up: Option<WakeUp>,
+    /// The length of the last wait, and how late the wake-up came. The next call of [`TimerFd::set`] reports it, so that ending a
+    /// wait takes no lock.
+    late: Option<(Duration, Duration)>,
+}
+
+/// The early wake-up of one wait.
+#[derive(Debug)]
+struct WakeUp {
+    due: Instant,
+    length: Duration,
+    key: Key,
+    /// `None` once the wake-up has come, or if it was too late to ask for one.
+    waker: Option<Waker>,
+}
+
+impl KernelTimer {
+    pub(super) const fn new() -> Self {
+        Self { wait: None }
+    }
+
+    pub(super) fn home(&self) -> Option<Id> {
+        self.wait.as_ref().map(|wait| wait.fd.home())
+    }
+
+    /// Waits for `due`, which is later than `now`. `None` if the kernel cannot time this wait: tokio's clock is paused, or there is
+    /// no [`TimerFd`].
+    pub(super) fn poll_until(
+        &mut self,
+        due: Instant,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<()>> {
+        let elapsed = if is_real() {
+            self.poll_real(due, now, cx)
+        } else {
+            None
+        };
+        if elapsed.is_none() {
+            self.wait = None;
+        }
+        elapsed
+    }
+
+    fn poll_real(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
+        let wait = match &mut self.wait {
+            Some(wait) => wait,
+            none => none.insert(Box::new(Wait::new(TimerFd::of_this_runtime()?))),
+        };
+        if !wait.is_set_for(due, now, cx) {
+            wait.set(due, now, cx.waker())?;
+        }
+        if wait.sleeps_at(now) {
+            return Some(Poll::Pending);
+        }
+        if due - now <= LAST_STRETCH && spin_until(due) {
+            wait.wake_up = None;
+            return Some(Poll::Ready(()));
+        }
+        cx.waker().wake_by_ref();
+        Some(Poll::Pending)
+    }
+
+    /// Nothing waits any more. Takes no lock if the wake-up was due by `now`.
+    #[inline]
+    pub(super) fn end(&mut self, now: impl FnOnce() -> Instant) {
+        if let Some(wait) = &mut self.wait {
+            if wait.wake_up.is_some() {
+                wait.end(now());
+            }
+        }
+    }
+}
+
+impl Wait {
+    const fn new(fd: Arc<TimerFd>) -> Self {
+        Self {
+            fd,
+            wake_up: None,
+            late: None,
+        }
+    }
+
+    /// While it sleeps, the wake-up must be for this task, and in this runtime. Polled outside any runtime it stays where it is.
+    fn is_set_for(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
+        let Some(wake_up) = &self.wake_up else {
+            return false;
+        };
+        let is_same = due.saturating_duration_since(wake_up.due) < SAME
+            && wake_up.due.saturating_duration_since(due) < SAME;
+        let sleeps = now < wake_up.key.0;
+        is_same && (!sleeps || (wake_up.wakes(cx) && self.is_here()))
+    }
+
+    fn is_here(&self) -> bool {
+        let here = this_runtime();
+        here.is_none_or(|here| here == self.fd.home()) && !self.fd.has_stopped()
+    }
+
+    fn set(&mut self, due: Instant, now: Instant, waker: &Waker) -> Option<()> {
+        self.end(now);
+        if !self.is_here() {
+            self.fd = TimerFd::of_this_runtime()?;
+        }
+        let length = due - now;
+        let key = self.fd.set(due, now, waker, self.late.take())?;
+        self.wake_up = Some(WakeUp {
+            due,
+            length,
+            key,
+            waker: (now < key.0).then(|| waker.clone()),
+        });
+        Some(())
+    }
+
+    /// Whether the wake-up is still to come. If not, this is when it came.
+    fn sleeps_at(&mut self, now: Instant) -> bool {
+        let Some(wake_up) = &mut self.wake_up else {
+            return false;
+        };
+        if now < wake_up.key.0 {
+            return true;
+        }
+        if wake_up.waker.take().is_some() {
+            self.late = Some((wake_up.length, now - wake_up.key.0));
+        }
+        false
+    }
+
+    fn end(&mut self, now: Instant) {
+        if self.sleeps_at(now) {
+            if let Some(wake_up) = &self.wake_up {
+                self.fd.cancel(wake_up.key);
+            }
+        }
+        self.wake_up = None;
+    }
+}
+
+impl WakeUp {
+    fn wakes(&self, cx: &Context<'_>) -> bool {
+        let waker = self.waker.as_ref();
+        waker.is_some_and(|waker| waker.will_wake(cx.waker()))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if self.wake_up.is_some() {
+            self.end(instant());
+        }
+        if let Some((length, late)) = self.late {
+            self.fd.learn(length, late);
+        }
+    }
+}
+
+/// False if the clock does not reach `due`.
+fn spin_until(due: Instant) -> bool {
+    (0..MOST_READINGS).any(|_| {
+        core::hint::spin_loop();
+        instant() >= due
+    })
+}
