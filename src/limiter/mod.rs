@@ -55,6 +55,13 @@ pub use tracing_observer::TracingObserver;
 ///
 /// To ask for cost 0 is to use nothing: it passes at once, before everybody who waits, and starts the limit's clock if
 /// nobody has asked before.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limiter",
+    label = "expected a limiter",
+    note = "a policy becomes a limiter with `.owned()` (for one adapter) or `.shared()` (for many tasks)",
+    note = "a `Keyed` has a limiter for each key: `keyed.at(key)`",
+    note = "a `Shared` is a handle already: clone it instead of putting it into an `Arc`"
+)]
 pub trait Limiter {
     /// Why there may be no answer at all; [`Infallible`] in memory.
     type Error;
@@ -181,6 +188,10 @@ impl<L: Limiter + ?Sized> Limiter for Box<L> {
 /// let for_many_tasks = TokenBucket::new(Rate::per_second(30), 5).shared();
 /// # let _ = (for_one_stream, for_many_tasks);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a policy",
+    note = "policies are in `paceline::policy`; a limiter such as `Owned` or `Shared` has a policy already"
+)]
 pub trait PolicyExt: Policy + Sized {
     /// For one adapter, without a lock.
     fn owned(self) -> Owned<Self> {
