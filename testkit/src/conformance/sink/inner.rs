@@ -39,7 +39,7 @@ impl Parcel for Vec<u32> {
     }
 }
 
-/// The inner sink of every rule: fast or slow, failing when it is told to, and it writes down what is done to it.
+/// The inner sink of every rule: fast or slow, failing on request. It records the calls on it.
 ///
 /// It is `Unpin`, so that an adapter over it can be taken apart after it was polled; [`Unmovable`] is the one that is not.
 #[must_use = "sinks do nothing unless polled"]

@@ -15,7 +15,7 @@ pub(super) struct Manner {
     pub(super) room: Room,
 }
 
-/// Who sends.
+/// The behavior of the producer.
 #[derive(Clone, Debug)]
 pub(super) enum Producer {
     /// Sends as soon as it can.

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Rule {
     /// Every wait comes to an end: it neither hangs (an hour with nothing) nor spins (20,000 polls with nothing).
     Alive,
-    /// After every `Pending` somebody holds the waker of the latest poll, or has woken it, and it is the one woken.
+    /// After every `Pending` a clone of the latest poll's waker exists or was woken, and wakes go to that waker.
     KeepsAWaker,
     /// The inner sink is given every item once, in order; by a lossy adapter, some of them, in order. What was refused came
     /// back in an error.

@@ -60,7 +60,7 @@ where
     Ok(())
 }
 
-/// Whoever asks three times before each item sends at the same instants.
+/// Extra `poll_ready` calls before each item do not move the instants of the sends.
 pub(super) async fn asking_is_free<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -146,7 +146,7 @@ where
     Ok(())
 }
 
-/// Whichever call on the inner sink fails, that is told, once, and everything else goes on.
+/// A failure of any call on the inner sink is reported once, and the sink goes on.
 pub(super) async fn inner_errors<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,

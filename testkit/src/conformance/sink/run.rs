@@ -66,7 +66,7 @@ type PollOf<A, E> = fn(Pin<&mut A>, &mut Context<'_>) -> Poll<Result<(), E>>;
 enum Step {
     /// Waits until the next item is there, or the end.
     Arrive,
-    /// Asks whether the sink is ready; it has said so already so many times.
+    /// Polls whether the sink is ready. The number says how often it was ready already.
     Ready(usize),
     Flush,
     Close,
