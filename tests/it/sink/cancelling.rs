@@ -21,7 +21,7 @@ use crate::timed::ms;
 
 const D: u64 = 10;
 
-/// One call, whose future is polled before each of its steps and dropped after the last one.
+/// One call. Its future is polled before each of its steps and dropped after the last one.
 #[derive(Clone, Debug)]
 struct Call {
     how: How,

@@ -16,7 +16,7 @@ use crate::timed::{ms, now, since, sleep};
 
 type Groups = GroupSends<probe::Sink<Vec<char>>, char>;
 
-/// An inner sink whose instants count from now.
+/// An inner sink that counts its instants from now.
 fn inner() -> (SinkHandle<Vec<char>>, probe::Sink<Vec<char>>) {
     let (handle, sink) = probe::sink();
     let mut sink = Driven::new(sink);

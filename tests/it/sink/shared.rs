@@ -124,7 +124,7 @@ async fn a_sink_that_queued_until_it_was_ready_does_not_queue_again() {
 
     jump(ms(10)).await;
     assert!(sink.ready().is_ready());
-    assert!(behind[0].is_woken(), "in nobody's way");
+    assert!(behind[0].is_woken(), "it holds up no waiter");
     assert!(behind[0].poll().is_ready());
     sink.start('a').unwrap(); // the slot is gone: held
     assert!(sink.flush().is_pending());
