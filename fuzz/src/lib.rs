@@ -15,14 +15,14 @@ mod shared;
 mod virtual_time;
 
 /// What the tests of the laws know of each policy, read where it stands.
-#[path = "../../tests/it/laws"]
+#[path = "../../laws"]
 mod laws {
     #[expect(dead_code, reason = "the tests look for more")]
     mod bounds;
     mod model;
-    #[path = "../../../fuzz/src/policies.rs"]
+    #[path = "../fuzz/src/policies.rs"]
     pub(super) mod policies;
-    #[path = "../../../fuzz/src/steps.rs"]
+    #[path = "../fuzz/src/steps.rs"]
     mod steps;
     mod subject;
     #[expect(dead_code, reason = "proptest makes the traces of the tests")]

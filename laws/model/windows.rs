@@ -6,7 +6,7 @@ use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
 use paceline::time::Tick;
 
 use super::{Due, Model};
-use crate::subject::Cut;
+use super::super::subject::Cut;
 
 /// A [`SlidingLog`]: what passed, and when.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use paceline::time::Tick;
 use proptest::prelude::{BoxedStrategy, Strategy};
 
 use super::{Subject, Window};
-use crate::model::{Due, Model};
+use super::super::model::{Due, Model};
 
 /// A tuple is a list of types, which the language can only spell out.
 macro_rules! all {

@@ -7,7 +7,7 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 use proptest::sample::select;
 
 use super::{Subject, Window, durations, nanos};
-use crate::model::{Buckets, List, Page};
+use super::super::model::{Buckets, List, Page};
 
 impl Subject for SlidingLog {
     type Model = List;
