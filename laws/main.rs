@@ -1,9 +1,9 @@
-//! Every policy keeps every law of [`Policy`](paceline::policy::Policy), on thousands of random traces.
+//! Checks every law of [`Policy`](paceline::policy::Policy) for every policy, on thousands of random traces.
 //!
-//! A law is a generic function over a `Subject`; a subject is a policy with random parameters, the bound that its docs
-//! state, and a naive model of it. To put another policy under the laws, make it a subject and add its line at the end.
-//! `PROPTEST_CASES` sets the number of traces: eight times as many.
-//! [`adversary`] looks for the worst window on purpose, and [`sustained`] for the slowest stream.
+//! A law is a generic function over a `Subject`. A subject is a policy with random parameters, the bound in its docs, and a
+//! naive model of it. To check another policy, make it a subject and add its line at the end. `PROPTEST_CASES` sets the
+//! number of traces, which is eight times as large. [`adversary`] searches for the worst window, and [`sustained`] for the
+//! slowest stream.
 
 mod adversary;
 mod answers;
@@ -21,15 +21,15 @@ use paceline::policy::{
     All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
 
-/// One module for each policy, one test in it for each law.
+/// A module for each policy, with a test for each law.
 macro_rules! keep_every_law {
     ($($name:ident: $policy:ty,)*) => {$(
         mod $name {
             use super::*;
 
             #[test]
-            fn told_to_wait_it_is_refused_until_then_and_passes_then() {
-                answers::told_to_wait_it_is_refused_until_then_and_passes_then::<$policy>();
+            fn a_wait_is_exact_to_the_nanosecond() {
+                answers::a_wait_is_exact_to_the_nanosecond::<$policy>();
             }
 
             #[test]
@@ -38,8 +38,8 @@ macro_rules! keep_every_law {
             }
 
             #[test]
-            fn a_peek_says_what_a_decision_says() {
-                answers::a_peek_says_what_a_decision_says::<$policy>();
+            fn a_peek_equals_the_decision() {
+                answers::a_peek_equals_the_decision::<$policy>();
             }
 
             #[test]
@@ -48,28 +48,28 @@ macro_rules! keep_every_law {
             }
 
             #[test]
-            fn only_what_is_dearer_than_the_capacity_never_passes() {
-                answers::only_what_is_dearer_than_the_capacity_never_passes::<$policy>();
+            fn only_a_cost_above_the_capacity_never_passes() {
+                answers::only_a_cost_above_the_capacity_never_passes::<$policy>();
             }
 
             #[test]
-            fn it_agrees_with_its_model() {
-                answers::it_agrees_with_its_model::<$policy>();
+            fn the_policy_agrees_with_its_model() {
+                answers::the_policy_agrees_with_its_model::<$policy>();
             }
 
             #[test]
-            fn no_window_of_any_trace_holds_more_than_its_docs_say() {
-                bounds::no_window_of_any_trace_holds_more_than_its_docs_say::<$policy>();
+            fn no_window_of_a_random_trace_exceeds_the_bound_in_the_docs() {
+                bounds::no_window_of_a_random_trace_exceeds_the_bound_in_the_docs::<$policy>();
             }
 
             #[test]
-            fn no_window_of_a_greedy_trace_holds_more_than_its_docs_say() {
-                bounds::no_window_of_a_greedy_trace_holds_more_than_its_docs_say::<$policy>();
+            fn no_window_of_a_greedy_trace_exceeds_the_bound_in_the_docs() {
+                bounds::no_window_of_a_greedy_trace_exceeds_the_bound_in_the_docs::<$policy>();
             }
 
             #[test]
-            fn no_window_of_an_attack_holds_more_than_its_docs_say() {
-                adversary::no_window_of_an_attack_holds_more_than_its_docs_say::<$policy>();
+            fn no_window_of_an_attack_exceeds_the_bound_in_the_docs() {
+                adversary::no_window_of_an_attack_exceeds_the_bound_in_the_docs::<$policy>();
             }
 
             #[test]
@@ -83,33 +83,33 @@ macro_rules! keep_every_law {
             }
 
             #[test]
-            fn what_passes_on_credit_would_have_passed() {
-                credit::what_passes_on_credit_would_have_passed::<$policy>();
+            fn a_request_that_passes_on_credit_would_pass_without_it() {
+                credit::a_request_that_passes_on_credit_would_pass_without_it::<$policy>();
             }
 
             #[test]
-            fn once_settled_it_answers_like_a_fresh_one() {
-                changes::once_settled_it_answers_like_a_fresh_one::<$policy>();
+            fn a_settled_state_answers_as_a_fresh_one() {
+                changes::a_settled_state_answers_as_a_fresh_one::<$policy>();
             }
 
             #[test]
-            fn it_knows_whether_it_has_settled() {
-                changes::it_knows_whether_it_has_settled::<$policy>();
+            fn is_settled_agrees_with_settled_at() {
+                changes::is_settled_agrees_with_settled_at::<$policy>();
             }
 
             #[test]
-            fn a_refund_never_makes_it_better_than_full() {
-                changes::a_refund_never_makes_it_better_than_full::<$policy>();
+            fn a_refund_never_makes_a_state_better_than_full() {
+                changes::a_refund_never_makes_a_state_better_than_full::<$policy>();
             }
 
             #[test]
-            fn a_refund_gives_back_what_its_model_does() {
-                changes::a_refund_gives_back_what_its_model_does::<$policy>();
+            fn a_refund_agrees_with_the_model() {
+                changes::a_refund_agrees_with_the_model::<$policy>();
             }
 
             #[test]
-            fn what_is_refunded_at_once_was_never_asked_for() {
-                changes::what_is_refunded_at_once_was_never_asked_for::<$policy>();
+            fn a_refund_at_once_undoes_the_request() {
+                changes::a_refund_at_once_undoes_the_request::<$policy>();
             }
 
             #[test]
@@ -123,18 +123,18 @@ macro_rules! keep_every_law {
             }
 
             #[test]
-            fn nothing_panics_at_the_edges_in_whatever_order() {
-                edges::nothing_panics_at_the_edges_in_whatever_order::<$policy>();
+            fn no_method_panics_with_extreme_values_in_any_order() {
+                edges::no_method_panics_with_extreme_values_in_any_order::<$policy>();
             }
 
             #[test]
-            fn it_agrees_with_its_model_for_a_hundred_days() {
-                edges::it_agrees_with_its_model_for_a_hundred_days::<$policy>();
+            fn the_policy_agrees_with_its_model_for_a_hundred_days() {
+                edges::the_policy_agrees_with_its_model_for_a_hundred_days::<$policy>();
             }
 
             #[test]
-            fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still() {
-                edges::a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still::<$policy>();
+            fn no_request_passes_earlier_if_the_clock_goes_back() {
+                edges::no_request_passes_earlier_if_the_clock_goes_back::<$policy>();
             }
         }
     )*};
