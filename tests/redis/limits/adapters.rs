@@ -74,7 +74,7 @@ async fn costs_and_batches_work_as_in_memory() {
 }
 
 #[tokio::test]
-async fn an_observer_around_it_hears_what_was_decided() {
+async fn an_observer_of_the_limit_sees_each_decision() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis

@@ -1,4 +1,4 @@
-//! While the server could not be seen others went on without it: for that long a bucket did not fill.
+//! During an outage other processes may use insurances, so a bucket does not fill for that time.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-/// A token each millisecond.
+/// One token each millisecond.
 fn bucket() -> Subject {
     let rate = Rate::per_second(1_000);
     Subject::Bucket {
@@ -25,7 +25,7 @@ fn bucket() -> Subject {
     }
 }
 
-/// All ten were taken now; two had come back when the server was gone, for a tenth of a second.
+/// All ten tokens are taken now. Two have come back when the outage begins, which lasts a tenth of a second.
 const FROM: u64 = NOW + 2 * MILLI;
 const TO: u64 = FROM + 100 * MILLI;
 
@@ -38,7 +38,7 @@ fn taken(store: &mut Store) -> Told {
 }
 
 #[test]
-fn a_bucket_did_not_fill_meanwhile_and_does_from_then_on() {
+fn a_bucket_does_not_fill_during_an_outage_and_does_after_it() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
     let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
@@ -63,10 +63,10 @@ fn a_bucket_did_not_fill_meanwhile_and_does_from_then_on() {
 }
 
 #[test]
-fn it_counts_once_although_many_ask() {
+fn an_outage_counts_once_for_many_processes() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
-    // Each of them lost sight of it at another time.
+    // For each client the outage begins at another time.
     for (number, early) in [0, 100, 300, 700].into_iter().enumerate() {
         let now = TO + MILLI * number as u64;
         let answer = store.ask_lasting(
@@ -84,7 +84,7 @@ fn it_counts_once_although_many_ask() {
 }
 
 #[test]
-fn a_key_that_ended_meanwhile_is_remembered() {
+fn a_key_that_expired_during_the_outage_is_remembered() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
     store.flush();
@@ -99,7 +99,7 @@ fn a_key_that_ended_meanwhile_is_remembered() {
         1
     );
 
-    // Who knows nothing of it takes it for one that nobody has used.
+    // A client without that memory takes the bucket for an unused one.
     store.flush();
     let nobody = [told[0].knowing(Known::default())];
     assert_eq!(
@@ -111,17 +111,17 @@ fn a_key_that_ended_meanwhile_is_remembered() {
 }
 
 #[test]
-fn what_was_full_before_or_written_since_is_left_alone() {
+fn a_state_that_was_full_before_or_written_since_an_outage_is_unchanged() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
-    // Full when the server was lost, to the microsecond.
+    // Full when the outage begins, to the microsecond.
     let full = NOW + 10 * MILLI;
     let answer = store.ask_lasting(&Question::ask(TO, 10).blind(full, TO), &told);
     assert_eq!(answer.passed, 1);
-    // Written since.
+    // Written since the outage.
     let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).blind(FROM, TO), &told);
     assert_eq!(answer.passed, 1);
-    // Gone since, and remembered.
+    // Expired since the outage, and remembered.
     store.flush();
     let known = [told[0].knowing(Known {
         at: TO,
@@ -132,17 +132,17 @@ fn what_was_full_before_or_written_since_is_left_alone() {
 }
 
 #[test]
-fn a_blindness_that_lasts_beyond_now_ends_now() {
+fn an_outage_that_ends_in_the_future_ends_now() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
-    // The clock of another node is ahead.
+    // The clock of another node is ahead of this one.
     let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &told);
     assert_eq!(answer.wait(), Some(MILLI));
 }
 
-/// Who was blind for longer than it takes to fill takes all for spent afterwards; a debt may be more than that.
+/// After an outage longer than the time to fill, the whole bucket counts as spent. A debt may be more than that.
 #[test]
-fn what_was_taken_for_spent_has_filled_since() {
+fn a_bucket_that_counted_as_spent_fills_from_then_on() {
     let mut store = Store::start();
     let rate = Rate::per_second(1_000);
     let owing = numbers::owing(rate, 10);
@@ -169,7 +169,7 @@ fn what_was_taken_for_spent_has_filled_since() {
 }
 
 #[test]
-fn a_blindness_that_is_still_to_come_is_none() {
+fn an_outage_in_the_future_has_no_effect() {
     let mut store = Store::start();
     let told = [taken(&mut store)];
     let question = Question::ask(NOW + MILLI, 2).blind(NOW + SECOND, NOW + MINUTE);
@@ -177,7 +177,7 @@ fn a_blindness_that_is_still_to_come_is_none() {
 }
 
 #[test]
-fn a_full_bucket_is_not_written_for_that() {
+fn a_full_bucket_is_not_written_because_of_an_outage() {
     let mut store = Store::start();
     let told = taken(&mut store);
     let held = store.dump(KEY);
@@ -199,7 +199,7 @@ fn a_full_bucket_is_not_written_for_that() {
 }
 
 #[test]
-fn windows_count_what_they_know() {
+fn a_window_counts_what_is_recorded_after_an_outage() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         if matches!(subject, Subject::Bucket { .. } | Subject::Interval { .. }) {
@@ -216,9 +216,9 @@ fn windows_count_what_they_know() {
     }
 }
 
-/// As if the time had stood still for that long, for the policy in memory too.
+/// The policy in memory is not given the time of the outage.
 #[test]
-fn time_stood_still_meanwhile() {
+fn a_bucket_in_redis_matches_one_in_memory_that_was_paused_during_the_outage() {
     let rate = prop_oneof![
         Just(Rate::per_second(3)),
         Just(Rate::per_minute(7)),
@@ -274,7 +274,7 @@ fn time_stood_still_meanwhile() {
                     answer.wait().unwrap_or(0),
                     here.peek(now - blind, cost).unwrap_or(0),
                 );
-                // What ended is remembered in whole microseconds.
+                // The end of a key is remembered in whole microseconds.
                 prop_assert!(
                     there == expected || ends && there == expected + 1,
                     "{there}, not {expected}"

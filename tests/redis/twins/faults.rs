@@ -1,4 +1,4 @@
-//! What others get wrong.
+//! Mistakes that other implementations make.
 
 use paceline::time::Rate;
 
@@ -28,7 +28,7 @@ fn a_thousand_calls_in_one_microsecond_count_a_thousand() {
 }
 
 #[test]
-fn what_is_refused_is_not_counted() {
+fn a_refused_request_is_not_counted() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         store.flush();
@@ -48,7 +48,7 @@ fn what_is_refused_is_not_counted() {
 }
 
 #[test]
-fn a_steady_stream_a_little_over_the_limit_goes_on_for_ever() {
+fn a_steady_stream_above_the_limit_never_stalls() {
     let mut store = Store::start();
     let subject = Subject::Smooth {
         limit: 100,
@@ -70,7 +70,7 @@ fn a_steady_stream_a_little_over_the_limit_goes_on_for_ever() {
 }
 
 #[test]
-fn a_time_that_goes_back_makes_nothing_early() {
+fn a_clock_that_goes_back_makes_nothing_early() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         store.flush();
@@ -93,7 +93,7 @@ fn a_time_that_goes_back_makes_nothing_early() {
         }
         let answer = store.ask_lasting(&Question::ask(NOW + wait, 1), &told);
         assert_eq!(answer.passed, 1, "{subject:?}");
-        // What is spent earlier counts as spent then.
+        // Permits that are spent at an earlier time count as spent at the recorded time.
         let again = store.ask_lasting(&Question::give_back(NOW, 1), &told);
         assert_eq!(again.known().at, NOW + wait, "{subject:?}");
         let again = store.ask_lasting(&Question::ask(NOW, 1), &told);
@@ -136,9 +136,9 @@ fn a_hundred_thousand_permits_can_be_taken_at_once() {
     }
 }
 
-/// As many entries as there can be: no command takes so many words at once.
+/// The largest number of entries: more arguments than one command takes.
 #[test]
-fn a_thousand_buckets_are_written_and_forgotten() {
+fn a_thousand_buckets_are_written_and_dropped() {
     let mut store = Store::start();
     let subject = Subject::Strict {
         limit: 2_000,
@@ -163,7 +163,7 @@ fn a_thousand_buckets_are_written_and_forgotten() {
     assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 2);
 }
 
-/// So many entries are kept in no order.
+/// Large hashes are not ordered.
 #[test]
 fn the_oldest_of_many_buckets_goes_first() {
     let mut store = Store::start();
@@ -189,7 +189,7 @@ fn the_oldest_of_many_buckets_goes_first() {
 }
 
 #[test]
-fn a_log_forgets_what_is_over() {
+fn a_log_drops_entries_older_than_its_window() {
     let mut store = Store::start();
     let told = told(&Subject::Log {
         limit: 2,
@@ -203,7 +203,7 @@ fn a_log_forgets_what_is_over() {
 }
 
 #[test]
-fn a_rate_that_is_no_whole_number_has_no_drift() {
+fn a_fractional_rate_does_not_drift() {
     let mut store = Store::start();
     let rate = Rate::per_second(3);
     let told = told(&Subject::Bucket {

@@ -1,4 +1,4 @@
-//! A key that holds something else is left alone, and whoever asks is told.
+//! A key of another type or format is not changed, and the request fails.
 
 use super::asking::{Question, Store, Told};
 use super::subject::{Subject, of_every_kind};
@@ -45,7 +45,7 @@ fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
 }
 
 #[test]
-fn what_others_keep_there_is_left_alone() {
+fn values_of_other_programs_are_not_touched() {
     let mut store = Store::start();
     let commands: [&[&str]; 12] = [
         &["SET", KEY, "plain text"],
@@ -71,7 +71,7 @@ fn what_others_keep_there_is_left_alone() {
 }
 
 #[test]
-fn the_state_of_another_policy_is_left_alone() {
+fn the_state_of_another_policy_is_not_touched() {
     let mut store = Store::start();
     for holder in of_every_kind(4, MINUTE) {
         for subject in of_every_kind(4, MINUTE) {
@@ -85,9 +85,9 @@ fn the_state_of_another_policy_is_left_alone() {
     }
 }
 
-/// A stranger is not what is said of every fault.
+/// Other errors are not reported as a wrong type.
 #[test]
-fn another_fault_keeps_its_name() {
+fn another_error_keeps_its_message() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore", "-hgetall"]);
     for subject in of_every_kind(4, MINUTE) {

@@ -1,4 +1,4 @@
-//! A key is there until its state has settled and no longer, by the clock of the server.
+//! A key lives until its state has settled and no longer, by the server's clock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::asking::{Answer, Question, Store, Told};
 use super::subject::{Subject, of_every_kind};
 use super::{MILLI, MINUTE, NOW};
 
-/// The clock of the server, not ours.
+/// Uses the server's clock.
 const REAL: u64 = 0;
 
 const KEY: &str = "key";
@@ -17,7 +17,7 @@ fn told(subject: &Subject) -> Vec<Told> {
     vec![Told::new(KEY, &subject.numbers())]
 }
 
-/// It lives, but not beyond the millisecond in which it settles.
+/// The key lives, but not beyond the millisecond in which its state settles.
 #[track_caller]
 fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
     let left = answer.known().until - answer.now;
@@ -29,7 +29,7 @@ fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
 }
 
 #[test]
-fn after_every_write_a_key_is_to_end_when_it_settles() {
+fn after_every_write_a_key_expires_when_its_state_settles() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -39,7 +39,7 @@ fn after_every_write_a_key_is_to_end_when_it_settles() {
         let ahead = store.ask(&Question::ahead(REAL, 2), &told);
         lives(&mut store, &ahead, &subject);
 
-        // Milliseconds are cut, and what settles within the next one may need that.
+        // Lifetimes are whole milliseconds, so the key may live up to one longer.
         let before = store.pttl(KEY) + 1;
         for given_back in [1, 9] {
             store.ask(&Question::give_back(REAL, given_back), &told);
@@ -53,7 +53,7 @@ fn after_every_write_a_key_is_to_end_when_it_settles() {
 }
 
 #[test]
-fn an_idle_key_is_gone_when_it_has_settled_and_not_before() {
+fn an_idle_key_expires_when_its_state_has_settled_and_not_before() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 20 * MILLI) {
         let told = told(&subject);
@@ -108,7 +108,7 @@ fn a_refusal_writes_nothing() {
 }
 
 #[test]
-fn what_another_limit_refuses_writes_nothing_here() {
+fn a_refusal_by_another_limit_writes_nothing() {
     let mut store = Store::start();
     let binding = Subject::Fixed {
         limit: 1,
@@ -134,7 +134,7 @@ fn what_another_limit_refuses_writes_nothing_here() {
 }
 
 #[test]
-fn what_nobody_took_is_not_given_back() {
+fn more_than_was_taken_cannot_be_given_back() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.ask(&Question::give_back(REAL, 1), &told(&subject));
@@ -152,9 +152,9 @@ fn a_peek_writes_nothing() {
     }
 }
 
-/// Others may remember until when it cannot be gone.
+/// Other clients remember until when the key cannot have expired.
 #[test]
-fn what_is_given_back_does_not_end_a_key_before_its_time() {
+fn giving_back_does_not_shorten_the_lifetime_of_a_key() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 40 * MILLI) {
         let told = told(&subject);
@@ -171,16 +171,16 @@ fn what_is_given_back_does_not_end_a_key_before_its_time() {
     }
 }
 
-/// Neither ours by asking later, nor that of a state which was read and not written.
+/// Neither for a later request, nor for a state that was read and not written.
 #[test]
-fn nobody_remembers_more_than_the_key_does() {
+fn the_reported_settling_time_is_covered_by_the_lifetime_of_the_key() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 40 * MILLI) {
         let told = told(&subject);
         store.ask(&Question::ask(REAL, subject.burst()), &told);
         store.sleep_until(store.time_us() + 10 * MILLI);
         store.ask(&Question::give_back(REAL, 1), &told);
-        // Somebody who has to wait, but for the interval, and remembers.
+        // A client that is denied (except by the interval), and remembers the state.
         let refused = store.ask(&Question::ask(REAL, subject.burst()), &told);
         let known = vec![told[0].knowing(refused.known())];
         let until = store.time_us() + 100 * MILLI;
@@ -194,7 +194,7 @@ fn nobody_remembers_more_than_the_key_does() {
 }
 
 #[test]
-fn what_settles_within_a_millisecond_is_kept_for_two() {
+fn a_state_that_settles_within_a_millisecond_is_kept_for_two() {
     let mut store = Store::start();
     let rate = Rate::per_second(1_000_000);
     let subject = Subject::Bucket {

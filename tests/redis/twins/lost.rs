@@ -1,4 +1,4 @@
-//! A state that is gone before its time, or older than it was, counts as all spent.
+//! A state that is missing before its time, or older than known, counts as fully spent.
 
 use paceline::time::Rate;
 
@@ -8,7 +8,7 @@ use super::{MILLI, MINUTE, NOW};
 
 const KEY: &str = "key";
 
-/// By somebody who knows that it was written a moment ago, and counts for another.
+/// A client that knows that the state was written a moment ago, and counts for a moment longer.
 fn told(subject: &Subject) -> Told {
     Told::new(KEY, &subject.numbers()).knowing(Known {
         at: NOW - MILLI,
@@ -16,14 +16,14 @@ fn told(subject: &Subject) -> Told {
     })
 }
 
-/// All was spent now.
+/// The policy in memory, fully spent now.
 fn spent(subject: &Subject) -> Here<Subject> {
     let mut here = Here::new(subject.clone(), at(NOW));
     assert_eq!(here.ask(NOW, subject.burst()), None);
     here
 }
 
-/// What is kept answers from now on like a limit that was all spent now, until it has settled.
+/// From now on the state answers like a limit that was fully spent now, until it has settled.
 #[track_caller]
 fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
     let here = spent(subject);
@@ -58,9 +58,9 @@ fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
     );
 }
 
-/// What others may have spent besides is no more than all that can be spent at once.
+/// Other clients may have spent no more than the limit besides.
 #[test]
-fn a_debt_outlives_the_loss_of_what_came_after_it() {
+fn a_debt_survives_the_loss_of_later_state() {
     let mut store = Store::start();
     let rate = Rate::new(4, micros(MINUTE));
     let (burst, may_owe) = (4, true);
@@ -100,7 +100,7 @@ fn a_debt_outlives_the_loss_of_what_came_after_it() {
 }
 
 #[test]
-fn what_is_gone_before_its_time_counts_as_all_spent_and_heals() {
+fn a_state_missing_before_its_time_counts_as_spent_and_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -110,7 +110,7 @@ fn what_is_gone_before_its_time_counts_as_all_spent_and_heals() {
 }
 
 #[test]
-fn what_is_older_than_it_was_counts_as_all_spent_and_heals() {
+fn an_outdated_state_counts_as_spent_and_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -122,7 +122,7 @@ fn what_is_older_than_it_was_counts_as_all_spent_and_heals() {
 }
 
 #[test]
-fn what_was_lost_twice_heals_all_the_same() {
+fn a_state_that_is_lost_twice_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -133,7 +133,7 @@ fn what_was_lost_twice_heals_all_the_same() {
 }
 
 #[test]
-fn many_who_remember_lose_it_once() {
+fn a_loss_counts_once_for_many_processes() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -152,7 +152,7 @@ fn many_who_remember_lose_it_once() {
 }
 
 #[test]
-fn what_could_be_gone_by_now_was_not_lost() {
+fn a_missing_state_that_has_settled_was_not_lost() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -163,7 +163,7 @@ fn what_could_be_gone_by_now_was_not_lost() {
         let told = [told(&subject).knowing(known)];
         let answer = store.ask(&Question::ask(NOW, subject.burst()), &told);
         assert_eq!((answer.passed, answer.lost[0]), (1, false), "{subject:?}");
-        // As old as it is known to be.
+        // The state is as old as known.
         let told = [told[0].knowing(Known {
             at: NOW,
             until: NOW + 9 * MINUTE,
@@ -174,7 +174,7 @@ fn what_could_be_gone_by_now_was_not_lost() {
 }
 
 #[test]
-fn a_peek_says_that_it_was_lost_and_writes_nothing() {
+fn a_peek_reports_a_lost_state_and_writes_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -201,7 +201,7 @@ fn a_peek_says_that_it_was_lost_and_writes_nothing() {
 }
 
 #[test]
-fn of_several_only_the_lost_one_is_written() {
+fn of_several_limits_only_the_lost_one_is_written() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -224,9 +224,9 @@ fn of_several_only_the_lost_one_is_written() {
     }
 }
 
-/// What is given back was spent before, and all that was spent before is not known.
+/// The returned permits were spent before the loss, and how much was spent before is unknown.
 #[test]
-fn what_is_given_back_when_it_was_lost_makes_nothing_early() {
+fn giving_back_to_a_lost_state_makes_nothing_early() {
     let mut store = Store::start();
     for (subject, is_older) in of_every_kind(4, MINUTE)
         .iter()

@@ -2,18 +2,18 @@ use std::time::Duration;
 
 use paceline::time::Rate;
 
-/// What a script is told of a policy.
+/// The parameters that a script takes of a policy.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) policy: &'static str,
     pub(super) told: Vec<u64>,
-    /// The largest cost that is asked for.
+    /// The largest cost of a request.
     pub(super) capacity: u32,
-    /// How long all that may be spent at once counts, in microseconds.
+    /// The time in microseconds for which a fully spent limit counts.
     pub(super) settles_in: u64,
 }
 
-/// Half of what Lua's numbers can hold.
+/// Half of the largest exact number in Lua.
 const MOST: u128 = 1 << 52;
 
 pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
@@ -27,7 +27,7 @@ pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
     }
 }
 
-/// A bucket from which more may be taken than it holds.
+/// A bucket that allows debt.
 pub(super) fn owing(rate: Rate, burst: u32) -> Numbers {
     let (token, _) = micros_of(rate.period(), rate.permits());
     Numbers {
@@ -81,7 +81,7 @@ pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
     }
 }
 
-/// A permit takes the first over the second of these in microseconds, in lowest terms.
+/// The time of a permit in microseconds, as a fraction in lowest terms.
 fn micros_of(period: Duration, permits: u32) -> (u128, u128) {
     let (mut above, mut below) = (period.as_nanos(), u128::from(permits) * 1_000);
     let (whole, parts) = (above, below);

@@ -1,4 +1,4 @@
-//! Other parameters under the same key: what was spent is kept, as by `retune`.
+//! Other parameters under the same key keep what was spent, as `retune` does.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn check<T: std::fmt::Debug>(
     }
 }
 
-/// Asks both sides of one policy, so often and so far apart; what they say is the same.
+/// Sends the same requests to both sides of a policy, and compares their answers.
 fn spend<P: Policy>(
     store: &mut Store,
     here: &mut Here<P>,
@@ -61,7 +61,7 @@ fn rates() -> impl Strategy<Value = Rate> {
     (1..200_u32, 1..SECOND).prop_map(|(permits, period)| Rate::new(permits, micros(period)))
 }
 
-/// Never early, and late by no more than one share of a microsecond, rounded up.
+/// Never early, and late by at most one fraction of a microsecond, rounded up.
 #[test]
 fn a_bucket_keeps_its_tokens_with_their_fraction() {
     let values = (
@@ -137,7 +137,7 @@ fn the_largest_buckets_keep_their_tokens() {
                 for cost in [1, new_burst.div_ceil(2), new_burst] {
                     let there = store.ask_lasting(&Question::peek(now, cost), &new).wait();
                     let (there, expected) = (there.unwrap_or(0), here.peek(now, cost).unwrap_or(0));
-                    // Where the product of two tokens has no room: two shares more.
+                    // If the product of two tokens is not exact: two fractions more.
                     assert!(
                         (expected..=expected + 3).contains(&there),
                         "{old_rate} {old_burst} to {new_rate} {new_burst}: {there}, not {expected}"
@@ -148,9 +148,9 @@ fn the_largest_buckets_keep_their_tokens() {
     }
 }
 
-/// What was bought by nanoseconds, in centuries.
+/// Permits that were paid in nanoseconds take centuries with the new interval.
 #[test]
-fn an_interval_that_has_no_room_is_as_long_as_there_is() {
+fn an_interval_that_is_too_long_is_cut_to_the_longest() {
     let mut store = Store::start();
     let (short, long) = (Duration::from_nanos(1), micros(1 << 52));
     store.ask_lasting(
@@ -162,7 +162,7 @@ fn an_interval_that_has_no_room_is_as_long_as_there_is() {
 }
 
 #[test]
-fn one_who_waits_feels_a_faster_rate_at_once() {
+fn a_waiter_gets_a_faster_rate_at_once() {
     let mut store = Store::start();
     let slow = told(&numbers::bucket(Rate::per_day(1), 1));
     let fast = told(&numbers::bucket(Rate::per_second(1_000), 1));
@@ -171,7 +171,7 @@ fn one_who_waits_feels_a_faster_rate_at_once() {
     assert_eq!((refused.wait(), &*refused.lives), (Some(MILLI), &[2][..]));
     let answer = store.ask_lasting(&Question::ask(NOW + 1 + MILLI, 1), &fast);
     assert_eq!(answer.passed, 1);
-    // A look at it changes nothing.
+    // A peek changes nothing.
     let held = store.dump(KEY);
     store.ask_lasting(&Question::peek(NOW + 2 * MILLI, 1), &slow);
     assert_eq!(store.dump(KEY), held);
@@ -269,7 +269,7 @@ fn a_log_and_a_fixed_window_keep_what_was_spent() {
     );
 }
 
-/// Kinds of counters, of windows in tenths of a second.
+/// Kinds of counters, with windows in tenths of a second.
 fn counters() -> impl Strategy<Value = (SlidingCounter, Numbers)> {
     (20..40_u32, 1..30_u64, 0..6_u32).prop_map(|(limit, tenths, buckets)| {
         let window = tenths * SECOND / 10 * 60;
@@ -286,9 +286,9 @@ fn counters() -> impl Strategy<Value = (SlidingCounter, Numbers)> {
     })
 }
 
-/// Never earlier than if all had been spent under the new parameters, and no later than by `retune`.
+/// Never earlier than if everything had been spent under the new parameters, and no later than with `retune`.
 #[test]
-fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
+fn a_counter_with_other_buckets_keeps_what_was_spent_at_its_time() {
     let values = (
         counters(),
         counters(),
@@ -307,7 +307,7 @@ fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
             }
             now += gap;
             let retuned = here.retuned(&new, now);
-            // Else the old ones may have forgotten something, and begun anew; or the new ones may find what is forgotten.
+            // Otherwise the old parameters may have dropped an entry and started new buckets, or the new ones may find a dropped entry.
             let all_counts = now - NOW < old_numbers.settles_in;
             for cost in [1, new.limit() / 2, new.limit()] {
                 let peek = Question::peek(now, cost);
@@ -327,9 +327,9 @@ fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
     );
 }
 
-/// It was written by one with a shorter window, and read by one with a longer.
+/// The state is written with a shorter window, and read with a longer one.
 #[test]
-fn a_key_lives_for_the_longest_window_that_was_told_of_it() {
+fn a_key_lives_for_the_longest_window_it_was_used_with() {
     let mut store = Store::start();
     let (short, long) = (30 * MILLI, MINUTE);
     let pairs = [

@@ -1,4 +1,4 @@
-//! The script as a whole: what it touches, and what it leaves behind.
+//! The script as a whole: which keys it accesses, and that it leaves nothing behind.
 
 use super::asking::{Question, Store, Told};
 use super::subject::{Subject, of_every_kind};
@@ -34,7 +34,7 @@ fn everything(store: &mut Store, prefix: &str) {
 }
 
 #[test]
-fn a_script_touches_its_keys_and_no_others() {
+fn a_script_accesses_only_its_keys() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "resetkeys", "~ours:*"]);
     let limit = [Told::new("theirs", &of_every_kind(4, MINUTE)[0].numbers())];
@@ -52,7 +52,7 @@ fn a_script_leaves_no_globals_behind() {
     let before: Vec<String> = store.cli(&["EVAL", globals, "0"]);
     everything(&mut store, "");
     assert_eq!(store.cli::<Vec<String>>(&["EVAL", globals, "0"]), before);
-    // Nor could it: the server refuses, and nothing was refused.
+    // The server refuses globals, and it refused nothing.
     let strays = redis::cmd("EVAL").arg("stray = 1").arg(0).clone();
     assert!(store.query::<()>(&strays).is_err());
 }
