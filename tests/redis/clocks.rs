@@ -69,10 +69,10 @@ async fn two_processes_with_different_clocks_pass_a_burst_once() {
                 .output()
                 .await
                 .expect("faketime is there: scripts/test installs it");
-            let said = String::from_utf8(output.stdout).unwrap();
-            let passed = said.lines().find_map(|line| line.split_once("passed: "));
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            let passed = stdout.lines().find_map(|line| line.split_once("passed: "));
             passed
-                .unwrap_or_else(|| panic!("{said}"))
+                .unwrap_or_else(|| panic!("{stdout}"))
                 .1
                 .parse::<usize>()
                 .unwrap()

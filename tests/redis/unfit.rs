@@ -190,16 +190,16 @@ fn an_empty_or_too_long_name_is_refused() {
     let redis = redis(OutagePolicy::closed());
     let policy = FixedWindow::new(1, MINUTE);
     let long = "x".repeat(201);
-    for (name, said) in [("", "got 0"), (&*long, "got 201")] {
+    for (name, length) in [("", "got 0"), (&*long, "got 201")] {
         let why = redis.limit(name, policy).unwrap_err().to_string();
         assert!(
-            why.contains("1 to 200 bytes") && why.contains(said),
+            why.contains("1 to 200 bytes") && why.contains(length),
             "{why}"
         );
         let keyed = redis.keyed("name", policy).unwrap();
         let why = keyed.at(name).unwrap_err().to_string();
         assert!(
-            why.contains("1 to 200 bytes") && why.contains(said),
+            why.contains("1 to 200 bytes") && why.contains(length),
             "{why}"
         );
         assert!(redis.clone().with_prefix(name).is_err());

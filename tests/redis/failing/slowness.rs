@@ -61,14 +61,14 @@ async fn queued_requests_are_answered_at_their_deadline() {
     let asking = (0..30).map(|number| {
         let limit = limit.clone();
         async move {
-            pause(Duration::from_millis(number)).await;
+            pause(DEADLINE / 20 * number).await;
             limit.try_acquire(1).await
         }
     });
     for answer in futures::future::join_all(asking).await {
         assert!(!answer.unwrap().is_pass());
     }
-    assert!(redis.stats().timeouts >= 2, "{:?}", redis.stats());
+    assert!(redis.stats().timeouts >= 1, "{:?}", redis.stats());
     assert_eq!(redis.stats().passed_alone, 0);
 }
 

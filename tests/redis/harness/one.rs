@@ -76,15 +76,15 @@ async fn a_dropped_server_is_gone_with_its_files() {
 
 #[tokio::test]
 async fn a_server_is_gone_after_a_panic() {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let panics = tokio::spawn(async move {
         let server = Server::start().await;
-        tell.send(server.address()).unwrap();
+        sender.send(server.address()).unwrap();
         panic!("on purpose");
     });
 
     assert!(panics.await.unwrap_err().is_panic());
-    assert!(TcpStream::connect(told.await.unwrap()).await.is_err());
+    assert!(TcpStream::connect(receiver.await.unwrap()).await.is_err());
 }
 
 #[tokio::test]
@@ -180,8 +180,8 @@ async fn a_server_is_gone_when_its_tests_are_killed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(tests.stdout.take().unwrap()).lines();
-    let at = said.find_map(|line| Some(line.unwrap().split_once(STAYS)?.1.to_owned()));
+    let mut output = BufReader::new(tests.stdout.take().unwrap()).lines();
+    let at = output.find_map(|line| Some(line.unwrap().split_once(STAYS)?.1.to_owned()));
     let (address, dir) = at.as_deref().unwrap().split_once(' ').unwrap();
     assert!(TcpStream::connect(address).await.is_ok());
 

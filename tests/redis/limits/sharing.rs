@@ -204,14 +204,14 @@ async fn a_prefetch_of_nothing_or_too_much_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_never_exceed_the_limit_by_the_servers_clock() {
     const LIMIT: u32 = 100;
-    let window = Duration::from_millis(500);
+    let window = Duration::from_secs(2);
     let server = Server::start().await;
     let policy = SlidingLog::new(LIMIT, window);
     let mut clients = JoinSet::new();
     for _ in 0..64 {
         let limit = redis(&server).await.limit("a", policy).unwrap();
         clients.spawn(async move {
-            for _ in 0..10 {
+            for _ in 0..5 {
                 limit.acquire(1).await.unwrap();
             }
         });
@@ -241,11 +241,11 @@ async fn sixty_four_clients_never_exceed_the_limit_by_the_servers_clock() {
     }
     spent.remove("at");
     // A permit that a busy machine fetches too late is void, but counted.
-    assert!(spent.len() >= 640, "{}", spent.len());
+    assert!(spent.len() >= 320, "{}", spent.len());
     let mut times: Vec<u64> = spent.into_values().collect();
     times.sort_unstable();
     for pair in times.windows(LIMIT as usize + 1) {
         let gap = pair[LIMIT as usize] - pair[0];
-        assert!(gap >= 500_000, "{} in {gap} µs", LIMIT + 1);
+        assert!(gap >= 2_000_000, "{} in {gap} µs", LIMIT + 1);
     }
 }

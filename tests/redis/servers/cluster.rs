@@ -95,12 +95,13 @@ fn meet(node: &Server) -> Cmd {
 
 async fn sees_all(node: &Server) -> bool {
     let info: String = node.cli(&["CLUSTER", "INFO"]).await;
-    let said = [
+    let expected = [
         "cluster_state:ok".to_owned(),
         format!("cluster_slots_ok:{SLOTS}"),
         format!("cluster_known_nodes:{MASTERS}"),
         format!("cluster_size:{MASTERS}"),
     ];
-    said.iter()
-        .all(|line| info.lines().any(|told| told == line))
+    expected
+        .iter()
+        .all(|line| info.lines().any(|present| present == line))
 }

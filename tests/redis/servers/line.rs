@@ -26,11 +26,11 @@ pub(super) async fn carry(mut client: TcpStream, mut rules: Obeyed) {
     }
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     tokio::select! {
         () = requests(from_client, to_server, rules.clone()) => {}
-        () = read_replies(from_server, tell) => {}
-        () = write_replies(told, to_client, rules) => {}
+        () = read_replies(from_server, sender) => {}
+        () = write_replies(receiver, to_client, rules) => {}
     }
 }
 
@@ -51,24 +51,24 @@ async fn requests(mut client: ReadHalf<'_>, mut server: WriteHalf<'_>, mut rules
 }
 
 /// Never ends: `write_replies` ends after the last reply.
-async fn read_replies(mut server: ReadHalf<'_>, tell: mpsc::UnboundedSender<Reply>) {
+async fn read_replies(mut server: ReadHalf<'_>, sender: mpsc::UnboundedSender<Reply>) {
     loop {
         let mut bytes = vec![0; 8192];
         let count = server.read(&mut bytes).await.unwrap_or(0);
         bytes.truncate(count);
-        let told = tell.send((Instant::now(), bytes));
-        if count == 0 || told.is_err() {
+        let sent = sender.send((Instant::now(), bytes));
+        if count == 0 || sent.is_err() {
             pending::<()>().await;
         }
     }
 }
 
 async fn write_replies(
-    mut told: mpsc::UnboundedReceiver<Reply>,
+    mut receiver: mpsc::UnboundedReceiver<Reply>,
     mut client: WriteHalf<'_>,
     mut rules: Obeyed,
 ) {
-    while let Some((read, bytes)) = told.recv().await {
+    while let Some((read, bytes)) = receiver.recv().await {
         due(read, &mut rules).await;
         if bytes.is_empty() {
             return;

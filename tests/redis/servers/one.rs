@@ -26,7 +26,7 @@ impl Server {
     /// A server with these additional command-line options.
     pub(crate) async fn start_with(options: &[&str]) -> Self {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
-        let mut said = String::new();
+        let mut log_of_last = String::new();
         for _ in 0..TRIES {
             let mut server = Self {
                 process: None,
@@ -35,10 +35,13 @@ impl Server {
             };
             match server.run().await {
                 Ok(()) => return server,
-                Err(log) => said = log,
+                Err(log) => log_of_last = log,
             }
         }
-        panic!("no server came up in {TRIES} tries with {options:?}; the last one said:\n{said}");
+        panic!(
+            "no server came up in {TRIES} tries with {options:?}; log of the last:
+{log_of_last}"
+        );
     }
 
     /// `redis://127.0.0.1:port`

@@ -63,7 +63,7 @@ pub(super) struct Question {
 
 /// A limit as the script takes it: the key, the policy, and what the client remembers.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct LimitArgs {
     pub(super) key: String,
     pub(super) numbers: Numbers,
     pub(super) known: Known,
@@ -139,7 +139,7 @@ impl Question {
     }
 }
 
-impl Told {
+impl LimitArgs {
     pub(super) fn new(key: &str, numbers: &Numbers) -> Self {
         Self {
             key: key.into(),
@@ -187,20 +187,24 @@ impl Store {
     }
 
     /// A server on which keys expire as the scripts set it.
-    pub(super) fn try_ask(&mut self, question: &Question, limits: &[Told]) -> RedisResult<Answer> {
+    pub(super) fn try_ask(
+        &mut self,
+        question: &Question,
+        limits: &[LimitArgs],
+    ) -> RedisResult<Answer> {
         let script = self.script.clone();
         self.run(&script, question, limits)
     }
 
     #[track_caller]
-    pub(super) fn ask(&mut self, question: &Question, limits: &[Told]) -> Answer {
+    pub(super) fn ask(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
         let answer = self.try_ask(question, limits);
         answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
     }
 
     /// A server on which no key expires.
     #[track_caller]
-    pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[Told]) -> Answer {
+    pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
         let script = self.lasting.clone();
         let answer = self.run(&script, question, limits);
         answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
@@ -210,7 +214,7 @@ impl Store {
         &mut self,
         script: &redis::Script,
         question: &Question,
-        limits: &[Told],
+        limits: &[LimitArgs],
     ) -> RedisResult<Answer> {
         self.calls += 1;
         let mut call = script.prepare_invoke();
@@ -224,7 +228,7 @@ impl Store {
         for limit in limits {
             call.key(&limit.key).arg(limit.numbers.policy);
             call.arg(limit.known.until).arg(limit.known.at);
-            for number in &limit.numbers.told {
+            for number in &limit.numbers.params {
                 call.arg(number);
             }
         }

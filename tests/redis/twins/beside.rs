@@ -2,7 +2,7 @@ use paceline::policy::Policy;
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::asking::{Answer, Known, Question, Store, Told};
+use super::asking::{Answer, Known, LimitArgs, Question, Store};
 use super::subject::{Here, Subject, at};
 use super::trace::{Cost, Scale, Step, Task};
 use super::{MILLI, NOW};
@@ -17,7 +17,7 @@ pub(super) struct Beside<'a, P: Policy> {
     scale: Scale,
     whole: Here<P>,
     parts: Vec<Here<Subject>>,
-    limits: Vec<Told>,
+    limits: Vec<LimitArgs>,
 }
 
 type Tried = Result<(), TestCaseError>;
@@ -28,7 +28,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         let limits: Vec<_> = parts
             .iter()
             .enumerate()
-            .map(|(number, part)| Told::new(&number.to_string(), &part.numbers()))
+            .map(|(number, part)| LimitArgs::new(&number.to_string(), &part.numbers()))
             .collect();
         let numbers = || limits.iter().map(|limit| &limit.numbers);
         let scale = Scale {

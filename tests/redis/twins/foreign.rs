@@ -1,6 +1,6 @@
 //! A key of another type or format is not changed, and the request fails.
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
 use super::{MINUTE, NOW};
 
@@ -18,8 +18,8 @@ fn named(subject: &Subject) -> &'static str {
 
 #[track_caller]
 fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
-    let other = Told::new("other", &subject.numbers());
-    let told = Told::new(KEY, &subject.numbers());
+    let other = LimitArgs::new("other", &subject.numbers());
+    let limit_args = LimitArgs::new(KEY, &subject.numbers());
     let held = store.dump(KEY);
     for question in [
         Question::ask(NOW, 1),
@@ -27,7 +27,10 @@ fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
         Question::peek(NOW, 1),
         Question::give_back(NOW, 1),
     ] {
-        for limits in [vec![told.clone()], vec![other.clone(), told.clone()]] {
+        for limits in [
+            vec![limit_args.clone()],
+            vec![other.clone(), limit_args.clone()],
+        ] {
             let refused = store.try_ask(&question, &limits).unwrap_err();
             assert_eq!(
                 refused.code(),
@@ -79,7 +82,10 @@ fn the_state_of_another_policy_is_not_touched() {
                 continue;
             }
             store.flush();
-            store.ask_lasting(&Question::ask(NOW, 1), &[Told::new(KEY, &holder.numbers())]);
+            store.ask_lasting(
+                &Question::ask(NOW, 1),
+                &[LimitArgs::new(KEY, &holder.numbers())],
+            );
             is_refused(&mut store, &subject, &format!("{holder:?}"));
         }
     }
@@ -91,9 +97,9 @@ fn another_error_keeps_its_message() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore", "-hgetall"]);
     for subject in of_every_kind(4, MINUTE) {
-        let told = [Told::new(KEY, &subject.numbers())];
+        let limit_args = [LimitArgs::new(KEY, &subject.numbers())];
         let refused = store
-            .try_ask(&Question::ask(NOW, 1), &told)
+            .try_ask(&Question::ask(NOW, 1), &limit_args)
             .unwrap_err()
             .to_string();
         assert!(!refused.contains("WRONGTYPE"), "{refused}");

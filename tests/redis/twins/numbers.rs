@@ -6,7 +6,7 @@ use paceline::time::Rate;
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) policy: &'static str,
-    pub(super) told: Vec<u64>,
+    pub(super) params: Vec<u64>,
     /// The largest cost of a request.
     pub(super) capacity: u32,
     /// The time in microseconds for which a fully spent limit counts.
@@ -21,7 +21,7 @@ pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
     assert!(token * u128::from(burst) <= MOST);
     Numbers {
         policy: "token_bucket",
-        told: vec![small(token), small(permits), burst.into()],
+        params: vec![small(token), small(permits), burst.into()],
         capacity: burst,
         settles_in: small((token * u128::from(burst)).div_ceil(permits)),
     }
@@ -40,7 +40,7 @@ pub(super) fn interval(every: Duration) -> Numbers {
     let (token, permits) = micros_of(every, 1);
     Numbers {
         policy: "interval",
-        told: vec![small(token), small(permits)],
+        params: vec![small(token), small(permits)],
         capacity: u32::try_from(MOST / token).unwrap_or(u32::MAX),
         settles_in: small(token.div_ceil(permits)),
     }
@@ -49,7 +49,7 @@ pub(super) fn interval(every: Duration) -> Numbers {
 pub(super) fn log(limit: u32, window: u64) -> Numbers {
     Numbers {
         policy: "sliding_log",
-        told: vec![limit.into(), window],
+        params: vec![limit.into(), window],
         capacity: limit,
         settles_in: window,
     }
@@ -66,7 +66,7 @@ pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
     let (bucket, reach) = (window.div_ceil(buckets.into()), u64::from(buckets) + 1);
     Numbers {
         policy: "sliding_counter",
-        told: vec![limit.into(), bucket, reach, 0],
+        params: vec![limit.into(), bucket, reach, 0],
         capacity: limit,
         settles_in: bucket * reach,
     }
@@ -75,7 +75,7 @@ pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
 pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
     Numbers {
         policy: "sliding_counter",
-        told: vec![limit.into(), window, 2, 1],
+        params: vec![limit.into(), window, 2, 1],
         capacity: limit,
         settles_in: 2 * window,
     }

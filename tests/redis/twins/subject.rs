@@ -68,8 +68,8 @@ impl Subject {
     pub(super) fn grain(&self) -> u64 {
         match *self {
             Self::Bucket { .. } | Self::Interval { .. } => {
-                let told = self.numbers().told;
-                told[0].div_ceil(told[1])
+                let params = self.numbers().params;
+                params[0].div_ceil(params[1])
             }
             Self::Strict { bucket, .. } => bucket,
             Self::Log { window, .. } | Self::Smooth { window, .. } | Self::Fixed { window, .. } => {

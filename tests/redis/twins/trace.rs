@@ -20,7 +20,7 @@ pub(super) enum Gap {
     /// A number of grains, plus or minus some microseconds.
     Grains(u64, i64),
     /// The wait of the last answer, plus or minus some microseconds.
-    Told(i64),
+    LimitArgs(i64),
     /// A number of tenths of the settling time.
     Tenths(u64),
 }
@@ -59,7 +59,7 @@ impl Gap {
         match self {
             Self::Micros(micros) => micros,
             Self::Grains(grains, off) => (grains * scale.grain).saturating_add_signed(off),
-            Self::Told(off) => last_wait.saturating_add_signed(off),
+            Self::LimitArgs(off) => last_wait.saturating_add_signed(off),
             Self::Tenths(parts) => scale.settles_in / 10 * parts,
         }
     }
@@ -87,7 +87,7 @@ fn gap() -> impl Strategy<Value = Gap> {
         2 => Just(Gap::Micros(0)),
         1 => (1..4_u64).prop_map(Gap::Micros),
         4 => (0..4_u64, -1..2_i64).prop_map(|(grains, off)| Gap::Grains(grains, off)),
-        3 => (-1..2_i64).prop_map(Gap::Told),
+        3 => (-1..2_i64).prop_map(Gap::LimitArgs),
         1 => (0..20 * SECOND).prop_map(Gap::Micros),
         1 => (0..13_u64).prop_map(Gap::Tenths),
     ]

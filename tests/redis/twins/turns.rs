@@ -2,15 +2,15 @@
 
 use paceline::time::Rate;
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::numbers::{self, Numbers};
 use super::subject::micros;
 use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-fn told(numbers: &Numbers) -> [Told; 1] {
-    [Told::new(KEY, numbers)]
+fn limit_args(numbers: &Numbers) -> [LimitArgs; 1] {
+    [LimitArgs::new(KEY, numbers)]
 }
 
 /// How many of 6,000 requests, one each millisecond, pass with alternating parameters.
@@ -18,7 +18,7 @@ fn passed_by_turns(store: &mut Store, turns: &[(u32, u32)]) -> u64 {
     store.flush();
     let turns: Vec<_> = turns
         .iter()
-        .map(|(rate, burst)| told(&numbers::bucket(Rate::per_second(*rate), *burst)))
+        .map(|(rate, burst)| limit_args(&numbers::bucket(Rate::per_second(*rate), *burst)))
         .collect();
     let passed = (0..6_000).zip(turns.iter().cycle()).map(|(milli, turn)| {
         store
@@ -54,7 +54,7 @@ fn alternating_intervals_each_keep_their_own() {
     let mut last = [NOW - MINUTE; 2];
     for milli in 0..10 * 1_000 {
         let (turn, now) = (usize::from(milli % 3 == 0), NOW + milli * MILLI);
-        let every = told(&numbers::interval(micros(intervals[turn])));
+        let every = limit_args(&numbers::interval(micros(intervals[turn])));
         if store.ask_lasting(&Question::ask(now, 1), &every).passed == 1 {
             let latest = *last.iter().max().unwrap();
             assert!(
@@ -72,7 +72,7 @@ fn alternating_intervals_each_keep_their_own() {
 fn alternating_counters_keep_their_bounds_and_do_not_stall() {
     let mut store = Store::start();
     let windows = [60 * SECOND, 45 * SECOND];
-    let turns = windows.map(|window| told(&numbers::strict(100, window, 6)));
+    let turns = windows.map(|window| limit_args(&numbers::strict(100, window, 6)));
     let (mut now, mut passed) = (NOW, Vec::new());
     for (turn, window) in turns.iter().zip(windows).cycle().take(6_000) {
         now += 200 * MILLI;
@@ -91,7 +91,7 @@ fn alternating_counters_keep_their_bounds_and_do_not_stall() {
 fn alternating_counters_drop_entries_that_are_over() {
     let mut store = Store::start();
     let buckets = [10_000 * MILLI, 7_300 * MILLI];
-    let turns = buckets.map(|bucket| told(&numbers::strict(100, 6 * bucket, 6)));
+    let turns = buckets.map(|bucket| limit_args(&numbers::strict(100, 6 * bucket, 6)));
     let began = NOW + 800 * MILLI;
     for now in (began..).step_by(800_000).take(2_000) {
         // Less than either passes in the long run.
@@ -106,7 +106,7 @@ fn alternating_counters_drop_entries_that_are_over() {
 #[test]
 fn alternating_counters_need_no_more_memory() {
     let mut store = Store::start();
-    let turns = [60, 45].map(|seconds| told(&numbers::strict(10_000, seconds * SECOND, 6)));
+    let turns = [60, 45].map(|seconds| limit_args(&numbers::strict(10_000, seconds * SECOND, 6)));
     for (turn, time) in turns.iter().cycle().zip(0..2_000) {
         store.ask_lasting(&Question::ask(NOW + time * 100 * MILLI, 1), turn);
     }

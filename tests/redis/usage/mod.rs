@@ -26,7 +26,7 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
         redis.connect().await.unwrap();
     }
     let mut held = Vec::new();
-    let mut said = String::new();
+    let mut answers = String::new();
     for (number, kind) in asked.chars().enumerate() {
         let usage = usage(&fleet[number % 2], capacity, reserved);
         let importance = match kind {
@@ -34,14 +34,14 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
             _ => Importance::Sheddable,
         };
         let lease = admitted(&usage, importance).await;
-        said.push(if lease.is_some() { kind } else { '-' });
+        answers.push(if lease.is_some() { kind } else { '-' });
         held.push(lease);
     }
     let in_use = usage(&fleet[0], capacity, reserved).in_use().await.unwrap();
-    let count = |kind| said.chars().filter(|one| *one == kind).count();
+    let count = |kind| answers.chars().filter(|one| *one == kind).count();
     assert_eq!(in_use.critical as usize, count('c'));
     assert_eq!(in_use.sheddable as usize, count('s'));
-    said
+    answers
 }
 
 #[tokio::test]
@@ -65,8 +65,11 @@ async fn admission_follows_the_table() {
         (1, 0, "sc", "sc"),
         (1, 0, "cs", "c-"),
     ] {
-        let said = case(capacity, reserved, asked).await;
-        assert_eq!(said, expected, "of {asked} with {capacity} and {reserved}");
+        let answers = case(capacity, reserved, asked).await;
+        assert_eq!(
+            answers, expected,
+            "of {asked} with {capacity} and {reserved}"
+        );
     }
 }
 
@@ -185,8 +188,11 @@ async fn a_key_of_another_type_is_an_error() {
     for key in [CRITICAL, SHEDDABLE] {
         server.cli::<()>(&["SET", key, "mine"]).await;
         for importance in [Importance::Critical, Importance::Sheddable] {
-            let said = usage.admit(importance).await.unwrap_err().to_string();
-            assert!(said.contains("WRONGTYPE") && said.contains(key), "{said}");
+            let answers = usage.admit(importance).await.unwrap_err().to_string();
+            assert!(
+                answers.contains("WRONGTYPE") && answers.contains(key),
+                "{answers}"
+            );
         }
         server.flush_all().await;
     }
