@@ -12,7 +12,7 @@ use tokio::time::Instant;
 async fn main() -> std::io::Result<()> {
     #![expect(clippy::disallowed_methods, reason = "looks at the clock to show it")]
     let start = Instant::now();
-    // A megabyte a second, and 64 KiB at once. Every transfer that has a clone shares it.
+    // A megabyte a second, and 64 KiB at once. Transfers with a clone share the limit.
     let limit = TokenBucket::new(Rate::per_second(1_000_000), 65_536).shared();
 
     let (upload, mut server) = duplex(16 * 1024);

@@ -16,7 +16,7 @@ const SPACING: Interval = Interval::every(Duration::from_millis(100));
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // Rows that trickle in: a group leaves when it has 3, or 20 ms after its first, by a timer.
+    // Slow rows: a group leaves when it has three rows, or 20 ms after its first one.
     let (sink, writes) = database();
     let rows = stream::iter(1..=5).min_interval(Duration::from_millis(8));
     let groups = rows.grouped_within(3, WINDOW);
@@ -26,7 +26,7 @@ async fn main() {
         [(16, vec![1, 2, 3]), (32, vec![4, 5])]
     );
 
-    // Rows that come in a rush: the sink groups them, and keeps the groups 100 ms apart.
+    // Fast rows: the sink groups them, and keeps the groups 100 ms apart.
     let (sink, writes) = database();
     let sink = sink.pace_sends(SPACING.owned()).group_sends(3, WINDOW);
     let rows = stream::iter(1..=5);
@@ -36,7 +36,7 @@ async fn main() {
         [(0, vec![1, 2, 3]), (100, vec![4, 5])]
     );
 
-    // No window: a write each 100 ms, of all that has come since.
+    // Without a window: one write each 100 ms, with all rows since the last one.
     let (sink, writes) = database();
     let rows = stream::iter(1..=5).min_interval(Duration::from_millis(30));
     let groups = rows.pace_batches(SPACING.owned(), 10);
@@ -47,7 +47,7 @@ async fn main() {
     );
 }
 
-/// A sink of batches, and what it was given at which millisecond.
+/// A sink of batches, and the batches that it received with their times in milliseconds.
 fn database() -> (mpsc::Sender<Batch>, JoinHandle<Vec<(u128, Batch)>>) {
     let start = Instant::now();
     let (sink, batches) = mpsc::channel(0);

@@ -19,15 +19,15 @@ async fn main() {
     });
     let calls = tokio::spawn(calls.collect::<Vec<_>>());
 
-    // At 250 ms the provider allows more. Whoever waits feels it at once; what was spent stays spent.
+    // At 250 ms the provider allows more. It applies to waiters at once, and spent permits stay spent.
     sleep(Duration::from_millis(250)).await;
     limit.retune(Interval::every(Duration::from_millis(75)));
 
-    // At 400 ms it says "429, retry after 1 s": nothing leaves before.
+    // At 400 ms it answers "429, retry after 1 s", so the limit pauses for a second.
     sleep(Duration::from_millis(150)).await;
     limit.pause_for(Duration::from_secs(1));
 
-    // At 1000 ms it takes that back, and allows less than before.
+    // At 1000 ms it allows requests again, at a lower rate.
     sleep(Duration::from_millis(600)).await;
     limit.retune(Interval::every(Duration::from_millis(500)));
     limit.resume();

@@ -14,11 +14,11 @@ async fn main() {
     let start = Instant::now();
     let (near, far) = tokio::io::duplex(1024); // a TcpStream, say
 
-    // The other side sends every line back.
+    // The server sends every line back.
     let (answers, requests) = Framed::new(far, LinesCodec::new()).split::<String>();
     let echo = tokio::spawn(requests.forward(answers));
 
-    // What paces the sink is a sink, so the stream is split off before.
+    // `pace_sends` returns a sink without the stream, so the stream is split off first.
     let (outlet, mut answers) = Framed::new(near, LinesCodec::new()).split();
     let limit = Interval::every(Duration::from_millis(100)).owned();
     let commands = stream::iter(["HELO", "SEND", "QUIT"]).map(Ok);

@@ -1,4 +1,4 @@
-//! How do I limit how many calls are under way, over all tasks, and find out how many the provider bears?
+//! How do I limit the calls in flight over all tasks, and find the number that a provider can serve?
 #![expect(clippy::disallowed_methods, reason = "stands in for work")]
 
 use std::time::Duration;
@@ -13,24 +13,24 @@ const LATENCY: Duration = Duration::from_millis(100);
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // Four at once, over two streams and whoever else has a clone.
+    // Four at once, over two streams and a task that share the permits.
     let start = Instant::now();
     let permits = Permits::new(4);
     let calls = || stream::iter(0..10).concurrent(permits.clone(), |_call| sleep(LATENCY));
     let by_hand = async {
-        let _permit = permits.acquire().await; // given back when it is dropped
+        let _permit = permits.acquire().await; // released when it is dropped
         sleep(LATENCY).await;
     };
     join!(calls().count(), calls().count(), by_hand);
     println!("21 calls of 100 ms in {:?}", start.elapsed());
     assert_eq!(start.elapsed(), LATENCY * 6);
 
-    // How many? One more while all is well, half as many after a refusal.
+    // The best number: one more after a success, half after a refusal.
     let permits = Permits::new(1);
     let mut controller = Aimd::new(1, 100);
     let mut clock = Clock::new();
     let mut answers = stream::iter(0..200).concurrent(permits.clone(), |_call| {
-        let refused = permits.in_use() > 6; // the provider bears no more
+        let refused = permits.in_use() > 6; // the provider serves six at once
         async move {
             sleep(LATENCY).await;
             if refused {
@@ -47,6 +47,6 @@ async fn main() {
         permits.resize(controller.limit());
         most = most.max(permits.limit());
     }
-    println!("it bears 6; tried {most} at most");
+    println!("the provider serves 6; the controller tried at most {most}");
     assert_eq!(most, 7);
 }

@@ -18,7 +18,7 @@ enum User {
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // The key says what it may do. Where all may do the same: `policy.keyed()`.
+    // The limit depends on the key. If all keys have the same one: `policy.keyed()`.
     let users = Keyed::by(|user: &User| match user {
         User::Free(_) => TokenBucket::new(Rate::per_second(1), 2),
         User::Paying(_) => TokenBucket::new(Rate::per_second(10), 10),
@@ -26,12 +26,12 @@ async fn main() {
     let users = users.max_keys(10_000);
     let (ann, bob, eve) = (User::Free(1), User::Free(2), User::Paying(3));
 
-    // One who asks too much is told to wait; the others do not notice.
+    // A user above the limit has to wait, and the others are not affected.
     assert!(users.try_acquire(&ann, 2).is_pass());
     assert!(!users.try_acquire(&ann, 1).is_pass());
     assert!(users.try_acquire(&bob, 1).is_pass());
 
-    // By hand, or as the limiter of an adapter.
+    // In a task, or as the limiter of an adapter.
     let start = Instant::now();
     let streamed = async {
         let calls = stream::iter(1..=15).pace(users.at(eve));
@@ -49,7 +49,7 @@ async fn main() {
         streamed.1
     );
 
-    // Who has been quiet for long enough is as good as new, and need not be remembered.
+    // A key that was idle for long enough has its full limit again, and needs no memory.
     println!("{} users remembered", users.len());
     sleep(Duration::from_secs(2)).await;
     assert!(users.try_acquire(&ann, 2).is_pass());

@@ -1,7 +1,7 @@
 //! How do I slow a stream down to what an API allows?
 //!
-//! Like every example here it runs on a paused clock (`start_paused`), where waiting takes no time and instants are
-//! exact. A program leaves that out.
+//! Like every example in this folder it runs on a paused clock (`start_paused`), where waits take no time and instants are
+//! exact. A real program leaves that out.
 #![expect(clippy::disallowed_methods, reason = "stands in for work")]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // At least 50 ms apart, counted from when the last one really left.
+    // At least 50 ms apart, counted from the last actual emission.
     let start = Instant::now();
     let mut calls = stream::iter(["a", "b", "c", "d"]).min_interval(Duration::from_millis(50));
     let mut left_at = Vec::new();
@@ -22,7 +22,7 @@ async fn main() {
         left_at.push(start.elapsed().as_millis());
         println!("{:3} ms: call {call}", start.elapsed().as_millis());
         if call == "b" {
-            sleep(Duration::from_millis(70)).await; // busy: nothing is saved up for a burst
+            sleep(Duration::from_millis(70)).await; // unused time is not saved for a burst
         }
     }
     assert_eq!(left_at, [0, 50, 120, 170]);

@@ -1,4 +1,4 @@
-//! How do I refuse or drop what comes too soon, instead of keeping it waiting?
+//! How do I refuse or drop items that come too soon, instead of letting them wait?
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use paceline::time::Rate;
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // Refuse: an item that comes too soon becomes an error, with the item in it.
+    // Refuse: an item that comes too soon becomes an error that carries the item.
     let limit = Interval::every(Duration::from_millis(100)).owned();
     let requests = stream::iter(["first", "second"]);
     let answers: Vec<_> = requests.enforce(limit).collect().await;
@@ -27,14 +27,14 @@ async fn main() {
         }
     }
 
-    // Drop, and count: for samples, of which the next is as good.
+    // Drop and count: for samples, where the next one serves as well.
     let limit = TokenBucket::new(Rate::per_second(10), 3).owned();
     let mut samples = stream::iter(1..=1000).shed(limit);
     assert_eq!(samples.by_ref().collect::<Vec<_>>().await, [1, 2, 3]);
     assert_eq!(samples.shed_count(), 997);
     println!("dropped {} samples", samples.shed_count());
 
-    // Without a stream, in a handler of requests:
+    // In a request handler, without a stream:
     let limit = Interval::every(Duration::from_secs(1)).shared();
     let handle = || match limit.try_acquire(1) {
         Decision::Pass => 200,

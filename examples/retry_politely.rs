@@ -1,4 +1,4 @@
-//! How do I wait with patience, and retry without making things worse?
+//! How do I wait with a timeout, and retry without overloading the provider?
 #![expect(clippy::disallowed_methods, reason = "shows the time")]
 
 use std::error::Error;
@@ -10,12 +10,12 @@ use paceline::prelude::*;
 use paceline::time::Rate;
 use tokio::time::Instant;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Every attempt asks the limit, and a refusal stops everybody who shares it.
+/// Every attempt asks the limit, and a refusal pauses it for all its users.
 async fn call(start: Instant, limit: &Shared<TokenBucket>) -> Result<(), AcquireError> {
     loop {
-        limit.acquire_within(1, PATIENCE).await?;
+        limit.acquire_within(1, TIMEOUT).await?;
         let Err(retry_after) = provider(start) else {
             return Ok(());
         };
@@ -24,7 +24,7 @@ async fn call(start: Instant, limit: &Shared<TokenBucket>) -> Result<(), Acquire
     }
 }
 
-/// It is busy in its first second, and says for how long yet.
+/// It refuses requests in its first second, and returns the rest of that time.
 fn provider(start: Instant) -> Result<(), Duration> {
     let retry_after = Duration::from_secs(1).saturating_sub(start.elapsed());
     retry_after.is_zero().then_some(()).ok_or(retry_after)
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     call(start, &limit).await?;
     assert_eq!(start.elapsed(), Duration::from_secs(1));
 
-    // A wait that is known to be too long is refused at once, and nothing is spent.
+    // A wait longer than the timeout is refused at once, and spends no permits.
     limit.pause_for(Duration::from_secs(60));
     let refused = call(start, &limit).await.unwrap_err();
     println!("{refused}");
@@ -46,13 +46,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(start.elapsed(), Duration::from_secs(1));
     limit.resume();
 
-    // Ten at once can never pass a limit of three: say so, and go in parts.
+    // A request for ten can never pass a limit of three, so it is split.
     let mut left = 10;
     while let Err(never) = limit.acquire(left).await {
         println!("{never}");
         limit.acquire(never.capacity()).await?;
         left -= never.capacity();
     }
-    assert_eq!(start.elapsed(), Duration::from_secs(9)); // ten, of which two were there
+    assert_eq!(start.elapsed(), Duration::from_secs(9)); // ten permits, of which two were available
     Ok(())
 }

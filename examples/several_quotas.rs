@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
-    // All must let a request pass, or none counts it.
+    // A request passes if all quotas allow it. Otherwise none of them counts it.
     let quotas = All::new((
         Interval::from_rate(Rate::per_second(10)),
         SlidingLog::new(15, Duration::from_secs(60)),
@@ -21,7 +21,7 @@ async fn main() {
     let calls = stream::iter(1..=20).pace(quotas.owned());
     let left_at: Vec<_> = calls.map(|_call| start.elapsed()).collect().await;
 
-    // The first fifteen are 100 ms apart; then the minute is full.
+    // The first fifteen are 100 ms apart. Then the quota of the minute is used up.
     assert_eq!(left_at[14], Duration::from_millis(1_400));
     assert_eq!(left_at[15], Duration::from_secs(60));
     assert_eq!(left_at[19], Duration::from_millis(60_400));

@@ -1,4 +1,4 @@
-//! How do I find out what a new limit would do, before it does it?
+//! How do I find out what a new limit would refuse, before I enforce it?
 #![expect(clippy::disallowed_methods, reason = "stands in for work")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use paceline::prelude::*;
 use paceline::time::Rate;
 use tokio::time::sleep;
 
-/// Twenty requests a second, for a second: how many are answered?
+/// Sends twenty requests in a second, and returns the number that passed.
 async fn traffic(limit: &Shared<TokenBucket>) -> usize {
     let requests = stream::iter(1..=20).min_interval(Duration::from_millis(50));
     let answers: Vec<_> = requests.enforce(limit.clone()).collect().await;
@@ -21,20 +21,20 @@ async fn traffic(limit: &Shared<TokenBucket>) -> usize {
 async fn main() {
     let limit = TokenBucket::new(Rate::per_second(10), 5).shared();
 
-    // Watched only: everything passes, and what would not have is counted.
+    // Shadow mode: every request passes, and the limit counts those it would hold back.
     limit.set_mode(Mode::Shadow);
     assert_eq!(traffic(&limit).await, 20);
     assert_eq!(limit.stats().held_back, 6);
     println!("it would refuse {} of 20", limit.stats().held_back);
 
-    // In earnest, after a quiet second: that many are refused.
+    // Enforced after an idle second: the same number is refused.
     sleep(Duration::from_secs(1)).await;
     limit.set_mode(Mode::Enforce);
     assert_eq!(traffic(&limit).await, 14);
     assert_eq!(limit.stats().refused, 6);
     println!("it refuses {} of 20", limit.stats().refused);
 
-    // Should it prove wrong: nothing is limited, charged or counted.
+    // Switched off: nothing is limited or counted.
     limit.set_mode(Mode::Off);
     assert_eq!(traffic(&limit).await, 20);
     assert_eq!(limit.stats().refused, 6);

@@ -14,11 +14,11 @@ async fn main() {
     let now = move || start.elapsed().as_millis();
     let limit = Interval::every(Duration::from_millis(100)).shared();
 
-    // Background work is a stream. A clone of the limit is a place in the same line.
+    // Background work is a stream. All clones of the limit share one queue.
     let jobs = stream::iter(1..=4).pace(limit.clone());
     let jobs = tokio::spawn(jobs.map(move |_job| now()).collect::<Vec<_>>());
 
-    // Users are tasks that ask by hand.
+    // Users are tasks that call `acquire`.
     let users: Vec<_> = ["ann", "bob"]
         .into_iter()
         .map(|user| {
@@ -31,7 +31,7 @@ async fn main() {
         })
         .collect();
 
-    // First come, first served: when the users came, one job had passed and one stood in line.
+    // First come, first served: when the users came, one job had passed and one was queued.
     let mut users_at = Vec::new();
     for user in users {
         users_at.push(user.await.unwrap());

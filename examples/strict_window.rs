@@ -1,4 +1,4 @@
-//! How do I keep a quota that is counted on arrival, when the way takes a random time?
+//! How do I keep a quota that is counted on arrival, when requests have a random latency?
 #![expect(clippy::disallowed_methods, reason = "stands in for work")]
 
 use std::cell::RefCell;
@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep};
 const QUOTA: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Notes when each request arrived.
+/// Records the arrival of each request.
 #[derive(Default)]
 struct Provider(RefCell<Vec<Instant>>);
 
 impl Provider {
     async fn call(&self, _request: u32) {
-        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // the way there
+        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // the request
         self.0.borrow_mut().push(Instant::now());
-        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // and back
+        sleep(Duration::from_millis(fastrand::u64(0..300))).await; // the answer
     }
 
-    /// How many arrived although the window before them was full.
+    /// The number of arrivals that exceed the quota of their window.
     fn violations(&self) -> usize {
         let arrivals = self.0.borrow();
         let runs = arrivals.windows(QUOTA as usize + 1);
@@ -37,7 +37,7 @@ impl Provider {
 async fn main() {
     fastrand::seed(1);
 
-    // To count emissions, however exactly, is not enough.
+    // An exact limit on emissions is not enough.
     let provider = Provider::default();
     let emissions = stream::iter(0..100).pace(SlidingLog::new(QUOTA, WINDOW).owned());
     let calls = emissions.for_each_concurrent(None, |request| provider.call(request));
@@ -45,7 +45,7 @@ async fn main() {
     println!("by emissions: {} violations", provider.violations());
     assert_ne!(provider.violations(), 0);
 
-    // A permit comes back one window after the answer, which proves the arrival.
+    // A permit is released one window after the answer, which proves the arrival.
     let provider = Provider::default();
     let permits = Permits::new(QUOTA).with_cooldown(WINDOW);
     let calls = stream::iter(0..100).concurrent(permits, |request| provider.call(request));

@@ -47,7 +47,7 @@
 //!   number.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
-//!   [`Shared::heed`](limiter::Shared::heed) obeys it.
+//!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it.
 //! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
 //!   `redis`).
 //!
@@ -58,7 +58,7 @@
 //! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200)).precise()`, with feature `precise` |
-//! | share one limit among replicas | `Redis::open(url, WhenDown::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
@@ -68,7 +68,7 @@
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
-//! | wait as long as a 429 asks | `limit.heed(&Feedback::parse(response.headers(), now_unix))` |
+//! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
 //! | limit bandwidth, a byte a permit | `file.pace_reads(limit)`, `socket.pace_writes(limit)` |
@@ -104,13 +104,15 @@
 //! The whole library is the default. A feature adds, and changes nothing for anybody else:
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
-//! * `tracing`: `limiter::Traces`, an observer that writes `tracing` events.
+//! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster. They need Rust 1.88.
 //! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
 //!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
 
-mod line;
-mod patience;
+// docs.rs says with each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod wait;
 
 pub mod batch;
 pub mod concurrency;

@@ -1,4 +1,5 @@
-//! What examples with a strict provider share: how it counts, how it is served on loopback, and how it is called.
+//! The parts that the examples with a strict provider share: its judge, its server on loopback, and its client. Each example
+//! includes this folder by its path.
 
 mod http;
 mod site;
@@ -10,7 +11,7 @@ pub(crate) use self::{
     sliding::Sliding,
 };
 
-/// Three digits are all anybody reads.
+/// Rounds to three decimals.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

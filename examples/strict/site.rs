@@ -1,4 +1,4 @@
-//! A provider's HTTP server, on loopback, in a thread with a runtime of its own.
+//! A provider's HTTP server on loopback, in its own thread and runtime.
 
 #![expect(
     clippy::disallowed_types,
@@ -18,18 +18,18 @@ use axum::{
 };
 use tokio::runtime;
 
-/// When the request came, before anything of it but the head was read.
+/// The time of a request, taken before its body is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival(pub(crate) Instant);
 
-/// On a port that is free.
+/// Listens on a free port.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Runs what serves, for as long as the program does.
+/// Runs the servers until the program ends.
 pub(crate) fn in_background<F>(serving: F) -> io::Result<()>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -45,16 +45,16 @@ where
 
 /// Serves these routes, and stamps each request with its [`Arrival`].
 pub(crate) async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
-    // Small answers must not wait for more to say.
+    // Small answers leave at once.
     let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router.layer(middleware::from_fn(stamp))).await
 }
 
-/// That a request came too soon, and how long to wait.
+/// The answer to a request that came too soon, with the time to wait.
 pub(crate) fn refused(wait: Duration) -> Response {
-    // Rounded down it would invite the client to come too soon again.
+    // If it were rounded down, the client would come too soon again.
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     (
         StatusCode::TOO_MANY_REQUESTS,

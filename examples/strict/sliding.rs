@@ -1,4 +1,4 @@
-//! A judge that looks at every window there is, written apart from the library.
+//! A judge of every window. It shares no code with the library.
 
 #![expect(
     clippy::disallowed_types,
@@ -8,13 +8,13 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The sum over the window that ends with the arrival. Each window's fullest moment is its last arrival, so no
-/// position is missed.
+/// The sum over the window that ends with each arrival. A window is fullest at its last arrival, so this covers all
+/// windows.
 #[derive(Debug)]
 pub(crate) struct Sliding {
     pub(crate) units: u32,
     pub(crate) window: Duration,
-    /// All there ever were, so that a longer window finds what it needs.
+    /// All arrivals, since a later window may be longer.
     arrivals: Vec<(Instant, u32)>,
 }
 
@@ -27,10 +27,10 @@ impl Sliding {
         }
     }
 
-    /// Counts an arrival, and says whether it was too many.
+    /// Counts an arrival, and returns whether it exceeds the quota.
     pub(crate) fn is_over(&mut self, at: Instant, cost: u32) -> bool {
         self.arrivals.push((at, cost));
-        // Half-open: an arrival exactly one window ago is gone.
+        // The window is half-open: an arrival exactly one window ago is not in it.
         let inside =
             |&&(earlier, _): &&(Instant, u32)| at.saturating_duration_since(earlier) < self.window;
         let costs = self.arrivals.iter().rev().take_while(inside);

@@ -1,12 +1,13 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{OutOfRange, Tick};
 
-use super::items::Items;
-use super::window::{Window, Windows};
+use super::window::{Window, WindowClock};
 
-/// A group by count or weight, or by age, whichever comes first. By count is by weight where each item weighs 1.
+/// Collects items into groups. A group is complete when it is full, by count or by weight, or when its window has ended.
+///
+/// Count is a special case of weight: each item weighs 1.
 ///
 /// ```
 /// use paceline::batch::{Group, Window};
@@ -21,27 +22,47 @@ use super::window::{Window, Windows};
 /// assert_eq!(group.push('b', at(40)), Some(vec!['a', 'b']), "full");
 /// ```
 pub struct Group<T> {
-    items: Items<T>,
-    /// What the items weigh together: at most `max`, unless there is only one.
+    items: GroupBuffer<T>,
+    /// The sum of the weights of the items: at most `max`, unless there is only one item.
     weight: u64,
     max: u64,
-    windows: Windows,
+    clock: WindowClock,
 }
 
 impl<T> Group<T> {
-    /// Groups of at most `max` items, of at most `length` each. Each item weighs 1: see [`push`](Self::push).
+    /// Groups of at most `max` items, each with a window of length `window` that starts as `start` says.
     ///
     /// # Panics
     ///
-    /// If `max` or `length` is zero.
+    /// If `max` or `window` is zero. [`try_new`](Self::try_new) returns an error instead.
     #[must_use]
     #[track_caller]
-    pub const fn new(max: usize, length: Duration, window: Window) -> Self {
-        assert!(max > 0, "a group needs room for at least 1 item, got 0");
-        Self::weighing(max as u64, length, window)
+    pub const fn new(max: usize, window: Duration, start: Window) -> Self {
+        OutOfRange::or_panic(check(max as u64, window, NO_ITEMS));
+        Self::unchecked(max as u64, window, start)
     }
 
-    /// Groups that weigh at most `max` each, of at most `length` each.
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::batch::{Group, Window};
+    /// use std::time::Duration;
+    ///
+    /// let error = Group::<u8>::try_new(0, Duration::from_secs(1), Window::FirstItem).unwrap_err();
+    /// assert_eq!(error.to_string(), "a group needs room for at least 1 item, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `max` or `window` is zero.
+    pub const fn try_new(max: usize, window: Duration, start: Window) -> Result<Self, OutOfRange> {
+        match check(max as u64, window, NO_ITEMS) {
+            Ok(()) => Ok(Self::unchecked(max as u64, window, start)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Groups with a weight of at most `max`, each with a window of length `window` that starts as `start` says.
     ///
     /// ```
     /// use paceline::batch::{Group, Window};
@@ -58,38 +79,67 @@ impl<T> Group<T> {
     ///
     /// # Panics
     ///
-    /// If `max` or `length` is zero.
+    /// If `max` or `window` is zero. [`try_weighing`](Self::try_weighing) returns an error instead.
     #[must_use]
     #[track_caller]
-    pub const fn weighing(max: u64, length: Duration, window: Window) -> Self {
-        assert!(
-            max > 0,
-            "a group needs room for a weight of at least 1, got 0"
-        );
-        Self {
-            items: Items::new(),
-            weight: 0,
-            max,
-            windows: Windows::new(length, window),
+    pub const fn weighing(max: u64, window: Duration, start: Window) -> Self {
+        OutOfRange::or_panic(check(max, window, NO_WEIGHT));
+        Self::unchecked(max, window, start)
+    }
+
+    /// The same as [`weighing`](Self::weighing), for values from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max` or `window` is zero.
+    pub const fn try_weighing(
+        max: u64,
+        window: Duration,
+        start: Window,
+    ) -> Result<Self, OutOfRange> {
+        match check(max, window, NO_WEIGHT) {
+            Ok(()) => Ok(Self::unchecked(max, window, start)),
+            Err(error) => Err(error),
         }
     }
 
-    /// Starts the windows, if that has not been done.
-    pub fn begin(&mut self, now: Tick) {
-        self.windows.begin(now);
+    const fn unchecked(max: u64, window: Duration, start: Window) -> Self {
+        Self {
+            items: GroupBuffer::new(),
+            weight: 0,
+            max,
+            clock: WindowClock::new(window, start),
+        }
     }
 
-    /// Adds an item that arrived `now` and weighs 1: as [`push_weighing`](Self::push_weighing) does.
+    /// The same groups, with windows that start as `start` says.
+    #[must_use]
+    pub fn with_window(self, start: Window) -> Self {
+        Self {
+            clock: self.clock.with_start(start),
+            ..self
+        }
+    }
+
+    /// Starts the first window, unless it has started already.
+    pub fn begin(&mut self, now: Tick) {
+        self.clock.begin(now);
+    }
+
+    /// Adds an item of weight 1 that arrives `now`: see [`push_weighing`](Self::push_weighing).
     #[must_use = "a group that is complete should leave at once"]
     pub fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
         self.push_weighing(item, 1, now)
     }
 
-    /// Adds an item that arrived `now`. Gives back the group that is complete thereby: with this item, or before it, if
-    /// the window of those held was over when it came or if it has no room beside them.
+    /// Adds an item that arrives `now`, and returns the group that the item completes.
     ///
-    /// In the latter cases the item is held as the first of the next group, which may be [due](Self::is_due) at once: one
-    /// that fills a group by itself completes two, the one before and its own.
+    /// * If the item fills the group, the returned group includes it.
+    /// * If the window of the held items has ended, or the item does not fit beside them, the returned group is without
+    ///   the item. The item becomes the first of the next group.
+    ///
+    /// An item that fills a group alone can complete two groups: the one before it and its own. The second one is then
+    /// [due](Self::is_due) at once.
     #[must_use = "a group that is complete should leave at once"]
     #[inline]
     pub fn push_weighing(&mut self, item: T, weight: u64, now: Tick) -> Option<Vec<T>> {
@@ -102,26 +152,26 @@ impl<T> Group<T> {
             Some(self.close(true, now))
         };
         if self.items.is_empty() {
-            self.windows.open(now);
+            self.clock.open(now);
         }
         self.items.push(item);
         self.weight = self.weight.saturating_add(weight);
         before.or_else(|| self.is_due(now).then(|| self.take(now)))
     }
 
-    /// When the window of the items held ends; `None` while there are none.
+    /// When the window of the held items ends; `None` if no item is held.
     #[must_use]
     pub fn due(&self) -> Option<Tick> {
-        self.windows.ends().filter(|_| !self.items.is_empty())
+        self.clock.ends().filter(|_| !self.items.is_empty())
     }
 
-    /// Whether a group has to leave `now`: it is full, or its window is over. Never while it is empty.
+    /// Whether the group has to leave `now`: it is full, or its window has ended. An empty group is never due.
     #[must_use]
     pub fn is_due(&self, now: Tick) -> bool {
         self.is_full() || self.due().is_some_and(|due| due <= now)
     }
 
-    /// The group, which leaves `now`. The next one begins, unless there was none.
+    /// Takes the group, which leaves `now`. The next group begins, unless the group was empty.
     pub fn take(&mut self, now: Tick) -> Vec<T> {
         self.close(self.is_full(), now)
     }
@@ -132,33 +182,25 @@ impl<T> Group<T> {
         self.items.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no item is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The most that a group weighs, unless a single item is heavier: the most items it holds, if each weighs 1.
+    /// The largest weight of a group. Only a group of a single heavier item weighs more. If each item weighs 1, this is the
+    /// largest number of items.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// The same, with windows that start elsewhere.
-    #[must_use]
-    pub fn with_window(self, window: Window) -> Self {
-        Self {
-            windows: self.windows.with_rule(window),
-            ..self
-        }
-    }
-
-    /// Keeps the memory of a group for one to come. What is still in it is dropped.
+    /// Reuses the memory of `group` for a later group. Items that are still in it are dropped.
     pub fn recycle(&mut self, group: Vec<T>) {
         self.items.recycle(group);
     }
 
-    /// The items held.
+    /// The items that are held.
     #[must_use]
     pub fn into_items(self) -> Vec<T> {
         self.items.into_vec()
@@ -168,31 +210,105 @@ impl<T> Group<T> {
         self.weight >= self.max
     }
 
-    /// Whether an item of that weight can join. The first of a group always can.
+    /// Whether an item of this weight can join the group. The first item always can.
     fn has_room_for(&self, weight: u64) -> bool {
         self.items.is_empty() || weight <= self.max.saturating_sub(self.weight)
     }
 
-    /// Takes the items, which leave `now`: because the group was filled, or because its window is over.
+    /// Takes the items, which leave `now`: because the group was filled, or because its window has ended.
     fn close(&mut self, was_filled: bool, now: Tick) -> Vec<T> {
         if self.items.is_empty() {
             return Vec::new();
         }
-        self.windows.close(was_filled, now);
+        self.clock.close(was_filled, now);
         self.weight = 0;
         self.items.take()
     }
 }
 
-/// Does not ask `T: Debug`, and does not print the items: they may be secret, and they may be large.
+/// Does not require `T: Debug` and does not print the items: they may be secret or large.
 impl<T> fmt::Debug for Group<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group")
             .field("len", &self.items.len())
             .field("weight", &self.weight)
             .field("max", &self.max)
-            .field("windows", &self.windows)
+            .field("clock", &self.clock)
             .finish_non_exhaustive()
+    }
+}
+
+const NO_ITEMS: OutOfRange =
+    OutOfRange::new("max", "a group needs room for at least 1 item, got 0");
+const NO_WEIGHT: OutOfRange = OutOfRange::new(
+    "max",
+    "a group needs room for a weight of at least 1, got 0",
+);
+const NO_WINDOW: OutOfRange =
+    OutOfRange::new("window", "a group needs a window of at least 1 ns, got 0");
+
+const fn check(max: u64, window: Duration, zero_max: OutOfRange) -> Result<(), OutOfRange> {
+    if max == 0 {
+        return Err(zero_max);
+    }
+    if window.is_zero() {
+        return Err(NO_WINDOW);
+    }
+    Ok(())
+}
+
+/// The items of one group.
+///
+/// Each group allocates at most once, with the size of the group before it. A recycled group saves that allocation too.
+#[derive(Debug)]
+pub(crate) struct GroupBuffer<T> {
+    held: Vec<T>,
+    /// Empty. Its memory comes from a recycled group.
+    spare: Vec<T>,
+    /// The number of items of the last group.
+    last_len: usize,
+}
+
+impl<T> GroupBuffer<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            held: Vec::new(),
+            spare: Vec::new(),
+            last_len: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, item: T) {
+        if self.held.capacity() == 0 {
+            self.held = core::mem::take(&mut self.spare);
+            self.held.reserve(self.last_len);
+        }
+        self.held.push(item);
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<T> {
+        self.last_len = self.held.len();
+        core::mem::take(&mut self.held)
+    }
+
+    /// Keeps the memory of `group` for a later group; of two recycled groups the larger. Drops the items in it.
+    pub(crate) fn recycle(&mut self, mut group: Vec<T>) {
+        group.clear();
+        if group.capacity() > self.spare.capacity() {
+            self.spare = group;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.held
     }
 }
 
@@ -222,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_from_the_first_item_makes_nobody_wait_longer() {
+    fn no_item_waits_longer_than_a_window_that_starts_at_the_first_item() {
         let mut group = started(3, Window::FirstItem);
 
         assert_eq!(group.push('a', at(90)), None);
@@ -236,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_from_the_last_group_that_ends_empty_lets_the_next_out_alone() {
+    fn after_an_empty_window_from_the_last_group_the_next_item_leaves_alone() {
         let mut group = started(9, Window::LastGroup);
 
         assert_eq!(group.push('a', at(90)), None);
@@ -256,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_stays_whatever_is_late_until_a_group_is_full() {
+    fn a_late_group_does_not_move_the_grid_and_a_full_one_does() {
         let mut group = started(2, Window::Grid);
 
         assert_eq!(group.push('a', at(90)), None);
@@ -274,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_comes_when_the_window_is_over_is_the_first_of_the_next() {
+    fn an_item_that_arrives_when_the_window_ends_starts_the_next_group() {
         for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
             let mut group = started(9, window);
             assert_eq!(group.push('a', at(0)), None);
@@ -295,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn by_weight_the_maximum_exactly_closes_a_group() {
+    fn a_weight_of_exactly_the_maximum_completes_a_group() {
         let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
         assert_eq!(group.push_weighing('a', 4, at(0)), None);
         assert_eq!(group.push_weighing('b', 6, at(1)), Some(vec!['a', 'b']));
@@ -303,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_without_room_closes_the_group_and_starts_the_next() {
+    fn an_item_that_does_not_fit_completes_the_group_and_starts_the_next() {
         let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
         assert_eq!(group.push_weighing('a', 6, at(0)), None);
         assert_eq!(group.push_weighing('b', 5, at(30)), Some(vec!['a']));
@@ -313,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_heavy_leaves_alone_with_no_empty_group_before_it() {
+    fn an_item_heavier_than_the_maximum_leaves_alone_without_an_empty_group_before_it() {
         let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
         assert_eq!(group.push_weighing('a', 11, at(0)), Some(vec!['a']));
         assert_eq!(group.push_weighing('b', 1, at(0)), None);
@@ -321,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_completes_two_groups_is_held_and_due() {
+    fn an_item_that_completes_two_groups_is_held_and_due() {
         for weight in [10, 11, u64::MAX] {
             let mut group = Group::weighing(10, LENGTH, Window::FirstItem);
             assert_eq!(group.push_weighing('a', 1, at(0)), None);
@@ -334,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_an_item_closes_restarts_the_grid_as_a_full_one_does() {
+    fn a_group_completed_by_an_item_that_does_not_fit_restarts_the_grid() {
         let mut group = Group::weighing(10, LENGTH, Window::Grid);
         group.begin(at(0));
         assert_eq!(group.push_weighing('a', 6, at(20)), None);
@@ -352,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_weighs_nothing_waits_for_time() {
+    fn items_of_weight_0_wait_for_the_window() {
         let mut group = Group::weighing(1, LENGTH, Window::FirstItem);
         for _ in 0..9 {
             assert_eq!(group.push_weighing('a', 0, at(0)), None);
@@ -363,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn to_take_nothing_starts_no_window() {
+    fn taking_an_empty_group_starts_no_window() {
         let mut group = started(9, Window::LastGroup);
         assert!(group.take(at(50)).is_empty());
         assert_eq!(group.push('a', at(60)), None);
@@ -381,20 +497,69 @@ mod tests {
     }
 
     #[test]
+    fn a_maximum_or_a_window_of_0_is_an_error_with_the_message_of_the_panic() {
+        let no_items = Group::<char>::try_new(0, LENGTH, Window::Grid).err();
+        let no_weight = Group::<char>::try_weighing(0, LENGTH, Window::Grid).err();
+        let no_window = Group::<char>::try_new(1, Duration::ZERO, Window::Grid).err();
+        let said = [no_items, no_weight, no_window]
+            .map(|error| error.map(|error| (error.parameter(), error.to_string())));
+        let expected = [
+            ("max", "a group needs room for at least 1 item, got 0"),
+            (
+                "max",
+                "a group needs room for a weight of at least 1, got 0",
+            ),
+            ("window", "a group needs a window of at least 1 ns, got 0"),
+        ];
+        assert_eq!(
+            said,
+            expected.map(|(parameter, message)| Some((parameter, message.to_owned())))
+        );
+        assert!(Group::<char>::try_new(1, LENGTH, Window::Grid).is_ok());
+        assert!(Group::<char>::try_weighing(1, LENGTH, Window::Grid).is_ok());
+    }
+
+    #[test]
     #[should_panic(expected = "a group needs room for at least 1 item, got 0")]
-    fn refuses_groups_of_nothing() {
+    fn new_panics_on_a_maximum_of_0() {
         let _ = Group::<char>::new(0, LENGTH, Window::Grid);
     }
 
     #[test]
     #[should_panic(expected = "a group needs room for a weight of at least 1, got 0")]
-    fn refuses_groups_of_no_weight() {
+    fn weighing_panics_on_a_maximum_of_0() {
         let _ = Group::<char>::weighing(0, LENGTH, Window::Grid);
     }
 
     #[test]
     #[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
-    fn refuses_a_window_of_nothing() {
+    fn new_panics_on_a_window_of_0() {
         let _ = Group::<char>::new(1, Duration::ZERO, Window::Grid);
+    }
+
+    fn group_of(items: &mut GroupBuffer<u32>, count: u32) -> Vec<u32> {
+        (0..count).for_each(|n| items.push(n));
+        items.take()
+    }
+
+    #[test]
+    fn a_group_is_allocated_once_with_the_size_of_the_group_before() {
+        let mut items = GroupBuffer::new();
+        assert_eq!(group_of(&mut items, 1_000).len(), 1_000);
+        items.push(0);
+        assert_eq!(items.held.capacity(), 1_000);
+        assert_eq!(group_of(&mut items, 999).capacity(), 1_000);
+    }
+
+    #[test]
+    fn the_memory_of_a_recycled_group_is_used_again() {
+        let mut items = GroupBuffer::new();
+        let group = group_of(&mut items, 100);
+        let address = group.as_ptr();
+        items.recycle(group);
+        items.recycle(vec![1, 2, 3]);
+        let again = group_of(&mut items, 100);
+        assert_eq!(again.as_ptr(), address);
+        assert_eq!(again[..3], [0, 1, 2], "the recycled items are gone");
     }
 }

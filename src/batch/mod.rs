@@ -1,14 +1,12 @@
-//! Pure accumulators: what makes a group, given the time.
+//! Pure accumulators: given items and the time, they make groups.
 //!
-//! They hold items and say when a group is complete; who waits for that instant is the adapter's business. Nothing here has
-//! a clock.
+//! An accumulator holds items and says when they are due. It has no clock: the adapter around it waits for that instant.
 
 mod group;
-mod items;
-mod newest;
+mod latest;
 mod window;
 
 pub use group::Group;
-pub(crate) use items::Items;
-pub(crate) use newest::Newest;
+pub(crate) use group::GroupBuffer;
+pub(crate) use latest::LatestItem;
 pub use window::Window;

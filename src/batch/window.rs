@@ -6,55 +6,51 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Window {
-    /// At the first item of the group: nobody waits longer than the window.
+    /// At the first item of the group. No item waits longer than the window.
     #[default]
     FirstItem,
-    /// At the last group that left, or the start. A window that ends empty lets the next item out at once, alone.
+    /// When the last group left, or at the start. If the window ends while no item is held, the next item leaves at once,
+    /// alone.
     LastGroup,
-    /// On a grid of whole windows from the start. A full group starts the grid anew.
+    /// On a grid of whole windows, counted from the start. A full group restarts the grid.
     Grid,
 }
 
-/// The windows of one group after the other.
+/// The windows of consecutive groups.
 #[derive(Debug)]
-pub(super) struct Windows {
+pub(super) struct WindowClock {
     length: Duration,
-    rule: Window,
-    /// Where the windows are counted from: the grid's origin, or the start of the last window. Unset before the start.
+    start: Window,
+    /// The origin of the grid, or the start of the last window. Unset before the first window.
     origin: Option<Tick>,
-    /// When the present window ends, if it has one.
+    /// When the current window ends, if there is one.
     ends: Option<Tick>,
 }
 
-impl Windows {
-    #[track_caller]
-    pub(super) const fn new(length: Duration, rule: Window) -> Self {
-        assert!(
-            !length.is_zero(),
-            "a group needs a window of at least 1 ns, got 0"
-        );
+impl WindowClock {
+    pub(super) const fn new(length: Duration, start: Window) -> Self {
         Self {
             length,
-            rule,
+            start,
             origin: None,
             ends: None,
         }
     }
 
-    pub(super) const fn with_rule(self, rule: Window) -> Self {
-        Self { rule, ..self }
+    pub(super) const fn with_start(self, start: Window) -> Self {
+        Self { start, ..self }
     }
 
-    /// Starts the windows, if that has not been done.
+    /// Starts the first window, unless it has started already.
     pub(super) fn begin(&mut self, now: Tick) {
         if self.origin.is_none() {
             self.restart(now);
         }
     }
 
-    /// Finds the window that an item belongs to that arrives `now` and is the first of its group.
+    /// Opens the window of a group whose first item arrives `now`.
     pub(super) fn open(&mut self, now: Tick) {
-        let from = match self.rule {
+        let from = match self.start {
             Window::FirstItem => now,
             Window::LastGroup => return,
             Window::Grid => now.last_on_grid(self.origin.unwrap_or(now), self.length),
@@ -62,14 +58,14 @@ impl Windows {
         self.ends = Some(from.after(self.length));
     }
 
-    /// A group leaves `now`: because it was filled, or because its window is over.
+    /// A group leaves `now`: because it was filled, or because its window has ended.
     pub(super) fn close(&mut self, was_filled: bool, now: Tick) {
-        if was_filled || self.rule == Window::LastGroup {
+        if was_filled || self.start == Window::LastGroup {
             self.restart(now);
         }
     }
 
-    /// When the window ends of a group that is not empty.
+    /// When the window of the current group ends. It holds only while the group has items.
     pub(super) const fn ends(&self) -> Option<Tick> {
         self.ends
     }

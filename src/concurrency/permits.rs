@@ -1,15 +1,20 @@
+use core::convert::Infallible;
+use core::error::Error;
 use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use crate::patience::watcher;
-use crate::time::Precision;
+use crate::limiter::{Gate, Limiter};
+use crate::policy::Decision;
+use crate::time::{OutOfRange, Resolution};
+use crate::wait::{Caller, Intent, Position, WaitQueue, Waiters};
 
-use super::Permit;
-use super::acquire::{AcquirePermit, AcquirePermits};
-use super::desk::{After, Desk, lock, locked};
+use super::semaphore::SemaphoreState;
 
-/// So many at once: permits shared by every clone, and given back by dropping them.
+/// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
 ///
 /// It can be built anywhere. Without a cool-down it needs no runtime either.
 ///
@@ -36,42 +41,63 @@ use super::desk::{After, Desk, lock, locked};
 /// # }
 /// ```
 ///
-/// # The line
+/// # The queue
 ///
-/// First come, first served, whatever the costs: who wants many permits is not overtaken by those who want one. Leaving
-/// the line costs nothing and grants nothing. All this takes time that is logarithmic in the number of waiters, and about
-/// one wake-up for each permit granted, with 100,000 waiters too; two where the permit has to cool down while its next
-/// holder stands first, since that one has to set a timer.
+/// First come, first served, whatever the costs: a request for many permits is not overtaken by requests for one. Leaving the
+/// queue costs nothing and grants nothing. Every operation takes time that is logarithmic in the number of waiters, and about
+/// one wake-up for each permit granted, with 100,000 waiters too.
 ///
-/// A permit is handed over when its next holder is polled. One who is first, was woken and is not polled steps aside after
-/// 10 ms, and those behind may pass; it keeps its place and comes before them again as soon as it asks. Who waits for more
-/// permits than are free is not idle, and is never overtaken. A small task keeps watch while somebody stands behind the
-/// first, in the runtime of one of those who came. Where there is none, or one built without `enable_time` (tokio complains
-/// of that once, and nobody is hurt), nobody watches, and one who is not polled holds up those behind.
+/// A permit is handed over when its next holder is polled. A head that was woken and is not polled is passed over after 10 ms; it
+/// keeps its position and is the head again as soon as it asks. A head that waits for more permits than are free is not idle,
+/// and is never passed over. A small task watches for that while a second waiter is queued, in the runtime of one of the waiters.
+/// Where there is none, or one built without `enable_time` (tokio reports a panic of the task once, without further harm), a head
+/// that is not polled blocks those behind it.
 ///
 /// **Window bound**: at most [`limit`](Self::limit) permits are in use at any instant. With a
 /// [cool-down](Self::with_cooldown) of W, no half-open window of W holds more than that many arrivals *at the other side*,
 /// whatever the network does.
 #[derive(Clone)]
 pub struct Permits {
-    desk: Arc<Mutex<Desk>>,
-    precision: Precision,
+    queue: Arc<WaitQueue<SemaphoreState>>,
+    resolution: Resolution,
 }
 
 impl Permits {
-    /// So many permits.
+    /// That many permits.
     ///
     /// # Panics
     ///
-    /// If `n` is zero. To begin with a pause, [`resize`](Self::resize) to zero.
+    /// If `n` is zero; see [`try_new`](Self::try_new). To begin with a pause, [`resize`](Self::resize) to zero.
     #[must_use]
     #[track_caller]
     pub fn new(n: u32) -> Self {
-        assert!(n > 0, "there must be at least 1 permit, got 0");
-        Self {
-            desk: Arc::new_cyclic(|desk| Mutex::new(Desk::new(n, watcher(desk)))),
-            precision: Precision::default(),
+        match Self::try_new(n) {
+            Ok(permits) => permits,
+            Err(error) => panic!("{error}"),
         }
+    }
+
+    /// [`new`](Self::new), for a number from a configuration.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    ///
+    /// let error = Permits::try_new(0).unwrap_err();
+    /// assert_eq!(error.to_string(), "there must be at least 1 permit, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `n` is zero.
+    pub fn try_new(n: u32) -> Result<Self, OutOfRange> {
+        if n == 0 {
+            let message = "there must be at least 1 permit, got 0";
+            return Err(OutOfRange::new("n", message));
+        }
+        Ok(Self {
+            queue: WaitQueue::new(SemaphoreState::new(n)),
+            resolution: Resolution::default(),
+        })
     }
 
     /// Each permit comes back `cooldown` after it was released. Zero is none. To be called before there are clones, which
@@ -104,25 +130,20 @@ impl Permits {
     /// request whose answer never came counts as arrived by the time at which the caller gave up and dropped the permit.
     /// A request that arrives even later is not covered, nor is a second one (a retry, a redirect) under the same permit.
     ///
-    /// Nothing is armed when a permit is released. Whoever stands first in line waits on a timer of its own.
+    /// No timer is set when a permit is released while no request waits.
     #[must_use]
     pub fn with_cooldown(self, cooldown: Duration) -> Self {
-        self.locked(|desk, _| desk.set_cooldown(cooldown));
+        self.queue.with(|permits, _| permits.set_cooldown(cooldown));
         self
     }
 
-    /// Waits to the microsecond for a cool-down to be over, through this handle and its clones: see
-    /// [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
+    /// How exactly a cool-down is waited for, through this handle and its later clones; [`Resolution::Exact`] by default.
     #[must_use]
-    pub fn precise(self) -> Self {
-        Self {
-            precision: Precision::BEST,
-            ..self
-        }
+    pub fn with_resolution(self, resolution: Resolution) -> Self {
+        Self { resolution, ..self }
     }
 
-    /// Waits for a permit, behind everybody who came before.
+    /// Waits for a permit, behind every request that came before.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -144,12 +165,14 @@ impl Permits {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was taken, and the next goes when it can.
+    /// Dropping it leaves the queue; nothing was taken, and the next goes when it can.
     pub fn acquire(&self) -> AcquirePermit {
-        AcquirePermit::new(Arc::clone(&self.desk), self.precision)
+        AcquirePermit {
+            permits: self.acquire_many(1),
+        }
     }
 
-    /// Waits for `cost` permits at once, behind everybody who came before. None are held while it waits for the others.
+    /// Waits for `cost` permits at once, behind every request that came before. None are held while it waits for the others.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -166,13 +189,13 @@ impl Permits {
     /// # }
     /// ```
     ///
-    /// No permits at all are had at once, before everybody who waits.
+    /// Zero permits are had at once, before every waiter.
     ///
     /// # Errors
     ///
-    /// If there are not so many: at once, when it asks for the first time; and, if the limit has become smaller since, when
-    /// its turn comes. It could have waited for the limit to grow; but that may never happen, and everybody behind would
-    /// wait with it. What the limit does in between is no matter, and a limit of zero refuses nobody: it is a pause, and
+    /// If the limit is smaller: at once, when it asks for the first time; and, if the limit has become smaller since, when
+    /// its turn comes. It could wait for the limit to grow, but that may never happen, and every request behind would
+    /// wait with it. What the limit does in between does not matter, and a limit of zero refuses no request: it is a pause, and
     /// does not say how many there will be after it.
     ///
     /// # Panics
@@ -181,12 +204,19 @@ impl Permits {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was taken, and the next goes when it can.
+    /// Dropping it leaves the queue; nothing was taken, and the next goes when it can.
     pub fn acquire_many(&self, cost: u32) -> AcquirePermits {
-        AcquirePermits::new(Arc::clone(&self.desk), cost, self.precision)
+        AcquirePermits {
+            gate: Some(Gate::new(PermitQueue {
+                queue: Arc::clone(&self.queue),
+                position: Position::None,
+                resolution: self.resolution,
+            })),
+            count: cost,
+        }
     }
 
-    /// A permit, if one is free and nobody waits for it. It never overtakes the line.
+    /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -204,7 +234,7 @@ impl Permits {
         self.try_acquire_many(1)
     }
 
-    /// So many permits, if they are free and nobody waits. It never overtakes the line, save for a cost of zero.
+    /// That many permits, if they are free and no request waits. It never overtakes a waiter, except for a cost of zero.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -217,28 +247,38 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        let taken = lock(&self.desk).takes_alone(cost);
-        taken.then(|| Permit::new(Arc::clone(&self.desk), cost))
+        self.try_take(cost).ok()
     }
 
     /// As [`try_acquire`](Self::try_acquire), and says why not.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
-        let mut desk = lock(&self.desk);
-        if desk.takes_alone(1) {
-            drop(desk);
-            return Ok(Permit::new(Arc::clone(&self.desk), 1));
-        }
-        Err(if desk.is_waited_for() {
-            Missed::OthersWait
-        } else {
-            Missed::NoneFree
-        })
+        self.try_take(1)
     }
 
-    /// Goes on with `n` permits. Those who wait feel it at once.
+    fn try_take(&self, count: u32) -> Result<Permit, Missed> {
+        let mut missed = Missed::NoneFree;
+        let wait_behind = |_: &mut SemaphoreState, _: &Waiters, _: u32| {
+            missed = Missed::OthersWait;
+            Decision::Wait {
+                retry_in: Duration::MAX,
+            }
+        };
+        let position = &mut Position::None;
+        let decision = self
+            .queue
+            .try_acquire(position, count, Intent::Acquire, wait_behind);
+        if decision.is_pass() {
+            let queue = Arc::clone(&self.queue);
+            Ok(Permit { queue, count })
+        } else {
+            Err(missed)
+        }
+    }
+
+    /// Goes on with `n` permits. Waiters feel it at once.
     ///
     /// Of zero permits nothing passes until there are more again. A limit below what is in use takes effect as permits
-    /// come back: nothing is taken from anybody.
+    /// come back: none is taken from its holder.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -256,23 +296,19 @@ impl Permits {
     ///
     /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
     pub fn resize(&self, n: u32) {
-        self.locked(|desk, after| desk.resize(n, after));
+        self.queue.update(|permits, _| permits.resize(n));
     }
 
     /// How many are in use, without those that cool down.
     #[must_use]
     pub fn in_use(&self) -> u32 {
-        self.locked(|desk, _| desk.stock().in_use())
+        self.queue.with(|permits, _| permits.in_use())
     }
 
     /// How many there are.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.locked(|desk, _| desk.stock().limit())
-    }
-
-    fn locked<T>(&self, work: impl FnOnce(&mut Desk, &mut After) -> T) -> T {
-        locked(&self.desk, work)
+        self.queue.with(|permits, _| permits.limit())
     }
 }
 
@@ -283,10 +319,166 @@ pub(crate) enum Missed {
     NoneFree,
 }
 
+/// Reads what it prints before it writes, so that a slow writer blocks no caller.
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, in_use, waiting) = self
+            .queue
+            .with(|permits, waiters| (permits.limit(), permits.in_use(), waiters.len()));
         f.debug_struct("Permits")
-            .field("desk", &self.desk)
+            .field("limit", &limit)
+            .field("in_use", &in_use)
+            .field("waiting", &waiting)
             .finish_non_exhaustive()
     }
 }
+
+/// One permit or several of [`Permits`]: dropping it gives them back.
+///
+/// It can be dropped anywhere: in another task or thread, outside a runtime, while a panic unwinds. If there is a
+/// cool-down, that is when it begins.
+#[must_use = "a permit that is dropped at once limits nothing"]
+pub struct Permit {
+    queue: Arc<WaitQueue<SemaphoreState>>,
+    count: u32,
+}
+
+impl Permit {
+    /// How many it is.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.queue
+                .update(|permits, now| permits.release(now, self.count));
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Permits::acquire`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermit {
+    permits: AcquirePermits,
+}
+
+impl Future for AcquirePermit {
+    type Output = Permit;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
+        let permit = ready!(Pin::new(&mut self.permits).poll(cx));
+        Poll::Ready(permit.expect("one is never too many: a limit of zero refuses no request"))
+    }
+}
+
+/// Future of [`Permits::acquire_many`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermits {
+    /// Gone when it is done.
+    gate: Option<Gate<PermitQueue>>,
+    count: u32,
+}
+
+impl Future for AcquirePermits {
+    type Output = Result<Permit, TooMany>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let count = self.count;
+        let gate = self.gate.as_mut().expect("polled after it was ready");
+        let passed = ready!(gate.poll_pass(count, cx));
+        let queue = Arc::clone(&gate.limiter().queue);
+        self.gate = None;
+        Poll::Ready(match passed {
+            Ok(()) => Ok(Permit { queue, count }),
+            Err(refused) => Err(TooMany {
+                asked: count,
+                limit: refused.into_too_costly().capacity(),
+            }),
+        })
+    }
+}
+
+/// A handle that queues for permits.
+#[derive(Debug)]
+struct PermitQueue {
+    queue: Arc<WaitQueue<SemaphoreState>>,
+    position: Position,
+    resolution: Resolution,
+}
+
+impl Limiter for PermitQueue {
+    type Error = Infallible;
+
+    fn poll_decide(
+        &mut self,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Decision, Infallible>> {
+        let caller = Caller {
+            waker: cx.waker(),
+            resolution: self.resolution,
+        };
+        let position = &mut self.position;
+        let decision = self
+            .queue
+            .poll_acquire(position, cost, Intent::Acquire, &caller);
+        decision.map(Ok)
+    }
+
+    fn give_up(&mut self) {
+        self.queue.cancel(&mut self.position);
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.resolution
+    }
+}
+
+/// More permits at once than there are.
+///
+/// It is about the limit as it was then; [`Permits::resize`] may have moved it since.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TooMany {
+    asked: u32,
+    limit: u32,
+}
+
+impl TooMany {
+    /// How many were asked for.
+    #[must_use]
+    pub const fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} permits can never be had at once of {}",
+            self.asked, self.limit
+        )
+    }
+}
+
+impl Error for TooMany {}

@@ -2,7 +2,7 @@
 //! are.
 //!
 //! [`Feedback::parse`] reads them, whatever HTTP library they come from, and
-//! [`Shared::heed`](crate::limiter::Shared::heed) obeys. Nothing here has a clock or sends anything; retries, and which
+//! [`Shared::apply_feedback`](crate::limiter::Shared::apply_feedback) obeys. Nothing here has a clock or sends anything; retries, and which
 //! requests may be repeated at all, are the caller's.
 //!
 //! ```
@@ -21,7 +21,7 @@
 //! let now_unix = Duration::from_secs(1_700_000_000);
 //! let feedback = Feedback::parse(headers, now_unix);
 //!
-//! if limit.heed(&feedback).is_none() {
+//! if limit.apply_feedback(&feedback).is_none() {
 //!     limit.pause_for(Duration::from_secs(30)); // it did not say for how long
 //! }
 //! if let Some(rate) = feedback.limit() {

@@ -52,7 +52,7 @@ impl Feedback {
     ///
     /// ```
     /// use paceline::feedback::Feedback;
-    /// use reqwest::header::{HeaderMap, RETRY_AFTER};
+    /// use http::header::{HeaderMap, RETRY_AFTER};
     /// use std::time::Duration;
     ///
     /// let mut headers = HeaderMap::new();
@@ -103,7 +103,7 @@ impl Feedback {
     /// whichever is longer.
     ///
     /// Where neither is told, it is the window of a limit of which nothing remains. `None` if nothing asks for a pause; zero
-    /// if the next request may go at once. This is what [`Shared::heed`](crate::limiter::Shared::heed) obeys.
+    /// if the next request may go at once. This is what [`Shared::apply_feedback`](crate::limiter::Shared::apply_feedback) obeys.
     ///
     /// A response that *refuses* says so with its status, which is not among the headers. If it says no more than when the
     /// limit is reset, fall back on that, and then on a wait of your own:

@@ -1,17 +1,15 @@
-//! Bandwidth: readers and writers that a limit lets through, in bytes.
+//! Bandwidth limits for readers and writers: a permit is a byte.
 //!
-//! The same limiters as everywhere, where a permit is a byte: `Rate::per_second(1_000_000)` is a megabyte a second. Large
-//! buffers go in slices, so that they flow instead of waiting for the whole; the end of a file, a flush and a shutdown never
-//! wait for the limit.
+//! Any limiter works: with `Rate::per_second(1_000_000)` it is a megabyte a second. Large buffers are read and written in slices,
+//! so that bytes flow instead of waiting until all of them may pass. The end of the input, a flush and a shutdown never wait for
+//! the limit.
 //!
-//! A bucket whose burst is a slice or two is the usual policy: its burst is what may go at once, and its window bound says
-//! how much any window holds.
+//! The usual policy is a token bucket with a burst of one or two slices. The burst is what may pass at once, and the window
+//! bound of the bucket says how much any window may hold.
 
-mod ext;
+mod byte_budget;
 mod pace_read;
 mod pace_write;
-mod purse;
 
-pub use ext::{PaceReadExt, PaceWriteExt};
-pub use pace_read::PaceRead;
-pub use pace_write::PaceWrite;
+pub use pace_read::{PaceRead, PaceReadExt};
+pub use pace_write::{PaceWrite, PaceWriteExt};

@@ -9,31 +9,67 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::limiter::Limiter;
 
-use super::purse::{Purse, SLICE};
+use super::byte_budget::{ByteBudget, SLICE};
+
+/// Bandwidth limits for every reader.
+pub trait PaceReadExt: AsyncRead {
+    /// Reads as many bytes as `limiter` grants.
+    ///
+    /// See [`PaceRead`] for exactly when.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    /// use tokio::io::AsyncReadExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = TokenBucket::new(Rate::per_second(1_000), 500).owned();
+    ///
+    /// let mut text = Vec::new();
+    /// let file = &[7_u8; 2_500][..];
+    /// file.pace_reads(limit).read_to_end(&mut text).await?;
+    /// assert_eq!(text.len(), 2_500);
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2)); // 500 bytes at once, then 1,000 a second
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn pace_reads<L: Limiter>(self, limiter: L) -> PaceRead<Self, L>
+    where
+        Self: Sized,
+    {
+        PaceRead::new(self, limiter)
+    }
+}
+
+impl<R: AsyncRead + ?Sized> PaceReadExt for R {}
 
 pin_project! {
-    /// Reader for the [`pace_reads`](super::PaceReadExt::pace_reads) method: so many bytes as the limit lets pass.
+    /// Reader for the [`pace_reads`](PaceReadExt::pace_reads) method: reads as many bytes as the limit grants.
     ///
-    /// * **Emits** bytes when the limiter lets them pass, in slices of at most 8 KiB, or of what can pass at once if that is
-    ///   less.
-    /// * **Waits** on the limiter while it holds bytes, leaving the input alone; on the input otherwise.
-    /// * **Ends** when the input does, at once.
+    /// * **Emits** bytes when the limiter grants them, in slices of at most 8 KiB, or of the most that the limiter can ever grant
+    ///   if that is less.
+    /// * **Waits** on the input; while it holds bytes, on the limiter only.
+    /// * **Ends** with the input, at once.
     /// * **Fails** when the input does.
-    /// * **Holds** at most one slice, and only what was asked for; [`into_parts`](Self::into_parts) gives it back.
-    /// * **Cancel safety**: as that of the input; a read that waits has taken nothing from the caller's view. The part of a
-    ///   buffer that is not filled may have been written to.
+    /// * **Holds** at most one slice, and no more than the caller asked for; [`into_parts`](Self::into_parts) returns it.
+    /// * **Cancel safety**: that of the input; a read that waits has put no bytes into the buffer as the caller sees it. The
+    ///   part of the buffer that is not filled may have been written to.
     ///
-    /// **Window bound**: that of the limiter's policy, in bytes handed to the reader.
+    /// **Window bound**: that of the limiter's policy, in bytes that the caller has read.
     ///
-    /// **Cost**: a question to the limiter for each slice. What passes at once was read into the caller's buffer; what waits is
-    /// copied once to where it is held, and once from there. Where many small reads are dear, put a buffered reader around
-    /// this one or inside.
+    /// **Cost**: one request to the limiter for each slice. Bytes that need not wait are read into the caller's buffer. Bytes
+    /// that wait are copied once to where they are held, and once from there. If many small reads are expensive, put a buffered
+    /// reader around this one or inside it.
     #[must_use = "readers do nothing unless read from"]
     pub struct PaceRead<R, L: Limiter> {
         #[pin]
         inner: R,
-        purse: Purse<L>,
-        // What was read and has not passed begins at `start`.
+        budget: ByteBudget<L>,
+        // Bytes that were read and not granted yet begin at `start`.
         held: Vec<u8>,
         start: usize,
     }
@@ -43,20 +79,13 @@ impl<R, L: Limiter> PaceRead<R, L> {
     pub(super) const fn new(inner: R, limiter: L) -> Self {
         Self {
             inner,
-            purse: Purse::new(limiter),
+            budget: ByteBudget::new(limiter),
             held: Vec::new(),
             start: 0,
         }
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.purse.be_precise();
-        self
-    }
-
-    /// The input, and the bytes that were waiting to pass.
+    /// The input, and the bytes that were waiting for the limiter.
     pub fn into_parts(mut self) -> (R, Vec<u8>) {
         self.held.drain(..self.start);
         (self.inner, self.held)
@@ -74,7 +103,7 @@ where
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.project();
-        this.purse.begin(cx);
+        this.budget.begin(cx);
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -83,12 +112,12 @@ where
             this.held.clear();
             *this.start = 0;
             let read = ready!(poll_fill(this.inner, buf, cx))?;
-            return poll_pass(this.purse, Unpaid::new(buf, read, this.held), cx).map(Ok);
+            return poll_advance(this.budget, Ungranted::new(buf, read, this.held), cx).map(Ok);
         }
         let wanted = waiting.len().min(buf.remaining());
-        let passed = ready!(this.purse.poll_pay(wanted, cx));
+        let passed = ready!(this.budget.poll_grant(wanted, cx));
         buf.put_slice(&waiting[..passed]);
-        this.purse.spend(passed);
+        this.budget.spend(passed);
         *this.start += passed;
         Poll::Ready(Ok(()))
     }
@@ -99,13 +128,13 @@ impl<R: fmt::Debug, L: Limiter + fmt::Debug> fmt::Debug for PaceRead<R, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceRead")
             .field("inner", &self.inner)
-            .field("purse", &self.purse)
+            .field("budget", &self.budget)
             .field("held", &(self.held.len() - self.start))
             .finish_non_exhaustive()
     }
 }
 
-/// Reads what there is, up to a slice, into the part of the buffer that is not filled, and does not fill it yet.
+/// Reads up to a slice into the unfilled part of the buffer, without advancing the buffer. Returns the number of bytes.
 fn poll_fill<R: AsyncRead>(
     inner: Pin<&mut R>,
     buf: &mut ReadBuf<'_>,
@@ -123,40 +152,40 @@ fn poll_fill<R: AsyncRead>(
     filled.map_ok(|()| read)
 }
 
-/// Hands on what the limit lets pass of it, if there is anything.
-fn poll_pass<L: Limiter<Error = Infallible>>(
-    purse: &mut Purse<L>,
-    mut unpaid: Unpaid<'_, '_>,
+/// Advances the buffer by as many of the bytes read as the limit grants. Ready at once if there are none.
+fn poll_advance<L: Limiter<Error = Infallible>>(
+    budget: &mut ByteBudget<L>,
+    mut ungranted: Ungranted<'_, '_>,
     cx: &mut Context<'_>,
 ) -> Poll<()> {
-    if unpaid.count > 0 {
-        let passed = ready!(purse.poll_pay(unpaid.count, cx));
-        unpaid.hand_on(passed);
-        purse.spend(passed);
+    if ungranted.count > 0 {
+        let passed = ready!(budget.poll_grant(ungranted.count, cx));
+        ungranted.advance(passed);
+        budget.spend(passed);
     }
     Poll::Ready(())
 }
 
-/// Bytes that are in the caller's buffer and not the caller's yet. Those that do not become so are held, also if the limit
-/// panics.
-struct Unpaid<'a, 'b> {
+/// Bytes in the unfilled part of the caller's buffer. Dropped, it moves those that were not granted to `held`, also if the
+/// limiter panics.
+struct Ungranted<'a, 'b> {
     buf: &'a mut ReadBuf<'b>,
     count: usize,
     held: &'a mut Vec<u8>,
 }
 
-impl<'a, 'b> Unpaid<'a, 'b> {
+impl<'a, 'b> Ungranted<'a, 'b> {
     const fn new(buf: &'a mut ReadBuf<'b>, count: usize, held: &'a mut Vec<u8>) -> Self {
         Self { buf, count, held }
     }
 
-    fn hand_on(&mut self, count: usize) {
+    fn advance(&mut self, count: usize) {
         self.buf.advance(count);
         self.count -= count;
     }
 }
 
-impl Drop for Unpaid<'_, '_> {
+impl Drop for Ungranted<'_, '_> {
     fn drop(&mut self) {
         if self.count > 0 {
             let from = self.buf.filled().len();

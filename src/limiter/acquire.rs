@@ -1,183 +1,118 @@
+use core::convert::Infallible;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
-use std::convert::Infallible;
 
-use crate::policy::Policy;
 use crate::time::Timer;
 
-use super::forecast::retry_in;
-use super::{AcquireError, Gate, Limiter, PassError, Shared, TooCostly};
+use super::{AcquireError, Gate, KeyedAt, Limiter, PassError, TooCostly};
 
-/// Future of [`Shared::acquire`].
+/// Future of [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct Acquire<P: Policy> {
-    passage: Passage<Shared<P>>,
-}
-
-impl<P: Policy> Acquire<P> {
-    pub(super) fn new(limit: Shared<P>, cost: u32) -> Self {
-        let precision = limit.precision;
-        Self {
-            passage: Passage::new(Gate::waiting(limit, precision), cost),
-        }
-    }
-}
-
-impl<P: Policy> Future for Acquire<P> {
-    type Output = Result<(), TooCostly>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.passage.poll(cx)
-    }
-}
-
-/// Future of [`Shared::acquire_within`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquireWithin<P: Policy> {
-    passage: PassageInTime<Shared<P>>,
-}
-
-impl<P: Policy> AcquireWithin<P> {
-    pub(super) fn new(limit: Shared<P>, cost: u32, within: Duration) -> Self {
-        let precision = limit.precision;
-        Self {
-            passage: PassageInTime::new(Gate::waiting(limit, precision), cost, within),
-        }
-    }
-}
-
-impl<P: Policy> Future for AcquireWithin<P> {
-    type Output = Result<(), AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.passage.poll(cx)
-    }
-}
-
-#[cfg(feature = "precise")]
-impl<P: Policy> Shared<P> {
-    /// Waits to the microsecond in [`acquire`](Self::acquire) and [`acquire_within`](Self::acquire_within), through this handle
-    /// and its clones: see [`Timer::precise`](crate::time::Timer::precise). An adapter has a method of its own for that.
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::{Duration, Instant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let start = Instant::now();
-    /// let limit = Interval::every(Duration::from_micros(200)).shared().precise();
-    ///
-    /// for _ in 0..11 {
-    ///     limit.acquire(1).await.unwrap();
-    /// }
-    /// assert!(start.elapsed() >= Duration::from_millis(2));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn precise(mut self) -> Self {
-        self.be_precise();
-        self
-    }
-}
-
-/// A way through a gate, to be gone once.
-#[derive(Debug)]
-pub(super) struct Passage<L: Limiter> {
-    /// Gone, and with it the place in line, when it is done.
+pub struct Acquire<L: Limiter> {
+    /// Gone when it is done, and with it the position in the queue.
     gate: Option<Gate<L>>,
     cost: u32,
 }
 
-impl<L: Limiter<Error = Infallible>> Passage<L> {
-    pub(super) const fn new(gate: Gate<L>, cost: u32) -> Self {
+/// Future of [`Keyed::acquire`](super::Keyed::acquire).
+pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
+
+impl<L: Limiter> Acquire<L> {
+    pub(super) const fn new(limiter: L, cost: u32) -> Self {
         Self {
-            gate: Some(gate),
+            gate: Some(Gate::new(limiter)),
             cost,
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TooCostly>> {
-        let cost = self.cost;
-        let passed = ready!(self.gate().poll_pass(cost, cx));
-        self.gate = None;
-        Poll::Ready(passed.map_err(PassError::into_too_costly))
-    }
-
-    /// To ask once more would cost once more, which nobody means who polls a future again.
+    /// Polling again would cost again, which no caller means that polls a finished future.
     fn gate(&mut self) -> &mut Gate<L> {
         self.gate.as_mut().expect("polled after it was ready")
     }
 }
 
-/// A [`Passage`] that is given up when it takes too long.
+impl<L: Limiter<Error = Infallible> + Unpin> Future for Acquire<L> {
+    type Output = Result<(), TooCostly>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let cost = self.cost;
+        let passed = ready!(self.gate().poll_pass(cost, cx));
+        self.gate = None;
+        Poll::Ready(passed.map_err(PassError::into_too_costly))
+    }
+}
+
+/// Future of [`Shared::acquire_within`](super::Shared::acquire_within) and
+/// [`Keyed::acquire_within`](super::Keyed::acquire_within).
 #[derive(Debug)]
-pub(super) struct PassageInTime<L: Limiter> {
-    passage: Passage<L>,
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquireWithin<L: Limiter> {
+    acquire: Acquire<L>,
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
+    /// How long such a request has to wait if it is queued now, at the least.
+    estimate: fn(&L, u32) -> Duration,
+    count_refusal: fn(&L),
 }
 
-impl<L: Limiter<Error = Infallible> + Foresee> PassageInTime<L> {
-    pub(super) const fn new(gate: Gate<L>, cost: u32, within: Duration) -> Self {
+/// Future of [`Keyed::acquire_within`](super::Keyed::acquire_within).
+pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
+
+impl<L: Limiter> AcquireWithin<L> {
+    pub(super) const fn new(
+        limiter: L,
+        cost: u32,
+        within: Duration,
+        estimate: fn(&L, u32) -> Duration,
+        count_refusal: fn(&L),
+    ) -> Self {
         Self {
-            passage: Passage::new(gate, cost),
+            acquire: Acquire::new(limiter, cost),
             within,
             deadline: None,
+            estimate,
+            count_refusal,
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AcquireError>> {
-        if self.is_hopeless() {
-            return self.too_late();
-        }
-        if let Poll::Ready(passed) = self.passage.poll(cx) {
-            return Poll::Ready(passed.map_err(AcquireError::from));
-        }
-        let deadline = self.deadline.get_or_insert_with(|| {
-            let mut timer = Timer::new();
-            timer.arm(self.within);
-            timer
-        });
-        ready!(deadline.poll_elapsed(cx));
-        self.too_late()
-    }
-
-    /// Whether it is known before it begins to wait that it would be too long.
+    /// Whether it is known before the wait begins that it would be too long.
     fn is_hopeless(&mut self) -> bool {
-        let cost = self.passage.cost;
-        let is_new = self.deadline.is_none();
-        is_new && self.passage.gate().limiter().forecast(cost) > self.within
+        if self.deadline.is_some() {
+            return false;
+        }
+        let cost = self.acquire.cost;
+        (self.estimate)(self.acquire.gate().limiter(), cost) > self.within
     }
 
     fn too_late(&mut self) -> Poll<Result<(), AcquireError>> {
-        self.passage.gate().limiter().was_too_late();
-        self.passage.gate = None;
+        (self.count_refusal)(self.acquire.gate().limiter());
+        self.acquire.gate = None;
         Poll::Ready(Err(AcquireError::too_late(self.within)))
     }
 }
 
-/// A limiter that can look ahead.
-pub(super) trait Foresee {
-    /// How long `cost` would have to wait if it joined the line now, at the least.
-    fn forecast(&self, cost: u32) -> Duration;
+impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
+    type Output = Result<(), AcquireError>;
 
-    /// Somebody gave up because it took too long.
-    fn was_too_late(&self);
-}
-
-impl<P: Policy> Foresee for Shared<P> {
-    fn forecast(&self, cost: u32) -> Duration {
-        retry_in(self.peek(cost))
-    }
-
-    fn was_too_late(&self) {
-        self.locked(|desk, _| desk.refused());
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_hopeless() {
+            return self.too_late();
+        }
+        if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
+            return Poll::Ready(passed.map_err(AcquireError::from));
+        }
+        let within = self.within;
+        let deadline = self.deadline.get_or_insert_with(|| {
+            let mut timer = Timer::new();
+            timer.arm(within);
+            timer
+        });
+        ready!(deadline.poll_elapsed(cx));
+        self.too_late()
     }
 }

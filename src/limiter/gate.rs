@@ -1,13 +1,14 @@
 use core::task::{Context, Poll, ready};
 
 use crate::policy::Decision;
-use crate::time::{Precision, Timer};
+use crate::time::Timer;
 
 use super::{Limiter, PassError};
 
 /// The only loop that waits for a limit: ask, sleep, ask.
 ///
-/// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile.
+/// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile. The clock reading by
+/// which a request is counted is the last thing that it does before it is ready.
 ///
 /// ```
 /// use core::future::poll_fn;
@@ -29,44 +30,24 @@ use super::{Limiter, PassError};
 ///
 /// # Cancel safety
 ///
-/// Nothing is counted before it is ready. A gate that is dropped leaves the line.
+/// Nothing is counted before it is ready. A gate that is dropped leaves the queue.
 #[derive(Debug)]
 pub struct Gate<L: Limiter> {
     limiter: L,
-    timer: Timer,
+    /// Made when it first has to wait.
+    timer: Option<Timer>,
     begun: bool,
 }
 
 impl<L: Limiter> Gate<L> {
-    /// A gate that asks `limiter`. It can be built outside a runtime.
+    /// A gate that asks `limiter`, and waits as exactly as that one's [`resolution`](Limiter::resolution) says. It can be
+    /// built outside a runtime.
     pub const fn new(limiter: L) -> Self {
         Self {
             limiter,
-            timer: Timer::new(),
+            timer: None,
             begun: false,
         }
-    }
-
-    pub(super) fn waiting(limiter: L, precision: Precision) -> Self {
-        Self {
-            limiter,
-            timer: precision.timer(),
-            begun: false,
-        }
-    }
-
-    /// Waits to the microsecond from now on: see [`Timer::precise`]. So does whoever waits through the same limiter.
-    #[cfg(feature = "precise")]
-    #[must_use]
-    pub fn precise(mut self) -> Self {
-        self.be_precise();
-        self
-    }
-
-    #[cfg(feature = "precise")]
-    pub(crate) fn be_precise(&mut self) {
-        self.timer = Precision::BEST.timer();
-        self.limiter.be_precise();
     }
 
     /// The limiter it asks.
@@ -94,7 +75,12 @@ impl<L: Limiter> Gate<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PassError<L::Error>>> {
-        self.poll_until_pass(L::poll_decide, cost, cx)
+        let is_asleep = self.is_asleep(cx);
+        match self.limiter.poll_decide(cost, cx) {
+            // The most frequent answer.
+            Poll::Ready(Ok(Decision::Pass)) if !is_asleep => Poll::Ready(Ok(())),
+            answer => self.poll_wait(answer, L::poll_decide, cost, cx),
+        }
     }
 
     /// [`poll_pass`](Self::poll_pass) for one permit, which no limit refuses for ever.
@@ -111,7 +97,7 @@ impl<L: Limiter> Gate<L> {
         self.poll_pass(1, cx).map(never_refused)
     }
 
-    /// Ready when one permit would pass. Nothing is counted, and it stands in line only while it waits.
+    /// Ready when one permit would pass. Nothing is counted, and it is queued only while it waits.
     ///
     /// # Errors
     ///
@@ -121,13 +107,16 @@ impl<L: Limiter> Gate<L> {
     ///
     /// As [`poll_one`](Self::poll_one) and [`poll_pass`](Self::poll_pass).
     pub fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
-        self.poll_until_pass(L::poll_open, 1, cx).map(never_refused)
+        let _ = self.is_asleep(cx);
+        let answer = self.limiter.poll_open(1, cx);
+        self.poll_wait(answer, L::poll_open, 1, cx)
+            .map(never_refused)
     }
 
-    /// Leaves the line and stops to wait. The next question begins anew.
+    /// Leaves the queue and stops waiting. The next request begins anew.
     pub fn give_up(&mut self) {
         self.limiter.give_up();
-        self.timer.disarm();
+        self.disarm();
     }
 
     /// Starts the limit's clock, once: an adapter calls it at every poll, before it has anything to ask for.
@@ -140,22 +129,15 @@ impl<L: Limiter> Gate<L> {
         }
     }
 
+    /// Whether the timer has still to elapse. One that has elapsed has nothing to do any more after the limiter has passed.
     #[inline]
-    fn poll_until_pass(
-        &mut self,
-        ask: Ask<L>,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), PassError<L::Error>>> {
-        match ask(&mut self.limiter, cost, cx) {
-            // What is answered most.
-            Poll::Ready(Ok(Decision::Pass)) if !self.timer.is_armed() => Poll::Ready(Ok(())),
-            answer => self.poll_after(answer, ask, cost, cx),
-        }
+    fn is_asleep(&mut self, cx: &mut Context<'_>) -> bool {
+        let timer = self.timer.as_mut();
+        timer.is_some_and(|timer| timer.poll_elapsed(cx).is_pending())
     }
 
     /// Goes on from an answer.
-    fn poll_after(
+    fn poll_wait(
         &mut self,
         mut answer: Poll<Result<Decision, L::Error>>,
         ask: Ask<L>,
@@ -163,31 +145,40 @@ impl<L: Limiter> Gate<L> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), PassError<L::Error>>> {
         loop {
-            match ready!(answer).map_err(PassError::unreachable)? {
-                Decision::Wait { retry_in } => self.timer.arm(retry_in),
+            let retry_in = match ready!(answer).map_err(PassError::unreachable)? {
+                Decision::Wait { retry_in } => retry_in,
                 Decision::Pass => {
-                    self.timer.disarm();
+                    self.disarm();
                     return Poll::Ready(Ok(()));
                 }
                 Decision::Never { capacity } => {
-                    self.timer.disarm();
+                    self.disarm();
                     return Poll::Ready(Err(PassError::too_costly(cost, capacity)));
                 }
-            }
-            ready!(self.timer.poll_elapsed(cx));
+            };
+            let limiter = &self.limiter;
+            let timer = self
+                .timer
+                .get_or_insert_with(|| Timer::new().with_resolution(limiter.resolution()));
+            timer.arm(retry_in);
+            ready!(timer.poll_elapsed(cx));
             answer = ask(&mut self.limiter, cost, cx);
         }
     }
+
+    fn disarm(&mut self) {
+        self.timer.iter_mut().for_each(Timer::disarm);
+    }
 }
 
-/// A lent limiter outlives its gate, and must not go on standing in line for it.
+/// A lent limiter outlives its gate, and must not stay queued for it.
 impl<L: Limiter> Drop for Gate<L> {
     fn drop(&mut self) {
         self.limiter.give_up();
     }
 }
 
-/// What a limiter is asked: to let pass, or only to look.
+/// How a limiter is asked: to pass, or only to look.
 type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
 
 /// The answer for one permit.

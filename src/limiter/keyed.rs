@@ -1,23 +1,36 @@
+use core::borrow::Borrow;
 use core::fmt;
-use core::hash::Hash;
+use core::hash::{BuildHasher, Hash};
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy};
-use crate::time::Precision;
+use crate::time::{OutOfRange, Resolution};
+use crate::wait::{Intent, WaitQueue};
 
-use super::desk::After;
-use super::keys::{Keys, Reply};
-use super::limit::Ask;
-use super::parts::{Parts, work_on};
-use super::room::RoomAfter;
-use super::{AcquireAt, AcquireWithinAt, Gate, KeyedAt, Mode, Stats};
+use super::key_map::{KeyLimit, KeyMap, Overflow, Policies, Reply, WhenFull};
+use super::limit::{LimitState, wait_of};
+use super::{AcquireAt, AcquireWithinAt, Answer, Limiter, Mode, Shared, Stats};
+
+/// So many locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
+/// the time.
+const SHARDS: usize = 16;
+
+/// A waiter for room asks again after so long, since keys may also go earlier than foreseen.
+const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
 ///
-/// Keys share nothing: each has its own state and its own line, first come, first served. Made by
+/// Keys share nothing: each has its own state and its own queue, first come, first served. Made by
 /// [`PolicyExt::keyed`](super::PolicyExt::keyed), where all keys have the same parameters, or by [`Keyed::by`], where the key
 /// says which. Clones share the keys.
+///
+/// What keeps the key takes it by value: [`at`](Self::at) and the futures. Everything else takes a reference, in any borrowed
+/// form of the key, such as `&str` for `String`.
 ///
 /// ```
 /// use paceline::limiter::PolicyExt;
@@ -26,27 +39,36 @@ use super::{AcquireAt, AcquireWithinAt, Gate, KeyedAt, Mode, Stats};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
-/// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+/// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
 ///
-/// assert_eq!(users.try_acquire(&"ann", 2), Decision::Pass);
-/// assert!(!users.try_acquire(&"ann", 1).is_pass());
-/// assert_eq!(users.try_acquire(&"bob", 2), Decision::Pass);
+/// assert_eq!(users.try_acquire("ann", 2), Decision::Pass);
+/// assert!(!users.try_acquire("ann", 1).is_pass());
+/// assert_eq!(users.try_acquire("bob", 2), Decision::Pass);
 /// # }
 /// ```
 ///
 /// # Memory
 ///
-/// A key costs its own size, a state, and a little more; one for which somebody waits costs a few hundred bytes while that
-/// lasts. A key that has settled (its state answers like a fresh one) is forgotten: as new keys come, or when somebody who
-/// waited for it leaves. There is no background task. Only settled keys are forgotten, so that no rush of new keys ever
-/// resets a limit that binds. There are at most [`max_keys`](Self::max_keys) of them; when all of these are in use, a new
-/// key waits until the first one settles, and `try_acquire` says how long that will be. Those who wait for room are served in
-/// order of arrival; one that lets its turn go by for a second is overtaken.
+/// A key costs its own size, a state, and a little more; while a request waits for it, a few hundred bytes. A key that has
+/// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
+/// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
+///
+/// There are at most [`max_keys`](Self::max_keys) keys. While all of them are in use, [`when_full`](Self::when_full) says what
+/// happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
-    parts: Arc<Parts<K, P>>,
-    precision: Precision,
+    shards: Arc<Shards<K, P>>,
+    resolution: Resolution,
+}
+
+/// The keys in shards, each behind a lock of its own. Where their number is limited there is one shard.
+struct Shards<K, P: Policy> {
+    maps: Box<[Mutex<KeyMap<K, P>>]>,
+    hasher: RandomState,
+    policies: Arc<Policies<K, P>>,
+    max: usize,
+    when_full: Arc<Overflow<P>>,
 }
 
 impl<K, P> Keyed<K, P>
@@ -61,11 +83,12 @@ where
     where
         P: Clone + Sync,
     {
-        Self::by(move |_| policy.clone())
+        let policies = Arc::new(Policies::Same(policy, P::clone));
+        Self::of(policies, usize::MAX, Arc::new(Overflow::Wait))
     }
 
-    /// Each key has the policy that `policy_of` says. It is asked often, under a lock: it must always say the same, and not
-    /// ask this limit.
+    /// Each key has the policy that `policy_of` returns. It is called often, under a lock: it must always return the same, and
+    /// not use this limit.
     ///
     /// ```
     /// use paceline::limiter::Keyed;
@@ -85,42 +108,101 @@ where
     /// ```
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
+        let policies = Arc::new(Policies::ByKey(Box::new(policy_of)));
+        Self::of(policies, usize::MAX, Arc::new(Overflow::Wait))
+    }
+
+    fn of(policies: Arc<Policies<K, P>>, max: usize, when_full: Arc<Overflow<P>>) -> Self {
+        let count = if max == usize::MAX { SHARDS } else { 1 };
+        let shard = || {
+            let keys = KeyMap::new(Arc::clone(&policies), max, Arc::clone(&when_full));
+            Mutex::new(keys)
+        };
+        let maps = (0..count).map(|_| shard()).collect();
         Self {
-            parts: Arc::new(Parts::new(Arc::new(policy_of))),
-            precision: Precision::default(),
+            shards: Arc::new(Shards {
+                maps,
+                hasher: RandomState::new(),
+                policies,
+                max,
+                when_full,
+            }),
+            resolution: Resolution::default(),
         }
     }
 
-    /// At most so many keys at once; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
     ///
     /// # Panics
     ///
-    /// If `max` is zero.
+    /// If `max` is zero; see [`try_max_keys`](Self::try_max_keys).
     #[must_use]
     #[track_caller]
     pub fn max_keys(self, max: usize) -> Self {
-        assert!(
-            max > 0,
-            "a keyed limit needs room for at least 1 key, got 0"
+        match self.try_max_keys(max) {
+            Ok(keyed) => keyed,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// [`max_keys`](Self::max_keys), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max` is zero.
+    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+        if max == 0 {
+            let message = "a keyed limit needs room for at least 1 key, got 0";
+            return Err(OutOfRange::new("max", message));
+        }
+        let shards = &self.shards;
+        let keyed = Self::of(
+            Arc::clone(&shards.policies),
+            max,
+            Arc::clone(&shards.when_full),
         );
-        Self {
-            parts: Arc::new(self.parts.bounded(max)),
-            ..self
-        }
+        Ok(keyed.with_resolution(self.resolution))
     }
 
-    /// Waits to the microsecond in [`acquire`](Self::acquire) and [`acquire_within`](Self::acquire_within), through this handle
-    /// and its clones: see [`Timer::precise`](crate::time::Timer::precise). An adapter has a method of its own for that.
-    #[cfg(feature = "precise")]
+    /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
+    /// waits. To be called before it is cloned and used: it begins anew.
+    ///
+    /// ```
+    /// use paceline::limiter::{PolicyExt, WhenFull};
+    /// use paceline::policy::{Interval, TokenBucket};
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let each = TokenBucket::new(Rate::per_second(1), 1);
+    /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
+    /// let users = each.keyed::<u32>().max_keys(1).when_full(WhenFull::Share(all_others));
+    ///
+    /// assert!(users.try_acquire(&1, 1).is_pass());
+    /// assert!(users.try_acquire(&2, 1).is_pass());
+    /// assert!(users.try_acquire(&3, 1).is_pass());
+    /// assert!(!users.try_acquire(&4, 1).is_pass(), "2 and 3 have used what is shared");
+    /// # }
+    /// ```
     #[must_use]
-    pub fn precise(self) -> Self {
-        Self {
-            precision: Precision::BEST,
-            ..self
-        }
+    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
+        let when_full = match when_full {
+            WhenFull::Wait => Overflow::Wait,
+            WhenFull::Pass => Overflow::Pass,
+            WhenFull::Share(policy) => Overflow::Share(WaitQueue::new(LimitState::new(policy))),
+        };
+        let shards = &self.shards;
+        let policies = Arc::clone(&shards.policies);
+        Self::of(policies, shards.max, Arc::new(when_full)).with_resolution(self.resolution)
     }
 
-    /// A limiter for this key: a place in its line, for an adapter.
+    /// How exactly requests wait: see [`Shared::with_resolution`].
+    #[must_use]
+    pub fn with_resolution(self, resolution: Resolution) -> Self {
+        Self { resolution, ..self }
+    }
+
+    /// A limiter for this key, for an adapter: a handle that queues for it.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -141,10 +223,15 @@ where
     /// ```
     #[must_use]
     pub fn at(&self, key: K) -> KeyedAt<K, P> {
-        KeyedAt::new(self.clone(), key, self.precision)
+        KeyedAt {
+            keyed: self.clone(),
+            key,
+            handle: None,
+            spare: None,
+        }
     }
 
-    /// Waits for `cost` permits of this key, behind everybody who waits for the same key.
+    /// Waits for `cost` permits of this key, behind every request that waits for the same key.
     ///
     /// # Errors
     ///
@@ -156,15 +243,15 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was counted.
+    /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire(&self, key: K, cost: u32) -> AcquireAt<K, P> {
-        AcquireAt::new(Gate::waiting(self.at(key), self.precision), cost)
+        AcquireAt::new(self.at(key), cost)
     }
 
     /// Waits for `cost` permits of this key, if they can be had `within` this time.
     ///
     /// As [`Shared::acquire_within`](super::Shared::acquire_within): it fails at once when the wait is known to be too long, and
-    /// when the time is over at the latest. To wait for room for a new key counts too.
+    /// when the time is over at the latest. Waiting for room for a new key counts too.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -194,25 +281,198 @@ where
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was counted.
+    /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        AcquireWithinAt::new(Gate::waiting(self.at(key), self.precision), cost, within)
+        let estimate = |limit: &KeyedAt<K, P>, cost| wait_of(limit.keyed.peek(&limit.key, cost));
+        let count_refusal = |limit: &KeyedAt<K, P>| limit.keyed.shard(&limit.key).count_refusal();
+        AcquireWithinAt::new(self.at(key), cost, within, estimate, count_refusal)
     }
 
-    /// Asks for `cost` permits of this key without waiting. It never overtakes those who wait for the same key.
-    pub fn try_acquire(&self, key: &K, cost: u32) -> Decision {
-        self.ask_aside(key, Ask::ToPass, cost)
+    /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
+    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.try_decide(key, Intent::Acquire, cost)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
-    pub fn peek(&self, key: &K, cost: u32) -> Decision {
-        self.ask_aside(key, Ask::ToLook, cost)
+    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.try_decide(key, Intent::Peek, cost)
     }
 
-    /// Forgets every key that has settled, now, and gives back their memory.
+    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`].
     ///
-    /// There is no need for it: new keys do so as they come. It is for one who wants the memory back although no more come, and
-    /// it goes through all the keys.
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 2).is_pass());
+    ///
+    /// users.refund("ann", 1);
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let limit = self.shard(key).refund(key, cost);
+        if let Some(limit) = limit {
+            limit.update(|limit, now| limit.refund(now, cost));
+        }
+    }
+
+    /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
+    ///
+    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
+    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
+    /// and had settled may have been forgotten: slower parameters do not count it then.
+    pub fn retune<Q>(&self, key: &Q, policy: P)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        P: PartialEq,
+    {
+        let limit = self.shard(key).tune(key, &policy);
+        limit.update_all(|limit, now| limit.retune(now, policy));
+        drop(limit);
+        self.release(key);
+    }
+
+    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
+    pub fn pause_for<Q>(&self, key: &Q, duration: Duration)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let limit = self.shard(key).activate(key, &mut None);
+        limit.update(|limit, now| limit.pause_until(now.after(duration)));
+    }
+
+    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
+    ///
+    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    ///
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
+    ///
+    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn apply_feedback<Q>(&self, key: &Q, feedback: &Feedback) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let pause = feedback.pause()?;
+        self.pause_for(key, pause);
+        Some(pause)
+    }
+
+    /// Ends every pause of this key.
+    pub fn resume<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let limit = self.shard(key).activate(key, &mut None);
+        limit.update(|limit, _| limit.resume());
+        drop(limit);
+        self.release(key);
+    }
+
+    /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
+    /// at once if it has settled, and otherwise when it settles, like any other.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
+    /// assert_eq!(hosts.len(), 1);
+    ///
+    /// hosts.forget("a.example");
+    /// assert_eq!(hosts.len(), 0);
+    /// # }
+    /// ```
+    pub fn forget<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let tuned = self.shard(key).untune(key);
+        if let Some((limit, policy)) = tuned {
+            limit.update_all(|limit, now| {
+                limit.retune(now, policy);
+                limit.resume();
+            });
+        }
+        self.release(key);
+    }
+
+    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
+    /// pause. Its waiters feel it at once.
+    ///
+    /// What it had spent comes on top of the window bound.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    ///
+    /// users.reset("ann");
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut shard = self.shard(key);
+        shard.forget_idle(key);
+        let active = shard.untune(key);
+        drop(shard);
+        if let Some((limit, policy)) = active {
+            limit.update_all(|limit, now| limit.reset(now, policy));
+        }
+        self.release(key);
+    }
+
+    /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
+    ///
+    /// New keys do so as they come. Call it to have the memory back when none come any more.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -233,13 +493,15 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        self.parts.for_each(Keys::forget_settled);
+        let shards = self.shards.maps.iter();
+        shards.for_each(|shard| lock(shard).evict_settled());
     }
 
-    /// How many keys are remembered now, those included that have settled and are not yet forgotten.
+    /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts.len()
+        let shards = self.shards.maps.iter();
+        shards.map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether no key is remembered.
@@ -248,83 +510,231 @@ where
         self.len() == 0
     }
 
-    /// Gives this key parameters of its own from now on; those who wait for it feel it at once. What was spent stays spent.
-    ///
-    /// Such a key is never forgotten, and is remembered even if there is no room for it. What it had spent before and had settled
-    /// may have been forgotten: slower parameters do not count it then.
-    pub fn retune(&self, key: &K, policy: P) {
-        let limit = self.locked(key, |keys, _| keys.tuned(key));
-        limit.retune(policy);
-    }
-
-    /// Lets nothing pass for this key before `duration` is over. It is remembered as long, even if there is no room for it.
-    pub fn pause_for(&self, key: &K, duration: Duration) {
-        let limit = self.locked(key, |keys, _| keys.full(key));
-        limit.pause_for(duration);
-    }
-
-    /// Ends every pause of this key.
-    pub fn resume(&self, key: &K) {
-        let limit = self.locked(key, |keys, _| keys.full(key));
-        limit.resume();
-        drop(limit);
-        self.locked(key, |keys, after| keys.left(key, after));
-    }
-
-    /// Whether the limits hold, are only watched, or are off, for every key. Those who wait feel it at once.
+    /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
     pub fn set_mode(&self, mode: Mode) {
-        let (mut for_keys, mut for_room) = self.parts.set_mode(mode);
-        for_keys.iter_mut().for_each(After::run);
-        for_room.iter_mut().for_each(RoomAfter::run);
+        // All shards at once, so that of two modes one is the last for every key.
+        let mut shards: Vec<_> = self.shards.maps.iter().map(lock).collect();
+        let limits: Vec<KeyLimit<P>> = shards
+            .iter_mut()
+            .flat_map(|shard| shard.set_mode(mode))
+            .collect();
+        drop(shards);
+        for limit in limits {
+            limit.wake();
+        }
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.parts.stats()
-    }
-
-    fn ask_aside(&self, key: &K, ask: Ask, cost: u32) -> Decision {
-        let mut keys = self.parts.lock(key);
-        if let Some(decision) = keys.ask_known(key, ask, cost) {
-            keys.count_refusal(ask, decision);
-            return decision;
+        let mut stats = Stats::new();
+        for shard in &self.shards.maps {
+            stats.add(lock(shard).stats());
         }
-        let reply = work_on(keys, |keys, after| keys.ask_aside(key, ask, cost, after));
-        match (reply, ask) {
-            (Reply::Now(decision), _) => decision,
-            (Reply::NoRoom(retry_in), _) => Decision::Wait { retry_in },
-            (Reply::AskThere(limit), Ask::ToPass) => limit.try_acquire(cost),
-            (Reply::AskThere(limit), Ask::ToLook) => limit.peek(cost),
+        stats
+    }
+
+    fn try_decide<Q>(&self, key: &Q, intent: Intent, cost: u32) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut shard = self.shard(key);
+        let decision = match shard.ask(key, intent, cost) {
+            Reply::Decided(decision) => decision,
+            Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
+            Reply::Ask(limit) => {
+                drop(shard);
+                let limit = Shared::of(limit);
+                return match intent {
+                    Intent::Acquire => limit.try_acquire(cost),
+                    Intent::Peek => limit.peek(cost),
+                };
+            }
+        };
+        if intent == Intent::Acquire && !decision.is_pass() {
+            shard.count_refusal();
         }
+        decision
     }
 
-    pub(super) fn parts(&self) -> &Parts<K, P> {
-        &self.parts
+    fn release<Q>(&self, key: &Q) -> Option<KeyLimit<P>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.shard(key).release(key)
     }
 
-    pub(super) fn locked<T>(
-        &self,
-        key: &K,
-        work: impl FnOnce(&mut Keys<K, P>, &mut RoomAfter) -> T,
-    ) -> T {
-        work_on(self.parts.lock(key), work)
+    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
+        let Shards { maps, hasher, .. } = &*self.shards;
+        let index = match maps.len() {
+            1 => 0,
+            // The upper bits: the map in the shard has a secret of its own.
+            len => (hasher.hash_one(key) >> 32) as usize % len,
+        };
+        lock(&maps[index])
     }
+}
+
+fn lock<K, P: Policy>(shard: &Mutex<KeyMap<K, P>>) -> MutexGuard<'_, KeyMap<K, P>> {
+    // As in a shared limit: if a policy panics, the state is as it left it.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same keys.
 impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
-            parts: Arc::clone(&self.parts),
-            precision: self.precision,
+            shards: Arc::clone(&self.shards),
+            resolution: self.resolution,
         }
     }
 }
 
-/// Says nothing of the keys: they may be secret.
+/// Does not print the keys: they may be secret.
 impl<K, P: Policy> fmt::Debug for Keyed<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed").finish_non_exhaustive()
+    }
+}
+
+/// The limit of one key, for an adapter. Made by [`Keyed::at`]. A clone queues for the same limit.
+pub struct KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    keyed: Keyed<K, P>,
+    key: K,
+    /// While it waits.
+    handle: Option<Shared<P>>,
+    /// Memory for the next time that it waits.
+    spare: Option<KeyLimit<P>>,
+}
+
+impl<K, P> KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
+        let handle = match &mut self.handle {
+            Some(handle) => handle,
+            None => match self.ask_map(intent, cost) {
+                Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
+                Reply::AtCapacity(retry_in) => {
+                    let retry_in = retry_in.min(RETRY_FOR_ROOM);
+                    return Poll::Ready(Ok(Decision::Wait { retry_in }));
+                }
+                Reply::Ask(limit) => {
+                    let handle = Shared::of(limit).with_resolution(self.keyed.resolution);
+                    self.handle.insert(handle)
+                }
+            },
+        };
+        let answer = match intent {
+            Intent::Acquire => handle.poll_decide(cost, cx),
+            Intent::Peek => handle.poll_open(cost, cx),
+        };
+        let is_done = matches!(
+            answer,
+            Poll::Ready(Ok(Decision::Pass | Decision::Never { .. }))
+        );
+        // A look that has passed reserves the position.
+        if is_done && handle.is_outside() {
+            self.give_up();
+        }
+        answer
+    }
+
+    fn ask_map(&mut self, intent: Intent, cost: u32) -> Reply<P> {
+        let mut shard = self.keyed.shard(&self.key);
+        let reply = shard.ask_to_wait(&self.key, intent, cost, &mut self.spare);
+        let is_never = matches!(reply, Reply::Decided(Decision::Never { .. }));
+        if is_never && intent == Intent::Acquire {
+            shard.count_refusal();
+        }
+        reply
+    }
+}
+
+impl<K, P> Limiter for KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    type Error = Infallible;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.poll_ask(Intent::Acquire, cost, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        match &mut self.handle {
+            Some(handle) if cost > 0 => {
+                let answer = handle.poll_try(cost, cx);
+                if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
+                    self.give_up();
+                }
+                answer
+            }
+            _ => Poll::Ready(Ok(self.keyed.try_acquire(&self.key, cost))),
+        }
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.poll_ask(Intent::Peek, cost, cx)
+    }
+
+    fn give_up(&mut self) {
+        if self.handle.take().is_some() {
+            let spare = self.keyed.release(&self.key);
+            self.spare = spare.or(self.spare.take());
+        }
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.keyed.resolution
+    }
+}
+
+impl<K, P> Clone for KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn clone(&self) -> Self {
+        self.keyed.at(self.key.clone())
+    }
+}
+
+/// Leaves the queue.
+impl<K, P> Drop for KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// Does not print the key: it may be secret.
+impl<K, P> fmt::Debug for KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedAt")
+            .field("is_waiting", &self.handle.is_some())
+            .finish_non_exhaustive()
     }
 }

@@ -1,62 +1,121 @@
+use core::time::Duration;
+
 use crate::policy::{Decision, Policy};
 use crate::time::{Clock, Tick};
+use crate::wait::{Intent, Resource, Waiters};
 
-use super::credit::{Credit, Tab};
-use super::forecast::retry_in;
-use super::{Mode, Stats};
+use super::estimate::QueueEstimate;
+use super::prefetch::{Prefetch, SharedPrefetch};
 
-/// A policy with its state and its clock, and what can be said to it while it runs: a pause, and a mode.
-///
-/// It answers one question at a time and knows nothing of those who wait.
+/// How seriously a limit is taken.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a limit holds, is only watched, or is off"
+)]
+pub enum Mode {
+    /// It holds.
+    #[default]
+    Enforce,
+    /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
+    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it.
+    Shadow,
+    /// Everything passes, and nothing is charged or counted: a kill switch.
+    Off,
+}
+
+impl Mode {
+    /// What a decision becomes in this mode; counted unless it was only a look.
+    pub(super) fn apply(self, intent: Intent, decision: Decision, stats: &mut Stats) -> Decision {
+        if !decision.is_pass() && self == Self::Enforce {
+            return decision;
+        }
+        let is_counted = u64::from(intent == Intent::Acquire && self != Self::Off);
+        stats.passed += is_counted;
+        stats.held_back += is_counted * u64::from(!decision.is_pass());
+        Decision::Pass
+    }
+}
+
+/// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests that passed, at once or after waiting.
+    pub passed: u64,
+    /// Requests that were refused: by `try_acquire`, `enforce` or `shed`, because it was too late for `acquire_within`, or
+    /// because they cost more than can ever pass.
+    pub refused: u64,
+    /// Requests that were queued; in [`Mode::Shadow`], those that passed and would have waited or been refused.
+    pub held_back: u64,
+    /// Requests that are queued now.
+    pub waiting: usize,
+}
+
+impl Stats {
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.refused += other.refused;
+        self.held_back += other.held_back;
+        self.waiting += other.waiting;
+    }
+
+    pub(super) const fn new() -> Self {
+        Self {
+            passed: 0,
+            refused: 0,
+            held_back: 0,
+            waiting: 0,
+        }
+    }
+}
+
+/// A policy with its state, its clock, a pause and a mode: what handles of a shared limit queue for.
 #[derive(Debug)]
-pub(super) struct Limit<P: Policy> {
-    policy: P,
+pub(super) struct LimitState<P: Policy> {
+    pub(super) policy: P,
     clock: Clock,
     state: Option<P::State>,
     mode: Mode,
     paused_until: Tick,
-    tab: Tab,
-    /// How much credit was given, and not called in yet.
-    lent: u32,
+    prefetch: Prefetch,
+    estimate: QueueEstimate<P::State>,
     pub(super) stats: Stats,
 }
 
-/// Whether what passes is counted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ask {
-    ToPass,
-    ToLook,
-}
-
-impl<P: Policy> Limit<P> {
+impl<P: Policy> LimitState<P> {
     pub(super) const fn new(policy: P) -> Self {
-        Self {
-            policy,
-            clock: Clock::new(),
-            state: None,
-            mode: Mode::Enforce,
-            paused_until: Tick::ZERO,
-            tab: Tab::new(),
-            lent: 0,
-            stats: Stats::new(),
-        }
+        Self::with_state(policy, Clock::new(), None, Mode::Enforce)
     }
 
     /// A limit that goes on from a state.
-    pub(super) const fn with_state(policy: P, clock: Clock, state: P::State, mode: Mode) -> Self {
+    pub(super) const fn with_state(
+        policy: P,
+        clock: Clock,
+        state: Option<P::State>,
+        mode: Mode,
+    ) -> Self {
         Self {
             policy,
             clock,
-            state: Some(state),
+            state,
             mode,
             paused_until: Tick::ZERO,
-            tab: Tab::new(),
-            lent: 0,
+            prefetch: Prefetch::new(),
+            estimate: QueueEstimate::new(),
             stats: Stats::new(),
         }
     }
 
-    pub(super) const fn state(&self) -> Option<&P::State> {
+    /// The state with everything that has passed counted; `None` if it has none yet, or if the policy must not be asked now.
+    pub(super) fn state(&mut self) -> Option<&P::State> {
+        if !self.prefetch.is_committed() {
+            // If the policy has panicked, asking it again may be a second panic, which ends the program.
+            if std::thread::panicking() {
+                return None;
+            }
+            self.now(false);
+        }
         self.state.as_ref()
     }
 
@@ -64,90 +123,13 @@ impl<P: Policy> Limit<P> {
         now < self.paused_until
     }
 
-    /// From when on a fresh one would answer alike.
+    /// From when on a fresh limit would answer alike, if nothing is asked before.
     pub(super) fn settled_at(&self) -> Tick {
         let settled_at = self
             .state
             .as_ref()
             .map(|state| self.policy.settled_at(state));
         settled_at.unwrap_or(Tick::ZERO).max(self.paused_until)
-    }
-
-    /// What time it is; the state begins with the first time anybody asks.
-    pub(super) fn now(&mut self) -> Tick {
-        let now = self.clock.now();
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.tab.settle(&self.policy, state, now);
-        now
-    }
-
-    /// Counts what has passed on credit. `false` if that cannot be done now: should the policy have panicked over it, it must
-    /// not be asked again before that is over, since a second panic ends the program.
-    pub(super) fn settle(&mut self) -> bool {
-        if self.tab.is_empty() {
-            return true;
-        }
-        if std::thread::panicking() {
-            return false;
-        }
-        let _ = self.now();
-        true
-    }
-
-    /// How much may pass on credit once a request of this cost did.
-    #[inline]
-    pub(super) fn lend(&mut self, now: Tick, cost: u32) -> u32 {
-        // What passes at no cost passes while the limit is paused, too.
-        let lends = cost > 0 && self.mode == Mode::Enforce;
-        let state = self.state.as_ref().filter(|_| lends);
-        self.lent = state.map_or(0, |state| self.tab.open(&self.policy, state, now, cost));
-        self.lent
-    }
-
-    /// Nobody has any credit from now on. What has passed on it is counted when it is known what time it is.
-    #[inline]
-    pub(super) fn call_in(&mut self, credit: &Credit) {
-        let lent = core::mem::take(&mut self.lent);
-        if lent > 0 {
-            let taken = credit.call_in(lent);
-            self.tab.put(taken.permits);
-            self.stats.passed += u64::from(taken.requests);
-        }
-    }
-
-    /// Whether everybody passes, whatever the policy says.
-    pub(super) fn passes_everybody(&self) -> bool {
-        self.mode != Mode::Enforce
-    }
-
-    /// The answer `now`, in the present mode.
-    pub(super) fn ask(&mut self, ask: Ask, now: Tick, cost: u32) -> Decision {
-        if cost == 0 || self.mode == Mode::Off {
-            return Decision::Pass;
-        }
-        let decision = match ask {
-            Ask::ToPass => self.decide(now, cost),
-            Ask::ToLook => self.look(now, cost),
-        };
-        self.mode.judge(ask, decision, &mut self.stats)
-    }
-
-    /// What the policy and the pause say, whatever the mode. Nothing is counted.
-    pub(super) fn look(&self, now: Tick, cost: u32) -> Decision {
-        let Some(state) = &self.state else {
-            return Decision::Pass;
-        };
-        self.unless_paused(self.policy.peek(state, now, cost), now)
-    }
-
-    /// The least instant at which whoever asks now could pass, and the state they would find: for forecasts.
-    pub(super) fn outlook(&mut self, now: Tick) -> (&P, &P::State, Tick) {
-        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        (&self.policy, state, now.max(self.paused_until))
-    }
-
-    pub(super) fn policy(&self) -> &P {
-        &self.policy
     }
 
     pub(super) fn refund(&mut self, now: Tick, cost: u32) {
@@ -163,6 +145,13 @@ impl<P: Policy> Limit<P> {
         }
     }
 
+    /// Begins anew.
+    pub(super) fn reset(&mut self, now: Tick, policy: P) {
+        self.state = Some(policy.fresh(now));
+        self.policy = policy;
+        self.paused_until = Tick::ZERO;
+    }
+
     /// Of two pauses the later end counts.
     pub(super) fn pause_until(&mut self, until: Tick) {
         self.paused_until = self.paused_until.max(until);
@@ -176,21 +165,101 @@ impl<P: Policy> Limit<P> {
         self.mode = mode;
     }
 
-    fn decide(&mut self, now: Tick, cost: u32) -> Decision {
-        if now < self.paused_until {
-            return self.look(now, cost);
-        }
+    /// How long a request of this cost has to wait behind all that are queued, at the least.
+    pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
+        let now = self.now(true);
+        let from = now.max(self.paused_until);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.policy.decide(state, now, cost)
+        let open_at = self
+            .estimate
+            .open_at(&self.policy, state, from, cost, waiters);
+        Decision::Wait {
+            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
+        }
     }
 
-    /// A pause makes everybody wait, but does not hide what could never pass.
-    fn unless_paused(&self, decision: Decision, now: Tick) -> Decision {
-        match decision {
-            Decision::Pass | Decision::Wait { .. } if now < self.paused_until => Decision::Wait {
-                retry_in: retry_in(decision).max(self.paused_until.since(now)),
-            },
-            _ => decision,
+    /// What the policy and the pause say, whatever the mode. Nothing is counted.
+    fn peek(&self, now: Tick, cost: u32) -> Decision {
+        let Some(state) = &self.state else {
+            return Decision::Pass;
+        };
+        match self.policy.peek(state, now, cost) {
+            // A pause makes every request wait, but does not hide what can never pass.
+            decision @ (Decision::Pass | Decision::Wait { .. }) if self.is_paused(now) => {
+                Decision::Wait {
+                    retry_in: wait_of(decision).max(self.paused_until.since(now)),
+                }
+            }
+            decision => decision,
         }
+    }
+}
+
+impl<P: Policy> Resource for LimitState<P> {
+    type Prefetched = SharedPrefetch;
+
+    const REFUSES_QUEUED: bool = true;
+
+    #[inline]
+    fn take_prefetched(prefetched: &SharedPrefetch, intent: Intent, cost: u32) -> bool {
+        prefetched.take(intent, cost)
+    }
+
+    #[inline]
+    fn reclaim(&mut self, prefetched: &SharedPrefetch) {
+        self.stats.passed += u64::from(prefetched.reclaim(&mut self.prefetch));
+    }
+
+    #[inline]
+    fn prefetch(&mut self, prefetched: &SharedPrefetch, now: Tick, cost: u32) {
+        // Cost 0 passes while the limit is paused, too.
+        if cost > 0 && self.mode == Mode::Enforce {
+            if let Some(state) = &self.state {
+                self.prefetch.reserve(&self.policy, state, now, cost);
+                prefetched.offer(&self.prefetch);
+            }
+        }
+    }
+
+    /// The state begins with the first reading.
+    #[inline]
+    fn now(&mut self, _is_queued: bool) -> Tick {
+        let now = self.clock.now();
+        let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
+        self.prefetch.commit(&self.policy, state, now);
+        now
+    }
+
+    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+        if cost == 0 || self.mode == Mode::Off {
+            return Decision::Pass;
+        }
+        let decision = match &mut self.state {
+            Some(state) if intent == Intent::Acquire && now >= self.paused_until => {
+                self.policy.decide(state, now, cost)
+            }
+            _ => self.peek(now, cost),
+        };
+        self.mode.apply(intent, decision, &mut self.stats)
+    }
+
+    fn is_unordered(&self) -> bool {
+        self.mode != Mode::Enforce
+    }
+
+    fn on_queued(&mut self) {
+        self.stats.held_back += 1;
+    }
+
+    fn on_refused(&mut self) {
+        self.stats.refused += 1;
+    }
+}
+
+/// How long a decision says to wait.
+pub(super) const fn wait_of(decision: Decision) -> Duration {
+    match decision {
+        Decision::Wait { retry_in } => retry_in,
+        Decision::Pass | Decision::Never { .. } => Duration::ZERO,
     }
 }

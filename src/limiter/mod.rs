@@ -15,53 +15,41 @@
 //! [`Decision`].
 
 mod acquire;
-mod acquire_at;
-mod booth;
-mod control;
-mod credit;
-mod desk;
 mod error;
-mod exceeded;
-mod forecast;
+mod estimate;
 mod gate;
-mod heed;
+mod key_map;
 mod keyed;
-mod keyed_at;
-mod keys;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observed;
-mod of_key;
 mod owned;
-mod parts;
-mod room;
+mod prefetch;
 mod shared;
-mod slots;
 #[cfg(feature = "tracing")]
-mod traces;
+mod tracing_observer;
 
 use core::convert::Infallible;
 use core::hash::Hash;
 use core::task::{Context, Poll};
 
 use crate::policy::{Decision, Policy};
+use crate::time::Resolution;
 
-pub use acquire::{Acquire, AcquireWithin};
-pub use acquire_at::{AcquireAt, AcquireWithinAt};
-pub use control::{Mode, Stats};
-pub use error::{AcquireError, PassError, TooCostly};
-pub use exceeded::Exceeded;
+pub use acquire::{Acquire, AcquireAt, AcquireWithin, AcquireWithinAt};
+pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
-pub use keyed::Keyed;
-pub use keyed_at::KeyedAt;
+pub use key_map::WhenFull;
+pub use keyed::{Keyed, KeyedAt};
+pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
 pub use shared::Shared;
 #[cfg(feature = "tracing")]
-pub use traces::Traces;
+pub use tracing_observer::TracingObserver;
 
 /// A handle on a limit: one place in line. A clone is another place, of the same limit.
 ///
@@ -123,11 +111,12 @@ pub trait Limiter {
     /// Leaves the line and forgets a question under way. Dropping the handle does the same.
     fn give_up(&mut self);
 
-    /// Whoever asks waits to the microsecond from now on, not to the millisecond (feature `precise`): a limiter that sets
-    /// timers for those in its line makes them so too, and one around another tells that one.
+    /// How exactly a [`Gate`] waits for this limiter.
     ///
-    /// Provided: does nothing.
-    fn be_precise(&mut self) {}
+    /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
+    fn resolution(&self) -> Resolution {
+        Resolution::default()
+    }
 }
 
 /// A limiter that is lent.
@@ -150,8 +139,8 @@ impl<L: Limiter + ?Sized> Limiter for &mut L {
         (**self).give_up();
     }
 
-    fn be_precise(&mut self) {
-        (**self).be_precise();
+    fn resolution(&self) -> Resolution {
+        (**self).resolution()
     }
 }
 
@@ -175,8 +164,8 @@ impl<L: Limiter + ?Sized> Limiter for Box<L> {
         (**self).give_up();
     }
 
-    fn be_precise(&mut self) {
-        (**self).be_precise();
+    fn resolution(&self) -> Resolution {
+        (**self).resolution()
     }
 }
 

@@ -3,7 +3,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::Decision;
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, Resolution, Tick};
 
 use super::Limiter;
 
@@ -124,8 +124,8 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         polled
     }
 
-    fn be_precise(&mut self) {
-        self.limiter.be_precise();
+    fn resolution(&self) -> Resolution {
+        self.limiter.resolution()
     }
 
     fn give_up(&mut self) {

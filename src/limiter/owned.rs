@@ -1,49 +1,54 @@
+use core::convert::Infallible;
 use core::task::{Context, Poll};
-use std::convert::Infallible;
 
 use crate::policy::{Decision, Policy};
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, Resolution, Tick};
 
-use super::credit::Tab;
+use super::prefetch::Prefetch;
 use super::{Answer, Limiter};
 
-/// A limit with one owner: no lock, no line.
+/// A limit with one owner: no lock, no queue.
 ///
 /// Made by [`PolicyExt::owned`](super::PolicyExt::owned). Its clock starts when it is first asked; inside an adapter, at
 /// the adapter's first poll.
 ///
-/// # Credit
+/// # Prefetch
 ///
-/// To look at the clock is nearly all that it costs. Where the policy allows it, a few permits pass between two looks, and count as
-/// spent at the second: of a [`TokenBucket`](crate::policy::TokenBucket) or [`SlidingLog`](crate::policy::SlidingLog) of 480 and more a
-/// thirty-second, at most 256; of [`All`](crate::policy::All) what each of them allows; of
+/// Reading the clock is nearly all that it costs. Where the policy allows it, a few permits pass between two readings, and count
+/// as spent at the second: of a [`TokenBucket`](crate::policy::TokenBucket) or [`SlidingLog`](crate::policy::SlidingLog) of 480
+/// and more a thirty-second, at most 256; of [`All`](crate::policy::All) what each of them allows; of
 /// [`Unlimited`](crate::policy::Unlimited) everything; of a policy of your own what its
 /// [`credit`](crate::policy::Policy::credit) says.
 ///
-/// So never more passes than the policy says; if nobody asks for long between two looks, that few less of the next burst. On tokio's
-/// paused clock it looks each time, but for what is left of a credit when the clock is paused: that can still pass, and is counted
-/// later.
+/// So never more passes than the policy says; after a long pause between two readings, the next burst is smaller by that little.
+/// On tokio's paused clock it reads the clock each time; what is left of an earlier prefetch when the clock is paused can still
+/// pass, and is counted later.
 #[derive(Debug)]
 pub struct Owned<P: Policy> {
     policy: P,
     clock: Clock,
     state: Option<P::State>,
-    /// How many may pass without a look at the clock.
-    credit: u32,
-    /// Those that have.
-    tab: Tab,
+    prefetch: Prefetch,
+    resolution: Resolution,
 }
 
 impl<P: Policy> Owned<P> {
-    /// A limit nobody has used yet.
+    /// A limit that has not been used yet.
     pub const fn new(policy: P) -> Self {
         Self {
             policy,
             clock: Clock::new(),
             state: None,
-            credit: 0,
-            tab: Tab::new(),
+            prefetch: Prefetch::new(),
+            resolution: Resolution::Exact,
         }
+    }
+
+    /// How exactly an adapter waits for it: see [`Shared::with_resolution`](super::Shared::with_resolution).
+    #[must_use]
+    pub fn with_resolution(mut self, resolution: Resolution) -> Self {
+        self.resolution = resolution;
+        self
     }
 
     /// The policy that decides.
@@ -51,20 +56,20 @@ impl<P: Policy> Owned<P> {
         &self.policy
     }
 
-    /// Looks at the clock, and counts what has passed without that.
+    /// Reads the clock, and counts what has passed without that.
     #[inline]
-    fn look(&mut self) -> (&P, &mut P::State, &mut Tab, Tick) {
+    fn now(&mut self) -> (&P, &mut P::State, &mut Prefetch, Tick) {
         let now = self.clock.now();
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
-        self.tab.settle(&self.policy, state, now);
-        (&self.policy, state, &mut self.tab, now)
+        self.prefetch.commit(&self.policy, state, now);
+        (&self.policy, state, &mut self.prefetch, now)
     }
 
     #[inline(never)]
     fn decide(&mut self, cost: u32) -> Decision {
-        let (policy, state, tab, now) = self.look();
+        let (policy, state, prefetch, now) = self.now();
         let decision = policy.decide(state, now, cost);
-        self.credit = tab.open(policy, state, now, cost);
+        prefetch.reserve(policy, state, now, cost);
         decision
     }
 }
@@ -74,21 +79,23 @@ impl<P: Policy> Limiter for Owned<P> {
 
     #[inline]
     fn poll_decide(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let Some(credit) = self.credit.checked_sub(cost).filter(|_| cost > 0) else {
-            return Poll::Ready(Ok(self.decide(cost)));
-        };
-        self.credit = credit;
-        self.tab.put(cost);
-        Poll::Ready(Ok(Decision::Pass))
+        if self.prefetch.take(cost) {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        Poll::Ready(Ok(self.decide(cost)))
     }
 
     fn poll_open(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        if self.state.is_some() && cost <= self.credit {
+        if self.prefetch.has(cost) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let (policy, state, _, now) = self.look();
+        let (policy, state, _, now) = self.now();
         Poll::Ready(Ok(policy.peek(state, now, cost)))
     }
 
     fn give_up(&mut self) {}
+
+    fn resolution(&self) -> Resolution {
+        self.resolution
+    }
 }

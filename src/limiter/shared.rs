@@ -4,18 +4,16 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::line::{Behind, Place, Shelf};
+use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy};
-use crate::time::Precision;
+use crate::time::Resolution;
+use crate::wait::{Caller, Intent, Position, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::booth::Booth;
-use super::desk::{After, Desk};
-use super::limit::{Ask, Limit};
+use super::limit::{LimitState, wait_of};
 use super::{Answer, Limiter, Mode, Stats};
 
-/// One limit for many tasks and adapters: every clone asks the same one, and those who wait are served first come, first
-/// served.
+/// One limit for many tasks and adapters: every clone asks the same one, first come, first served.
 ///
 /// Made by [`PolicyExt::shared`](super::PolicyExt::shared), anywhere: its clock starts when it is first asked. Give a
 /// clone to each adapter; ask by hand with [`acquire`](Self::acquire) and [`try_acquire`](Self::try_acquire).
@@ -41,32 +39,31 @@ use super::{Answer, Limiter, Mode, Stats};
 /// # }
 /// ```
 ///
-/// # The line
+/// # The queue
 ///
-/// It is in order of arrival, whatever the costs: a dear request at its head is not overtaken by cheap ones. Who could
-/// never pass is told at once. Leaving the line costs nothing and grants nothing. All this takes time that is logarithmic
-/// in the number of waiters, with 100,000 of them too. Each is woken about once: in the instant in which the permit is due,
-/// and once before it where that lies between two of the timer's milliseconds.
+/// It is in order of arrival, whatever the costs: a request for many permits at its head is not overtaken by small ones. A
+/// request that can never pass is refused at once, wherever it is queued. Leaving the queue costs nothing and grants nothing.
+/// Every operation takes time that is logarithmic in the number of waiters, with 100,000 of them too. Each waiter is woken about
+/// once: when its permits are due; and once before, if the timer has to be set a second time to meet that instant exactly.
 ///
-/// **An idle head.** A stream or task whose turn has come and that is not polled, because its owner is busy elsewhere, does
-/// not hold up the others: when it has let its turn go by for 10 ms, the next in line may pass before it. It keeps its place,
-/// and is first again as soon as it asks. (A task that runs at all comes within microseconds of its turn. Where the whole
-/// runtime is late, nobody is overtaken for that.)
+/// **Head-of-line timeout.** A stream or task whose permits are due and that is not polled, because its owner is busy elsewhere,
+/// does not block the others: when it has let its turn go by for 10 ms, the next waiter may pass before it. It keeps its
+/// position, and is the head again as soon as it asks. (A task that runs at all asks within microseconds of its turn. Where the
+/// whole runtime is late, no head is passed over for that.)
 ///
-/// # Credit
+/// # Prefetch
 ///
-/// Where the policy allows it, a few permits pass without a look at the clock, and without the lock, for whoever asks: as many as
-/// in an [`Owned`](super::Owned) limit, and only while nobody waits who would be overtaken. They count as spent at the next look, so
-/// that never more passes than the policy says. On tokio's paused clock there is a look each time, but for what is
-/// left of a credit when the clock is paused. In two runtimes at once, one of which has a paused clock that is ahead, a credit may
-/// be counted by the earlier clock.
+/// Where the policy allows it, a few permits are approved ahead of time and pass without a reading of the clock and without the
+/// lock: as many as in an [`Owned`](super::Owned) limit, and only while no waiter is queued that would be overtaken. They count
+/// as spent at the next reading, so that never more passes than the policy says. On tokio's paused clock nothing is prefetched;
+/// what is left of an earlier prefetch when the clock is paused can still pass. In two runtimes at once, one of which has a
+/// paused clock that is ahead, prefetched permits may be counted by the earlier clock.
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    pub(super) booth: Arc<Booth<P>>,
-    pub(super) place: Place,
-    pub(super) precision: Precision,
-    shelf: Shelf,
+    queue: Arc<WaitQueue<LimitState<P>>>,
+    position: Position,
+    resolution: Resolution,
 }
 
 impl<P> Shared<P>
@@ -74,24 +71,52 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    /// A limit nobody has used yet.
+    /// A limit that has not been used yet.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::of(Limit::new(policy))
-    }
-
-    pub(super) fn of(limit: Limit<P>) -> Self {
-        Self {
-            booth: Booth::new(limit),
-            place: Place::Outside,
-            precision: Precision::default(),
-            shelf: None,
-        }
+        Self::of(WaitQueue::new(LimitState::new(policy)))
     }
 }
 
 impl<P: Policy> Shared<P> {
-    /// Waits for `cost` permits, behind everybody who came before. It joins the line when it is first polled.
+    /// A handle of an existing limit.
+    pub(super) fn of(queue: Arc<WaitQueue<LimitState<P>>>) -> Self {
+        Self {
+            queue,
+            position: Position::None,
+            resolution: Resolution::default(),
+        }
+    }
+
+    /// How exactly requests wait that are made through this handle and its later clones, adapters included.
+    ///
+    /// The default, [`Resolution::Exact`], is right unless a program has very many waits or runs on a battery.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use paceline::time::Resolution;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let start = Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(2)).shared();
+    /// let limit = limit.with_resolution(Resolution::Millis);
+    ///
+    /// for _ in 0..3 {
+    ///     limit.acquire(1).await.unwrap();
+    /// }
+    /// assert!(start.elapsed() >= Duration::from_millis(4));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_resolution(mut self, resolution: Resolution) -> Self {
+        self.resolution = resolution;
+        self
+    }
+
+    /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -123,15 +148,15 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was counted.
-    pub fn acquire(&self, cost: u32) -> Acquire<P> {
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn acquire(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.clone(), cost)
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
-    /// It fails at once when the wait, with those ahead, is known to be too long, and when the time is over at the latest.
-    /// Nothing is counted then. The time begins when it is first polled; like any future it can say nothing while it is
+    /// It fails at once when the wait behind the queued requests is known to be too long, and when the time is over at the
+    /// latest. Nothing is counted then. The time begins when it is first polled; like any future it can say nothing while it is
     /// not polled, and one that is polled late takes a permit that is there.
     ///
     /// ```
@@ -165,12 +190,13 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the line; nothing was counted.
-    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<P> {
-        AcquireWithin::new(self.clone(), cost, within)
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
+        let estimate = |limit: &Self, cost| wait_of(limit.peek(cost));
+        AcquireWithin::new(self.clone(), cost, within, estimate, Self::count_refusal)
     }
 
-    /// Asks for `cost` permits without waiting. It never overtakes those who wait.
+    /// Asks for `cost` permits without waiting. It never overtakes a waiter.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -189,26 +215,26 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        self.ask_aside(Ask::ToPass, cost)
+        self.try_decide(Intent::Acquire, cost)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
     ///
-    /// While others wait, the time it says takes them into account; in a line of more than 64 it may not know about all of
-    /// them, and say less.
+    /// The time it says takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say
+    /// less.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.ask_aside(Ask::ToLook, cost)
+        self.try_decide(Intent::Peek, cost)
     }
 
-    /// Gives back `cost` permits that passed and were not used; those who wait may go sooner.
+    /// Gives back `cost` permits that passed and were not used; waiters may pass sooner.
     ///
     /// The limit never becomes better than full. Permits that are given back after others passed come on top of the bound of
     /// a window that holds those others: see [`Policy::refund`].
     pub fn refund(&self, cost: u32) {
-        self.locked(|desk, after| desk.refund(cost, after));
+        self.queue.update(|limit, now| limit.refund(now, cost));
     }
 
-    /// Goes on with other parameters. What was spent stays spent, and those who wait feel it at once.
+    /// Goes on with other parameters. What was spent stays spent, and waiters feel it at once.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -230,12 +256,13 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn retune(&self, policy: P) {
-        self.locked(|desk, after| desk.retune(policy, after));
+        self.queue
+            .update_all(|limit, now| limit.retune(now, policy));
     }
 
-    /// Lets nothing pass before `duration` is over, for anybody: after a provider has said "too many requests".
+    /// Lets no request pass before `duration` is over: after a provider has said "too many requests".
     ///
-    /// It holds for those who wait too. Of two pauses the later end counts. What can never pass is still told so, and cost 0
+    /// It holds for waiters too. Of two pauses the later end counts. A request that can never pass is still refused, and cost 0
     /// passes.
     ///
     /// ```
@@ -254,10 +281,49 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn pause_for(&self, duration: Duration) {
-        self.locked(|desk, _| desk.pause_for(duration));
+        self.queue
+            .update(|limit, now| limit.pause_until(now.after(duration)));
     }
 
-    /// Ends every pause. Those who wait go as soon as the policy lets them.
+    /// Pauses for as long as a provider asks, and says for how long; `None` if it asks for nothing.
+    ///
+    /// It is [`pause_for`](Self::pause_for) with what [`Feedback::pause`] says: every request waits, those that are queued
+    /// included. Call it with every response, also with those that succeed: when nothing remains of the quota, the limit pauses
+    /// before the first refusal.
+    ///
+    /// If many programs wait for the same instant, add a random time of your own:
+    /// `limit.pause_for(pause + jitter)`; of two pauses the later end counts.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    ///
+    /// let fine = Feedback::parse([("X-RateLimit-Remaining", "7")], Duration::ZERO);
+    /// assert_eq!(limit.apply_feedback(&fine), None);
+    ///
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// assert_eq!(limit.apply_feedback(&refused), Some(Duration::from_secs(2)));
+    ///
+    /// limit.acquire(1).await.unwrap();
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
+    #[doc(alias("retry-after", "backoff"))]
+    #[expect(clippy::must_use_candidate, reason = "the pause is the effect")]
+    pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
+        let pause = feedback.pause()?;
+        self.pause_for(pause);
+        Some(pause)
+    }
+
+    /// Ends every pause. Waiters pass as soon as the policy allows it.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -275,10 +341,10 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn resume(&self) {
-        self.locked(Desk::resume);
+        self.queue.update(|limit, _| limit.resume());
     }
 
-    /// Whether the limit holds, is only watched, or is off. Those who wait feel it at once.
+    /// Whether the limit holds, is only watched, or is off. Waiters feel it at once.
     ///
     /// ```
     /// use paceline::limiter::{Mode, PolicyExt};
@@ -297,77 +363,92 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn set_mode(&self, mode: Mode) {
-        self.locked(|desk, after| desk.set_mode(mode, after));
+        self.queue.update_all(|limit, _| limit.set_mode(mode));
     }
 
-    /// What it has done so far, and how many wait.
+    /// What it has done so far, and how many requests wait.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.locked(|desk, _| desk.stats())
+        self.queue.with(|limit, waiters| Stats {
+            waiting: waiters.len(),
+            ..limit.stats
+        })
     }
 
-    /// As one who has no place in line, whoever holds this handle.
-    fn ask_aside(&self, ask: Ask, cost: u32) -> Decision {
-        self.booth.ask_aside(ask, &mut Place::Outside, cost)
+    /// Asks as a handle that is not queued, whether or not this one is.
+    fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
+        let mut position = Position::None;
+        self.queue
+            .try_acquire(&mut position, cost, intent, LimitState::wait_behind)
     }
 
-    fn ask_in_line(&mut self, ask: Ask, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let asker = Behind {
-            waker: cx.waker(),
-            precision: self.precision,
-            shelf: &mut self.shelf,
-        };
-        let answer = self.booth.ask_in_line(ask, &mut self.place, cost, asker);
-        answer.map(Ok)
+    fn count_refusal(&self) {
+        self.queue.with(|limit, _| limit.stats.refused += 1);
     }
 
-    pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Desk<P>, &mut After) -> T) -> T {
-        self.booth.work(work)
+    /// Whether it is neither queued nor has reserved a position.
+    pub(super) const fn is_outside(&self) -> bool {
+        self.position.is_none()
     }
 }
 
 impl<P: Policy> Limiter for Shared<P> {
     type Error = Infallible;
 
+    #[inline]
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.ask_in_line(Ask::ToPass, cost, cx)
+        let caller = Caller {
+            waker: cx.waker(),
+            resolution: self.resolution,
+        };
+        let position = &mut self.position;
+        let decision = self
+            .queue
+            .poll_acquire(position, cost, Intent::Acquire, &caller);
+        decision.map(Ok)
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let decision = self.booth.ask_aside(Ask::ToPass, &mut self.place, cost);
+        let position = &mut self.position;
+        let decision =
+            self.queue
+                .try_acquire(position, cost, Intent::Acquire, LimitState::wait_behind);
         Poll::Ready(Ok(decision))
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.ask_in_line(Ask::ToLook, cost, cx)
+        let caller = Caller {
+            waker: cx.waker(),
+            resolution: self.resolution,
+        };
+        let position = &mut self.position;
+        let decision = self
+            .queue
+            .poll_acquire(position, cost, Intent::Peek, &caller);
+        decision.map(Ok)
     }
 
     fn give_up(&mut self) {
-        if !matches!(self.place, Place::Outside) {
-            let place = &mut self.place;
-            self.booth.work(|desk, after| desk.give_up(place, after));
-        }
+        self.queue.cancel(&mut self.position);
     }
 
-    fn be_precise(&mut self) {
-        self.precision = Precision::BEST;
-        self.shelf = None;
+    fn resolution(&self) -> Resolution {
+        self.resolution
     }
 }
 
-/// A place of its own in the same line, not taken yet.
+/// Another handle of the same limit, which is not queued.
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
-            booth: Arc::clone(&self.booth),
-            place: Place::Outside,
-            precision: self.precision,
-            shelf: None,
+            queue: Arc::clone(&self.queue),
+            position: Position::None,
+            resolution: self.resolution,
         }
     }
 }
 
-/// Says what it has done. What it prints is read before anything is written, so that a slow writer holds up nobody.
+/// Reads what it prints before it writes, so that a slow writer blocks no caller.
 impl<P: Policy> fmt::Debug for Shared<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = self.stats();
@@ -377,7 +458,7 @@ impl<P: Policy> fmt::Debug for Shared<P> {
     }
 }
 
-/// Leaves the line.
+/// Leaves the queue.
 impl<P: Policy> Drop for Shared<P> {
     fn drop(&mut self) {
         self.give_up();

@@ -2,12 +2,39 @@ use crate::time::Tick;
 
 use super::{Decision, Policy};
 
-/// Several limits at once: a request passes if every one lets it pass, or it is counted by none.
+/// Several limits at once: a request passes if all of them pass it. Otherwise none of them counts it.
 ///
-/// For quotas like "10 a second and 500 a day". It takes a tuple of two to six policies, which may be `All` themselves.
-/// Every limit is looked at before any is charged; the wait is the longest of theirs.
+/// For quotas such as "10 a second and 500 a day". It takes a tuple of two to six policies, each of which may be an `All`
+/// too. The wait is the longest of theirs.
 ///
-/// **Window bound**: that of each of them.
+/// **Window bound**: that of each policy.
+///
+/// Two adapters in a chain, such as `.pace(a).pace(b)`, do not keep both limits: the second one can hold back items that
+/// the first one has spaced, and then emit several of them at once. `.pace(All::new((a, b)).owned())` keeps both:
+///
+/// ```
+/// use futures::{StreamExt, stream};
+/// use paceline::policy::{All, FixedWindow, Interval};
+/// use paceline::prelude::*;
+/// use std::time::Duration;
+/// use tokio::time::Instant;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let spacing = Interval::every(Duration::from_millis(50));
+/// let window = FixedWindow::new(2, Duration::from_secs(1));
+///
+/// let start = Instant::now();
+/// let both = stream::iter(0..4).pace(All::new((spacing, window)).owned());
+/// let emitted: Vec<_> = both.map(|_| start.elapsed().as_millis()).collect().await;
+/// assert_eq!(emitted, [0, 50, 1000, 1050]);
+///
+/// let start = Instant::now();
+/// let chained = stream::iter(0..4).pace(spacing.owned()).pace(window.owned());
+/// let emitted: Vec<_> = chained.map(|_| start.elapsed().as_millis()).collect().await;
+/// assert_eq!(emitted, [0, 50, 1000, 1000], "two at once, although they were 50 ms apart");
+/// # }
+/// ```
 ///
 /// ```
 /// use paceline::policy::{All, Decision, Interval, Policy, SlidingLog};
@@ -34,7 +61,7 @@ pub struct All<T> {
 }
 
 impl<T> All<T> {
-    /// Every one of `limits`, a tuple of policies.
+    /// All of `limits`, a tuple of policies.
     #[must_use]
     pub const fn new(limits: T) -> Self {
         Self { limits }
@@ -47,7 +74,7 @@ impl<T> All<T> {
     }
 }
 
-/// What several say together: whatever keeps a request away longest.
+/// The decision that delays a request longer.
 fn strictest(one: Decision, other: Decision) -> Decision {
     use Decision::{Never, Pass, Wait};
     match (one, other) {
@@ -59,7 +86,7 @@ fn strictest(one: Decision, other: Decision) -> Decision {
     }
 }
 
-/// A tuple is a list of types, which the language can only spell out.
+/// A macro, because Rust cannot implement a trait for tuples of any length.
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
         impl<$($policy: Policy),+> Policy for All<($($policy,)+)> {
@@ -131,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_charged_when_one_refuses() {
+    fn no_limit_counts_a_request_that_one_refuses() {
         let bucket = TokenBucket::new(Rate::new(1, Duration::from_nanos(10)), 5);
         let limit = All::new((bucket, Interval::every(Duration::from_nanos(100))));
         let mut state = limit.fresh(at(0));
@@ -157,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_smallest_can_never_pass_never_passes() {
+    fn a_cost_above_the_smallest_limit_never_passes() {
         let limit = All::new((
             FixedWindow::new(7, Duration::from_nanos(10)),
             FixedWindow::new(5, Duration::from_nanos(10)),

@@ -1,17 +1,17 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{Rate, Tick};
 
-use super::{Decision, Policy};
+use super::{Decision, OutOfRange, Policy, check_window};
 
-/// So much in each window, counted from its first request; **twice the limit can pass around the end of a window**.
+/// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
-/// A window begins with the first request that nothing else counts against, and ends after its time. What counters with an
-/// expiry do, and cheap; for providers that count in such windows themselves *and* begin them with your first request.
-/// Where the provider's windows lie elsewhere, use [`SlidingLog`](super::SlidingLog).
+/// A window begins with the first request after the last window has ended. A counter with an expiry works like this. It is
+/// cheap, and right for a provider that counts in such windows *and* begins them with your first request. If the
+/// provider's windows begin elsewhere, use [`SlidingLog`](super::SlidingLog).
 ///
-/// **Window bound**: a half-open window of the given length that lies anywhere holds at most 2 · `limit`. Even two nanoseconds
-/// can hold 2 · `limit` − 1: all but the first request of a window at its end, and all of the next.
+/// **Window bound**: any half-open window of the given length holds at most 2 · `limit`, wherever it begins. Even two
+/// nanoseconds can hold 2 · `limit` − 1: all but the first request of a window at its end, and all of the next window.
 ///
 /// ```
 /// use paceline::policy::{Decision, FixedWindow, Policy};
@@ -40,21 +40,58 @@ impl FixedWindow {
     ///
     /// # Panics
     ///
-    /// If `limit` or `window` is zero.
+    /// If `limit` or `window` is zero. [`try_new`](Self::try_new) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn new(limit: u32, window: Duration) -> Self {
-        super::assert_window(limit, window);
-        Self { limit, window }
+        OutOfRange::or_panic(Self::try_new(limit, window))
     }
 
-    /// How much a window holds at most.
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::policy::FixedWindow;
+    /// use std::time::Duration;
+    ///
+    /// let error = FixedWindow::try_new(0, Duration::from_secs(60)).unwrap_err();
+    /// assert_eq!(error.to_string(), "a window needs a limit of at least 1, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `limit` or `window` is zero.
+    pub const fn try_new(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
+        match check_window(limit, window) {
+            Ok(()) => Ok(Self { limit, window }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The permits of `rate` in each window of its period.
+    ///
+    /// ```
+    /// use paceline::policy::FixedWindow;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let limit = FixedWindow::from_rate(Rate::per_minute(100));
+    /// assert_eq!(limit, FixedWindow::new(100, Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub const fn from_rate(rate: Rate) -> Self {
+        Self {
+            limit: rate.permits(),
+            window: rate.period(),
+        }
+    }
+
+    /// The most that passes in a window.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How long a window is.
+    /// The length of a window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
@@ -92,7 +129,7 @@ impl Policy for FixedWindow {
         let ends_at = self.ends_at(*state);
         if ends_at <= now {
             *state = FixedWindowState {
-                // Should the time go back, the window is no earlier for that.
+                // If the time goes back, the window must not begin earlier.
                 began: now.max(state.began),
                 spent: cost,
             };
@@ -111,7 +148,7 @@ impl Policy for FixedWindow {
         state.spent = state.spent.saturating_sub(cost);
     }
 
-    /// Keeps the count, and when the window began.
+    /// Keeps the count and the beginning of the window.
     fn retune(&self, _old: &Self, _state: &mut FixedWindowState, _now: Tick) {}
 
     fn settled_at(&self, state: &FixedWindowState) -> Tick {
@@ -119,7 +156,7 @@ impl Policy for FixedWindow {
     }
 }
 
-/// When the window of a [`FixedWindow`] began, and what was spent in it.
+/// The beginning of the current window of a [`FixedWindow`], and the cost spent in it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FixedWindowState {
     began: Tick,
@@ -154,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_limit_passes_around_an_edge() {
+    fn nearly_twice_the_limit_passes_around_the_end_of_a_window() {
         let mut state = LIMIT.fresh(at(0));
         assert_eq!(LIMIT.decide(&mut state, at(0), 1), Decision::Pass);
 
@@ -163,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_spent_in_the_same_window() {
+    fn a_refund_can_be_spent_in_the_same_window() {
         let mut state = LIMIT.fresh(at(0));
         assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
 

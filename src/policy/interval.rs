@@ -3,21 +3,21 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::sums::saturating_duration;
+use super::decision::saturating_duration;
 use super::{Decision, Policy};
 
-/// Minimum spacing: the next request passes one interval after the last one *did*, whatever was late.
+/// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
 ///
-/// A request of cost c buys c intervals: the next one passes c intervals later. The first one passes at once, or one
-/// interval after the start with [`delayed`](Self::delayed). An interval that nobody used is not saved up, so nothing
-/// ever has to be caught up.
+/// After a request of cost c the next one passes c intervals later. The first request passes at once, or one interval
+/// after the start with [`delayed`](Self::delayed). Unused intervals are not saved up, so no burst follows a pause.
 ///
 /// **Window bound**: two requests of cost 1 are never closer than the interval d, so a half-open window of m · d holds at
 /// most m of them, wherever it begins. With costs, the window holds less than m plus the cost of its last request.
 ///
-/// Every cost can pass: it is never told [`Decision::Never`].
+/// Every cost can pass; the decision is never [`Decision::Never`].
 ///
-/// An interval of zero is no limit. One of more than 584 years is for ever.
+/// An interval of zero is no limit. After an interval of more than 584 years no request passes again. Every interval is
+/// valid, so that no constructor can fail.
 ///
 /// ```
 /// use paceline::policy::{Decision, Interval, Policy};
@@ -29,7 +29,7 @@ use super::{Decision, Policy};
 /// let mut state = EVERY.fresh(at(0));
 ///
 /// assert_eq!(EVERY.decide(&mut state, at(0), 1), Decision::Pass);
-/// // Late by 80, and the next one counts from there.
+/// // This request is 80 late. The next interval starts here.
 /// assert_eq!(EVERY.decide(&mut state, at(180), 1), Decision::Pass);
 /// assert_eq!(
 ///     EVERY.decide(&mut state, at(200), 1),
@@ -40,13 +40,13 @@ use super::{Decision, Policy};
 #[doc(alias = "spacing")]
 pub struct Interval {
     every: Duration,
-    /// The same, as ticks are counted.
+    /// `every` in the unit of ticks.
     nanos: u64,
-    pub(super) delayed: bool,
+    delayed: bool,
 }
 
 impl Interval {
-    /// One request each `interval`, counted from the last one that passed.
+    /// One request per `interval`, counted from the last request that passed.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self {
@@ -56,10 +56,10 @@ impl Interval {
         }
     }
 
-    /// As far apart as `rate` allows if its permits are spread evenly: period / permits, rounded up to whole nanoseconds.
+    /// The interval that spreads the permits of `rate` evenly: period / permits, rounded up to whole nanoseconds.
     ///
-    /// Any window of the rate's period then holds at most the rate's permits. (`Duration / n` rounds *down*, and lets one
-    /// more into some windows.)
+    /// Any window of the rate's period then holds at most the rate's permits. (`Duration / n` rounds *down*, so that some
+    /// windows hold one request more.)
     ///
     /// ```
     /// use paceline::policy::Interval;
@@ -75,7 +75,7 @@ impl Interval {
         Self::every(saturating_duration(nanos))
     }
 
-    /// Makes the first request wait too: one interval from the start of the limit's clock.
+    /// Makes the first request wait too: one interval from the creation of the limit.
     #[must_use]
     pub const fn delayed(self) -> Self {
         Self {
@@ -88,6 +88,11 @@ impl Interval {
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.every
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) const fn is_delayed(&self) -> bool {
+        self.delayed
     }
 
     #[inline]
@@ -128,14 +133,14 @@ impl Policy for Interval {
         decision
     }
 
-    /// Gives back intervals of the latest request only: the one before it is history.
+    /// Only the cost of the latest request can be refunded.
     fn refund(&self, state: &mut IntervalState, _now: Tick, cost: u32) {
         let cost = cost.min(state.refundable);
         state.cost -= cost;
         state.refundable -= cost;
     }
 
-    /// The next slot is the last one plus its cost in new intervals.
+    /// The next request passes at the last one plus its cost in new intervals.
     fn retune(&self, _old: &Self, _state: &mut IntervalState, _now: Tick) {}
 
     fn settled_at(&self, state: &IntervalState) -> Tick {
@@ -146,7 +151,7 @@ impl Policy for Interval {
     }
 }
 
-/// Without what was computed from that.
+/// Leaves out the fields that are computed from the others.
 impl fmt::Debug for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Interval")
@@ -156,12 +161,12 @@ impl fmt::Debug for Interval {
     }
 }
 
-/// When the last request passed an [`Interval`], and what it cost.
+/// The instant and the cost of the last request that passed an [`Interval`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct IntervalState {
     last: Tick,
     cost: u32,
-    /// How much of `cost` somebody paid: the wait of a delayed start was not.
+    /// The part of `cost` that a request used. The first wait of a delayed interval is not part of it.
     refundable: u32,
 }
 
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_from_the_last_request_not_from_a_grid() {
+    fn an_interval_starts_at_the_last_request_not_on_a_grid() {
         let mut state = EVERY.fresh(at(0));
 
         assert_eq!(EVERY.decide(&mut state, at(0), 1), AT_ONCE);
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_buys_as_many_intervals() {
+    fn after_a_cost_of_3_the_next_request_waits_3_intervals() {
         let mut state = EVERY.fresh(at(0));
 
         assert_eq!(EVERY.decide(&mut state, at(0), 3), AT_ONCE);
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_one_makes_the_first_wait_too() {
+    fn the_first_request_of_a_delayed_interval_waits() {
         let limit = EVERY.delayed();
         let mut state = limit.fresh(at(50));
 
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_back_what_was_paid_and_no_more() {
+    fn a_refund_is_at_most_the_cost_of_the_latest_request() {
         let mut state = EVERY.fresh(at(0));
         assert_eq!(EVERY.decide(&mut state, at(0), 3), AT_ONCE);
 
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_interval_counts_from_the_last_request() {
+    fn a_new_interval_starts_at_the_last_request() {
         let mut state = EVERY.fresh(at(0));
         assert_eq!(EVERY.decide(&mut state, at(0), 2), AT_ONCE);
 
@@ -257,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn for_ever_and_no_limit_are_its_ends() {
+    fn the_longest_interval_never_passes_again_and_zero_always_passes() {
         let never_again = Interval::every(Duration::MAX);
         let mut state = never_again.fresh(at(7));
         assert_eq!(never_again.decide(&mut state, at(7), u32::MAX), AT_ONCE);

@@ -1,23 +1,23 @@
 use std::collections::VecDeque;
 
-/// An empty ledger keeps room for so many entries: one that is used again and again does not allocate each time.
+/// An empty ledger keeps memory for this many entries, so that a ledger in steady use does not allocate each time.
 const KEPT: usize = 16;
 
-/// What was spent when, oldest first: the memory of the sliding windows.
+/// The costs that were spent and when, oldest first: the memory of the sliding windows.
 ///
-/// When is a number that never falls: a tick, or the number of a bucket. Each entry keeps the sum of all that was spent up
-/// to it, so that every question is a binary search.
+/// `when` is a number that never decreases: a tick, or the number of a bucket. Each entry holds the sum of all costs up to
+/// it, so that each query is a binary search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     entries: VecDeque<Entry>,
-    /// All that was spent before the first entry. Sums may wrap: only their differences mean something.
+    /// The sum of the costs before the first entry. Sums may wrap, since only differences are used.
     before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     when: u64,
-    /// All that was spent up to and including this entry.
+    /// The sum of the costs up to and including this entry.
     sum: u64,
 }
 
@@ -26,18 +26,18 @@ impl Ledger {
         self.entries.is_empty()
     }
 
-    /// When something was spent last.
+    /// The `when` of the last entry.
     pub(super) fn last(&self) -> Option<u64> {
         self.entries.back().map(|entry| entry.when)
     }
 
-    /// How much was spent at `when` or later.
+    /// The cost spent at `when` or later.
     pub(super) fn spent_from(&self, when: u64) -> u64 {
         let earlier = self.entries.partition_point(|entry| entry.when < when);
         self.total().wrapping_sub(self.sum_before(earlier))
     }
 
-    /// If more than `room` was spent: until when that was which has to be gone so that no more than `room` is left.
+    /// The `when` of the last entry that must expire so that the rest is at most `room`; `None` if it is already.
     pub(super) fn must_go(&self, room: u64) -> Option<u64> {
         let total = self.total();
         if total.wrapping_sub(self.before) <= room {
@@ -49,7 +49,7 @@ impl Ledger {
         self.entries.get(last).map(|entry| entry.when)
     }
 
-    /// Writes down that `cost` was spent at `when`, or at the last entry if that is later.
+    /// Adds `cost` at `when`, or to the last entry if that is later.
     pub(super) fn spend(&mut self, when: u64, cost: u32) {
         let sum = self.total().wrapping_add(u64::from(cost));
         match self.entries.back_mut() {
@@ -58,7 +58,7 @@ impl Ledger {
         }
     }
 
-    /// Takes back the last `cost` that was spent, as far as it is still known.
+    /// Removes `cost` from the end, or everything if less is known.
     pub(super) fn take_back(&mut self, cost: u32) {
         let before = self.before;
         let left = self
@@ -75,7 +75,7 @@ impl Ledger {
         }
     }
 
-    /// Forgets what was spent at `when` or before, and gives back the memory when nothing is left, unless it is little.
+    /// Drops the entries at `when` or before. If no entry is left, releases the memory above [`KEPT`] entries.
     pub(super) fn forget(&mut self, when: u64) {
         if self.last().is_none_or(|last| last <= when) {
             return self.forget_all();
@@ -93,7 +93,7 @@ impl Ledger {
         }
     }
 
-    /// Says anew when each entry was. The order must stay.
+    /// Replaces the `when` of each entry. The order must not change.
     pub(super) fn redate(&mut self, when: impl Fn(u64) -> u64) {
         for entry in &mut self.entries {
             entry.when = when(entry.when);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_was_spent_since() {
+    fn spent_from_sums_the_later_entries() {
         let ledger = ledger(&[(10, 1), (20, 2), (20, 3), (30, 4)]);
 
         let spent = [0, 10, 11, 20, 21, 30, 31].map(|when| ledger.spent_from(when));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn says_how_much_of_the_past_has_to_go() {
+    fn must_go_is_the_last_entry_that_must_expire() {
         let ledger = ledger(&[(10, 1), (20, 5), (30, 4)]);
 
         let must_go = [10, 9, 8, 4, 3, 0].map(|room| ledger.must_go(room));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_no_longer_counts() {
+    fn forgotten_entries_no_longer_count() {
         let mut ledger = ledger(&[(10, 1), (20, 5), (30, 4)]);
 
         ledger.forget(20);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_keeps_room_for_a_few_entries_and_releases_more() {
+    fn an_empty_ledger_keeps_memory_for_a_few_entries_and_releases_more() {
         for (spent, kept) in [(KEPT, KEPT), (KEPT + 1, 0)] {
             let mut ledger = Ledger::default();
             for when in 0..spent {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_back_the_latest_first_and_no_more_than_there_is() {
+    fn take_back_removes_the_latest_cost_first_and_at_most_everything() {
         let mut ledger = ledger(&[(10, 1), (20, 5), (30, 4)]);
 
         ledger.take_back(6);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_back_is_written_down_as_the_latest() {
+    fn a_cost_at_an_earlier_time_is_added_to_the_last_entry() {
         let ledger = ledger(&[(30, 1), (10, 2)]);
         assert_eq!((ledger.spent_from(30), ledger.last()), (3, Some(30)));
     }

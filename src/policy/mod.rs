@@ -1,12 +1,13 @@
-//! Pure sums: fixed parameters, a small state and the time give a [`Decision`].
+//! Pure decisions: fixed parameters, a small state and the time give a [`Decision`].
 //!
-//! A policy has no clock, no lock and no task; it is *given* the time. That is why it can be tried on a million random
-//! traces in a second. To use one, give it somewhere to live with [`PolicyExt`](crate::limiter::PolicyExt):
-//! `policy.owned()` or `policy.shared()`.
+//! A policy has no clock, no lock and no task; the caller passes the time in. This is why a million random traces can be
+//! tested in a second. To use a policy, give it a place to keep its state with
+//! [`PolicyExt`](crate::limiter::PolicyExt): `policy.owned()` or `policy.shared()`.
 //!
 //! # Which one
 //!
-//! T is the length of a window that may lie anywhere, and is half-open: two requests exactly T apart are not in one.
+//! T is the length of a window that may begin anywhere. Windows are half-open: two requests exactly T apart are not in
+//! one window.
 //!
 //! | policy | most in any window of T | sustained | after idling | memory |
 //! |---|---|---|---|---|
@@ -16,33 +17,44 @@
 //! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
 //! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | (n − 1) / W at least | n at once | 32 bytes |
 //! | [`FixedWindow`] n, W | 2 n in a window of W | n / W | n at once | 16 bytes |
-//! | [`All`] of several | that of each | the least | what all allow | theirs |
+//! | [`All`] of several | that of each | the slowest | what all allow | the sum |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
-//! Memory is that of a state; the logs and counters take a little more to manage theirs, none before they are used, and keep
-//! 256 bytes at most, to use them again, when all that they know is over. All are exact in time: nothing is rounded in favour
-//! of the one who asks.
+//! Memory is that of a state. The log and the counters allocate a little more, but nothing before their first use. When all
+//! their entries have expired, they keep at most 256 bytes for reuse. All policies are exact: rounding never makes a
+//! request pass early.
 //!
-//! A provider that says "n per window" and counts a *sliding* window is satisfied by [`Interval::from_rate`], which is
-//! window / n, rounded up, and spreads the requests evenly, or by [`SlidingLog`], which lets bursts pass. A bucket of rate
-//! n / window and burst n is not enough: it lets up to 2n − 1 through in the first window.
+//! If a provider says "n per window" and counts a *sliding* window, two policies satisfy it. [`Interval::from_rate`]
+//! spreads the requests evenly, by window / n rounded up. [`SlidingLog`] lets bursts pass. A token bucket with the rate
+//! n / window and a burst of n does not satisfy it: up to 2n − 1 requests pass in the first window.
+//!
+//! # Values from a configuration
+//!
+//! Every constructor that panics on an argument out of range has a sibling that returns an [`OutOfRange`] error:
+//! `TokenBucket::try_new`, `SlidingCounter::try_strict` and so on. A [`Rate`](crate::time::Rate) is never zero, so that
+//! the constructors `from_rate` of the windows cannot fail:
+//!
+//! ```
+//! use paceline::policy::SlidingLog;
+//! use paceline::time::Rate;
+//!
+//! let configured: Rate = "100/min".parse()?;
+//! let limit = SlidingLog::from_rate(configured);
+//! assert_eq!((limit.limit(), limit.window().as_secs()), (100, 60));
+//! # Ok::<(), paceline::time::ParseRateError>(())
+//! ```
 //!
 //! # Costs
 //!
-//! Every request has a cost, mostly 1. Cost 0 always passes and uses nothing.
+//! Every request has a cost, usually 1. Cost 0 always passes and uses nothing.
 
 mod all;
-mod bucket_state;
-mod credit;
 mod decision;
 mod fixed_window;
 mod interval;
 mod ledger;
-#[cfg(feature = "redis")]
-mod of_redis;
 mod sliding_counter;
 mod sliding_log;
-mod sums;
 mod token_bucket;
 mod unlimited;
 
@@ -51,29 +63,30 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+pub use crate::time::OutOfRange;
 pub use all::All;
-pub use bucket_state::TokenBucketState;
 pub use decision::Decision;
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
-pub use token_bucket::TokenBucket;
+pub use token_bucket::{TokenBucket, TokenBucketState};
 pub use unlimited::Unlimited;
 
-/// The arithmetic of a limit, given the time.
+/// The decision rule of a limit, as a function of its state and the time.
 ///
 /// # Laws
 ///
-/// Callers rely on them, and the tests of this crate try them on every policy:
+/// Limiters rely on these laws, and the tests of this crate check them for every policy:
 ///
-/// 1. A state changes on [`Decision::Pass`] only.
-/// 2. A wait is exact: told to wait d, the same request is refused at d − 1 ns and passes at d, if nothing else passed.
-/// 3. Cost 0 passes and changes nothing. Cost 1 is never [`Decision::Never`]. What is not `Never` passes in the end.
-/// 4. The bound that the policy's docs state holds for every window, wherever it begins.
-/// 5. From [`settled_at`](Policy::settled_at) on, a state and a fresh one answer alike.
-/// 6. Nothing panics and nothing overflows, whatever the time and the cost. Should the time go back, the answer may be
-///    later than need be, never earlier.
+/// 1. A state changes only on [`Decision::Pass`].
+/// 2. A wait is exact: after a wait of d, the same request is refused at d − 1 ns and passes at d, if nothing else passed.
+/// 3. Cost 0 passes and changes nothing. Cost 1 is never [`Decision::Never`]. A request that is not `Never` passes
+///    eventually.
+/// 4. The bound in the policy's docs holds for every window, wherever it begins.
+/// 5. From [`settled_at`](Policy::settled_at) on, a state answers as a fresh one does.
+/// 6. Nothing panics or overflows, whatever the time and the cost. If the time goes back, a request may pass later than
+///    necessary, never earlier.
 ///
 /// ```
 /// use paceline::policy::{Decision, Interval, Policy};
@@ -90,60 +103,119 @@ pub use unlimited::Unlimited;
 /// );
 /// ```
 pub trait Policy {
-    /// What has to be remembered between two requests.
+    /// What the policy remembers between two requests.
     type State: Clone + Debug;
 
-    /// The state of a limit that nobody has used yet, and whose clock starts `now`.
+    /// The state of an unused limit that is created `now`.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Asks for `cost` permits, and counts them if the answer is [`Decision::Pass`].
+    /// Requests `cost` permits, and counts them if the decision is [`Decision::Pass`].
     fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision;
 
-    /// What [`decide`](Policy::decide) would say. Nothing is counted.
+    /// The decision that [`decide`](Policy::decide) would make. Nothing is counted.
     ///
-    /// Provided: decides on a clone. A policy whose state is dear to clone does better.
+    /// Provided: decides on a clone of the state. Override it where a clone is expensive.
     fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
         self.decide(&mut state.clone(), now, cost)
     }
 
-    /// How many permits may pass from `now` on, whenever that is, without a look at the clock: in requests of any cost up to
-    /// that, which are counted together, by one [`decide`](Policy::decide) of their sum at the next look. To count them late must
-    /// only ever make the limit stricter, and they must pass then.
+    /// How many permits a limiter may hand out from `now` on without reading the clock again.
     ///
-    /// A limiter asks with [`peek`](Policy::peek) whether so many pass `now`, and hands out none if not.
+    /// The limiter counts them later, all together, by one [`decide`](Policy::decide) of their sum at its next clock
+    /// reading. That `decide` must pass, and counting the permits late must never make the limit looser. Before it hands
+    /// out any, the limiter checks with [`peek`](Policy::peek) that all of them pass `now`.
     ///
-    /// Provided: none. That is right where what is counted moves the borders of a window, so that to count it late is no
-    /// stricter.
+    /// Provided: none. This is right for a policy in which a late count would move the start of a window.
     fn credit(&self, state: &Self::State, now: Tick) -> u32 {
         let _ = (state, now);
         0
     }
 
-    /// Gives back `cost` permits that passed and were not used. The state never becomes better than full.
+    /// Returns `cost` permits that passed and were not used. The state never becomes better than full.
     ///
-    /// A limit cannot take back time: permits that are given back after others passed are on top of the bound of a window that
-    /// holds those others.
+    /// A refund cannot undo time: if other permits passed in between, the refunded ones come on top of the bound of a window
+    /// that holds those others.
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u32);
 
-    /// Re-expresses a `state` of the `old` parameters in these, keeping what was spent.
+    /// Converts a `state` of the `old` parameters to these parameters. What was spent stays spent.
     fn retune(&self, old: &Self, state: &mut Self::State, now: Tick);
 
-    /// From when on the state answers like a fresh one, if nothing is asked of it before; [`Tick::MAX`] if never.
+    /// The instant from which the state answers as a fresh one does, if no request comes before; [`Tick::MAX`] if never.
     fn settled_at(&self, state: &Self::State) -> Tick;
 
-    /// Whether the state answers like a fresh one from `now` on.
+    /// Whether the state answers as a fresh one does from `now` on.
     ///
-    /// Provided: compares with [`settled_at`](Policy::settled_at). A policy that can tell without that sum does better.
+    /// Provided: compares with [`settled_at`](Policy::settled_at). Override it where a cheaper test exists.
     fn is_settled(&self, state: &Self::State, now: Tick) -> bool {
         self.settled_at(state) <= now
     }
 }
 
-#[track_caller]
-const fn assert_window(limit: u32, window: Duration) {
-    assert!(limit > 0, "a window needs a limit of at least 1, got 0");
-    assert!(
-        !window.is_zero(),
-        "a window needs to be at least 1 ns long, got 0"
-    );
+/// The [`credit`](Policy::credit) of a policy that lets at most `limit` pass at once and in which a request that passes now
+/// would pass later too.
+///
+/// It is 1/32 of the limit, so that at most this share is missing after a long pause, and at most 256, since more saves
+/// nothing. Below 15 it is none: of a small burst every permit counts.
+#[inline]
+fn credit_of<P: Policy>(policy: &P, state: &P::State, now: Tick, limit: u32) -> u32 {
+    let credit = (limit / 32).min(256);
+    if credit < 15 || !policy.peek(state, now, credit).is_pass() {
+        return 0;
+    }
+    credit
+}
+
+/// What every window needs.
+const fn check_window(limit: u32, window: Duration) -> Result<(), OutOfRange> {
+    if limit == 0 {
+        return Err(OutOfRange::new(
+            "limit",
+            "a window needs a limit of at least 1, got 0",
+        ));
+    }
+    if window.is_zero() {
+        return Err(OutOfRange::new(
+            "window",
+            "a window needs to be at least 1 ns long, got 0",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Made = Result<(), OutOfRange>;
+
+    /// What each constructor for values from a configuration returns.
+    fn made(limit: u32, window: Duration, buckets: u32) -> [Made; 4] {
+        [
+            FixedWindow::try_new(limit, window).map(drop),
+            SlidingLog::try_new(limit, window).map(drop),
+            SlidingCounter::try_strict(limit, window, buckets).map(drop),
+            SlidingCounter::try_smooth(limit, window).map(drop),
+        ]
+    }
+
+    #[test]
+    fn every_window_refuses_a_zero_with_its_name_and_its_range() {
+        let second = Duration::from_secs(1);
+        assert_eq!(made(1, second, 1), [Ok(()); 4]);
+
+        let limit = OutOfRange::new("limit", "a window needs a limit of at least 1, got 0");
+        assert_eq!(made(0, second, 1), [Err(limit); 4]);
+        let window = OutOfRange::new("window", "a window needs to be at least 1 ns long, got 0");
+        assert_eq!(made(1, Duration::ZERO, 1), [Err(window); 4]);
+        let buckets = OutOfRange::new("buckets", "a counter needs at least 1 bucket, got 0");
+        let expected = [Ok(()), Ok(()), Err(buckets), Ok(())];
+        assert_eq!(made(1, second, 0), expected);
+        assert_eq!(buckets.parameter(), "buckets");
+    }
+
+    #[test]
+    #[should_panic(expected = "a counter needs at least 1 bucket, got 0")]
+    fn a_counter_from_a_rate_panics_on_0_buckets() {
+        let _ = SlidingCounter::strict_from_rate(crate::time::Rate::per_second(1), 0);
+    }
 }

@@ -1,30 +1,30 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, Policy};
+use super::{Decision, OutOfRange, Policy, check_window};
 
-/// A sliding window from a few counters: the memory of a handful of numbers instead of one for each request.
+/// A sliding window made of a few counters. It needs the memory of a few numbers, not of one for each request.
 ///
-/// Time is cut into buckets, which begin with the first request after a quiet time. There are two kinds:
+/// Time is divided into buckets. The first bucket begins with the first request after an idle time. There are two kinds:
 ///
-/// * [`strict`](Self::strict) counts the window's buckets and the oldest one, which lies partly inside, in full.
-///   **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins. The price is that
-///   what is spent counts for up to one bucket longer: the sustained rate is at least `limit` in window · (1 + 1 /
-///   `buckets`), a bucket being rounded up to whole nanoseconds.
-/// * [`smooth`](Self::smooth) is the two-counter approximation: the present window's count, plus the share of the last
-///   window's that the sliding window still covers, as if it had been spread evenly. The sum is exact, so that the last
-///   share of one request is gone only with its window: it sustains `limit` − 1 a window at least.
-///   **Window bound**: less than 2 · `limit`. All of one window's limit can come at its end, and as time goes on nearly as
-///   much again fits into the window that begins with that burst: the worst holds 2 · `limit` − 1.
+/// * [`strict`](Self::strict) counts all buckets of the window in full, also the oldest one, which is only partly inside.
+///   **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins. The price: a
+///   request counts for up to one bucket longer than the window. The sustained rate is at least `limit` in window · (1 + 1 /
+///   `buckets`), with buckets rounded up to whole nanoseconds.
+/// * [`smooth`](Self::smooth) is the usual approximation with two counters: the count of the current window, plus the part
+///   of the last window that the sliding window still covers, as if its requests had been spread evenly. The sum is exact,
+///   so that a fraction of a request counts until its window ends: the sustained rate is at least `limit` − 1 a window.
+///   **Window bound**: less than 2 · `limit`. All requests of one window can come at its end. As time goes on, nearly the
+///   same number fits into the window that begins with that burst: the worst window holds 2 · `limit` − 1.
 ///
-/// What is not let pass is not counted: a steady stream a little over the limit is cut to the limit, and not starved.
+/// A refused request is not counted. A steady stream slightly over the limit is cut to the limit and not starved.
 ///
-/// **Memory**: 16 bytes for each bucket in which something was spent, at most `buckets` + 1 of them (`smooth`: 2); released
-/// when all is over, but for 256 bytes at most.
+/// **Memory**: 16 bytes for each bucket with a request, at most `buckets` + 1 of them (`smooth`: 2). When all counts have
+/// expired, at most 256 bytes are kept.
 ///
-/// The approximation with two counters is known from web servers' edges and is here in whole numbers, without rounding.
+/// Proxies and CDNs use the approximation with two counters. Here it is computed in whole numbers, without rounding.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, SlidingCounter};
@@ -37,7 +37,7 @@ use super::{Decision, Policy};
 ///
 /// assert_eq!(LIMIT.decide(&mut state, at(0), 1), Decision::Pass);
 /// assert_eq!(LIMIT.decide(&mut state, at(60), 1), Decision::Pass);
-/// // Buckets of 25: the first one counts until no window reaches back to it.
+/// // Buckets of 25: the first bucket counts until no window can overlap it.
 /// assert_eq!(
 ///     LIMIT.decide(&mut state, at(100), 1),
 ///     Decision::Wait { retry_in: Duration::from_nanos(25) }
@@ -48,63 +48,143 @@ use super::{Decision, Policy};
 pub struct SlidingCounter {
     limit: u32,
     window: Duration,
-    pub(super) kind: Kind,
+    kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+enum Kind {
     Strict { buckets: u32 },
     Smooth,
 }
 
 impl SlidingCounter {
-    /// Never more than `limit` in any `window`, counted in `buckets` of equal length.
+    /// At most `limit` in any `window`, counted in `buckets` of equal length.
     ///
     /// # Panics
     ///
-    /// If `limit`, `window` or `buckets` is zero.
+    /// If `limit`, `window` or `buckets` is zero. [`try_strict`](Self::try_strict) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn strict(limit: u32, window: Duration, buckets: u32) -> Self {
-        super::assert_window(limit, window);
-        assert!(buckets > 0, "a counter needs at least 1 bucket, got 0");
-        Self {
-            limit,
-            window,
-            kind: Kind::Strict { buckets },
-        }
+        OutOfRange::or_panic(Self::try_strict(limit, window, buckets))
     }
 
-    /// About `limit` in any `window`, and less than twice as much.
+    /// The same as [`strict`](Self::strict), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingCounter;
+    /// use std::time::Duration;
+    ///
+    /// let error = SlidingCounter::try_strict(100, Duration::from_secs(60), 0).unwrap_err();
+    /// assert_eq!(error.to_string(), "a counter needs at least 1 bucket, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `limit`, `window` or `buckets` is zero.
+    pub const fn try_strict(
+        limit: u32,
+        window: Duration,
+        buckets: u32,
+    ) -> Result<Self, OutOfRange> {
+        if buckets == 0 {
+            return Err(OutOfRange::new(
+                "buckets",
+                "a counter needs at least 1 bucket, got 0",
+            ));
+        }
+        Self::checked(limit, window, Kind::Strict { buckets })
+    }
+
+    /// At most the permits of `rate` in any window of its period, counted in `buckets` of equal length.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingCounter;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let limit = SlidingCounter::strict_from_rate(Rate::per_minute(100), 6);
+    /// assert_eq!(limit, SlidingCounter::strict(100, Duration::from_secs(60), 6));
+    /// ```
     ///
     /// # Panics
     ///
-    /// If `limit` or `window` is zero.
+    /// If `buckets` is zero. For values from a configuration use [`try_strict`](Self::try_strict).
+    #[must_use]
+    #[track_caller]
+    pub const fn strict_from_rate(rate: Rate, buckets: u32) -> Self {
+        Self::strict(rate.permits(), rate.period(), buckets)
+    }
+
+    /// About `limit` in any `window`, and less than twice as many.
+    ///
+    /// # Panics
+    ///
+    /// If `limit` or `window` is zero. [`try_smooth`](Self::try_smooth) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn smooth(limit: u32, window: Duration) -> Self {
-        super::assert_window(limit, window);
-        Self {
-            limit,
-            window,
-            kind: Kind::Smooth,
+        OutOfRange::or_panic(Self::try_smooth(limit, window))
+    }
+
+    /// The same as [`smooth`](Self::smooth), for values from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `limit` or `window` is zero.
+    pub const fn try_smooth(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
+        Self::checked(limit, window, Kind::Smooth)
+    }
+
+    /// About the permits of `rate` in any window of its period, and less than twice as many.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingCounter;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let limit = SlidingCounter::smooth_from_rate(Rate::per_minute(100));
+    /// assert_eq!(limit, SlidingCounter::smooth(100, Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub const fn smooth_from_rate(rate: Rate) -> Self {
+        Self::smooth(rate.permits(), rate.period())
+    }
+
+    const fn checked(limit: u32, window: Duration, kind: Kind) -> Result<Self, OutOfRange> {
+        match check_window(limit, window) {
+            Ok(()) => Ok(Self {
+                limit,
+                window,
+                kind,
+            }),
+            Err(error) => Err(error),
         }
     }
 
-    /// How much a window holds.
+    /// The number of buckets; `None` for the smooth kind.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn buckets(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Strict { buckets } => Some(buckets),
+            Kind::Smooth => None,
+        }
+    }
+
+    /// The limit of a window.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How long a window is.
+    /// The length of a window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// How long a bucket is, in nanoseconds, at least 1: so long that they cover the window. Beyond the reach of a tick it
-    /// is for ever.
+    /// The length of a bucket in nanoseconds, rounded up so that the buckets cover the window. A window longer than a tick
+    /// can express never ends.
     fn bucket(&self) -> u64 {
         let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
         match self.kind {
@@ -113,7 +193,7 @@ impl SlidingCounter {
         }
     }
 
-    /// After how many buckets nothing is left of what was spent in one.
+    /// The number of buckets after which a count has expired.
     fn reach(&self) -> u64 {
         match self.kind {
             Kind::Strict { buckets } => u64::from(buckets) + 1,
@@ -130,14 +210,14 @@ impl SlidingCounter {
         state.origin.after(Duration::from_nanos(nanos))
     }
 
-    /// Forgets what no longer counts in the `present` bucket.
-    fn tidy(&self, state: &mut SlidingCounterState, present: u64) {
+    /// Drops the counts that have expired in the `present` bucket.
+    fn expire(&self, state: &mut SlidingCounterState, present: u64) {
         if let Some(gone) = present.checked_sub(self.reach()) {
             state.ledger.forget(gone);
         }
     }
 
-    /// From when on there is `room`, if so much at most may have been spent before.
+    /// The instant from which at most `room` of the earlier requests still counts.
     fn open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
         match self.kind {
             Kind::Strict { .. } => match state.ledger.must_go(u64::from(room)) {
@@ -148,9 +228,10 @@ impl SlidingCounter {
         }
     }
 
-    /// The last window's count falls in proportion as time goes on in the present one, and that one's in the next.
+    /// During the present window the count of the last window falls linearly to zero; during the next window the present
+    /// count does.
     fn smoothly_open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
-        // Should the time go back, what was spent is no earlier for that.
+        // If the time goes back, the present bucket is still not before the last entry.
         let latest = state.ledger.last().unwrap_or(0);
         let present = self.bucket_at(state, now).max(latest);
         let spent = state.ledger.spent_from(present);
@@ -188,7 +269,7 @@ impl Policy for SlidingCounter {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
             let mut present = self.bucket_at(state, now);
-            self.tidy(state, present);
+            self.expire(state, present);
             if state.ledger.is_empty() {
                 state.origin = now.max(state.origin);
                 present = 0;
@@ -214,12 +295,12 @@ impl Policy for SlidingCounter {
         state.ledger.take_back(cost);
     }
 
-    /// Moves each count to the latest new bucket that it may belong to.
+    /// Moves each count to the latest new bucket that its requests may belong to.
     fn retune(&self, old: &Self, state: &mut SlidingCounterState, now: Tick) {
         if self == old {
             return;
         }
-        old.tidy(state, old.bucket_at(state, now));
+        old.expire(state, old.bucket_at(state, now));
         let elapsed = nanos_since(state.origin, now);
         let (from, to) = (old.bucket(), self.bucket());
         state.ledger.redate(|bucket| {
@@ -236,7 +317,7 @@ impl Policy for SlidingCounter {
     }
 }
 
-/// What a [`SlidingCounter`] let pass in which bucket.
+/// The counts of a [`SlidingCounter`], by bucket.
 #[derive(Clone, Debug)]
 pub struct SlidingCounterState {
     /// Where the first bucket begins.

@@ -1,20 +1,20 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{Rate, Tick};
 
-use super::credit::credit_of;
 use super::ledger::Ledger;
-use super::{Decision, Policy};
+use super::{Decision, OutOfRange, Policy, check_window, credit_of};
 
-/// An exact sliding window: never more than the limit in any window, however it is placed.
+/// An exact sliding window: at most `limit` in any window, wherever it begins.
 ///
-/// It remembers when what was spent, and an entry that is exactly one window old is gone. What a provider means who says
-/// "100 a minute, any minute", at the full rate and with the full burst.
+/// It remembers the instant and cost of each request. An entry expires when it is exactly one window old. This is what a
+/// provider means by "100 a minute, any minute". It allows the full rate and the full burst.
 ///
 /// **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins.
 ///
-/// **Memory**: 16 bytes for each instant at which something was spent within the last window, so at most `limit` of them;
-/// taken as it is used, and released when all is over, but for 256 bytes at most. Every question takes logarithmic time.
+/// **Memory**: 16 bytes for each instant within the last window at which a request passed, so at most 16 · `limit` bytes.
+/// They are allocated when needed. When all entries have expired, at most 256 bytes are kept. A decision takes time
+/// logarithmic in the number of entries.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, SlidingLog};
@@ -48,28 +48,65 @@ impl SlidingLog {
     ///
     /// # Panics
     ///
-    /// If `limit` or `window` is zero.
+    /// If `limit` or `window` is zero. [`try_new`](Self::try_new) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn new(limit: u32, window: Duration) -> Self {
-        super::assert_window(limit, window);
-        Self { limit, window }
+        OutOfRange::or_panic(Self::try_new(limit, window))
     }
 
-    /// How much any window holds at most.
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use std::time::Duration;
+    ///
+    /// let error = SlidingLog::try_new(0, Duration::from_secs(60)).unwrap_err();
+    /// assert_eq!(error.to_string(), "a window needs a limit of at least 1, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `limit` or `window` is zero.
+    pub const fn try_new(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
+        match check_window(limit, window) {
+            Ok(()) => Ok(Self { limit, window }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// At most the permits of `rate` in any window of its period.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let limit = SlidingLog::from_rate(Rate::per_minute(100));
+    /// assert_eq!(limit, SlidingLog::new(100, Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub const fn from_rate(rate: Rate) -> Self {
+        Self {
+            limit: rate.permits(),
+            window: rate.period(),
+        }
+    }
+
+    /// The most that passes in any window.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// How long a window is.
+    /// The length of a window.
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
     }
 
-    /// Forgets what is a window old.
-    fn tidy(&self, state: &mut SlidingLogState, now: Tick) {
+    /// Drops the entries that have expired.
+    fn expire(&self, state: &mut SlidingLogState, now: Tick) {
         let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
         if let Some(gone) = now.as_nanos().checked_sub(window) {
             state.ledger.forget(gone);
@@ -90,7 +127,7 @@ impl Policy for SlidingLog {
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u32) -> Decision {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
-            self.tidy(state, now);
+            self.expire(state, now);
             state.ledger.spend(now.max(state.began).as_nanos(), cost);
         }
         decision
@@ -111,7 +148,7 @@ impl Policy for SlidingLog {
         Decision::from(Tick::from_nanos(must_go).after(self.window), now)
     }
 
-    /// Counted late they stay in the window for as much longer.
+    /// Permits that are counted late stay in the window longer, which is stricter.
     fn credit(&self, state: &SlidingLogState, now: Tick) -> u32 {
         credit_of(self, state, now, self.limit)
     }
@@ -122,7 +159,7 @@ impl Policy for SlidingLog {
 
     /// Keeps the entries.
     fn retune(&self, old: &Self, state: &mut SlidingLogState, now: Tick) {
-        old.tidy(state, now);
+        old.expire(state, now);
     }
 
     fn settled_at(&self, state: &SlidingLogState) -> Tick {
@@ -131,10 +168,10 @@ impl Policy for SlidingLog {
     }
 }
 
-/// What a [`SlidingLog`] let pass, and when.
+/// The requests that a [`SlidingLog`] passed, with their instants.
 #[derive(Clone, Debug)]
 pub struct SlidingLogState {
-    /// Should the time go back, nothing was spent before.
+    /// The creation of the state. No entry is earlier, even if the time goes back.
     began: Tick,
     ledger: Ledger,
 }
@@ -185,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_released_when_all_is_over() {
+    fn memory_is_released_when_all_entries_have_expired() {
         let limit = SlidingLog::new(1_000, Duration::from_nanos(100));
         let mut state = limit.fresh(at(0));
         for when in 0..1_000 {
@@ -214,13 +251,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a window needs a limit of at least 1, got 0")]
-    fn refuses_a_limit_of_nothing() {
+    fn new_panics_on_a_limit_of_0() {
         let _ = SlidingLog::new(0, Duration::from_secs(1));
     }
 
     #[test]
     #[should_panic(expected = "a window needs to be at least 1 ns long, got 0")]
-    fn refuses_a_window_of_nothing() {
+    fn new_panics_on_a_window_of_0() {
         let _ = SlidingLog::new(1, Duration::ZERO);
     }
 }

@@ -2,29 +2,27 @@ use core::fmt;
 
 use crate::time::{Rate, Tick};
 
-use super::bucket_state::{Scale, Shares};
-use super::credit::credit_of;
-use super::sums::saturating_duration;
-use super::{Decision, Policy, TokenBucketState};
+use super::decision::saturating_duration;
+use super::{Decision, OutOfRange, Policy, credit_of};
 
-/// A bucket of tokens: bursts pass at once, and in the long run no more than the rate.
+/// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
 /// It starts full with `burst` tokens, or empty with [`empty`](Self::empty). Tokens arrive one by one, each exactly
-/// period / permits after the one before, up to `burst`; while the bucket is full none arrive. A request of cost c takes c
-/// tokens, or waits until they are there.
+/// period / permits after the one before, until there are `burst`. A request of cost c takes c tokens, or waits until they
+/// have arrived.
 ///
-/// A request dearer than the burst can never pass; [`with_debt`](Self::with_debt) lets it pass when the bucket is full,
-/// and owe the rest.
+/// A request that costs more than the burst never passes. With [`with_debt`](Self::with_debt) it passes when the bucket is
+/// full, and leaves a debt.
 ///
-/// **Window bound**: a half-open window of T holds at most burst + rate · T, wherever it begins; with debt, the dearest
-/// request in it + rate · T if that is more. Note that this is more than the rate: "10/s, burst 10" lets 19 through in
-/// its first second. Where a provider counts a window, use [`Interval`](super::Interval).
+/// **Window bound**: a half-open window of T holds at most burst + rate · T, wherever it begins; with debt, the largest
+/// cost in it + rate · T if that is more. Note that this is more than the rate: with "10/s, burst 10" 19 requests pass in
+/// the first second. If the provider counts in windows, use [`Interval`](super::Interval).
 ///
-/// The sums are exact: a rate of 3/s has no drift, not after 100 days either. (With a burst of 1 there is no room to keep
-/// a fraction in: each permit is under 1 ns late, never early.)
+/// The arithmetic is exact: a rate of 3/s does not drift, even after 100 days. (A bucket with a burst of 1 cannot keep a
+/// fraction of a token: each permit is less than 1 ns late, never early.)
 ///
 /// The algorithm is GCRA, the generic cell rate algorithm of ATM traffic management (ITU-T I.371), in its virtual
-/// scheduling form: instead of a count of tokens it keeps the instant at which the bucket will be full again.
+/// scheduling form: the state is not a number of tokens but the instant at which the bucket will be full again.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, TokenBucket};
@@ -48,34 +46,45 @@ use super::{Decision, Policy, TokenBucketState};
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
-    pub(super) starts_empty: bool,
-    pub(super) may_owe: bool,
+    starts_empty: bool,
+    may_owe: bool,
     scale: Scale,
 }
 
 impl TokenBucket {
-    /// `burst` tokens to start with, and `rate` more.
+    /// A bucket that starts with `burst` tokens and refills at `rate`.
     ///
     /// # Panics
     ///
-    /// If `burst` is zero: nothing could ever pass.
+    /// If `burst` is zero, since no request could ever pass. [`try_new`](Self::try_new) returns an error instead.
     #[must_use]
     #[track_caller]
     pub const fn new(rate: Rate, burst: u32) -> Self {
-        assert!(
-            burst > 0,
-            "a token bucket needs a burst of at least 1, got 0"
-        );
-        Self {
+        OutOfRange::or_panic(Self::try_new(rate, burst))
+    }
+
+    /// The same as [`new`](Self::new), for values from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `burst` is zero.
+    pub const fn try_new(rate: Rate, burst: u32) -> Result<Self, OutOfRange> {
+        if burst == 0 {
+            return Err(OutOfRange::new(
+                "burst",
+                "a token bucket needs a burst of at least 1, got 0",
+            ));
+        }
+        Ok(Self {
             rate,
             burst,
             starts_empty: false,
             may_owe: false,
             scale: Scale::new(rate, burst),
-        }
+        })
     }
 
-    /// Starts without a token when the limit's clock starts.
+    /// Starts without tokens when the limit is created.
     #[must_use]
     pub const fn empty(self) -> Self {
         Self {
@@ -84,8 +93,8 @@ impl TokenBucket {
         }
     }
 
-    /// Lets a request that is dearer than the burst pass once the bucket is full. It leaves the bucket in debt, and
-    /// everybody waits until that is paid.
+    /// Passes a request that costs more than the burst when the bucket is full. The request leaves a debt, and later
+    /// requests wait until the debt is paid.
     #[must_use]
     pub const fn with_debt(self) -> Self {
         Self {
@@ -94,19 +103,29 @@ impl TokenBucket {
         }
     }
 
-    /// How fast tokens arrive.
+    /// The rate at which tokens arrive.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// How many tokens there are at most.
+    /// The largest number of tokens in the bucket.
     #[must_use]
     pub const fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// The answer to a request that cannot pass `now`.
+    #[cfg(feature = "redis")]
+    pub(crate) const fn starts_empty(&self) -> bool {
+        self.starts_empty
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) const fn may_owe(&self) -> bool {
+        self.may_owe
+    }
+
+    /// The decision on a request that cannot pass `now`.
     #[cold]
     fn refuse(&self, full_at: Shares, now: Shares, cost: u32) -> Decision {
         let Some(earliest) = self.earliest(full_at, cost) else {
@@ -119,7 +138,7 @@ impl TokenBucket {
         }
     }
 
-    /// From when on `cost` tokens will be there; `None` if there can never be so many.
+    /// The instant from which `cost` tokens are there; `None` if the bucket never holds that many.
     fn earliest(&self, full_at: Shares, cost: u32) -> Option<Shares> {
         if cost <= self.burst {
             return Some(full_at.saturating_sub(self.scale.shares_of(self.burst - cost)));
@@ -145,7 +164,7 @@ impl Policy for TokenBucket {
         let full_at = state.shares();
         let taken = self.scale.shares_of(cost);
         let missing = full_at.saturating_sub(now);
-        // Tokens are there as long as no more than a burst is missing afterwards; who may owe needs a full bucket.
+        // The tokens are there if at most a burst is missing afterwards. A debt needs a full bucket.
         let is_there = missing + taken <= self.scale.room();
         let may_owe = self.may_owe && cost > self.burst && missing == 0;
         if !(is_there || may_owe) {
@@ -155,7 +174,7 @@ impl Policy for TokenBucket {
         Decision::Pass
     }
 
-    /// A few of the tokens that are there. Counted late they are missing for as much longer, while the bucket may be full.
+    /// A few of the tokens that are there. Tokens that are counted late are missing for longer, which is stricter.
     #[inline]
     fn credit(&self, state: &TokenBucketState, now: Tick) -> u32 {
         credit_of(self, state, now, self.burst)
@@ -168,8 +187,8 @@ impl Policy for TokenBucket {
         *state = TokenBucketState::full_at(refunded.max(full));
     }
 
-    /// Keeps the tokens with their fraction, cut to the new burst; keeps a debt up to one new burst. The same parameters
-    /// change nothing.
+    /// Keeps the tokens with their fraction, up to the new burst. Keeps a debt up to one new burst. Equal parameters change
+    /// nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
         if self == old && self.scale.is_as_fine_as(old.scale) {
             return;
@@ -180,7 +199,7 @@ impl Policy for TokenBucket {
             .rescaled(missing, old.scale)
             .saturating_add(self.scale.shares_of(self.burst.saturating_sub(old.burst)))
             .saturating_sub(self.scale.shares_of(old.burst.saturating_sub(self.burst)));
-        // 60/min is 1/s, in shares of another size.
+        // Equal rates such as 60/min and 1/s can have shares of different sizes. Then nothing is cut.
         let most = (self != old).then_some(2 * self.scale.room());
         let missing = missing.min(most.unwrap_or(Shares::MAX));
         let full_at = self.scale.shares_at(now).saturating_add(missing);
@@ -199,7 +218,7 @@ impl Policy for TokenBucket {
     }
 }
 
-/// Without what was computed from that.
+/// Leaves out the fields that are computed from the others.
 impl fmt::Debug for TokenBucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenBucket")
@@ -207,6 +226,109 @@ impl fmt::Debug for TokenBucket {
             .field("burst", &self.burst)
             .finish_non_exhaustive()
     }
+}
+
+/// The instant at which a [`TokenBucket`] will be full again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TokenBucketState {
+    /// Two halves of a `u128`, because a `u128` beside a key of 8 bytes would leave 8 bytes of padding.
+    high: u64,
+    low: u64,
+}
+
+impl TokenBucketState {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the other half keeps the upper bits"
+    )]
+    const fn full_at(shares: Shares) -> Self {
+        Self {
+            high: (shares >> 64) as u64,
+            low: shares as u64,
+        }
+    }
+
+    const fn shares(self) -> Shares {
+        (self.high as Shares) << 64 | self.low as Shares
+    }
+}
+
+/// Time in units of 1 ns / permits. A token takes a whole number of them: the nanoseconds of the period.
+///
+/// The largest value is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
+type Shares = u128;
+
+/// Converts tokens and ticks to shares. Computed once from the parameters of a bucket.
+///
+/// Two scales are equal if their rates are the same fraction.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    permits: u32,
+    token: Shares,
+    room: Shares,
+}
+
+impl Scale {
+    const fn new(rate: Rate, burst: u32) -> Self {
+        let token = rate.period().as_nanos();
+        Self {
+            permits: rate.permits(),
+            token,
+            room: token * burst as Shares,
+        }
+    }
+
+    /// The shares of a full burst.
+    const fn room(self) -> Shares {
+        self.room
+    }
+
+    /// Whether a share, and not only a token, takes the same time in both scales.
+    const fn is_as_fine_as(self, other: Self) -> bool {
+        self.permits == other.permits
+    }
+
+    const fn shares_at(self, tick: Tick) -> Shares {
+        tick.as_nanos() as Shares * self.permits as Shares
+    }
+
+    const fn shares_of(self, tokens: u32) -> Shares {
+        tokens as Shares * self.token
+    }
+
+    /// The same number of tokens, with its fraction, converted from the `old` scale.
+    fn rescaled(self, shares: Shares, old: Self) -> Shares {
+        let (whole, part) = (shares / old.token, shares % old.token);
+        whole
+            .saturating_mul(self.token)
+            .saturating_add(scaled_up(part, self.token, old.token))
+    }
+
+    /// In nanoseconds, rounded up so that no request passes early.
+    fn nanos(self, shares: Shares) -> u128 {
+        match u64::try_from(shares) {
+            // The usual case; a division of 64 bits takes less than half the time.
+            Ok(shares) => shares.div_ceil(self.permits.into()).into(),
+            Err(_) => shares.div_ceil(self.permits.into()),
+        }
+    }
+}
+
+impl PartialEq for Scale {
+    fn eq(&self, other: &Self) -> bool {
+        other.shares_of(self.permits) == self.shares_of(other.permits)
+    }
+}
+
+impl Eq for Scale {}
+
+/// `part · to / from`, rounded up, for `part < from`. If the product would overflow (both periods are centuries long), the
+/// fraction is rounded up to 33 bits.
+pub(super) fn scaled_up(part: u128, to: u128, from: u128) -> u128 {
+    let bits = |number: u128| u128::BITS - number.leading_zeros();
+    let excess = (bits(part) + bits(to)).saturating_sub(u128::BITS - 1);
+    let part = part.div_ceil(1 << excess);
+    (part * to).div_ceil(from >> excess).min(to)
 }
 
 #[cfg(test)]
@@ -243,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_saved_up_while_quiet_and_not_beyond() {
+    fn an_idle_bucket_saves_up_its_burst_and_no_more() {
         let mut state = LIMIT.fresh(at(0));
         assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
 
@@ -284,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn dearer_than_the_burst_is_never_or_owes() {
+    fn a_cost_above_the_burst_never_passes_or_leaves_a_debt() {
         let mut state = LIMIT.fresh(at(0));
         assert_eq!(
             LIMIT.decide(&mut state, at(0), 4),
@@ -330,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_burst_cuts_the_tokens_and_the_debt() {
+    fn a_new_burst_caps_the_tokens_and_the_debt() {
         let mut full = LIMIT.fresh(at(0));
         let smaller = TokenBucket::new(LIMIT.rate(), 2);
         smaller.retune(&LIMIT, &mut full, at(0));
@@ -358,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_at_the_edges_of_its_numbers() {
+    fn the_largest_and_smallest_parameters_do_not_overflow() {
         let slowest = TokenBucket::new(Rate::new(1, Duration::MAX), u32::MAX).with_debt();
         let mut state = slowest.fresh(Tick::MAX);
         assert_eq!(
@@ -386,8 +508,61 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_of_0_is_an_error_with_the_message_of_the_panic() {
+        let error = TokenBucket::try_new(Rate::per_second(1), 0).unwrap_err();
+        assert_eq!(error.parameter(), "burst");
+        assert_eq!(
+            error.to_string(),
+            "a token bucket needs a burst of at least 1, got 0"
+        );
+    }
+
+    #[test]
     #[should_panic(expected = "a token bucket needs a burst of at least 1, got 0")]
-    fn refuses_a_burst_of_nothing() {
+    fn new_panics_on_a_burst_of_0() {
         let _ = TokenBucket::new(Rate::per_second(1), 0);
+    }
+
+    #[test]
+    fn an_equal_rate_in_another_unit_changes_no_answer() {
+        let (minutes, seconds) = (Rate::per_minute(60), Rate::per_second(1));
+        let (old, new) = (TokenBucket::new(minutes, 2), TokenBucket::new(seconds, 2));
+        assert_eq!(old, new);
+        let at = Tick::from_nanos;
+        let mut state = old.fresh(at(0));
+        assert!(old.decide(&mut state, at(0), 2).is_pass());
+
+        let now = at(400_000_000);
+        let expected = old.peek(&state, now, 1);
+        assert!(matches!(expected, Decision::Wait { .. }));
+        new.retune(&old, &mut state, now);
+        assert_eq!(new.peek(&state, now, 1), expected);
+        assert_eq!(new.settled_at(&state), at(2_000_000_000));
+    }
+
+    #[test]
+    fn debug_prints_the_parameters() {
+        let printed = format!("{:?}", TokenBucket::new(Rate::per_second(7), 2));
+        assert!(
+            printed.contains("permits: 7") && printed.contains("burst: 2"),
+            "{printed}"
+        );
+    }
+
+    #[test]
+    fn a_fraction_that_would_overflow_is_rounded_up() {
+        let longest = Duration::MAX.as_nanos();
+
+        assert_eq!(scaled_up(1, 1, 2), 1);
+        assert_eq!(scaled_up(0, longest, longest), 0);
+        assert_eq!(scaled_up(3, 10, 4), 8);
+        let half = scaled_up(longest / 2, longest, longest);
+        let full = scaled_up((1 << 94) - 1, (1 << 94) - 1, 1 << 94);
+        assert_eq!(
+            full,
+            (1 << 94) - 1,
+            "rounded up to a power of two, which fits"
+        );
+        assert!(half >= longest / 2 && half - longest / 2 < longest >> 31);
     }
 }

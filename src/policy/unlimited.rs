@@ -2,9 +2,9 @@ use crate::time::Tick;
 
 use super::{Decision, Policy};
 
-/// No limit: everything passes, at once.
+/// No limit: every request passes at once.
 ///
-/// For a limit that a configuration may leave out. **Window bound**: none.
+/// For a limit that is optional in a configuration. **Window bound**: none.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, Unlimited};
@@ -13,10 +13,7 @@ use super::{Decision, Policy};
 /// assert_eq!(Unlimited.decide(&mut (), Tick::ZERO, u32::MAX), Decision::Pass);
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[expect(
-    clippy::exhaustive_structs,
-    reason = "a limit that is none has no parameters"
-)]
+#[expect(clippy::exhaustive_structs, reason = "no limit has no parameters")]
 pub struct Unlimited;
 
 impl Policy for Unlimited {

@@ -2,18 +2,18 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::driver::One;
-use super::error::{CallError, Unfit};
+use super::error::{CallError, ConfigError};
 use super::keeper::Keeper;
 use super::key::{escaped, tagged};
 use super::keyed::Keyed;
-use super::leases::{FleetUsage, RemotePermits};
+use super::leases::{FleetUsage, RedisPermits};
 use super::limit::Limit;
 use super::link::Store;
 use super::plan::Plan;
-use super::remote::Remote;
+use super::remote::RedisLimiter;
 use super::stats::Stats;
-use super::twin::InRedis;
-use super::when_down::WhenDown;
+use super::twin::RedisPolicy;
+use super::when_down::OutagePolicy;
 
 /// So long a call may take, unless said otherwise.
 const DEADLINE: Duration = Duration::from_millis(25);
@@ -28,14 +28,14 @@ const PREFIX: &str = "paceline";
 /// use futures::StreamExt;
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
-/// use paceline::redis::{Redis, WhenDown};
+/// use paceline::redis::{Redis, OutagePolicy};
 /// use paceline::time::Rate;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
-/// let redis = Redis::open(&std::env::var("REDIS_URL")?, WhenDown::insured(3))?;
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
 /// let limit = redis.limit("sms", TokenBucket::new(Rate::per_second(30), 5))?;
 ///
 /// let mut messages = futures::stream::iter(["one", "two"]).pace(limit);
@@ -51,7 +51,7 @@ pub struct Redis {
     keeper: Arc<Keeper>,
     /// As it stands in keys.
     prefix: Arc<str>,
-    when_down: WhenDown,
+    when_down: OutagePolicy,
 }
 
 impl Redis {
@@ -63,10 +63,10 @@ impl Redis {
     /// # Errors
     ///
     /// If the URL is none of a Redis server.
-    pub fn open(url: &str, when_down: WhenDown) -> Result<Self, Unfit> {
+    pub fn open(url: &str, when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let one = One::new(url).map_err(|error| {
             let url = without_secrets(url);
-            Unfit::new(format!("{url:?} is no URL of a Redis server: {error}"))
+            ConfigError::new(format!("{url:?} is no URL of a Redis server: {error}"))
         })?;
         Ok(Self::on(Arc::new(one), when_down))
     }
@@ -77,15 +77,15 @@ impl Redis {
     ///
     /// If there is no URL, or one is none of a Redis server.
     #[cfg(feature = "redis-cluster")]
-    pub fn open_cluster(urls: &[&str], when_down: WhenDown) -> Result<Self, Unfit> {
+    pub fn open_cluster(urls: &[&str], when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let many = super::driver::Many::new(urls).map_err(|error| {
             let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
-            Unfit::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
+            ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
         Ok(Self::on(Arc::new(many), when_down))
     }
 
-    fn on(store: Arc<dyn Store>, when_down: WhenDown) -> Self {
+    fn on(store: Arc<dyn Store>, when_down: OutagePolicy) -> Self {
         Self {
             keeper: Arc::new(Keeper::new(store, DEADLINE)),
             prefix: PREFIX.into(),
@@ -100,9 +100,9 @@ impl Redis {
     /// # Errors
     ///
     /// If it is shorter than a millisecond: nothing would ever be answered in time.
-    pub fn with_deadline(self, deadline: Duration) -> Result<Self, Unfit> {
+    pub fn with_deadline(self, deadline: Duration) -> Result<Self, ConfigError> {
         if deadline < Duration::from_millis(1) {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a deadline is at least 1 ms, got {deadline:?}"
             )));
         }
@@ -118,7 +118,7 @@ impl Redis {
     /// # Errors
     ///
     /// If it is empty or longer than 200 bytes.
-    pub fn with_prefix(self, prefix: &str) -> Result<Self, Unfit> {
+    pub fn with_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
         Ok(Self {
             prefix: escaped("a prefix", prefix)?.into(),
             ..self
@@ -127,7 +127,7 @@ impl Redis {
 
     /// The same server, whose limits do something else while it does not answer.
     #[must_use]
-    pub const fn when_down(mut self, when_down: WhenDown) -> Self {
+    pub const fn when_down(mut self, when_down: OutagePolicy) -> Self {
         self.when_down = when_down;
         self
     }
@@ -140,11 +140,15 @@ impl Redis {
     /// # Errors
     ///
     /// If the policy's numbers have no room in Redis, the name is empty or longer than 200 bytes, or the limit cannot be divided
-    /// among the replicas of its [insurance](WhenDown::insured).
-    pub fn limit<P: InRedis>(&self, name: &str, policy: P) -> Result<Remote<P>, Unfit> {
+    /// among the replicas of its [insurance](OutagePolicy::insured).
+    pub fn limit<P: RedisPolicy>(
+        &self,
+        name: &str,
+        policy: P,
+    ) -> Result<RedisLimiter<P>, ConfigError> {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
         let name = tagged(&self.prefix, name)?;
-        Ok(Remote::new(Arc::new(Limit::new(
+        Ok(RedisLimiter::new(Arc::new(Limit::new(
             Arc::clone(&self.keeper),
             plan,
             &name,
@@ -156,7 +160,7 @@ impl Redis {
     /// # Errors
     ///
     /// As [`limit`](Self::limit).
-    pub fn keyed<P: InRedis>(&self, name: &str, policy: P) -> Result<Keyed<P>, Unfit> {
+    pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
         let plan = Arc::new(Plan::new(policy, self.when_down)?);
         let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
         Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
@@ -173,10 +177,15 @@ impl Redis {
     ///
     /// If `n` is zero; if `lease` is shorter than 100 ms or four [deadlines](Self::with_deadline), or longer than a day; if the
     /// name is empty or longer than 200 bytes; or if there are fewer than one for each replica of the
-    /// [insurance](WhenDown::insured).
-    pub fn permits(&self, name: &str, n: u32, lease: Duration) -> Result<RemotePermits, Unfit> {
+    /// [insurance](OutagePolicy::insured).
+    pub fn permits(
+        &self,
+        name: &str,
+        n: u32,
+        lease: Duration,
+    ) -> Result<RedisPermits, ConfigError> {
         let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RemotePermits::new(Arc::clone(&self.keeper), key, n, lease, self.when_down)
+        RedisPermits::new(Arc::clone(&self.keeper), key, n, lease, self.when_down)
     }
 
     /// Sheds load by how much the whole fleet has under way: at most `capacity` requests, of which `reserved` are kept for
@@ -195,7 +204,7 @@ impl Redis {
         capacity: u32,
         reserved: u32,
         lease: Duration,
-    ) -> Result<FleetUsage, Unfit> {
+    ) -> Result<FleetUsage, ConfigError> {
         let name = tagged(&self.prefix, name)?;
         let keeper = Arc::clone(&self.keeper);
         FleetUsage::new(keeper, &name, capacity, reserved, lease, self.when_down)

@@ -7,23 +7,23 @@ use super::link::{Failure, NoAnswer};
 
 /// Something that cannot be kept in Redis: parameters, a key, a number of replicas. It says which, and what could be.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Unfit {
+pub struct ConfigError {
     why: Arc<str>,
 }
 
-impl Unfit {
+impl ConfigError {
     pub(super) fn new(why: impl Into<Arc<str>>) -> Self {
         Self { why: why.into() }
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl Error for Unfit {}
+impl Error for ConfigError {}
 
 /// The server is well and refuses this call, as it would again: the password is wrong, the key holds something else, the keys of
 /// one call lie in different slots of a cluster, a permission is missing.
@@ -59,7 +59,7 @@ enum AcquireKind {
     TooCostly { cost: u32, capacity: u32 },
     TooLate { within: Duration },
     Server(ServerError),
-    Unfit(Unfit),
+    Config(ConfigError),
 }
 
 impl AcquireError {
@@ -92,17 +92,17 @@ impl AcquireError {
     pub const fn server_error(&self) -> Option<&ServerError> {
         match &self.kind {
             AcquireKind::Server(error) => Some(error),
-            AcquireKind::TooCostly { .. } | AcquireKind::TooLate { .. } | AcquireKind::Unfit(_) => {
-                None
-            }
+            AcquireKind::TooCostly { .. }
+            | AcquireKind::TooLate { .. }
+            | AcquireKind::Config(_) => None,
         }
     }
 
     /// What is wrong with the key, if that is why.
     #[must_use]
-    pub const fn unfit(&self) -> Option<&Unfit> {
+    pub const fn unfit(&self) -> Option<&ConfigError> {
         match &self.kind {
-            AcquireKind::Unfit(unfit) => Some(unfit),
+            AcquireKind::Config(unfit) => Some(unfit),
             AcquireKind::TooCostly { .. }
             | AcquireKind::TooLate { .. }
             | AcquireKind::Server(_) => None,
@@ -110,10 +110,10 @@ impl AcquireError {
     }
 }
 
-impl From<Unfit> for AcquireError {
-    fn from(unfit: Unfit) -> Self {
+impl From<ConfigError> for AcquireError {
+    fn from(unfit: ConfigError) -> Self {
         Self {
-            kind: AcquireKind::Unfit(unfit),
+            kind: AcquireKind::Config(unfit),
         }
     }
 }
@@ -135,7 +135,7 @@ impl fmt::Display for AcquireError {
             ),
             AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
-            AcquireKind::Unfit(unfit) => unfit.fmt(f),
+            AcquireKind::Config(unfit) => unfit.fmt(f),
         }
     }
 }

@@ -1,6 +1,6 @@
 use core::fmt::Write as _;
 
-use super::Unfit;
+use super::ConfigError;
 
 /// A key is at most so long, in bytes, before what is unusual in it is written otherwise.
 const LONGEST: usize = 200;
@@ -8,16 +8,16 @@ const LONGEST: usize = 200;
 /// `prefix:{name}`: what a name is called in Redis, for all its keys. They lie in the same slot of a cluster.
 ///
 /// The prefix is what [`escaped`] made, or several such with `:` in between.
-pub(super) fn tagged(prefix: &str, name: &str) -> Result<String, Unfit> {
+pub(super) fn tagged(prefix: &str, name: &str) -> Result<String, ConfigError> {
     let name = escaped("a name", name)?;
     Ok(format!("{prefix}:{{{name}}}"))
 }
 
 /// Letters, digits and `-._~@/` stay as they are, all else becomes `%` and two digits for each byte: no two names share a key.
-pub(super) fn escaped(what: &str, text: &str) -> Result<String, Unfit> {
+pub(super) fn escaped(what: &str, text: &str) -> Result<String, ConfigError> {
     if text.is_empty() || text.len() > LONGEST {
         let bytes = text.len();
-        return Err(Unfit::new(format!(
+        return Err(ConfigError::new(format!(
             "{what} of a limit in Redis has 1 to {LONGEST} bytes, got {bytes}"
         )));
     }

@@ -2,13 +2,13 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::error::{AcquireError, Unfit};
+use super::error::{AcquireError, ConfigError};
 use super::keeper::Keeper;
 use super::key::tagged;
 use super::limit::Limit;
 use super::plan::Plan;
-use super::remote::Remote;
-use super::twin::InRedis;
+use super::remote::RedisLimiter;
+use super::twin::RedisPolicy;
 use crate::policy::Decision;
 
 /// So many keys are remembered at most, unless they are in use.
@@ -19,8 +19,8 @@ const REMEMBERED: usize = 100_000;
 /// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (who waits, until
 /// when nothing can pass) is forgotten when nobody uses it and there are too many; what is in Redis is not touched by that, and
 /// goes by itself when it has settled. A key that finds no room here is limited in Redis like any other; but while Redis is down
-/// an [insurance](super::WhenDown::insured) lets nothing of it pass.
-pub struct Keyed<P: InRedis> {
+/// an [insurance](super::OutagePolicy::insured) lets nothing of it pass.
+pub struct Keyed<P: RedisPolicy> {
     keeper: Arc<Keeper>,
     plan: Arc<Plan<P>>,
     prefix: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Keyed<P: InRedis> {
 }
 
 #[derive(Debug)]
-struct Limits<P: InRedis> {
+struct Limits<P: RedisPolicy> {
     known: HashMap<String, Arc<Limit<P>>>,
     /// So many more come without room before it is looked for again.
     looks_after: usize,
@@ -37,7 +37,7 @@ struct Limits<P: InRedis> {
 /// To look for room is to look at all of them.
 const BETWEEN_LOOKS: usize = REMEMBERED / 100;
 
-impl<P: InRedis> Keyed<P> {
+impl<P: RedisPolicy> Keyed<P> {
     pub(super) fn new(keeper: Arc<Keeper>, plan: Arc<Plan<P>>, prefix: String) -> Self {
         Self {
             keeper,
@@ -55,19 +55,19 @@ impl<P: InRedis> Keyed<P> {
     /// # Errors
     ///
     /// If the key is empty or longer than 200 bytes.
-    pub fn at(&self, key: &str) -> Result<Remote<P>, Unfit> {
+    pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limit) = limits.known.get(key) {
-            return Ok(Remote::new(Arc::clone(limit)));
+            return Ok(RedisLimiter::new(Arc::clone(limit)));
         }
         let name = tagged(&self.prefix, key)?;
         let limit = Limit::new(Arc::clone(&self.keeper), Arc::clone(&self.plan), &name);
         if !limits.has_room() {
-            return Ok(Remote::new(Arc::new(limit.one_of_many())));
+            return Ok(RedisLimiter::new(Arc::new(limit.one_of_many())));
         }
         let limit = Arc::new(limit);
         limits.known.insert(key.to_owned(), Arc::clone(&limit));
-        Ok(Remote::new(limit))
+        Ok(RedisLimiter::new(limit))
     }
 
     /// Asks whether `cost` permits of that key may pass now, and counts them if so.
@@ -94,7 +94,7 @@ impl<P: InRedis> Keyed<P> {
     }
 }
 
-impl<P: InRedis> Limits<P> {
+impl<P: RedisPolicy> Limits<P> {
     /// Forgets those that nobody uses, where there are too many.
     fn has_room(&mut self) -> bool {
         if self.known.len() < REMEMBERED {
@@ -111,7 +111,7 @@ impl<P: InRedis> Limits<P> {
     }
 }
 
-impl<P: InRedis> Clone for Keyed<P> {
+impl<P: RedisPolicy> Clone for Keyed<P> {
     fn clone(&self) -> Self {
         Self {
             keeper: Arc::clone(&self.keeper),
@@ -123,7 +123,7 @@ impl<P: InRedis> Clone for Keyed<P> {
 }
 
 /// Without the keys: they may be secret, and they may be many.
-impl<P: InRedis> fmt::Debug for Keyed<P> {
+impl<P: RedisPolicy> fmt::Debug for Keyed<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed")
             .field("prefix", &self.prefix)

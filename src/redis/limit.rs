@@ -15,12 +15,12 @@ use super::link::{Failure, NoAnswer};
 use super::plan::{Alone, Plan};
 use super::reply::{PEEK, Question, Reply};
 use super::service::Service;
-use super::twin::InRedis;
+use super::twin::RedisPolicy;
 use super::waiting::{Manner, Ticket};
 
 /// One limit in Redis, as this process knows it: its line, and who makes trips for it.
 #[derive(Debug)]
-pub(super) struct Limit<P: InRedis> {
+pub(super) struct Limit<P: RedisPolicy> {
     pub(super) keeper: Arc<Keeper>,
     pub(super) plan: Arc<Plan<P>>,
     pub(super) keys: Arc<[String]>,
@@ -34,7 +34,7 @@ pub(super) struct Limit<P: InRedis> {
 /// What one who wants an answer is told while nothing passes without Redis.
 const WHILE_CLOSED: Duration = Duration::from_millis(100);
 
-impl<P: InRedis> Limit<P> {
+impl<P: RedisPolicy> Limit<P> {
     pub(super) fn new(keeper: Arc<Keeper>, plan: Arc<Plan<P>>, name: &str) -> Self {
         let keys = plan.keys(name);
         let desk = Mutex::new(Desk::new(plan.twins.len()));

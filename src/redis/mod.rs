@@ -4,7 +4,7 @@
 //! use futures::StreamExt;
 //! use paceline::policy::SlidingLog;
 //! use paceline::prelude::*;
-//! use paceline::redis::{Redis, WhenDown};
+//! use paceline::redis::{Redis, OutagePolicy};
 //! use std::time::Duration;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -12,7 +12,7 @@
 //! # // Where the tests run there is a server.
 //! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 //! // Three replicas of this program share what the provider allows: 100 in any ten seconds.
-//! let redis = Redis::open(&std::env::var("REDIS_URL")?, WhenDown::insured(3))?;
+//! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
 //! let limit = redis.limit("api", SlidingLog::new(100, Duration::from_secs(10)))?;
 //!
 //! // A stream, and a call in between.
@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! A [`Remote`] is a [`Limiter`](crate::limiter::Limiter) like those in memory, and every adapter takes it. The policies are the
+//! A [`RedisLimiter`] is a [`Limiter`](crate::limiter::Limiter) like those in memory, and every adapter takes it. The policies are the
 //! same too: each has a twin in Lua, which decides alike, in one atomic script for each trip, on the *server's* clock: how the
 //! clocks of the replicas differ does not matter. [`Keyed`] has a limit for each key.
 //!
@@ -49,11 +49,11 @@
 //! not been fetched 100 ms after the answer is void. So what passes is at most 125 ms later than Redis counted it (100 ms and the
 //! deadline), and at the provider two windows' worth can come that much closer: where that matters, make the window longer by as
 //! much, and by the [margin of the way](crate#time) as for any other limiter. Spacing, too, counts from the decision here, not from the
-//! emission. [Leases](Remote::leasing) add what they take ahead.
+//! emission. [Leases](RedisLimiter::prefetch) add what they take ahead.
 //!
 //! # So many at once
 //!
-//! [`RemotePermits`] limit how much is under way in a fleet, and [`FleetUsage`] sheds load by it, with a reserve for critical work.
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`FleetUsage`] sheds load by it, with a reserve for critical work.
 //! Both give a [`Lease`], which is renewed while its guard lives and lapses after a process that ended without a word. A lease can be
 //! *lost*: whoever holds one has to [listen](Lease#it-can-be-lost), or there may be more at once than the limit says.
 //!
@@ -63,13 +63,13 @@
 //! failures in a row, when half of the last sixteen calls failed, or when it cannot be connected to, Redis is taken to be down: calls
 //! are not made any more, and a task connects anew, at once, 20 ms later, then 40, at most each 250 ms, until a server greets within
 //! the deadline. If the first call on the new connection fails, it is down again, and the pauses go on to grow. Nothing is queued
-//! meanwhile and no charge is repeated, since it may have been counted. What passes is for [`WhenDown`] to say:
+//! meanwhile and no charge is repeated, since it may have been counted. What passes is for [`OutagePolicy`] to say:
 //!
 //! | | during an outage | choose it where |
 //! |---|---|---|
-//! | [`open`](WhenDown::open) | everything passes | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
-//! | [`closed`](WhenDown::closed) | nothing passes | a surplus is fined, banned or charged, and standing still is borne |
-//! | [`insured`](WhenDown::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* standing still is not borne |
+//! | [`open`](OutagePolicy::open) | everything passes | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
+//! | [`closed`](OutagePolicy::closed) | nothing passes | a surplus is fined, banned or charged, and standing still is borne |
+//! | [`insured`](OutagePolicy::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* standing still is not borne |
 //!
 //! An insurance starts with empty hands, since all may have been spent the moment before. A bucket fills from nothing at its part
 //! of the rate. Of a window nothing passes before a whole one is over: with a window of an hour an insurance is of no use in an
@@ -81,7 +81,7 @@
 //! yet, what insurances passed, at most rate × outage, can be on top once.
 //!
 //! A server that is well and refuses (a wrong password, no permission, the key holds something else, keys in different slots) is no
-//! outage: nothing passes, [`Stats::faults`] counts, the methods of [`Remote`] give a [`ServerError`], and it is asked again a second
+//! outage: nothing passes, [`Stats::faults`] counts, the methods of [`RedisLimiter`] give a [`ServerError`], and it is asked again a second
 //! later.
 //!
 //! # What a failover can cost
@@ -101,7 +101,7 @@
 //!
 //! * **Trips**: whoever asks for the same limit at the same time goes on one trip, up to 256 of them, and nobody asks before the time
 //!   that Redis gave. So a limit that is always used up costs about two trips a permit for each process that waits, and one under
-//!   load far less than one. Where that is too much, [`leasing`](Remote::leasing) n permits divides it by n; a window can then hold
+//!   load far less than one. Where that is too much, [`prefetch`](RedisLimiter::prefetch) n permits divides it by n; a window can then hold
 //!   replicas × n more. (A test provokes that: three replicas that lease ten of a limit of 40 pass 70.)
 //! * **Deadline**: longer than the slowest answer you want to wait for; shorter than your callers' patience. Across data centres 25 ms
 //!   is too short.
@@ -152,10 +152,10 @@ mod waiting;
 mod when_down;
 
 pub use client::Redis;
-pub use error::{AcquireError, CallError, ServerError, Unfit};
+pub use error::{AcquireError, CallError, ConfigError, ServerError};
 pub use keyed::Keyed;
-pub use leases::{FleetUsage, Importance, InUse, Lease, RemotePermits};
-pub use remote::Remote;
+pub use leases::{FleetUsage, Importance, InUse, Lease, RedisPermits};
+pub use remote::RedisLimiter;
 pub use stats::Stats;
-pub use twin::InRedis;
-pub use when_down::WhenDown;
+pub use twin::RedisPolicy;
+pub use when_down::OutagePolicy;

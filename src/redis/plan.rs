@@ -1,9 +1,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::Unfit;
-use super::twin::{InRedis, Twin};
-use super::when_down::{Kind, WhenDown};
+use super::ConfigError;
+use super::twin::{RedisPolicy, Twin};
+use super::when_down::{Kind, OutagePolicy};
 
 /// What is fixed of a limit, and the same for all keys.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(super) struct Lease {
     pub(super) lasts: Duration,
 }
 
-impl<P: InRedis> Plan<P> {
-    pub(super) fn new(policy: P, when_down: WhenDown) -> Result<Self, Unfit> {
+impl<P: RedisPolicy> Plan<P> {
+    pub(super) fn new(policy: P, when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let twins = policy.twins()?;
         let alone = match when_down.kind() {
             Kind::Open => Alone::Open,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 
-use super::error::{AcquireError, CallError, ServerError, Unfit};
+use super::error::{AcquireError, CallError, ConfigError, ServerError};
 use super::keeper::within;
 use super::limit::Limit;
 use super::link::{Failure, NoAnswer};
 use super::plan::Lease;
 use super::reply::{ASK, GIVE_BACK, PEEK, Question};
-use super::twin::InRedis;
+use super::twin::RedisPolicy;
 use super::waiting::{Manner, Ticket};
 
 /// Whoever makes the trips keeps the deadline, and is so much quicker than who waits for an answer; unless their runtime stands
@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(5);
 /// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void: a window at the
 ///   provider can be that much shorter than here, less the time on the way.
 /// * **Fails safely**: no trip takes longer than the deadline, and who [tries](Self::try_acquire) is answered within it. While
-///   Redis does not answer, [`WhenDown`](super::WhenDown) says what passes; who stands in line may have waited for the trip
+///   Redis does not answer, [`OutagePolicy`](super::OutagePolicy) says what passes; who stands in line may have waited for the trip
 ///   before as well.
 /// * **A fault** of how it is used (the key holds something else, a permission is missing) is an error of the methods here. An
 ///   adapter cannot tell of it: nothing passes there, it asks again each second, and [`Stats::faults`](super::Stats::faults)
@@ -42,12 +42,12 @@ const GRACE: Duration = Duration::from_millis(5);
 /// Who leaves before they were let pass leaves no trace. What Redis counted for somebody who left is handed on to the next in
 /// line, or given back.
 #[derive(Debug)]
-pub struct Remote<P: InRedis> {
+pub struct RedisLimiter<P: RedisPolicy> {
     limit: Arc<Limit<P>>,
     place: Option<Ticket>,
 }
 
-impl<P: InRedis> Remote<P> {
+impl<P: RedisPolicy> RedisLimiter<P> {
     pub(super) const fn new(limit: Arc<Limit<P>>) -> Self {
         Self { limit, place: None }
     }
@@ -62,15 +62,15 @@ impl<P: InRedis> Remote<P> {
     /// # Errors
     ///
     /// If `permits` or `lasts` is zero, or `permits` more than the limit ever lets pass at once.
-    pub fn leasing(self, permits: u32, lasts: Duration) -> Result<Self, Unfit> {
+    pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
         let capacity = self.limit.plan.capacity();
         if permits == 0 || permits > capacity {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a lease has 1 to {capacity} permits here, got {permits}"
             )));
         }
         if lasts.is_zero() {
-            return Err(Unfit::new("a lease has to last longer than 0"));
+            return Err(ConfigError::new("a lease has to last longer than 0"));
         }
         let plan = self.limit.plan.with_lease(Lease { permits, lasts });
         let limit = self.limit.with_plan(plan);
@@ -116,7 +116,7 @@ impl<P: InRedis> Remote<P> {
     ///
     /// # Errors
     ///
-    /// If the server refuses to answer. That it cannot be reached is no error: then [`WhenDown`](super::WhenDown) decides.
+    /// If the server refuses to answer. That it cannot be reached is no error: then [`OutagePolicy`](super::OutagePolicy) decides.
     ///
     /// # Panics
     ///
@@ -243,7 +243,7 @@ impl<P: InRedis> Remote<P> {
     }
 }
 
-impl<P: InRedis> Limiter for Remote<P> {
+impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     type Error = Infallible;
 
     fn poll_decide(
@@ -272,13 +272,13 @@ fn never_a_fault(answer: Result<Decision, ServerError>) -> Decision {
 }
 
 /// Another place in line, for the same limit.
-impl<P: InRedis> Clone for Remote<P> {
+impl<P: RedisPolicy> Clone for RedisLimiter<P> {
     fn clone(&self) -> Self {
         self.another()
     }
 }
 
-impl<P: InRedis> Drop for Remote<P> {
+impl<P: RedisPolicy> Drop for RedisLimiter<P> {
     fn drop(&mut self) {
         self.give_up();
     }

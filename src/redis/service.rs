@@ -13,7 +13,7 @@ use super::keeper::slept;
 use super::limit::Limit;
 use super::link::{Failure, NoAnswer};
 use super::reply::{ASK, GIVE_BACK, Question};
-use super::twin::InRedis;
+use super::twin::RedisPolicy;
 use super::waiting::Granted;
 
 /// How long nothing is tried after the server refused: it will again.
@@ -23,12 +23,12 @@ const AFTER_FAULT: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// Makes the trips for a line, for as long as somebody stands in it. One at a time: whoever asks meanwhile goes on the next.
-pub(super) struct Service<P: InRedis> {
+pub(super) struct Service<P: RedisPolicy> {
     limit: Arc<Limit<P>>,
     has_ended: bool,
 }
 
-impl<P: InRedis> Service<P> {
+impl<P: RedisPolicy> Service<P> {
     pub(super) const fn new(limit: Arc<Limit<P>>) -> Self {
         Self {
             limit,
@@ -156,7 +156,7 @@ impl<P: InRedis> Service<P> {
 }
 
 /// With its runtime, maybe: others go on.
-impl<P: InRedis> Drop for Service<P> {
+impl<P: RedisPolicy> Drop for Service<P> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.limit.work(Desk::is_deserted);

@@ -22,7 +22,7 @@ pub struct Stats {
     pub connects: u64,
     /// States that were gone or older than known, so that all of the limit counted as spent.
     pub lost_states: u64,
-    /// Requests that passed while Redis was down, by [`WhenDown::open`](super::WhenDown::open) or an insurance.
+    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](super::OutagePolicy::open) or an insurance.
     pub passed_alone: u64,
     /// Leases that ended before they were given back: see [`Lease`](super::Lease).
     pub lost_leases: u64,

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::Rate;
 
-use super::Unfit;
+use super::ConfigError;
 
 /// Lua's numbers are exact up to 2^53. With half of that, sums of two have room.
 pub(super) const MOST: u128 = 1 << 52;
@@ -34,23 +34,23 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-pub(super) fn micros(what: &str, time: Duration) -> Result<u64, Unfit> {
+pub(super) fn micros(what: &str, time: Duration) -> Result<u64, ConfigError> {
     let micros = time.as_nanos().div_ceil(1_000);
     u64::try_from(micros)
         .ok()
         .filter(|micros| *micros <= LONGEST)
         .ok_or_else(|| {
-            Unfit::new(format!(
+            ConfigError::new(format!(
                 "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
             ))
         })
 }
 
 /// The whole number of permits that each of so many replicas may use.
-pub(super) fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, Unfit> {
+pub(super) fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, ConfigError> {
     match permits.checked_div(replicas) {
         Some(share @ 1..) => Ok(share),
-        _ => Err(Unfit::new(format!(
+        _ => Err(ConfigError::new(format!(
             "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
         ))),
     }

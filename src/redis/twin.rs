@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
 
-use super::Unfit;
+use super::ConfigError;
 use super::link::Arg;
 use super::sums::{MOST, divided, lowest_terms, micros, most_of, number};
 
@@ -16,9 +16,12 @@ use super::sums::{MOST, divided, lowest_terms, micros, most_of, number};
 /// nothing was spent.
 ///
 /// It cannot be implemented elsewhere.
-pub trait InRedis: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static {}
+pub trait RedisPolicy:
+    Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static
+{
+}
 
-impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static> InRedis for P {}
+impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static> RedisPolicy for P {}
 
 /// Public in private: what is told to the scripts is nobody else's business.
 #[expect(
@@ -26,14 +29,14 @@ impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Twinned + 'static> I
     reason = "what cannot be named cannot be implemented elsewhere"
 )]
 pub(super) mod sealed {
-    use super::{Policy, Tick, Twin, Unfit};
+    use super::{ConfigError, Policy, Tick, Twin};
 
     pub trait Twinned: Policy + Sized {
         /// One for each limit, in order.
-        fn twins(&self) -> Result<Vec<Twin>, Unfit>;
+        fn twins(&self) -> Result<Vec<Twin>, ConfigError>;
 
         /// The part of it that each of so many replicas may use alone.
-        fn share_of(&self, replicas: u32) -> Result<Self, Unfit>;
+        fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
 
         /// Of which everything was spent `now`.
         fn spent(&self, now: Tick) -> Self::State;
@@ -90,19 +93,19 @@ const BUCKET: &str = "token_bucket";
 const INTERVAL: &str = "interval";
 
 impl sealed::Twinned for TokenBucket {
-    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
         if self.starts_empty() {
-            return Err(Unfit::new(
+            return Err(ConfigError::new(
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));
         }
         bucket(self.rate(), self.burst(), self.may_owe()).map(|twin| vec![twin])
     }
 
-    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         let burst = divided("a burst", self.burst(), replicas)?;
         let period = self.rate().period().checked_mul(replicas).ok_or_else(|| {
-            Unfit::new(format!(
+            ConfigError::new(format!(
                 "a rate of {} cannot be divided among {replicas} replicas",
                 self.rate()
             ))
@@ -121,18 +124,18 @@ impl sealed::Twinned for TokenBucket {
 }
 
 impl sealed::Twinned for Interval {
-    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
         if self.is_delayed() {
-            return Err(Unfit::new(
+            return Err(ConfigError::new(
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
             ));
         }
         let every = self.interval();
         let rate = Rate::try_new(1, every)
-            .map_err(|_| Unfit::new("an interval of 0 is no limit, and needs no Redis"))?;
+            .map_err(|_| ConfigError::new("an interval of 0 is no limit, and needs no Redis"))?;
         let (token, permits) = lowest_terms(rate);
         if token > MOST {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "an interval of {every:?} is too long for Redis: {token} must not pass 2^52"
             )));
         }
@@ -146,10 +149,10 @@ impl sealed::Twinned for Interval {
         }])
     }
 
-    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         match replicas {
             1 => Ok(*self),
-            _ => Err(Unfit::new(format!(
+            _ => Err(ConfigError::new(format!(
                 "an interval cannot be divided among {replicas} replicas: two may let something pass at the same time"
             ))),
         }
@@ -164,9 +167,9 @@ impl sealed::Twinned for Interval {
 const MOST_ENTRIES: u32 = 100_000;
 
 impl sealed::Twinned for SlidingLog {
-    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
         if self.limit() > MOST_ENTRIES {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a log in Redis keeps each permit, {MOST_ENTRIES} at most, got {}: a counter keeps sums",
                 self.limit()
             )));
@@ -174,7 +177,7 @@ impl sealed::Twinned for SlidingLog {
         of_a_window("sliding_log", self.limit(), self.window())
     }
 
-    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
     }
 
@@ -187,19 +190,19 @@ impl sealed::Twinned for SlidingLog {
 const MOST_BUCKETS: u32 = 1_000;
 
 impl sealed::Twinned for SlidingCounter {
-    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
         let window = micros("a window", self.window())?;
         let (bucket, reach) = match self.buckets() {
             None => (window, 2),
             Some(buckets) if buckets > MOST_BUCKETS => {
-                return Err(Unfit::new(format!(
+                return Err(ConfigError::new(format!(
                     "a counter in Redis has at most {MOST_BUCKETS} buckets, got {buckets}"
                 )));
             }
             Some(buckets) => (window.div_ceil(buckets.into()), u64::from(buckets) + 1),
         };
         if u128::from(self.limit()) * u128::from(bucket) > MOST {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a limit of {} in {:?} is too large for Redis: their product, in microseconds, must not pass 2^52",
                 self.limit(),
                 self.window(),
@@ -219,7 +222,7 @@ impl sealed::Twinned for SlidingCounter {
         }])
     }
 
-    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         let limit = divided("a limit", self.limit(), replicas)?;
         Ok(match self.buckets() {
             Some(buckets) => Self::strict(limit, self.window(), buckets),
@@ -233,11 +236,11 @@ impl sealed::Twinned for SlidingCounter {
 }
 
 impl sealed::Twinned for FixedWindow {
-    fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+    fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
         of_a_window("fixed_window", self.limit(), self.window())
     }
 
-    fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
     }
 
@@ -249,12 +252,12 @@ impl sealed::Twinned for FixedWindow {
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
         impl<$($policy: sealed::Twinned),+> sealed::Twinned for All<($($policy,)+)> {
-            fn twins(&self) -> Result<Vec<Twin>, Unfit> {
+            fn twins(&self) -> Result<Vec<Twin>, ConfigError> {
                 let twins = [$(self.limits().$limit.twins()?),+];
                 Ok(twins.into_iter().flatten().collect())
             }
 
-            fn share_of(&self, replicas: u32) -> Result<Self, Unfit> {
+            fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
                 Ok(Self::new(($(self.limits().$limit.share_of(replicas)?,)+)))
             }
 
@@ -272,7 +275,11 @@ all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 /// What is told of a limit of so many in a window.
-fn of_a_window(policy: &'static str, limit: u32, window: Duration) -> Result<Vec<Twin>, Unfit> {
+fn of_a_window(
+    policy: &'static str,
+    limit: u32,
+    window: Duration,
+) -> Result<Vec<Twin>, ConfigError> {
     let window = micros("a window", window)?;
     Ok(vec![Twin {
         policy,
@@ -283,11 +290,11 @@ fn of_a_window(policy: &'static str, limit: u32, window: Duration) -> Result<Vec
     }])
 }
 
-fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, Unfit> {
+fn bucket(rate: Rate, burst: u32, may_owe: bool) -> Result<Twin, ConfigError> {
     let (token, permits) = lowest_terms(rate);
     let room = token * u128::from(burst);
     if room > MOST {
-        return Err(Unfit::new(format!(
+        return Err(ConfigError::new(format!(
             "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
         )));
     }

@@ -2,7 +2,7 @@
 ///
 /// There is no right choice, only one that fits: see the guide on [failing safely](crate::redis#when-redis-is-slow-or-gone).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct WhenDown {
+pub struct OutagePolicy {
     kind: Kind,
 }
 
@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Insured { replicas: u32 },
 }
 
-impl WhenDown {
+impl OutagePolicy {
     /// Everything passes: for limits that protect a service of your own, where a refusal costs more than a surplus.
     #[must_use]
     pub const fn open() -> Self {

@@ -12,24 +12,24 @@ use crate::policy::Decision;
 use super::SendError;
 
 pin_project! {
-    /// Sink for the [`enforce_sends`](super::PaceSinkExt::enforce_sends) method: in time, or an error that gives the item
-    /// back.
+    /// Sink for the [`enforce_sends`](super::PaceSinkExt::enforce_sends) method: an item that comes too soon is returned in an
+    /// error.
     ///
-    /// * **Accepts** an item when the inner sink is ready, and passes it on if the limiter lets it pass in that instant and
-    ///   nobody waits for the same limit.
+    /// * **Accepts** an item when the inner sink is ready. The item is passed on if the limiter grants a permit in that instant
+    ///   and no waiter is queued for the same limit.
     /// * **Waits** on the inner sink only (and on the answer of a limit that is not in memory).
     /// * **Flushes** and **closes** with the inner sink.
-    /// * **Fails** with [`SendError::Refused`], which has an [`Exceeded`] with the item in it, if it was sent too soon. The
-    ///   sink goes on after that. Else when the inner sink does.
-    /// * **Holds** nothing over a limit in memory; else one item while its answer is under way, which
-    ///   [`into_parts`](Self::into_parts) gives back. The next poll of any kind asks again and may fail with it.
-    /// * **Cancel safety**: to drop a `send()` that waits counts nothing that was not sent.
+    /// * **Fails** with [`SendError::Refused`] if an item is sent too soon. It has an [`Exceeded`] with the item, and the sink
+    ///   can be used as before. Fails with [`SendError::Inner`] when the inner sink does.
+    /// * **Holds** nothing over a limit in memory. Over another limit it holds one item while the request is under way, which
+    ///   [`into_parts`](Self::into_parts) returns. The next poll of any kind asks again and may fail with that item.
+    /// * **Cancel safety**: dropping a `send()` that waits counts nothing, unless its item was sent.
     ///
     /// **Window bound**: that of the limiter's policy, counted in items that the inner sink is given.
     ///
     /// # Panics
     ///
-    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    /// If an item is sent while one is held, without waiting for `poll_ready`.
     #[must_use = "sinks do nothing unless polled"]
     pub struct EnforceSends<S, L: Limiter, Item> {
         #[pin]
@@ -48,7 +48,7 @@ impl<S, L: Limiter, Item> EnforceSends<S, L, Item> {
         }
     }
 
-    /// The inner sink, and the item whose answer was under way, if there was one.
+    /// The inner sink, and the item whose request was under way, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
         (self.sink, self.held)
     }
@@ -59,7 +59,7 @@ where
     S: Sink<Item>,
     L: Limiter<Error = Infallible>,
 {
-    /// Asks again for the item whose answer was under way.
+    /// Asks again for the item held, if there is one.
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent<S::Error, Item>> {
         let mut this = self.project();
         this.gate.begin(cx);
@@ -68,7 +68,10 @@ where
         }
         ready!(this.sink.as_mut().poll_ready(cx)).map_err(SendError::Inner)?;
         let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
-        let sent = this.held.take().map(|item| obey(decision, this.sink, item));
+        let sent = this
+            .held
+            .take()
+            .map(|item| apply(decision, this.sink, item));
         Poll::Ready(sent.unwrap_or(Ok(())))
     }
 }
@@ -91,10 +94,10 @@ where
             this.held.is_none(),
             "an item was sent before the sink was ready"
         );
-        // Nobody is to be woken: whatever comes next asks again, with the waker of its task.
+        // No waker is needed: the next poll of any kind asks again, with the waker of its task.
         let cx = &mut Context::from_waker(Waker::noop());
         match this.gate.limiter_mut().poll_try(1, cx) {
-            Poll::Ready(Ok(decision)) => obey(decision, this.sink, item),
+            Poll::Ready(Ok(decision)) => apply(decision, this.sink, item),
             Poll::Pending => {
                 *this.held = Some(item);
                 Ok(())
@@ -130,8 +133,8 @@ where
 
 type Sent<E, Item> = Result<(), SendError<E, Exceeded<Item>>>;
 
-/// Does with an item what the limiter says.
-fn obey<S: Sink<Item>, Item>(
+/// Sends the item or refuses it, as the limiter decided.
+fn apply<S: Sink<Item>, Item>(
     decision: Decision,
     sink: Pin<&mut S>,
     item: Item,

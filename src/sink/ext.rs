@@ -8,10 +8,10 @@ use super::{EnforceSends, GroupSends, PaceSends, PaceSendsByCost, ShedSends};
 
 /// Throttling for every sink.
 ///
-/// No name here is also one of `futures::SinkExt`, or of an extension trait for streams, so that all of them can be
+/// No method has the name of a method of `futures::SinkExt`, or of an extension trait for streams. So all of them can be
 /// imported together and used on a type that is both.
 pub trait PaceSinkExt<Item>: Sink<Item> {
-    /// Sends each item when `limiter` lets it pass: late rather than never.
+    /// Sends each item as soon as `limiter` grants a permit: an item that comes too soon is sent late.
     ///
     /// See [`PaceSends`] for exactly when.
     ///
@@ -39,9 +39,9 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
         PaceSends::new(self, limiter)
     }
 
-    /// Sends each item when `limiter` lets its cost pass.
+    /// Sends each item as soon as `limiter` grants as many permits as it costs.
     ///
-    /// An item that costs more than the limiter could ever let pass is given back in an error. See [`PaceSendsByCost`] for
+    /// An item that costs more than the limiter can ever grant is returned in an error. See [`PaceSendsByCost`] for
     /// exactly when.
     ///
     /// ```
@@ -75,7 +75,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
         PaceSendsByCost::new(self, limiter, cost_of)
     }
 
-    /// Answers at once: an item that is sent too soon is given back in an error.
+    /// Does not wait: an item that is sent too soon is returned in an error.
     ///
     /// See [`EnforceSends`] for exactly when.
     ///
@@ -135,10 +135,12 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
         ShedSends::new(self, limiter)
     }
 
-    /// Groups items for a sink that takes groups: one leaves when it has `max` items, or at the first poll after its window.
+    /// Groups items for a sink that takes groups: a group leaves when it has `max` items, or at the first poll after its window.
     ///
-    /// The window starts with the first item of the group, unless [`GroupSends::window`] says otherwise. See
-    /// [`GroupSends`] for exactly when.
+    /// The window starts with the first item of the group, unless [`GroupSends::window`] says otherwise. `send`, and `send_all`
+    /// and `forward` with a source that is sometimes pending, flush early: for items that arrive over time use
+    /// [`grouped_within`](crate::stream::PaceStreamExt::grouped_within), and [`pace`](crate::stream::PaceStreamExt::pace) the
+    /// groups. See [`GroupSends`] for exactly when.
     ///
     /// ```
     /// use futures::{SinkExt, StreamExt, stream};
@@ -158,13 +160,16 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     ///
     /// # Panics
     ///
-    /// If `max` or `window` is zero.
+    /// If `max` or `window` is zero. [`GroupSends::try_new`] returns an error instead.
     #[track_caller]
     fn group_sends<T>(self, max: usize, window: Duration) -> GroupSends<Self, T>
     where
         Self: Sink<Vec<T>> + Sized,
     {
-        GroupSends::new(self, max, window)
+        match GroupSends::try_new(self, max, window) {
+            Ok(grouped) => grouped,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
 use crate::batch::{Group, Window};
-use crate::time::Clock;
+use crate::time::{Clock, OutOfRange};
 
 pin_project! {
     /// Sink for the [`group_sends`](super::PaceSinkExt::group_sends) method: items in, groups out.
@@ -37,48 +37,79 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Accepts** an item while no group has to leave. A full group leaves in the instant of its last item if the inner
-    ///   sink is ready; one whose window is over, at the next poll or with the next item, which belongs to the next group.
-    ///   Nothing fires a window while nobody polls.
+    /// * **Accepts** an item while no complete group is waiting. A full group leaves in the instant of its last item if the inner
+    ///   sink is ready. A group whose window has ended leaves at the next poll, or with the next item, which belongs to the next
+    ///   group. There is no timer: while the sink is not polled, the end of a window does nothing.
     /// * **Waits** on the inner sink, and only when a group has to leave.
-    /// * **Flushes** all there is, then the inner sink. `send` flushes after each item; `feed` and `send_all` let groups grow.
+    /// * **Flushes** all items, then the inner sink.
     /// * **Closes** likewise.
-    /// * **Fails** when the inner sink does. What is held stays held, unless the inner sink failed when it was given it.
-    /// * **Holds** at most `max` items, which [`into_parts`](Self::into_parts) gives back.
-    /// * **Cancel safety**: to drop a `flush()` or `close()` that waits loses nothing; the items stay held.
+    /// * **Fails** when the inner sink does. The items held stay held, but a group that the inner sink was given is lost: see
+    ///   [when the inner sink fails](crate::sink#when-the-inner-sink-fails).
+    /// * **Holds** at most `max` items, which [`into_parts`](Self::into_parts) returns.
+    /// * **Cancel safety**: dropping a `flush()` or `close()` that waits loses nothing; the items stay held.
     ///
-    /// **Window bound**: none, since a full group leaves at once; make the inner sink one that
-    /// [`pace_sends`](super::PaceSinkExt::pace_sends) the groups for one.
+    /// **Window bound**: none, because a full group leaves at once. For a bound, call `group_sends` on a sink that
+    /// [`pace_sends`](super::PaceSinkExt::pace_sends) the groups.
+    ///
+    /// # Which callers get groups
+    ///
+    /// Only `feed` lets groups grow whatever the source does. `send` flushes after each item. `send_all` and
+    /// `StreamExt::forward` flush whenever their source is pending, so items that arrive one by one leave in groups of one:
+    ///
+    /// ```
+    /// use futures::{SinkExt, StreamExt, stream};
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let rows = || stream::iter(1..=4).min_interval(Duration::from_millis(5));
+    ///
+    /// let (outlet, writes) = futures::channel::mpsc::unbounded();
+    /// let grouped = outlet.group_sends(3, Duration::from_millis(100));
+    /// rows().map(Ok).forward(grouped).await.unwrap();
+    /// assert_eq!(writes.collect::<Vec<_>>().await, [[1], [2], [3], [4]]);
+    ///
+    /// // What to use instead: group the stream, and pace the groups.
+    /// let limit = paceline::policy::Interval::every(Duration::from_millis(10)).owned();
+    /// let writes = rows().grouped_within(3, Duration::from_millis(100)).pace(limit);
+    /// assert_eq!(writes.collect::<Vec<_>>().await, [vec![1, 2, 3], vec![4]]);
+    /// # }
+    /// ```
     ///
     /// # Panics
     ///
-    /// If an item is sent while a group has to leave, which `poll_ready` would not have allowed.
+    /// If an item is sent while a complete group is waiting, without waiting for `poll_ready`.
     #[must_use = "sinks do nothing unless polled"]
     pub struct GroupSends<S, Item> {
         #[pin]
         sink: S,
         group: Group<Item>,
-        // Has to leave first. Empty if there is none.
+        // The group that has to leave first. Empty if there is none.
         complete: Vec<Item>,
         clock: Clock,
-        // Whether the windows are counted already.
+        // Whether the first window has started.
         begun: bool,
     }
 }
 
 impl<S, Item> GroupSends<S, Item> {
-    #[track_caller]
-    pub(super) const fn new(sink: S, max: usize, window: Duration) -> Self {
-        Self {
+    /// The same as [`group_sends`](super::PaceSinkExt::group_sends), for values from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max` or `window` is zero.
+    pub fn try_new(sink: S, max: usize, window: Duration) -> Result<Self, OutOfRange> {
+        Ok(Self {
             sink,
-            group: Group::new(max, window, Window::FirstItem),
+            group: Group::try_new(max, window, Window::FirstItem)?,
             complete: Vec::new(),
             clock: Clock::new(),
             begun: false,
-        }
+        })
     }
 
-    /// Where the windows start; [`Window::FirstItem`] if nothing is said. To be called before the first poll.
+    /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
     pub fn window(self, window: Window) -> Self {
         Self {
             group: self.group.with_window(window),
@@ -86,7 +117,7 @@ impl<S, Item> GroupSends<S, Item> {
         }
     }
 
-    /// The inner sink, and the items that were waiting to leave, in order.
+    /// The inner sink, and the items that have not left, in order.
     pub fn into_parts(self) -> (S, Vec<Item>) {
         let mut held = self.complete;
         held.extend(self.group.into_items());
@@ -95,10 +126,10 @@ impl<S, Item> GroupSends<S, Item> {
 }
 
 impl<S: Sink<Vec<Item>>, Item> GroupSends<S, Item> {
-    /// Sends the groups that have to leave: what is complete, or all there is.
+    /// Sends the groups that have to leave: complete ones, or all.
     fn poll_send(
         mut self: Pin<&mut Self>,
-        what: What,
+        which: Which,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), S::Error>> {
         loop {
@@ -110,9 +141,9 @@ impl<S: Sink<Vec<Item>>, Item> GroupSends<S, Item> {
             let now = this.clock.now();
             this.group.begin(now);
             *this.begun = true;
-            let leaves = match what {
-                What::Complete => this.group.is_due(now),
-                What::All => !this.group.is_empty(),
+            let leaves = match which {
+                Which::Complete => this.group.is_due(now),
+                Which::All => !this.group.is_empty(),
             };
             if !leaves {
                 return Poll::Ready(Ok(()));
@@ -121,7 +152,8 @@ impl<S: Sink<Vec<Item>>, Item> GroupSends<S, Item> {
         }
     }
 
-    /// The inner sink may stand in a line of its own, so it is not asked before there is something to send.
+    /// Sends the complete group, if there is one. Otherwise the inner sink is not polled: it may be an adapter that would join
+    /// a queue.
     fn poll_send_complete(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -139,7 +171,7 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
     type Error = S::Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.poll_send(What::Complete, cx)
+        self.poll_send(Which::Complete, cx)
     }
 
     fn start_send(mut self: Pin<&mut Self>, item: Item) -> Result<(), S::Error> {
@@ -149,7 +181,7 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
             "an item was sent before the sink was ready"
         );
         *this.complete = this.group.push(item, this.clock.now()).unwrap_or_default();
-        // Nobody is to be woken: whatever comes next asks again, with the waker of its task.
+        // No waker is needed: the next poll of any kind asks again, with the waker of its task.
         match self.poll_send_complete(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(sent) => sent,
             Poll::Pending => Ok(()),
@@ -157,19 +189,19 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        ready!(self.as_mut().poll_send(What::All, cx))?;
+        ready!(self.as_mut().poll_send(Which::All, cx))?;
         self.project().sink.poll_flush(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        ready!(self.as_mut().poll_send(What::All, cx))?;
+        ready!(self.as_mut().poll_send(Which::All, cx))?;
         self.project().sink.poll_close(cx)
     }
 }
 
 /// Which groups leave.
 #[derive(Clone, Copy)]
-enum What {
+enum Which {
     Complete,
     All,
 }

@@ -9,10 +9,10 @@ use pin_project_lite::pin_project;
 use crate::limiter::{Limiter, TooCostly};
 
 use super::SendError;
-use super::outlet::Outlet;
+use super::paced_sink::PacedSink;
 
 pin_project! {
-    /// Sink for the [`pace_sends`](super::PaceSinkExt::pace_sends) method: late rather than never.
+    /// Sink for the [`pace_sends`](super::PaceSinkExt::pace_sends) method: an item that comes too soon is sent late.
     ///
     /// ```
     /// use futures::{SinkExt, StreamExt, stream};
@@ -34,45 +34,39 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Accepts** an item when the limiter would let it pass and the inner sink is ready. To be ready spends nothing.
-    ///   Sending spends; if somebody else took the slot since, or stands in line for it, the item is held.
+    /// * **Accepts** an item when the inner sink is ready and the limiter has a permit. `poll_ready` takes no permit; sending
+    ///   does. If another user of the limit took the permit in between, or is queued for it, the item is held.
     /// * **Waits** on the inner sink first, then on the limiter; meanwhile it flushes the inner sink.
-    /// * **Flushes** what is held, when the limiter lets it pass, and then the inner sink.
+    /// * **Flushes** the item held, when the limiter grants its permit, and then the inner sink.
     /// * **Closes** likewise. Neither waits for the limiter if nothing is held.
-    /// * **Fails** when the inner sink does. An item held stays held, unless the inner sink failed when it was given it.
-    /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) gives back. The next poll of any kind sends it.
-    /// * **Cancel safety**: to drop a `send()` that waits counts nothing. Its item is dropped with it, or sent already, or
-    ///   held.
+    /// * **Fails** when the inner sink does. An item held stays held, unless the inner sink failed in `start_send`, which
+    ///   consumes the item: see [when the inner sink fails](crate::sink#when-the-inner-sink-fails).
+    /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) returns. The next poll of any kind sends it.
+    /// * **Cancel safety**: dropping a `send()` that waits counts nothing. Its item is dropped with it, or was sent already, or
+    ///   is held.
     ///
     /// **Window bound**: that of the limiter's policy, counted in items that the inner sink is given.
     ///
     /// # Panics
     ///
-    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    /// If an item is sent while one is held, without waiting for `poll_ready`.
     #[must_use = "sinks do nothing unless polled"]
     pub struct PaceSends<S, L: Limiter, Item> {
         #[pin]
-        outlet: Outlet<S, L, Item>,
+        sink: PacedSink<S, L, Item>,
     }
 }
 
 impl<S, L: Limiter, Item> PaceSends<S, L, Item> {
     pub(super) const fn new(sink: S, limiter: L) -> Self {
         Self {
-            outlet: Outlet::new(sink, limiter),
+            sink: PacedSink::new(sink, limiter),
         }
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.outlet.be_precise();
-        self
-    }
-
-    /// The inner sink, and the item that was waiting to pass, if there was one.
+    /// The inner sink, and the item that was waiting for a permit, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
-        self.outlet.into_parts()
+        self.sink.into_parts()
     }
 }
 
@@ -84,20 +78,20 @@ where
     type Error = S::Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.project().outlet.poll_open(cx).map_err(never_refused)
+        self.project().sink.poll_open(cx).map_err(never_refused)
     }
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), S::Error> {
-        let outlet = self.project().outlet;
-        outlet.start_send(item, 1).map_err(never_refused)
+        let sink = self.project().sink;
+        sink.start_send(item, 1).map_err(never_refused)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.project().outlet.poll_flush(cx).map_err(never_refused)
+        self.project().sink.poll_flush(cx).map_err(never_refused)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.project().outlet.poll_close(cx).map_err(never_refused)
+        self.project().sink.poll_close(cx).map_err(never_refused)
     }
 }
 
@@ -109,12 +103,12 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceSends")
-            .field("outlet", &self.outlet)
+            .field("sink", &self.sink)
             .finish()
     }
 }
 
-/// No limit refuses one permit for ever.
+/// The error without a refusal: no limit refuses one permit for ever.
 fn never_refused<E, Item>(error: SendError<E, TooCostly<Item>>) -> E {
     match error {
         SendError::Inner(error) => error,

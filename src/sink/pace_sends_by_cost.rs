@@ -9,10 +9,11 @@ use pin_project_lite::pin_project;
 use crate::limiter::{Limiter, TooCostly};
 
 use super::SendError;
-use super::outlet::Outlet;
+use super::paced_sink::PacedSink;
 
 pin_project! {
-    /// Sink for the [`pace_sends_by_cost`](super::PaceSinkExt::pace_sends_by_cost) method: each item pays what it costs.
+    /// Sink for the [`pace_sends_by_cost`](super::PaceSinkExt::pace_sends_by_cost) method: each item takes as many permits as it
+    /// costs.
     ///
     /// ```
     /// use futures::{SinkExt, StreamExt, stream};
@@ -37,27 +38,30 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Accepts** an item when nothing is held and the inner sink is ready: what the next one costs is not known before it
-    ///   is there. It is passed on at once if its cost may pass, and else held. An item of cost 0 passes at once.
+    /// * **Accepts** an item when nothing is held and the inner sink is ready, since the cost of the item is not known before it
+    ///   is sent. The item is passed on at once if the limiter grants its cost, and held otherwise. An item of cost 0 is passed
+    ///   on at once.
     /// * **Waits** on the inner sink first, then on the limiter while it holds an item; meanwhile it flushes the inner sink.
-    /// * **Flushes** what is held, when the limiter lets it pass, and then the inner sink.
+    /// * **Flushes** the item held, when the limiter grants its cost, and then the inner sink.
     /// * **Closes** likewise. Neither waits for the limiter if nothing is held.
-    /// * **Fails** with [`SendError::Refused`] and the item in it, at once, if it costs more than the limiter could ever let
-    ///   pass; from a poll, if the limit became too small for the item held. The sink goes on after that. Else
-    ///   when the inner sink does; an item held stays held, unless the inner sink failed when it was given it.
-    /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) gives back. The next poll of any kind sends it.
-    /// * **Cancel safety**: to drop a `send()` that waits counts nothing. Its item is dropped with it, or sent already, or
-    ///   held. Its cost is asked for once.
+    /// * **Fails** with [`SendError::Refused`] at once if an item costs more than the limiter can ever grant. A poll fails like
+    ///   that if the limit became too small for the item held. The error contains the item, and the sink can be used as before.
+    ///   It fails with [`SendError::Inner`] when the inner sink does. An item held stays held, unless the inner sink failed in
+    ///   `start_send`, which consumes the item: see
+    ///   [when the inner sink fails](crate::sink#when-the-inner-sink-fails).
+    /// * **Holds** at most one item, which [`into_parts`](Self::into_parts) returns. The next poll of any kind sends it.
+    /// * **Cancel safety**: dropping a `send()` that waits counts nothing. Its item is dropped with it, or was sent already, or
+    ///   is held. The cost function is called once an item.
     ///
-    /// **Window bound**: that of the limiter's policy, counted in costs of what the inner sink is given.
+    /// **Window bound**: that of the limiter's policy, counted in costs of items that the inner sink is given.
     ///
     /// # Panics
     ///
-    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    /// If an item is sent while one is held, without waiting for `poll_ready`.
     #[must_use = "sinks do nothing unless polled"]
     pub struct PaceSendsByCost<S, L: Limiter, F, Item> {
         #[pin]
-        outlet: Outlet<S, L, Item>,
+        sink: PacedSink<S, L, Item>,
         cost_of: F,
     }
 }
@@ -65,21 +69,14 @@ pin_project! {
 impl<S, L: Limiter, F, Item> PaceSendsByCost<S, L, F, Item> {
     pub(super) const fn new(sink: S, limiter: L, cost_of: F) -> Self {
         Self {
-            outlet: Outlet::new(sink, limiter),
+            sink: PacedSink::new(sink, limiter),
             cost_of,
         }
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.outlet.be_precise();
-        self
-    }
-
-    /// The inner sink, and the item that was waiting to pass, if there was one.
+    /// The inner sink, and the item that was waiting for permits, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
-        self.outlet.into_parts()
+        self.sink.into_parts()
     }
 }
 
@@ -92,21 +89,21 @@ where
     type Error = SendError<S::Error, TooCostly<Item>>;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().outlet.poll_ready(cx)
+        self.project().sink.poll_ready(cx)
     }
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
         let this = self.project();
         let cost = (this.cost_of)(&item);
-        this.outlet.start_send(item, cost)
+        this.sink.start_send(item, cost)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().outlet.poll_flush(cx)
+        self.project().sink.poll_flush(cx)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().outlet.poll_close(cx)
+        self.project().sink.poll_close(cx)
     }
 }
 
@@ -118,7 +115,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceSendsByCost")
-            .field("outlet", &self.outlet)
+            .field("sink", &self.sink)
             .finish_non_exhaustive()
     }
 }

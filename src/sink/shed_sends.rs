@@ -11,25 +11,25 @@ use crate::limiter::{Exceeded, Limiter};
 use super::{EnforceSends, SendError};
 
 pin_project! {
-    /// Sink for the [`shed_sends`](super::PaceSinkExt::shed_sends) method: in time, or dropped and counted.
+    /// Sink for the [`shed_sends`](super::PaceSinkExt::shed_sends) method: an item that comes too soon is dropped and counted.
     ///
-    /// * **Accepts** an item when the inner sink is ready, and passes it on if the limiter lets it pass in that instant and
-    ///   nobody waits for the same limit; the others are dropped, and [`shed_count`](Self::shed_count) counts them.
+    /// * **Accepts** an item when the inner sink is ready. The item is passed on if the limiter grants a permit in that instant
+    ///   and no waiter is queued for the same limit. Other items are dropped, and [`shed_count`](Self::shed_count) counts them.
     /// * **Waits** on the inner sink only (and on the answer of a limit that is not in memory).
     /// * **Flushes** and **closes** with the inner sink.
     /// * **Fails** when the inner sink does.
-    /// * **Holds** nothing over a limit in memory; else one item while its answer is under way, which
-    ///   [`into_parts`](Self::into_parts) gives back. The next poll of any kind asks again.
-    /// * **Cancel safety**: to drop a `send()` that waits counts nothing that was not sent.
+    /// * **Holds** nothing over a limit in memory. Over another limit it holds one item while the request is under way, which
+    ///   [`into_parts`](Self::into_parts) returns. The next poll of any kind asks again.
+    /// * **Cancel safety**: dropping a `send()` that waits counts nothing, unless its item was sent.
     ///
     /// **Window bound**: that of the limiter's policy, counted in items that the inner sink is given.
     ///
     /// # Panics
     ///
-    /// If an item is sent while one is held, which `poll_ready` would not have allowed.
+    /// If an item is sent while one is held, without waiting for `poll_ready`.
     #[must_use = "sinks do nothing unless polled"]
     pub struct ShedSends<S, L: Limiter, Item> {
-        // To shed is to enforce, and to count what is refused.
+        // Refuses items; this type drops and counts them.
         #[pin]
         enforced: EnforceSends<S, L, Item>,
         dropped: u64,
@@ -49,7 +49,7 @@ impl<S, L: Limiter, Item> ShedSends<S, L, Item> {
         self.dropped
     }
 
-    /// The inner sink, and the item whose answer was under way, if there was one.
+    /// The inner sink, and the item whose request was under way, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
         self.enforced.into_parts()
     }
@@ -60,7 +60,7 @@ where
     S: Sink<Item>,
     L: Limiter<Error = Infallible>,
 {
-    /// One item at most was held, so one at most is refused.
+    /// Polls again after a refusal. At most one item was held, so at most one is refused.
     fn poll_counting(
         self: Pin<&mut Self>,
         poll: impl Fn(

@@ -9,12 +9,12 @@ use pin_project_lite::pin_project;
 
 use crate::concurrency::{AcquirePermit, Missed, Permit, Permits};
 
-use super::flights::Flights;
-use super::input::{Input, Turn};
+use super::future_set::FutureSet;
+use super::input::{PeekableInput, PollBudget, with_held};
 
 pin_project! {
-    /// Stream for the [`concurrent`](super::PaceStreamExt::concurrent) method: so many at once, over all that share the
-    /// permits.
+    /// Stream for the [`concurrent`](super::PaceStreamExt::concurrent) method: runs a future for each item, as many at once as
+    /// there are permits. Other streams and tasks may share the permits.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{concurrency::Permits, stream::PaceStreamExt}};
@@ -28,38 +28,37 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** the output of a future when it is done; the order is that of completion.
-    /// * **Waits** on the futures; on the input, unless it holds an item; on a permit while it holds one. Its place in line it
-    ///   takes when others wait, or when no future is done.
-    /// * **Ends** when the input has ended, nothing is held and all futures are done.
-    /// * **Holds** at most one item: the one for which it waits for a permit. [`into_parts`](Self::into_parts) gives it
-    ///   back. An idle input takes no permit and no place in line. Besides, it holds the futures under way, each with its
-    ///   permit until it is done or dropped; those **cannot be given back**: `into_parts` drops them, as does dropping
-    ///   the stream, and what they had done by then is done. `size_hint` counts both.
-    /// * **Cancel safety**: dropping `next()` loses nothing; item, place in line and futures stay.
+    /// * **Emits** the output of a future when the future is done, in order of completion.
+    /// * **Waits** on the futures; on the input, unless it holds an item; on a permit while it holds one. It joins the queue for
+    ///   permits when others are queued there, or when no future is done.
+    /// * **Ends** when the input has ended, no item is held and all futures are done.
+    /// * **Holds** at most one item: the one that waits for a permit. [`into_parts`](Self::into_parts) returns it. While the
+    ///   input is pending, the stream takes no permit and no place in the queue. Besides, it holds the futures that run, each
+    ///   with its permit until the future is done or dropped. Futures **cannot be returned**: `into_parts` drops them, as does
+    ///   dropping the stream, and the work that they did before is done. `size_hint` counts the item and the futures.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the item, its place in the queue and the futures stay.
     ///
-    /// Futures make progress only while this stream is polled, as with `buffer_unordered`, and keep their permits
-    /// meanwhile. So does a place in line. Streams that share permits therefore belong in tasks of their own, or in one
-    /// `select`; whoever waits for one of them and leaves another alone may wait for ever.
+    /// As with `buffer_unordered`, futures make progress only while this stream is polled, and keep their permits meanwhile. A
+    /// place in the queue is kept likewise. So streams that share permits belong in tasks of their own, or in one `select`. A
+    /// task that waits for one of them and does not poll the other may wait for ever.
     ///
-    /// **Window bound**: that of the [`Permits`], over all that share them: never more than their limit at once, and with
-    /// a cool-down never more than that many arrivals in any window, if each future makes one request.
+    /// **Window bound**: that of the [`Permits`], over all users of them: never more futures than the limit at once; with a
+    /// cool-down never more than the limit of arrivals in any window, if each future makes one request.
     ///
-    /// A future that tries again makes a second request under its one permit; and one that acquires another of the same permits
-    /// while it holds its own may wait for itself. Retries belong in a loop that takes a permit for each.
+    /// A future that retries makes a second request under one permit. A future that acquires another of the same permits while
+    /// it holds its own may wait for itself. So put retries into a loop that takes a permit for each attempt.
     ///
-    /// **Cost**: a future that was woken is polled, the others are not. However many are under way, about 0.03 µs an item more
-    /// than `buffer_unordered`, and 0.3 µs for an item that has to stand in line. A box for each future that is under way at
-    /// once, used again; no allocation an item, unless it waits for a permit that cools down.
+    /// **Cost**: only futures that were woken are polled. However many run, an item costs about 0.03 µs more than with
+    /// `buffer_unordered`, and 0.3 µs more if it has to queue for its permit. There is one box for each future that runs at
+    /// once, used again for later ones; an item needs no allocation, unless it waits for a permit that cools down.
     #[must_use = "streams do nothing unless polled"]
     pub struct Concurrent<S: Stream, F, Fut> {
         #[pin]
-        input: Input<S>,
+        input: PeekableInput<S>,
         permits: Permits,
         start: F,
-        held: Option<S::Item>,
         waiting: Option<AcquirePermit>,
-        flights: Flights<Fut>,
+        futures: FutureSet<Fut>,
     }
 }
 
@@ -71,47 +70,34 @@ where
 {
     pub(super) fn new(stream: S, permits: Permits, start: F) -> Self {
         Self {
-            input: Input::new(stream),
+            input: PeekableInput::new(stream),
             permits,
             start,
-            held: None,
             waiting: None,
-            flights: Flights::new(),
+            futures: FutureSet::new(),
         }
     }
 
-    /// Waits to the microsecond for a cool-down to be over: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(self) -> Self {
-        Self {
-            permits: self.permits.precise(),
-            ..self
-        }
-    }
-
-    /// The input, and the item that was waiting for a permit, if there was one. Futures under way are dropped.
+    /// The input, and the item that was waiting for a permit, if there was one. The futures are dropped.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
-        (self.input.into_inner(), self.held)
+        self.input.into_parts()
     }
 
-    /// Starts what can be started now. Pending: there will be more to start.
+    /// Starts as many futures as it can. Ready: the input has ended.
     fn poll_start(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut turn = Turn::new();
+        let mut budget = PollBudget::new();
         loop {
-            let mut this = self.as_mut().project();
-            if this.held.is_none() {
-                *this.held = ready!(this.input.as_mut().poll_next(cx));
-            }
-            if this.held.is_none() {
+            let this = self.as_mut().project();
+            if ready!(this.input.poll_peek(cx)).is_none() {
                 return Poll::Ready(());
             }
             let permit = ready!(self.as_mut().poll_permit(cx));
-            self.as_mut().begin(permit);
-            ready!(turn.poll_go_on(cx));
+            self.as_mut().start(permit);
+            ready!(budget.poll_spend(cx));
         }
     }
 
-    /// Asks for a permit, and stands in line if others do.
+    /// Takes a permit if one is free, and joins the queue if others are queued.
     fn poll_permit(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Permit> {
         let this = self.project();
         if this.waiting.is_none() {
@@ -125,24 +111,24 @@ where
         Pin::new(waiting).poll(cx)
     }
 
-    /// Stands in line for the item held, if there is one. Ready: it was begun.
-    fn poll_stand(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    /// Joins the queue for the item held, if there is one. Ready: its future was started.
+    fn poll_queue(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.as_mut().project();
-        if this.held.is_none() || this.waiting.is_some() {
+        if !this.input.is_holding() || this.waiting.is_some() {
             return Poll::Pending;
         }
         let waiting = this.waiting.insert(this.permits.acquire());
         let permit = ready!(Pin::new(waiting).poll(cx));
-        self.begin(permit);
+        self.start(permit);
         Poll::Ready(())
     }
 
     /// Starts the future of the item held.
-    fn begin(self: Pin<&mut Self>, permit: Permit) {
+    fn start(self: Pin<&mut Self>, permit: Permit) {
         let this = self.project();
         *this.waiting = None;
-        if let Some(item) = this.held.take() {
-            this.flights.push((this.start)(item), permit);
+        if let Some(item) = this.input.take() {
+            this.futures.push((this.start)(item), permit);
         }
     }
 }
@@ -159,20 +145,19 @@ where
         loop {
             let started = self.as_mut().poll_start(cx);
             let this = self.as_mut().project();
-            if started.is_ready() && this.flights.is_empty() {
+            if started.is_ready() && this.futures.is_empty() {
                 return Poll::Ready(None);
             }
-            if let Poll::Ready(output) = this.flights.poll_done(cx) {
+            if let Poll::Ready(output) = this.futures.poll_done(cx) {
                 return Poll::Ready(Some(output));
             }
-            // Who has something to give is not in line yet, and in nobody's way while that is worked on.
-            ready!(self.as_mut().poll_stand(cx));
+            // Only now: while the consumer works on an output, this stream is not polled and would hold up the queue.
+            ready!(self.as_mut().poll_queue(cx));
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = usize::from(self.held.is_some());
-        self.input.size_hint_with(held + self.flights.len())
+        with_held(self.input.size_hint(), self.futures.len())
     }
 }
 
@@ -183,7 +168,7 @@ where
     Fut: Future,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.held.is_none() && self.flights.is_empty()
+        self.input.is_terminated() && self.futures.is_empty()
     }
 }
 
@@ -193,8 +178,7 @@ impl<S: Stream + fmt::Debug, F, Fut> fmt::Debug for Concurrent<S, F, Fut> {
         f.debug_struct("Concurrent")
             .field("input", &self.input)
             .field("permits", &self.permits)
-            .field("held", &usize::from(self.held.is_some()))
-            .field("flights", &self.flights)
+            .field("futures", &self.futures)
             .finish_non_exhaustive()
     }
 }

@@ -2,23 +2,24 @@ use core::future::Future;
 use core::hash::Hash;
 use core::time::Duration;
 
-use futures_core::Stream;
+use futures_core::{Stream, TryStream};
 
 use crate::concurrency::Permits;
 use crate::limiter::{Keyed, Limiter, Owned};
 use crate::policy::{Interval, Policy};
+use crate::time::OutOfRange;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst,
+    PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
 
 /// Throttling for every stream.
 ///
-/// No name here is also one of `futures::StreamExt` or `tokio_stream::StreamExt`, so that all three can be imported
+/// No method has the name of a method of `futures::StreamExt` or `tokio_stream::StreamExt`, so all three can be imported
 /// together.
 pub trait PaceStreamExt: Stream {
-    /// Lets each item pass when `limiter` does: late rather than never.
+    /// Emits each item as soon as `limiter` grants a permit: an item that comes too soon is emitted late.
     ///
     /// See [`Pace`] for exactly when.
     ///
@@ -46,7 +47,7 @@ pub trait PaceStreamExt: Stream {
         Pace::new(self, limiter)
     }
 
-    /// Keeps two items at least `interval` apart, whatever is late: the timer, the source or the consumer.
+    /// Keeps two items at least `interval` apart, even if the timer, the source or the consumer is late.
     ///
     /// The same as `.pace(Interval::every(interval).owned())`. An interval of zero is no limit. See [`Pace`] for exactly
     /// when.
@@ -75,9 +76,9 @@ pub trait PaceStreamExt: Stream {
         self.pace(Owned::new(Interval::every(interval)))
     }
 
-    /// Lets each item pass when `limiter` lets its cost pass.
+    /// Emits each item as soon as `limiter` grants as many permits as the item costs.
     ///
-    /// An item that costs more than the limiter could ever let pass is given back in an error. See [`PaceByCost`] for
+    /// An item that costs more than the limiter can ever grant is returned in an error. See [`PaceByCost`] for
     /// exactly when.
     ///
     /// ```
@@ -109,9 +110,9 @@ pub trait PaceStreamExt: Stream {
         PaceByCost::new(self, limiter, cost_of)
     }
 
-    /// At each permit, emits all that has arrived, at most `max` items and never none.
+    /// Emits one batch a permit: all items that have arrived, at most `max` and at least one.
     ///
-    /// For providers that take batches and limit the calls. See [`PaceBatches`] for exactly when.
+    /// For providers that accept batches and limit the number of calls. See [`PaceBatches`] for exactly when.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -132,18 +133,18 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `max` is zero.
+    /// If `max` is zero. [`PaceBatches::try_new`] returns an error instead.
     #[track_caller]
     fn pace_batches<L: Limiter>(self, limiter: L, max: usize) -> PaceBatches<Self, L>
     where
         Self: Sized,
     {
-        PaceBatches::new(self, limiter, max)
+        or_panic(PaceBatches::try_new(self, limiter, max))
     }
 
-    /// Lets each item pass when the limit of its key does, and no key waits for another.
+    /// Emits each item as soon as the limit of its key grants a permit. Keys do not wait for each other.
     ///
-    /// At most `held` items are inside, over all keys. See [`PaceByKey`] for exactly when.
+    /// The stream holds at most `held` items, over all keys. See [`PaceByKey`] for exactly when.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -166,7 +167,7 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `held` is zero.
+    /// If `held` is zero. [`PaceByKey::try_new`] returns an error instead.
     #[track_caller]
     fn pace_by_key<K, P, F>(
         self,
@@ -181,7 +182,7 @@ pub trait PaceStreamExt: Stream {
         P::State: Send,
         F: FnMut(&Self::Item) -> K,
     {
-        PaceByKey::new(self, limits, key_of, held)
+        or_panic(PaceByKey::try_new(self, limits, key_of, held))
     }
 
     /// Groups items: a group leaves when it has `max` items, or when its window ends.
@@ -210,18 +211,18 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `max` or `window` is zero.
+    /// If `max` or `window` is zero. [`GroupedWithin::try_new`] returns an error instead.
     #[track_caller]
     fn grouped_within(self, max: usize, window: Duration) -> GroupedWithin<Self>
     where
         Self: Sized,
     {
-        GroupedWithin::new(self, max, window)
+        or_panic(GroupedWithin::try_new(self, max, window))
     }
 
     /// Groups items: a group leaves when it weighs `max_weight`, before it would weigh more, or when its window ends.
     ///
-    /// An item that is heavier than that leaves alone, at once. See [`GroupedWeightedWithin`] for exactly when.
+    /// An item that is heavier leaves at once, alone. See [`GroupedWeightedWithin`] for exactly when.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -240,7 +241,7 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `max_weight` or `window` is zero.
+    /// If `max_weight` or `window` is zero. [`GroupedWithin::try_weighing`] returns an error instead.
     #[track_caller]
     fn grouped_weighted_within<F>(
         self,
@@ -252,10 +253,10 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
         F: FnMut(&Self::Item) -> u64,
     {
-        GroupedWeightedWithin::new(self, max_weight, window, weigh)
+        or_panic(GroupedWithin::try_weighing(self, max_weight, window, weigh))
     }
 
-    /// Answers at once: items that come too soon are given back as errors.
+    /// Does not wait: items that come too soon are returned in errors.
     ///
     /// See [`Enforce`] for exactly when.
     ///
@@ -311,7 +312,7 @@ pub trait PaceStreamExt: Stream {
         Shed::new(self, limiter)
     }
 
-    /// Emits an item when it has been quiet for `delay` after it, and drops and counts the others.
+    /// Emits an item when no other has followed it for `delay`. The others are dropped and counted.
     ///
     /// See [`Debounce`] for exactly when.
     ///
@@ -334,16 +335,16 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `delay` is zero.
+    /// If `delay` is zero. [`Debounce::try_new`] returns an error instead.
     #[track_caller]
     fn debounce(self, delay: Duration) -> Debounce<Self>
     where
         Self: Sized,
     {
-        Debounce::new(self, delay)
+        or_panic(Debounce::try_new(self, delay))
     }
 
-    /// Emits the newest item at each `period`, and drops and counts the others.
+    /// Emits the latest item once a `period`. The others are dropped and counted.
     ///
     /// See [`Sample`] for exactly when.
     ///
@@ -357,22 +358,22 @@ pub trait PaceStreamExt: Stream {
     /// let progress = futures::stream::iter(0..=100).min_interval(Duration::from_millis(10));
     /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).keep_last().collect().await;
     ///
-    /// assert_eq!(shown, [24, 49, 74, 99, 100]); // what comes with a tick waits for the next
+    /// assert_eq!(shown, [24, 49, 74, 99, 100]); // an item that arrives with a tick waits for the next tick
     /// # }
     /// ```
     ///
     /// # Panics
     ///
-    /// If `period` is zero.
+    /// If `period` is zero. [`Sample::try_new`] returns an error instead.
     #[track_caller]
     fn sample(self, period: Duration) -> Sample<Self>
     where
         Self: Sized,
     {
-        Sample::new(self, period)
+        or_panic(Sample::try_new(self, period))
     }
 
-    /// Emits an item, then drops and counts what comes within `quiet` after that emission.
+    /// Emits an item, then drops and counts the items that arrive within `quiet` after that emission.
     ///
     /// See [`ThrottleFirst`] for exactly when.
     ///
@@ -393,19 +394,19 @@ pub trait PaceStreamExt: Stream {
     ///
     /// # Panics
     ///
-    /// If `quiet` is zero.
+    /// If `quiet` is zero. [`ThrottleFirst::try_new`] returns an error instead.
     #[track_caller]
     fn throttle_first(self, quiet: Duration) -> ThrottleFirst<Self>
     where
         Self: Sized,
     {
-        ThrottleFirst::new(self, quiet)
+        or_panic(ThrottleFirst::try_new(self, quiet))
     }
 
-    /// Makes a future of each item, and runs as many at once as there are `permits`; their outputs come as they are done.
+    /// Makes a future of each item, and runs as many at once as there are `permits`. Outputs come in order of completion.
     ///
-    /// Like `buffer_unordered`, but under a limit that other streams and tasks share, and that can be resized while it
-    /// runs. See [`Concurrent`] for exactly when.
+    /// Like `buffer_unordered`, but with a limit that other streams and tasks can share, and that can be resized while futures
+    /// run. See [`Concurrent`] for exactly when.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -436,3 +437,98 @@ pub trait PaceStreamExt: Stream {
 }
 
 impl<S: Stream + ?Sized> PaceStreamExt for S {}
+
+/// Throttling for streams of `Result`s, for adapters that do not treat errors as items.
+///
+/// For most adapters an `Err` is an item like any other, and [`PaceStreamExt`] has the methods. The adapters here group items,
+/// and must not put errors into a group. No method has the name of a method of `futures::TryStreamExt`, so both can be
+/// imported together.
+pub trait PaceTryStreamExt: TryStream {
+    /// Groups the items that are `Ok` as [`grouped_within`](PaceStreamExt::grouped_within) does. An error leaves on its
+    /// own, after the group that was being collected.
+    ///
+    /// With [`on_error`](TryGroupedWithin::on_error) the error drops that group instead. See [`TryGroupedWithin`] for exactly
+    /// when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let rows = futures::stream::iter([Ok(1), Ok(2), Ok(3), Err("line 4"), Ok(5)]);
+    /// let mut writes = rows.try_grouped_within(2, Duration::from_millis(20));
+    ///
+    /// assert_eq!(writes.next().await, Some(Ok(vec![1, 2])));
+    /// assert_eq!(writes.next().await, Some(Ok(vec![3])));
+    /// assert_eq!(writes.next().await, Some(Err("line 4")));
+    /// assert_eq!(writes.next().await, Some(Ok(vec![5])));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max` or `window` is zero. [`TryGroupedWithin::try_new`] returns an error instead.
+    #[track_caller]
+    fn try_grouped_within(self, max: usize, window: Duration) -> TryGroupedWithin<Self>
+    where
+        Self: Sized,
+    {
+        or_panic(TryGroupedWithin::try_new(self, max, window))
+    }
+
+    /// Groups the items that are `Ok` by weight, as [`grouped_weighted_within`](PaceStreamExt::grouped_weighted_within) does.
+    ///
+    /// See [`TryGroupedWeightedWithin`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::stream::OnError;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let texts = futures::stream::iter([Ok("four"), Ok("seven.."), Err("cut off"), Ok("five.")]);
+    /// let mut calls = texts
+    ///     .try_grouped_weighted_within(10, Duration::from_millis(20), |text| text.len() as u64)
+    ///     .on_error(OnError::Discard);
+    ///
+    /// assert_eq!(calls.next().await, Some(Ok(vec!["four"])));
+    /// assert_eq!(calls.next().await, Some(Err("cut off")));
+    /// assert_eq!(calls.dropped_count(), 1);
+    /// assert_eq!(calls.next().await, Some(Ok(vec!["five."])));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `max_weight` or `window` is zero. [`TryGroupedWithin::try_weighing`] returns an error instead.
+    #[track_caller]
+    fn try_grouped_weighted_within<F>(
+        self,
+        max_weight: u64,
+        window: Duration,
+        weigh: F,
+    ) -> TryGroupedWeightedWithin<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&Self::Ok) -> u64,
+    {
+        or_panic(TryGroupedWithin::try_weighing(
+            self, max_weight, window, weigh,
+        ))
+    }
+}
+
+impl<S: TryStream + ?Sized> PaceTryStreamExt for S {}
+
+/// The panic of a method whose arguments were out of range.
+#[track_caller]
+fn or_panic<T>(adapter: Result<T, OutOfRange>) -> T {
+    match adapter {
+        Ok(adapter) => adapter,
+        Err(error) => panic!("{error}"),
+    }
+}

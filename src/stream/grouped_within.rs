@@ -8,9 +8,10 @@ use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::batch::{Group, Window};
+use crate::time::{OutOfRange, Tick};
 
-use super::collector::Collector;
-use super::input::Input;
+use super::collector::{Accumulator, Collector};
+use super::input::{Input, in_groups};
 
 pin_project! {
     /// Stream for the [`grouped_within`](super::PaceStreamExt::grouped_within) method: groups by count or time, whichever
@@ -29,89 +30,235 @@ pin_project! {
     /// ```
     ///
     /// * **Emits** a group in the instant in which it becomes full, or in which its window ends; never an empty one. The
-    ///   window holds even if the input is never pending. An item that arrives in the instant in which the window ends
+    ///   window ends on time even if the input is never pending. An item that arrives in the instant in which the window ends
     ///   belongs to the next group.
-    /// * **Waits** on the input, and on the window while it holds something.
-    /// * **Ends** when the input does; what is held leaves in the same instant, before it.
-    /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back. A group
-    ///   that nobody asked for at the end of its window leaves at the next poll.
+    /// * **Waits** on the input, and on the window while it holds items.
+    /// * **Ends** with the input. A group that is held then is emitted first, in the same instant.
+    /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) returns. If the stream
+    ///   is not polled when the window ends, the group leaves at the next poll.
     /// * **Cancel safety**: dropping `next()` loses nothing; the group stays held.
     ///
-    /// **Window bound**: none, since a full group leaves at once; [`pace`](super::PaceStreamExt::pace) the groups for one.
+    /// **Window bound**: none, because a full group leaves at once. To limit the groups, [`pace`](super::PaceStreamExt::pace)
+    /// them.
+    ///
+    /// [`GroupedWeightedWithin`] is this type with a weight function `F`. Here each item weighs 1.
     #[must_use = "streams do nothing unless polled"]
-    pub struct GroupedWithin<S: Stream> {
+    pub struct GroupedWithin<S: Stream, F = fn(&<S as Stream>::Item) -> u64> {
         #[pin]
-        input: Input<S>,
-        collector: Collector<Group<S::Item>>,
+        collector: Collector<S, GroupBy<S::Item, F>>,
     }
 }
 
+/// Stream for the [`grouped_weighted_within`](super::PaceStreamExt::grouped_weighted_within) method: groups by weight or
+/// time, whichever comes first.
+///
+/// ```
+/// # use {testkit::marble, paceline::stream::PaceStreamExt};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// // a weight of at most 5, at most four ticks; each item weighs its number
+/// let input  = "2 2 2   3    - 1 9         - 1 - - - -   |";
+/// let output = "- - [22] [23] - - ([1][9]) - - - - - [1] |";
+/// # let d = marble::TICK * 4;
+/// # let weigh = |item: &char| u64::from(item.to_digit(10).unwrap());
+/// # marble::check(|s| s.grouped_weighted_within(5, d, weigh), input, output).await;
+/// # }
+/// ```
+///
+/// It does what [`GroupedWithin`] does, but for two points:
+///
+/// * **Emits** a group in the instant in which it weighs `max_weight`, in which an item arrives that does not fit beside
+///   the items held, or in which its window ends. The item that does not fit is the first of the next group. An item that
+///   weighs `max_weight` or more leaves at once, alone, so only a group of one item weighs more than `max_weight`. A group
+///   that was closed by an item that did not fit starts a [grid](Window::Grid) again, as a full group does.
+/// * **Holds** items of at most `max_weight` together, or one item that is heavier. Items that weigh nothing only wait for
+///   the window, however many they are.
+pub type GroupedWeightedWithin<S, F> = GroupedWithin<S, F>;
+
 impl<S: Stream> GroupedWithin<S> {
-    #[track_caller]
-    pub(super) const fn new(stream: S, max: usize, window: Duration) -> Self {
-        Self {
-            input: Input::new(stream),
-            collector: Collector::new(Group::new(max, window, Window::FirstItem)),
-        }
+    /// The same as [`grouped_within`](super::PaceStreamExt::grouped_within), for values from a configuration.
+    ///
+    /// ```
+    /// use futures::stream;
+    /// use paceline::stream::GroupedWithin;
+    /// use std::time::Duration;
+    ///
+    /// let max = 0; // from a configuration file
+    /// let error = GroupedWithin::try_new(stream::iter(1..9), max, Duration::from_millis(20)).unwrap_err();
+    /// assert_eq!(error.to_string(), "a group needs room for at least 1 item, got 0");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `max` or `window` is zero.
+    pub fn try_new(stream: S, max: usize, window: Duration) -> Result<Self, OutOfRange> {
+        let groups = GroupBy::try_new(max, window)?;
+        Ok(Self {
+            collector: Collector::new(stream, groups),
+        })
+    }
+}
+
+impl<S: Stream, F> GroupedWithin<S, F> {
+    /// The same as [`grouped_weighted_within`](super::PaceStreamExt::grouped_weighted_within), for values from a
+    /// configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max_weight` or `window` is zero.
+    pub fn try_weighing(
+        stream: S,
+        max_weight: u64,
+        window: Duration,
+        weigh: F,
+    ) -> Result<Self, OutOfRange> {
+        let groups = GroupBy::try_weighing(max_weight, window, weigh)?;
+        Ok(Self {
+            collector: Collector::new(stream, groups),
+        })
     }
 
-    /// Where the windows start; [`Window::FirstItem`] if nothing is said. To be called before the first poll.
+    /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
     pub fn window(self, window: Window) -> Self {
         Self {
-            collector: self.collector.with_window(window),
-            ..self
+            collector: self.collector.map(|groups| groups.with_window(window)),
         }
     }
 
-    /// Keeps the memory of a group for one to come, so that no group needs any of its own: as
-    /// [`PaceBatches::recycle`](super::PaceBatches::recycle). What is still in it is dropped.
+    /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
+    /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Item>) {
-        self.project().collector.get_mut().recycle(group);
-    }
-
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.collector.be_precise();
-        self
+        self.project().collector.accumulator_mut().recycle(group);
     }
 
     /// The input, and the items that were waiting for their group to be complete.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (
-            self.input.into_inner(),
-            self.collector.into_inner().into_items(),
-        )
+        let (stream, groups) = self.collector.into_parts();
+        (stream, groups.into_items())
     }
 }
 
-impl<S: Stream> Stream for GroupedWithin<S> {
+impl<S, F> Stream for GroupedWithin<S, F>
+where
+    S: Stream,
+    F: FnMut(&S::Item) -> u64,
+{
     type Item = Vec<S::Item>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
-        let mut this = self.project();
-        this.collector
-            .poll_complete(cx, |cx| this.input.as_mut().poll_next(cx), Group::push)
+        self.project().collector.poll_complete(cx, Input::poll_next)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let group = self.collector.get();
-        self.input.size_hint_in_groups(group.len(), group.max())
+        self.collector.size_hint()
     }
 }
 
-impl<S: Stream> FusedStream for GroupedWithin<S> {
+impl<S, F> FusedStream for GroupedWithin<S, F>
+where
+    S: Stream,
+    F: FnMut(&S::Item) -> u64,
+{
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.collector.get().is_empty()
+        self.collector.is_terminated()
     }
 }
 
 /// Does not print the items held: they may be secret, and they may be large.
-impl<S: Stream + fmt::Debug> fmt::Debug for GroupedWithin<S> {
+impl<S: Stream + fmt::Debug, F> fmt::Debug for GroupedWithin<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupedWithin")
-            .field("input", &self.input)
-            .field("group", self.collector.get())
-            .finish_non_exhaustive()
+            .field("collector", &self.collector)
+            .finish()
+    }
+}
+
+/// A group, and how much each item weighs.
+pub(super) struct GroupBy<T, F> {
+    group: Group<T>,
+    weigh: F,
+    /// The most items of a group. Without a limit if the items have weights, since all of them may weigh nothing.
+    max_items: usize,
+}
+
+impl<T> GroupBy<T, fn(&T) -> u64> {
+    /// Groups of at most `max` items.
+    pub(super) fn try_new(max: usize, window: Duration) -> Result<Self, OutOfRange> {
+        Ok(Self {
+            group: Group::try_new(max, window, Window::FirstItem)?,
+            weigh: |_| 1,
+            max_items: max,
+        })
+    }
+}
+
+impl<T, F> GroupBy<T, F> {
+    /// Groups with a weight of at most `max`.
+    pub(super) fn try_weighing(max: u64, window: Duration, weigh: F) -> Result<Self, OutOfRange> {
+        Ok(Self {
+            group: Group::try_weighing(max, window, Window::FirstItem)?,
+            weigh,
+            max_items: usize::MAX,
+        })
+    }
+
+    pub(super) fn with_window(self, window: Window) -> Self {
+        Self {
+            group: self.group.with_window(window),
+            ..self
+        }
+    }
+
+    pub(super) fn recycle(&mut self, group: Vec<T>) {
+        self.group.recycle(group);
+    }
+
+    pub(super) fn into_items(self) -> Vec<T> {
+        self.group.into_items()
+    }
+}
+
+impl<T, F: FnMut(&T) -> u64> Accumulator for GroupBy<T, F> {
+    type Item = T;
+    type Complete = Vec<T>;
+
+    fn begin(&mut self, now: Tick) {
+        self.group.begin(now);
+    }
+
+    fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
+        let weight = (self.weigh)(&item);
+        self.group.push_weighing(item, weight, now)
+    }
+
+    fn due(&self) -> Option<Tick> {
+        self.group.due()
+    }
+
+    fn is_due(&self, now: Tick) -> bool {
+        self.group.is_due(now)
+    }
+
+    fn take(&mut self, now: Tick) -> Option<Vec<T>> {
+        Some(self.group.take(now)).filter(|group| !group.is_empty())
+    }
+
+    fn end(&mut self, now: Tick) -> Option<Vec<T>> {
+        self.take(now)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.group.is_empty()
+    }
+
+    fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>) {
+        in_groups(input, self.group.len(), self.max_items)
+    }
+}
+
+/// Does not ask `F: Debug`.
+impl<T, F> fmt::Debug for GroupBy<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.group.fmt(f)
     }
 }

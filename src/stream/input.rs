@@ -1,14 +1,15 @@
+use core::fmt;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 
 use futures_core::{Stream, TryStream};
 use pin_project_lite::pin_project;
 
-/// How many items an adapter that collects takes from its input before it lets other tasks run.
-const AT_ONCE: u32 = 128;
+/// How many items one poll takes from the input before other tasks of the thread run.
+const ITEMS_PER_POLL: u32 = 128;
 
 pin_project! {
-    /// The input of an adapter: never polled after its end.
+    /// The input of an adapter. It is not polled after its end.
     #[derive(Debug)]
     pub(super) struct Input<S> {
         #[pin]
@@ -48,33 +49,12 @@ impl<S> Input<S> {
 }
 
 impl<S: TryStream> Input<S> {
-    /// `poll_next`, for those who have to know that the item is a `Result`.
+    /// `poll_next` where the type of the item has to be a `Result`.
     pub(super) fn poll_try_next(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<S::Ok, S::Error>>> {
         self.poll_unless_ended(|stream| stream.try_poll_next(cx))
-    }
-}
-
-impl<S: Stream> Input<S> {
-    /// What is still to come when `held` items wait that each leave on their own.
-    pub(super) fn size_hint_with(&self, held: usize) -> (usize, Option<usize>) {
-        let (lower, upper) = self.size_hint();
-        (
-            lower.saturating_add(held),
-            upper.and_then(|upper| upper.checked_add(held)),
-        )
-    }
-
-    /// How many groups of at most `max` are still to come when `held` items wait in one.
-    pub(super) fn size_hint_in_groups(&self, held: usize, max: u64) -> (usize, Option<usize>) {
-        let (lower, upper) = self.size_hint();
-        let max = usize::try_from(max).unwrap_or(usize::MAX);
-        (
-            lower.saturating_add(held).div_ceil(max),
-            upper.and_then(|upper| upper.checked_add(usize::from(held > 0))),
-        )
     }
 }
 
@@ -93,18 +73,106 @@ impl<S: Stream> Stream for Input<S> {
     }
 }
 
-/// Counts the items taken in one poll, so that an input which is never pending does not keep the thread for itself.
-pub(super) struct Turn {
+pin_project! {
+    /// An input and the one item that was taken from it and has not left the adapter.
+    pub(super) struct PeekableInput<S: Stream> {
+        #[pin]
+        input: Input<S>,
+        held: Option<S::Item>,
+    }
+}
+
+impl<S: Stream> PeekableInput<S> {
+    pub(super) const fn new(stream: S) -> Self {
+        Self {
+            input: Input::new(stream),
+            held: None,
+        }
+    }
+
+    /// The item held, or the next item of the input, which is held from now on. `None` after the last item.
+    pub(super) fn poll_peek(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<&mut S::Item>> {
+        let this = self.project();
+        if this.held.is_none() {
+            *this.held = ready!(this.input.poll_next(cx));
+        }
+        Poll::Ready(this.held.as_mut())
+    }
+
+    /// Takes the item held out of the adapter.
+    pub(super) fn take(self: Pin<&mut Self>) -> Option<S::Item> {
+        self.project().held.take()
+    }
+
+    pub(super) const fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether the input has ended and nothing is held.
+    pub(super) const fn is_terminated(&self) -> bool {
+        self.input.is_ended() && self.held.is_none()
+    }
+
+    /// How many items are still to come, with the one held.
+    pub(super) fn size_hint(&self) -> (usize, Option<usize>) {
+        with_held(self.input.size_hint(), usize::from(self.is_holding()))
+    }
+
+    pub(super) fn into_parts(self) -> (S, Option<S::Item>) {
+        (self.input.into_inner(), self.held)
+    }
+}
+
+/// Does not print the item held: it may be secret, and it may be large.
+impl<S: Stream + fmt::Debug> fmt::Debug for PeekableInput<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeekableInput")
+            .field("input", &self.input)
+            .field("held", &usize::from(self.is_holding()))
+            .finish()
+    }
+}
+
+/// The `size_hint` of an adapter that holds `held` items, each of which leaves on its own.
+pub(super) fn with_held(
+    (lower, upper): (usize, Option<usize>),
+    held: usize,
+) -> (usize, Option<usize>) {
+    (
+        lower.saturating_add(held),
+        upper.and_then(|upper| upper.checked_add(held)),
+    )
+}
+
+/// The `size_hint` of an adapter that makes groups of at most `max` items, and holds `held` items of one group.
+pub(super) fn in_groups(
+    (lower, upper): (usize, Option<usize>),
+    held: usize,
+    max: usize,
+) -> (usize, Option<usize>) {
+    (
+        lower.saturating_add(held).div_ceil(max),
+        upper.and_then(|upper| upper.checked_add(usize::from(held > 0))),
+    )
+}
+
+/// Counts the items that one poll takes, so that an input that is never pending does not keep the thread to itself.
+pub(super) struct PollBudget {
     left: u32,
 }
 
-impl Turn {
+impl PollBudget {
     pub(super) const fn new() -> Self {
-        Self { left: AT_ONCE }
+        Self {
+            left: ITEMS_PER_POLL,
+        }
     }
 
-    /// One more was taken. Pending, with the task awake, when it is time for others to run.
-    pub(super) fn poll_go_on(&mut self, cx: &Context<'_>) -> Poll<()> {
+    /// Counts one item. Pending once the budget is used up: the task is woken already, and is to return so that others run.
+    pub(super) fn poll_spend(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             cx.waker().wake_by_ref();

@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
@@ -10,10 +9,10 @@ use pin_project_lite::pin_project;
 use crate::limiter::{Gate, Limiter, Owned};
 use crate::policy::Policy;
 
-use super::input::Input;
+use super::input::PeekableInput;
 
 pin_project! {
-    /// Stream for the [`pace`](super::PaceStreamExt::pace) method: late rather than never.
+    /// Stream for the [`pace`](super::PaceStreamExt::pace) method: an item that comes too soon is emitted late.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::Interval, stream::PaceStreamExt}};
@@ -27,19 +26,19 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** an item when it has one and the limiter lets it pass.
-    /// * **Waits** on the limiter while it holds an item, leaving the input alone; on the input otherwise.
-    /// * **Ends** when the input does. It is never late to end.
-    /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back.
+    /// * **Emits** an item as soon as there is one and the limiter grants a permit.
+    /// * **Waits** on the input; while it holds an item, on the limiter only.
+    /// * **Ends** with the input. The end itself is never delayed.
+    /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) returns.
     /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held.
     ///
     /// **Window bound**: that of the limiter's policy, counted in emissions.
+    #[derive(Debug)]
     #[must_use = "streams do nothing unless polled"]
     pub struct Pace<S: Stream, L: Limiter> {
         #[pin]
-        input: Input<S>,
+        input: PeekableInput<S>,
         gate: Gate<L>,
-        held: Option<S::Item>,
         counts: Counts,
     }
 }
@@ -49,45 +48,39 @@ pin_project! {
 enum Counts {
     AtOnce,
     AtNextPoll,
-    /// The last one is not counted yet.
+    /// At the next poll, and there was an emission that is not counted yet.
     Now,
 }
 
 impl<S: Stream, L: Limiter> Pace<S, L> {
     pub(super) const fn new(stream: S, limiter: L) -> Self {
         Self {
-            input: Input::new(stream),
+            input: PeekableInput::new(stream),
             gate: Gate::new(limiter),
-            held: None,
             counts: Counts::AtOnce,
         }
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.gate.be_precise();
-        self
-    }
-
-    /// The input, and the item that was waiting to pass, if there was one.
+    /// The input, and the item that was waiting for a permit, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
-        (self.input.into_inner(), self.held)
+        self.input.into_parts()
     }
 }
 
 impl<S: Stream, P: Policy> Pace<S, Owned<P>> {
-    /// Counts each emission when the next item is asked for: for intervals of less than a millisecond that must not look too
-    /// short to the consumer either.
+    /// Counts each emission when the next item is asked for. Use it for intervals of less than a millisecond that must not
+    /// look too short to the consumer either.
     ///
-    /// An item is emitted when this stream hands it over. What the consumer's clock says when it has the item is a little
-    /// later, once in a while a lot: its thread may be suspended in between. Then the next item, on time, seems to come too
-    /// soon. Who asks for the next item certainly has the last one; so, counted from there, no two items are closer than the
-    /// limit says by any clock. It costs the time until the consumer asks again, next to nothing if that is at once; who
-    /// works on the item first adds that time to each interval.
+    /// An emission is the instant at which this stream returns the item. The consumer reads its own clock a little later,
+    /// sometimes much later, because its thread may be suspended in between. Then the next item, which is on time, looks too
+    /// early to the consumer. When the consumer asks for the next item it certainly has the last one. Counted from there, no
+    /// two items are closer than the limit by any clock.
     ///
-    /// Only with a limit of its own: under one that others share, they could pass in between. An item after which nobody asks
-    /// is not counted.
+    /// The cost is the time until the consumer asks again: next to nothing if it asks at once. A consumer that works on the
+    /// item first adds that time to each interval.
+    ///
+    /// It needs a limit of its own: users of a shared limit could pass in between. The last item is not counted if the
+    /// consumer does not ask for another.
     ///
     /// ```
     /// use futures::{StreamExt, stream};
@@ -122,28 +115,25 @@ where
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        let this = self.project();
+        let mut this = self.project();
         this.gate.begin(cx);
 
         if *this.counts == Counts::Now {
             let Ok(()) = ready!(this.gate.poll_one(cx));
             *this.counts = Counts::AtNextPoll;
         }
-        if this.held.is_none() {
-            *this.held = ready!(this.input.poll_next(cx));
-        }
-        if this.held.is_some() {
+        if ready!(this.input.as_mut().poll_peek(cx)).is_some() {
             let Ok(()) = ready!(poll_emit(this.gate, this.counts, cx));
         }
-        Poll::Ready(this.held.take())
+        Poll::Ready(this.input.take())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input.size_hint_with(usize::from(self.held.is_some()))
+        self.input.size_hint()
     }
 }
 
-/// Whether an item may leave.
+/// Waits until an item may leave, and counts it if emissions are counted at once.
 #[inline]
 fn poll_emit<L: Limiter>(
     gate: &mut Gate<L>,
@@ -164,22 +154,6 @@ where
     L: Limiter<Error = Infallible>,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.held.is_none()
-    }
-}
-
-/// Does not print the item held: it may be secret, and it may be large.
-impl<S, L> fmt::Debug for Pace<S, L>
-where
-    S: Stream + fmt::Debug,
-    L: Limiter + fmt::Debug,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pace")
-            .field("input", &self.input)
-            .field("gate", &self.gate)
-            .field("held", &usize::from(self.held.is_some()))
-            .field("counts", &self.counts)
-            .finish()
+        self.input.is_terminated()
     }
 }

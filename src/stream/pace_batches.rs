@@ -8,17 +8,18 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::batch::Items;
+use crate::batch::GroupBuffer;
 use crate::limiter::{Gate, Limiter};
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, OutOfRange, Tick};
 
-use super::input::{Input, Turn};
+use super::input::{Input, PollBudget, in_groups};
 
-/// How long an input that is never pending is read before what there is may leave.
-const LONG_ENOUGH: Duration = Duration::from_millis(1);
+/// How long an input that is never pending is read before the batch may leave.
+const MAX_READING: Duration = Duration::from_millis(1);
 
 pin_project! {
-    /// Stream for the [`pace_batches`](super::PaceStreamExt::pace_batches) method: all that has arrived, at each permit.
+    /// Stream for the [`pace_batches`](super::PaceStreamExt::pace_batches) method: one batch a permit, with all items that
+    /// have arrived.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::Interval, stream::PaceStreamExt}};
@@ -32,13 +33,13 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** a batch when it has at least one item and the limiter lets one permit pass: all that has arrived by
-    ///   then, at most `max`, never empty. It does not wait for a batch to fill.
-    /// * **Waits** on the input and the limiter both; on the limiter alone when the batch is full.
-    /// * **Ends** when the input does and the last batch has passed.
-    /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back. An input
-    ///   that is never pending is read until the batch is full, or for about a millisecond if a permit is there; while there
-    ///   is none it is read on, so choose a `max` that fits in memory.
+    /// * **Emits** a batch as soon as it has at least one item and the limiter grants one permit. The batch has all items that
+    ///   have arrived by then, at most `max`, and is never empty. It does not wait to be full.
+    /// * **Waits** on the input and the limiter; when the batch is full, on the limiter only.
+    /// * **Ends** when the input has ended and the last batch has left.
+    /// * **Holds** at most `max` items, which `size_hint` counts and [`into_parts`](Self::into_parts) returns. An input that is
+    ///   never pending is read until the batch is full, or for about a millisecond if a permit is available. While none is, it
+    ///   is read on, so choose a `max` that fits in memory.
     /// * **Cancel safety**: dropping `next()` loses nothing; the batch stays held.
     ///
     /// **Window bound**: that of the limiter's policy, counted in batches.
@@ -48,7 +49,7 @@ pin_project! {
         input: Input<S>,
         gate: Gate<L>,
         max: usize,
-        batch: Items<S::Item>,
+        batch: GroupBuffer<S::Item>,
         clock: Clock,
         // Since when an input that is never pending has been read for this batch.
         reading_since: Option<Tick>,
@@ -56,27 +57,29 @@ pin_project! {
 }
 
 impl<S: Stream, L: Limiter> PaceBatches<S, L> {
-    #[track_caller]
-    pub(super) const fn new(stream: S, limiter: L, max: usize) -> Self {
-        assert!(max > 0, "a batch needs room for at least 1 item, got 0");
-        Self {
+    /// The same as [`pace_batches`](super::PaceStreamExt::pace_batches), for a size from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max` is zero.
+    pub fn try_new(stream: S, limiter: L, max: usize) -> Result<Self, OutOfRange> {
+        if max == 0 {
+            return Err(OutOfRange::new(
+                "max",
+                "a batch needs room for at least 1 item, got 0",
+            ));
+        }
+        Ok(Self {
             input: Input::new(stream),
             gate: Gate::new(limiter),
             max,
-            batch: Items::new(),
+            batch: GroupBuffer::new(),
             clock: Clock::new(),
             reading_since: None,
-        }
+        })
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.gate.be_precise();
-        self
-    }
-
-    /// Keeps the memory of a batch for one to come, so that no batch needs any of its own. What is still in it is dropped.
+    /// Keeps the memory of a batch for a later one, so that batches need no allocation. Drops the items that are still in it.
     ///
     /// ```
     /// use futures::{StreamExt, stream};
@@ -97,24 +100,24 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
         self.project().batch.recycle(batch);
     }
 
-    /// The input, and the items that were waiting to pass.
+    /// The input, and the items that were waiting for a permit.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         (self.input.into_inner(), self.batch.into_vec())
     }
 
-    /// Takes what has arrived, as far as there is room. Pending: there may be more, and the task is awake.
+    /// Takes the items that have arrived, up to `max`. Pending: there may be more, and the task is woken already.
     fn poll_collect(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let mut turn = Turn::new();
+        let mut budget = PollBudget::new();
         while this.batch.len() < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
                 break;
             };
             this.batch.push(item);
-            if turn.poll_go_on(cx).is_pending() {
+            if budget.poll_spend(cx).is_pending() {
                 let now = this.clock.now();
                 let since = *this.reading_since.get_or_insert(now);
-                if now.since(since) < LONG_ENOUGH {
+                if now.since(since) < MAX_READING {
                     return Poll::Pending;
                 }
                 break;
@@ -148,8 +151,7 @@ where
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input
-            .size_hint_in_groups(self.batch.len(), self.max as u64)
+        in_groups(self.input.size_hint(), self.batch.len(), self.max)
     }
 }
 

@@ -9,10 +9,11 @@ use pin_project_lite::pin_project;
 
 use crate::limiter::{Gate, Limiter, TooCostly};
 
-use super::input::Input;
+use super::input::PeekableInput;
 
 pin_project! {
-    /// Stream for the [`pace_by_cost`](super::PaceStreamExt::pace_by_cost) method: each item pays what it costs.
+    /// Stream for the [`pace_by_cost`](super::PaceStreamExt::pace_by_cost) method: each item takes as many permits as it
+    /// costs.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::TokenBucket, stream::PaceStreamExt, time::Rate}};
@@ -27,23 +28,22 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** `Ok(item)` when the limiter lets its cost pass; an item of cost 0 passes at once.
-    /// * **Waits** on the limiter while it holds an item, leaving the input alone; on the input otherwise.
-    /// * **Ends** when the input does.
-    /// * **Fails** with [`TooCostly`] in the item's place, at once and with the item in it, if it costs more than the
-    ///   limiter could ever let pass. What comes after it goes on.
-    /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) gives back.
-    /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held. Its cost is asked for once.
+    /// * **Emits** `Ok(item)` when the limiter grants its cost. An item of cost 0 is emitted at once.
+    /// * **Waits** on the input; while it holds an item, on the limiter only.
+    /// * **Ends** with the input.
+    /// * **Fails** with [`TooCostly`] if an item costs more than the limiter can ever grant. The error takes the item's place
+    ///   at once and contains the item. The stream goes on after it.
+    /// * **Holds** at most one item, which `size_hint` counts and [`into_parts`](Self::into_parts) returns.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held. The cost function is called once an item.
     ///
     /// **Window bound**: that of the limiter's policy, counted in costs.
     #[must_use = "streams do nothing unless polled"]
     pub struct PaceByCost<S: Stream, L: Limiter, F> {
         #[pin]
-        input: Input<S>,
+        input: PeekableInput<S>,
         gate: Gate<L>,
         cost_of: F,
-        held: Option<S::Item>,
-        // What the item held costs, once that has been asked.
+        // The cost of the item held, once the function has been called.
         cost: Option<u32>,
     }
 }
@@ -51,24 +51,16 @@ pin_project! {
 impl<S: Stream, L: Limiter, F> PaceByCost<S, L, F> {
     pub(super) const fn new(stream: S, limiter: L, cost_of: F) -> Self {
         Self {
-            input: Input::new(stream),
+            input: PeekableInput::new(stream),
             gate: Gate::new(limiter),
             cost_of,
-            held: None,
             cost: None,
         }
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.gate.be_precise();
-        self
-    }
-
-    /// The input, and the item that was waiting to pass, if there was one.
+    /// The input, and the item that was waiting for permits, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
-        (self.input.into_inner(), self.held)
+        self.input.into_parts()
     }
 }
 
@@ -81,26 +73,23 @@ where
     type Item = Result<S::Item, TooCostly<S::Item>>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.project();
+        let mut this = self.project();
         this.gate.begin(cx);
 
-        if this.held.is_none() {
-            *this.held = ready!(this.input.poll_next(cx));
-        }
-        let Some(item) = this.held.as_ref() else {
+        let Some(item) = ready!(this.input.as_mut().poll_peek(cx)) else {
             return Poll::Ready(None);
         };
         let cost = *this.cost.get_or_insert_with(|| (this.cost_of)(item));
         let passed = ready!(this.gate.poll_pass(cost, cx));
         *this.cost = None;
-        Poll::Ready(this.held.take().map(|item| match passed {
+        Poll::Ready(this.input.take().map(|item| match passed {
             Ok(()) => Ok(item),
             Err(never) => Err(never.into_too_costly().with_item(item)),
         }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input.size_hint_with(usize::from(self.held.is_some()))
+        self.input.size_hint()
     }
 }
 
@@ -111,7 +100,7 @@ where
     F: FnMut(&S::Item) -> u32,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.held.is_none()
+        self.input.is_terminated()
     }
 }
 
@@ -125,7 +114,6 @@ where
         f.debug_struct("PaceByCost")
             .field("input", &self.input)
             .field("gate", &self.gate)
-            .field("held", &usize::from(self.held.is_some()))
             .finish_non_exhaustive()
     }
 }

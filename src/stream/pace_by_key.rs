@@ -9,12 +9,14 @@ use pin_project_lite::pin_project;
 
 use crate::limiter::Keyed;
 use crate::policy::Policy;
+use crate::time::OutOfRange;
 
-use super::input::{Input, Turn};
-use super::lanes::Lanes;
+use super::input::{Input, PollBudget, with_held};
+use super::key_queues::KeyQueues;
 
 pin_project! {
-    /// Stream for the [`pace_by_key`](super::PaceStreamExt::pace_by_key) method: late rather than never, each key for itself.
+    /// Stream for the [`pace_by_key`](super::PaceStreamExt::pace_by_key) method: each key has a limit of its own, and an item
+    /// that comes too soon for its key is emitted late.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::Interval, stream::PaceStreamExt}};
@@ -29,16 +31,16 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** an item when the limit of its key lets it pass. Items of one key stay in order; keys whose turn has come take
-    ///   turns.
-    /// * **Waits** on the input while there is room, and on every key that something is held for.
-    /// * **Ends** when the input does and what is held has passed.
-    /// * **Holds** at most `held` items, over all keys, which `size_hint` counts and [`into_parts`](Self::into_parts) gives
-    ///   back in order of arrival. When there is no room the input waits: one key that brings more than its limit for long
-    ///   fills all the room, so give it as much as you can afford.
+    /// * **Emits** an item when the limit of its key grants a permit. Items of one key stay in order. Keys that have a permit
+    ///   take turns.
+    /// * **Waits** on the input while there is room, and on the limit of every key that has items.
+    /// * **Ends** when the input has ended and all items held have left.
+    /// * **Holds** at most `held` items over all keys, which `size_hint` counts and [`into_parts`](Self::into_parts) returns in
+    ///   order of arrival. While there is no room the input is not polled: one key that exceeds its limit for long fills all
+    ///   the room and holds up the others, so make `held` as large as you can afford.
     /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held.
     ///
-    /// Only keys that were woken are looked at. A key costs memory while something is held for it.
+    /// Only keys that were woken are polled. A key takes memory while items of it are held.
     ///
     /// **Window bound**: that of the policy, for each key, counted in emissions.
     #[must_use = "streams do nothing unless polled"]
@@ -57,7 +59,7 @@ pin_project! {
         input: Input<S>,
         key_of: F,
         max: usize,
-        lanes: Lanes<S::Item, K, P>,
+        queues: KeyQueues<S::Item, K, P>,
     }
 }
 
@@ -68,30 +70,34 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    #[track_caller]
-    pub(super) fn new(stream: S, limits: Keyed<K, P>, key_of: F, max: usize) -> Self {
-        assert!(
-            max > 0,
-            "pacing by key needs room for at least 1 item, got 0"
-        );
-        Self {
+    /// The same as [`pace_by_key`](super::PaceStreamExt::pace_by_key), for a size from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `held` is zero.
+    pub fn try_new(
+        stream: S,
+        limits: Keyed<K, P>,
+        key_of: F,
+        held: usize,
+    ) -> Result<Self, OutOfRange> {
+        if held == 0 {
+            return Err(OutOfRange::new(
+                "held",
+                "pacing by key needs room for at least 1 item, got 0",
+            ));
+        }
+        Ok(Self {
             input: Input::new(stream),
             key_of,
-            max,
-            lanes: Lanes::new(limits),
-        }
+            max: held,
+            queues: KeyQueues::new(limits),
+        })
     }
 
-    /// Waits to the microsecond: see [`Timer::precise`](crate::time::Timer::precise).
-    #[cfg(feature = "precise")]
-    pub fn precise(mut self) -> Self {
-        self.lanes.be_precise();
-        self
-    }
-
-    /// The input, and the items that were waiting to pass, in order of arrival.
+    /// The input, and the items that were waiting for a permit, in order of arrival.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (self.input.into_inner(), self.lanes.into_items())
+        (self.input.into_inner(), self.queues.into_items())
     }
 }
 
@@ -103,17 +109,17 @@ where
     P::State: Send,
     F: FnMut(&S::Item) -> K,
 {
-    /// Takes what has arrived, as far as there is room.
+    /// Takes the items that have arrived, while there is room.
     fn collect(self: Pin<&mut Self>, cx: &mut Context<'_>) {
         let mut this = self.project();
-        let mut turn = Turn::new();
-        while this.lanes.len() < *this.max {
+        let mut budget = PollBudget::new();
+        while this.queues.len() < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
                 return;
             };
             let key = (this.key_of)(&item);
-            this.lanes.push(key, item);
-            if turn.poll_go_on(cx).is_pending() {
+            this.queues.push(key, item);
+            if budget.poll_spend(cx).is_pending() {
                 return;
             }
         }
@@ -134,14 +140,14 @@ where
         self.as_mut().collect(cx);
 
         let this = self.project();
-        if this.lanes.len() == 0 && this.input.is_ended() {
+        if this.queues.len() == 0 && this.input.is_ended() {
             return Poll::Ready(None);
         }
-        this.lanes.poll_pass(cx).map(Some)
+        this.queues.poll_pass(cx).map(Some)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.input.size_hint_with(self.lanes.len())
+        with_held(self.input.size_hint(), self.queues.len())
     }
 }
 
@@ -154,7 +160,7 @@ where
     F: FnMut(&S::Item) -> K,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.lanes.len() == 0
+        self.input.is_ended() && self.queues.len() == 0
     }
 }
 
@@ -170,7 +176,7 @@ where
         f.debug_struct("PaceByKey")
             .field("input", &self.input)
             .field("max", &self.max)
-            .field("held", &self.lanes.len())
+            .field("held", &self.queues.len())
             .finish_non_exhaustive()
     }
 }

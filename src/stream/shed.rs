@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
@@ -9,10 +8,10 @@ use pin_project_lite::pin_project;
 
 use crate::limiter::{Gate, Limiter};
 
-use super::input::{Input, Turn};
+use super::input::{PeekableInput, PollBudget};
 
 pin_project! {
-    /// Stream for the [`shed`](super::PaceStreamExt::shed) method: in time, or dropped and counted.
+    /// Stream for the [`shed`](super::PaceStreamExt::shed) method: an item that comes too soon is dropped and counted.
     ///
     /// ```
     /// # use {testkit::marble, paceline::{limiter::PolicyExt, policy::Interval, stream::PaceStreamExt}};
@@ -26,21 +25,21 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** an item in the instant in which it arrives, if the limiter lets it pass then and nobody waits for the
-    ///   same limit; the others are dropped, and [`shed_count`](Self::shed_count) counts them.
+    /// * **Emits** an item in the instant in which it arrives, if the limiter grants a permit then and no waiter is queued for
+    ///   the same limit. Other items are dropped, and [`shed_count`](Self::shed_count) counts them.
     /// * **Waits** on the input only (and on the answer of a limit that is not in memory).
-    /// * **Ends** when the input does.
-    /// * **Holds** nothing over a limit in memory; else one item while its answer is under way, which the upper bound of
-    ///   `size_hint` counts and [`into_parts`](Self::into_parts) gives back.
-    /// * **Cancel safety**: dropping `next()` loses nothing that is not counted.
+    /// * **Ends** with the input.
+    /// * **Holds** nothing over a limit in memory. Over another limit it holds one item while the request is under way, which
+    ///   the upper bound of `size_hint` counts and [`into_parts`](Self::into_parts) returns.
+    /// * **Cancel safety**: dropping `next()` loses no item, apart from those that are counted.
     ///
     /// **Window bound**: that of the limiter's policy, counted in emissions.
+    #[derive(Debug)]
     #[must_use = "streams do nothing unless polled"]
     pub struct Shed<S: Stream, L: Limiter> {
         #[pin]
-        input: Input<S>,
+        input: PeekableInput<S>,
         gate: Gate<L>,
-        held: Option<S::Item>,
         dropped: u64,
     }
 }
@@ -48,9 +47,8 @@ pin_project! {
 impl<S: Stream, L: Limiter> Shed<S, L> {
     pub(super) const fn new(stream: S, limiter: L) -> Self {
         Self {
-            input: Input::new(stream),
+            input: PeekableInput::new(stream),
             gate: Gate::new(limiter),
-            held: None,
             dropped: 0,
         }
     }
@@ -60,9 +58,9 @@ impl<S: Stream, L: Limiter> Shed<S, L> {
         self.dropped
     }
 
-    /// The input, and the item whose answer was under way, if there was one.
+    /// The input, and the item whose request was under way, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
-        (self.input.into_inner(), self.held)
+        self.input.into_parts()
     }
 }
 
@@ -77,28 +75,22 @@ where
         let mut this = self.project();
         this.gate.begin(cx);
 
-        let mut turn = Turn::new();
-        loop {
-            if this.held.is_none() {
-                *this.held = ready!(this.input.as_mut().poll_next(cx));
-            }
-            if this.held.is_none() {
-                return Poll::Ready(None);
-            }
+        let mut budget = PollBudget::new();
+        while ready!(this.input.as_mut().poll_peek(cx)).is_some() {
             let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
-            let item = this.held.take();
+            let item = this.input.as_mut().take();
             if decision.is_pass() {
                 return Poll::Ready(item);
             }
             *this.dropped = this.dropped.saturating_add(1);
-            ready!(turn.poll_go_on(cx));
+            ready!(budget.poll_spend(cx));
         }
+        Poll::Ready(None)
     }
 
-    /// None of what is to come is certain to pass.
+    /// No item is certain to leave.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let held = usize::from(self.held.is_some());
-        (0, self.input.size_hint_with(held).1)
+        (0, self.input.size_hint().1)
     }
 }
 
@@ -108,22 +100,6 @@ where
     L: Limiter<Error = Infallible>,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.held.is_none()
-    }
-}
-
-/// Does not print the item held: it may be secret, and it may be large.
-impl<S, L> fmt::Debug for Shed<S, L>
-where
-    S: Stream + fmt::Debug,
-    L: Limiter + fmt::Debug,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shed")
-            .field("input", &self.input)
-            .field("limiter", self.gate.limiter())
-            .field("held", &usize::from(self.held.is_some()))
-            .field("dropped", &self.dropped)
-            .finish()
+        self.input.is_terminated()
     }
 }

@@ -1,4 +1,3 @@
-use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
@@ -7,12 +6,13 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, OutOfRange, Tick};
 
-use super::input::{Input, Turn};
+use super::input::{Input, PollBudget};
 
 pin_project! {
-    /// Stream for the [`throttle_first`](super::PaceStreamExt::throttle_first) method: one item, then none for a while.
+    /// Stream for the [`throttle_first`](super::PaceStreamExt::throttle_first) method: emits an item, then drops items for a
+    /// while.
     ///
     /// ```
     /// # use {testkit::marble, paceline::stream::PaceStreamExt};
@@ -26,42 +26,48 @@ pin_project! {
     /// # }
     /// ```
     ///
-    /// * **Emits** an item in the instant in which it arrives, if the last emission is at least `quiet` ago; the others are
-    ///   dropped, and [`dropped_count`](Self::dropped_count) counts them. The items emitted and dropped are those that
-    ///   arrived.
+    /// * **Emits** an item in the instant of its arrival, if the last emission was at least `quiet` ago. Other items are
+    ///   dropped, and [`dropped_count`](Self::dropped_count) counts them. Every item that arrived is emitted or dropped.
     /// * **Waits** on the input only.
-    /// * **Ends** when the input does.
+    /// * **Ends** with the input.
     /// * **Holds** nothing.
-    /// * **Cancel safety**: dropping `next()` loses nothing that is not counted.
+    /// * **Cancel safety**: dropping `next()` loses no item, apart from those that are counted.
     ///
-    /// **Window bound**: a half-open window of m times `quiet` holds at most m emissions, whatever is late. What is measured
-    /// is emissions: when the item was sent to a channel in between does not matter.
+    /// **Window bound**: a half-open window of m times `quiet` has at most m emissions, even if polls are late. The adapter
+    /// measures emissions, not when an item was put into a channel before it.
+    #[derive(Debug)]
     #[must_use = "streams do nothing unless polled"]
     pub struct ThrottleFirst<S> {
         #[pin]
         input: Input<S>,
         quiet: Duration,
         clock: Clock,
-        // Until when items are dropped, after the first emission.
+        // Items are dropped until then. `None` before the first emission.
         closed_until: Option<Tick>,
         dropped: u64,
     }
 }
 
 impl<S> ThrottleFirst<S> {
-    #[track_caller]
-    pub(super) const fn new(stream: S, quiet: Duration) -> Self {
-        assert!(
-            !quiet.is_zero(),
-            "`throttle_first` needs a quiet time of at least 1 ns, got 0"
-        );
-        Self {
+    /// The same as [`throttle_first`](super::PaceStreamExt::throttle_first), for a quiet time from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `quiet` is zero.
+    pub fn try_new(stream: S, quiet: Duration) -> Result<Self, OutOfRange> {
+        if quiet.is_zero() {
+            return Err(OutOfRange::new(
+                "quiet",
+                "`throttle_first` needs a quiet time of at least 1 ns, got 0",
+            ));
+        }
+        Ok(Self {
             input: Input::new(stream),
             quiet,
             clock: Clock::new(),
             closed_until: None,
             dropped: 0,
-        }
+        })
     }
 
     /// How many items were dropped.
@@ -69,7 +75,7 @@ impl<S> ThrottleFirst<S> {
         self.dropped
     }
 
-    /// The input. Nothing was held.
+    /// The input. No item was held.
     pub fn into_inner(self) -> S {
         self.input.into_inner()
     }
@@ -80,7 +86,7 @@ impl<S: Stream> Stream for ThrottleFirst<S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let mut this = self.project();
-        let mut turn = Turn::new();
+        let mut budget = PollBudget::new();
         while let Some(item) = ready!(this.input.as_mut().poll_next(cx)) {
             let now = this.clock.now();
             if this.closed_until.is_none_or(|until| until <= now) {
@@ -88,12 +94,12 @@ impl<S: Stream> Stream for ThrottleFirst<S> {
                 return Poll::Ready(Some(item));
             }
             *this.dropped = this.dropped.saturating_add(1);
-            ready!(turn.poll_go_on(cx));
+            ready!(budget.poll_spend(cx));
         }
         Poll::Ready(None)
     }
 
-    /// Of what is to come only the very first is certain to pass.
+    /// Only the very first item is certain to leave.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let (lower, upper) = self.input.size_hint();
         (lower.min(usize::from(self.closed_until.is_none())), upper)
@@ -103,15 +109,5 @@ impl<S: Stream> Stream for ThrottleFirst<S> {
 impl<S: Stream> FusedStream for ThrottleFirst<S> {
     fn is_terminated(&self) -> bool {
         self.input.is_ended()
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for ThrottleFirst<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThrottleFirst")
-            .field("input", &self.input)
-            .field("quiet", &self.quiet)
-            .field("dropped", &self.dropped)
-            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ mod clock;
 mod early_wake;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod kernel_timer;
-mod precision;
+mod out_of_range;
 mod rate;
 mod tick;
 mod timer;
@@ -18,7 +18,7 @@ mod wheel_timer;
 
 pub use clock::Clock;
 pub(crate) use clock::{is_real, this_runtime};
-pub(crate) use precision::Precision;
+pub use out_of_range::OutOfRange;
 pub use rate::{ParseRateError, Rate, RateError};
 pub use tick::Tick;
 pub use timer::{Resolution, Timer};

@@ -5,6 +5,8 @@ use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 use core::time::Duration;
 
+use super::OutOfRange;
+
 /// A number of permits in each period: an exact fraction, never rounded to nanoseconds.
 ///
 /// `Rate::per_second(3)` is three a second, not one every 333,333,333 ns. Two rates are equal if they are the same
@@ -43,12 +45,7 @@ impl Rate {
     #[must_use]
     #[track_caller]
     pub const fn new(permits: u32, period: Duration) -> Self {
-        assert!(permits > 0, "a rate needs at least 1 permit, got 0");
-        assert!(
-            !period.is_zero(),
-            "a rate needs a period of at least 1 ns, got 0"
-        );
-        Self { permits, period }
+        OutOfRange::or_panic(Self::try_new(permits, period))
     }
 
     /// `permits` in each `period`.
@@ -56,14 +53,18 @@ impl Rate {
     /// # Errors
     ///
     /// If `permits` or `period` is zero.
-    pub const fn try_new(permits: u32, period: Duration) -> Result<Self, RateError> {
+    pub const fn try_new(permits: u32, period: Duration) -> Result<Self, OutOfRange> {
         if permits == 0 {
-            return Err(RateError {
-                what: Zero::Permits,
-            });
+            return Err(OutOfRange::new(
+                "permits",
+                "a rate needs at least 1 permit, got 0",
+            ));
         }
         if period.is_zero() {
-            return Err(RateError { what: Zero::Period });
+            return Err(OutOfRange::new(
+                "period",
+                "a rate needs a period of at least 1 ns, got 0",
+            ));
         }
         Ok(Self { permits, period })
     }
@@ -189,28 +190,8 @@ impl FromStr for Rate {
     }
 }
 
-/// The error for a rate of no permits, or of a period of zero.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RateError {
-    what: Zero,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Zero {
-    Permits,
-    Period,
-}
-
-impl fmt::Display for RateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.what {
-            Zero::Permits => "a rate needs at least 1 permit, got 0",
-            Zero::Period => "a rate needs a period of at least 1 ns, got 0",
-        })
-    }
-}
-
-impl Error for RateError {}
+/// The error of [`Rate::try_new`].
+pub type RateError = OutOfRange;
 
 /// The error for a text that is not a rate. Its message names what was found and what would be right.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -226,7 +207,7 @@ enum Wrong {
     Count(String),
     Unit(String),
     PeriodTooLong,
-    Zero(RateError),
+    Zero(OutOfRange),
 }
 
 impl fmt::Display for ParseRateError {

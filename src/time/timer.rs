@@ -97,6 +97,9 @@ pub enum Resolution {
     Millis,
 }
 
+/// Two instants so close together are the same: they are computed from different readings of the clock.
+const SAME: Duration = Duration::from_micros(1);
+
 impl Timer {
     /// A timer that is not armed. It can be built outside a runtime.
     #[must_use]
@@ -125,7 +128,9 @@ impl Timer {
     /// Outside a tokio runtime, or in one built without `enable_time`.
     #[must_use]
     pub fn of_this_runtime() -> Self {
-        Self::new().settled_here()
+        let mut timer = Self::new();
+        timer.wheel.prepare();
+        timer
     }
 
     /// Whether it belongs to the runtime in which this is called. One that does not moves when it is polled, and no longer wakes
@@ -138,12 +143,16 @@ impl Timer {
 
     /// Sets it to fire `after` from now, whatever it was set to before.
     pub fn arm(&mut self, after: Duration) {
-        self.due = Some(instant() + after.min(FAR_AHEAD));
+        let due = instant() + after.min(FAR_AHEAD);
+        // A waiter asks its limit whenever it is polled, and arms its timer anew with what is left of the same wait.
+        if self
+            .due
+            .is_some_and(|set| set.max(due) - set.min(due) < SAME)
+        {
+            return;
+        }
+        self.due = Some(due);
         self.was_polled = false;
-    }
-
-    pub(crate) const fn is_armed(&self) -> bool {
-        self.due.is_some()
     }
 
     /// Stops it: it wakes no task any more.
@@ -212,19 +221,5 @@ impl Timer {
 impl Default for Timer {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// For callers that go with the last of the adapters' own `precise` methods.
-impl Timer {
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn precise(self) -> Self {
-        self
-    }
-
-    pub(crate) fn settled_here(mut self) -> Self {
-        self.wheel.prepare();
-        self
     }
 }

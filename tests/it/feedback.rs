@@ -28,7 +28,7 @@ async fn a_refusal_after_the_third_item_pauses_the_stream() {
         left.push((since(start), call));
         if call == 3 {
             let refused = feedback([("Retry-After", "2")]);
-            assert_eq!(limit.heed(&refused), Some(ms(2_000)));
+            assert_eq!(limit.apply_feedback(&refused), Some(ms(2_000)));
         }
     }
     let expected = [(0, 1), (100, 2), (200, 3), (2_200, 4), (2_300, 5)];
@@ -43,7 +43,7 @@ async fn everybody_who_waits_already_waits_longer() {
     let tasks: Vec<_> = (0..2).map(|_| tokio::spawn(limit.acquire(1))).collect();
     tokio::task::yield_now().await;
 
-    limit.heed(&feedback([("Retry-After", "1.5"), ("Retry-After", "1")]));
+    limit.apply_feedback(&feedback([("Retry-After", "1.5"), ("Retry-After", "1")]));
     for (task, at) in tasks.into_iter().zip([1_500, 1_600]) {
         task.await.unwrap().unwrap();
         assert_eq!(since(start), at);
@@ -60,7 +60,7 @@ async fn when_nothing_remains_it_pauses_before_the_first_refusal() {
     while let Some(call) = calls.next().await {
         left.push(since(start));
         let remaining = (3 - call).to_string();
-        limit.heed(&feedback([
+        limit.apply_feedback(&feedback([
             ("X-RateLimit-Remaining", remaining.as_str()),
             ("X-RateLimit-Reset", "30"),
         ]));
@@ -81,7 +81,7 @@ async fn a_quota_that_is_lowered_half_way_is_kept_from_then_on() {
         left.push(since(start));
         if call == 3 {
             let lowered = feedback([("RateLimit-Policy", r#""default";q=4;w=1"#)]);
-            assert_eq!(limit.heed(&lowered), None);
+            assert_eq!(limit.apply_feedback(&lowered), None);
             limit.retune(Interval::from_rate(lowered.limit().unwrap()));
         }
     }
@@ -111,9 +111,12 @@ async fn what_asks_for_nothing_changes_nothing() {
     let limit = Interval::every(ms(100)).shared();
     limit.pause_for(ms(500));
 
-    assert_eq!(limit.heed(&Feedback::default()), None);
-    assert_eq!(limit.heed(&feedback([("Retry-After", "soon")])), None);
-    let at_once = limit.heed(&feedback([("Retry-After", "0")]));
+    assert_eq!(limit.apply_feedback(&Feedback::default()), None);
+    assert_eq!(
+        limit.apply_feedback(&feedback([("Retry-After", "soon")])),
+        None
+    );
+    let at_once = limit.apply_feedback(&feedback([("Retry-After", "0")]));
     assert_eq!(at_once, Some(Duration::ZERO));
     limit.acquire(1).await.unwrap();
     assert_eq!(since(start), 500, "of two pauses the later end");

@@ -36,7 +36,7 @@ use paceline::stream::{
     GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
     PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
 };
-use paceline::time::{Clock, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
+use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
@@ -74,6 +74,7 @@ fn values_are_plain() {
 #[test]
 fn errors_are_errors_whatever_is_in_them() {
     struct Secret;
+    error::<OutOfRange>();
     error::<RateError>();
     error::<ParseRateError>();
     error::<TooCostly<Secret>>();
@@ -102,12 +103,12 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Observed<Owned<Interval>, fn(Event)>>();
     free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
-    free::<Acquire<Interval>>();
+    free::<Acquire<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
     free::<AcquireAt<String, Interval>>();
     free::<AcquireWithinAt<String, Interval>>();
-    free::<AcquireWithin<Interval>>();
+    free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
@@ -138,10 +139,10 @@ fn everything_can_be_sent_shared_and_moved() {
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[test]
 fn what_is_behind_features_too() {
-    use paceline::limiter::{Metrics, Traces};
+    use paceline::limiter::{Metrics, TracingObserver};
     free::<Metrics>();
     shown::<Metrics>();
-    value::<Traces>();
+    value::<TracingObserver>();
 }
 
 #[test]
@@ -177,12 +178,12 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Observed<Owned<Interval>, fn(Event)>>();
     shown::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     shown::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
-    shown::<Acquire<Interval>>();
+    shown::<Acquire<Shared<Interval>>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
     shown::<AcquireWithinAt<String, Interval>>();
-    shown::<AcquireWithin<Interval>>();
+    shown::<AcquireWithin<Shared<Interval>>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
@@ -277,26 +278,28 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {
-    use paceline::redis::{self, CallError, InRedis, Redis, Remote, ServerError, Unfit, WhenDown};
+    use paceline::redis::{
+        self, CallError, ConfigError, OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError,
+    };
 
     // That is sealed: its own parts, `Twinned` and `Twin`, cannot be named.
-    fn twin<P: InRedis>() {}
+    fn twin<P: RedisPolicy>() {}
     twin::<All<(SlidingLog, TokenBucket)>>();
     free::<Redis>();
-    free::<Remote<SlidingLog>>();
+    free::<RedisLimiter<SlidingLog>>();
     free::<redis::Keyed<TokenBucket>>();
-    shown::<Remote<TokenBucket>>();
+    shown::<RedisLimiter<TokenBucket>>();
     shown::<redis::Keyed<TokenBucket>>();
-    value::<WhenDown>();
+    value::<OutagePolicy>();
     value::<redis::Stats>();
-    error::<Unfit>();
+    error::<ConfigError>();
     error::<ServerError>();
     error::<CallError>();
     error::<redis::AcquireError>();
-    free::<redis::RemotePermits>();
+    free::<redis::RedisPermits>();
     free::<redis::FleetUsage>();
     free::<redis::Lease>();
-    shown::<redis::RemotePermits>();
+    shown::<redis::RedisPermits>();
     shown::<redis::FleetUsage>();
     shown::<redis::Lease>();
     value::<redis::Importance>();

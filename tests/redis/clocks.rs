@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use futures::future::join_all;
 use paceline::policy::{Decision, TokenBucket};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 use tokio::process::Command;
 
@@ -18,7 +18,7 @@ const URL: &str = "PACELINE_TEST_URL";
 const CALLS: usize = 2_500;
 
 async fn ask(url: &str) -> usize {
-    let redis = Redis::open(url, WhenDown::closed()).unwrap();
+    let redis = Redis::open(url, OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
     // 500 at once; none comes back while this runs.
     let limit = redis

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use paceline::policy::{All, Decision, SlidingLog, TokenBucket};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 
 use crate::limits::{MINUTE, pause, wait_of};
 use crate::servers::{Cluster, Server};
 
-async fn redis(cluster: &Cluster, when_down: WhenDown) -> Redis {
+async fn redis(cluster: &Cluster, when_down: OutagePolicy) -> Redis {
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let redis = Redis::open_cluster(&urls, when_down).unwrap();
@@ -21,7 +21,7 @@ async fn redis(cluster: &Cluster, when_down: WhenDown) -> Redis {
 #[tokio::test]
 async fn keys_on_all_nodes_have_their_limit() {
     let cluster = Cluster::start().await;
-    let redis = redis(&cluster, WhenDown::closed()).await;
+    let redis = redis(&cluster, OutagePolicy::closed()).await;
     let users = redis.keyed("users", SlidingLog::new(2, MINUTE)).unwrap();
 
     for user in 0..30 {
@@ -37,7 +37,7 @@ async fn keys_on_all_nodes_have_their_limit() {
 #[tokio::test]
 async fn several_limits_of_one_name_lie_in_one_slot() {
     let cluster = Cluster::start().await;
-    let redis = redis(&cluster, WhenDown::closed()).await;
+    let redis = redis(&cluster, OutagePolicy::closed()).await;
     let bucket = TokenBucket::new(Rate::per_minute(1), 3);
     let policy = All::new((
         bucket,
@@ -78,7 +78,7 @@ async fn move_slot(key: &str, from: &Server, to: &Server) {
 #[tokio::test]
 async fn a_key_that_moves_to_another_node_keeps_its_state() {
     let mut cluster = Cluster::start().await;
-    let redis = redis(&cluster, WhenDown::closed()).await;
+    let redis = redis(&cluster, OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     assert_eq!(limit.try_acquire(3).await, Ok(Decision::Pass));
 
@@ -105,7 +105,7 @@ async fn a_key_that_moves_to_another_node_keeps_its_state() {
 #[tokio::test]
 async fn a_node_that_is_killed_is_an_outage() {
     let mut cluster = Cluster::start().await;
-    let redis = redis(&cluster, WhenDown::open()).await;
+    let redis = redis(&cluster, OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();
     assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
 
@@ -120,7 +120,7 @@ async fn a_node_that_is_killed_is_an_outage() {
 
 #[test]
 fn a_cluster_without_an_address_is_refused() {
-    let error = Redis::open_cluster(&[], WhenDown::closed())
+    let error = Redis::open_cluster(&[], OutagePolicy::closed())
         .unwrap_err()
         .to_string();
     assert!(

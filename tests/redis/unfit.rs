@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use paceline::policy::{All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{InRedis, Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,11 +15,11 @@ const LONGEST: Duration = Duration::from_micros(1 << 51);
 /// And products at most so large.
 const MOST: u64 = 1 << 52;
 
-fn redis(when_down: WhenDown) -> Redis {
+fn redis(when_down: OutagePolicy) -> Redis {
     Redis::open("redis://127.0.0.1/", when_down).unwrap()
 }
 
-fn why<P: InRedis + Debug>(when_down: WhenDown, policy: P) -> String {
+fn why<P: RedisPolicy + Debug>(when_down: OutagePolicy, policy: P) -> String {
     redis(when_down)
         .limit("name", policy)
         .unwrap_err()
@@ -27,14 +27,14 @@ fn why<P: InRedis + Debug>(when_down: WhenDown, policy: P) -> String {
 }
 
 #[track_caller]
-fn says<P: InRedis + Debug>(policy: P, words: &[&str]) {
-    let why = why(WhenDown::closed(), policy);
+fn says<P: RedisPolicy + Debug>(policy: P, words: &[&str]) {
+    let why = why(OutagePolicy::closed(), policy);
     assert!(words.iter().all(|word| why.contains(word)), "{why}");
 }
 
 #[track_caller]
-fn fits<P: InRedis>(policy: P) {
-    redis(WhenDown::closed()).limit("name", policy).unwrap();
+fn fits<P: RedisPolicy>(policy: P) {
+    redis(OutagePolicy::closed()).limit("name", policy).unwrap();
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_counter_has_room_for_its_limit_in_each_bucket() {
 
 #[test]
 fn each_replica_has_a_part_of_its_own() {
-    let five = WhenDown::insured(5);
+    let five = OutagePolicy::insured(5);
     for why in [
         why(five, SlidingLog::new(4, MINUTE)),
         why(five, SlidingCounter::strict(4, MINUTE, 2)),
@@ -163,7 +163,7 @@ fn each_replica_has_a_part_of_its_own() {
         burst.contains("burst of 4") && burst.contains("5 replicas"),
         "{burst}"
     );
-    let interval = why(WhenDown::insured(2), Interval::every(MINUTE));
+    let interval = why(OutagePolicy::insured(2), Interval::every(MINUTE));
     assert!(
         interval.contains("interval") && interval.contains("2 replicas"),
         "{interval}"
@@ -171,7 +171,7 @@ fn each_replica_has_a_part_of_its_own() {
 
     let period = Duration::from_micros(1 << 20) * u32::MAX;
     let slow = TokenBucket::new(Rate::new(u32::MAX, period), u32::MAX);
-    let rate = why(WhenDown::insured(u32::MAX), slow);
+    let rate = why(OutagePolicy::insured(u32::MAX), slow);
     assert!(
         rate.contains("rate of") && rate.contains("4294967295 replicas"),
         "{rate}"
@@ -180,14 +180,14 @@ fn each_replica_has_a_part_of_its_own() {
     redis(five)
         .limit("name", SlidingLog::new(5, MINUTE))
         .unwrap();
-    redis(WhenDown::insured(1))
+    redis(OutagePolicy::insured(1))
         .limit("name", Interval::every(MINUTE))
         .unwrap();
 }
 
 #[test]
 fn a_name_is_neither_empty_nor_too_long() {
-    let redis = redis(WhenDown::closed());
+    let redis = redis(OutagePolicy::closed());
     let policy = FixedWindow::new(1, MINUTE);
     let long = "x".repeat(201);
     for (name, said) in [("", "got 0"), (&*long, "got 201")] {
@@ -210,7 +210,7 @@ fn a_name_is_neither_empty_nor_too_long() {
 /// Their states are not alike, and are kept apart.
 #[test]
 fn each_policy_has_a_key_of_its_own() {
-    let redis = redis(WhenDown::closed());
+    let redis = redis(OutagePolicy::closed());
     let all = All::new((
         Interval::every(MINUTE),
         TokenBucket::new(Rate::per_second(1), 1),

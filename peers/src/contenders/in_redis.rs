@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use ::paceline::policy::{All, Decision, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use ::paceline::redis::{InRedis, Redis, WhenDown};
+use ::paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use ::paceline::time::Rate;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -154,10 +154,10 @@ const fn bucket() -> TokenBucket {
 }
 
 /// Those who have a key in common stand in one line for it, on each connection.
-async fn paceline(policy: impl InRedis, meeting: Meeting) -> Vec<Caller> {
+async fn paceline(policy: impl RedisPolicy, meeting: Meeting) -> Vec<Caller> {
     let mut callers = Vec::new();
     for connection in 0..meeting.connections {
-        let redis = Redis::open(&meeting.url, WhenDown::closed()).expect("it is a URL");
+        let redis = Redis::open(&meeting.url, OutagePolicy::closed()).expect("it is a URL");
         let redis = redis.with_deadline(PATIENCE).expect("it is long enough");
         redis.connect().await.expect("a server answers");
         let limits = redis.keyed("measured", policy.clone()).expect("it fits");

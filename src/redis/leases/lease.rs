@@ -14,7 +14,7 @@ use crate::redis::link::{Failure, NoAnswer};
 
 /// One of so many at once, in Redis and for a time: dropping it gives it back.
 ///
-/// [`RemotePermits`](super::RemotePermits) and [`FleetUsage`](super::FleetUsage) give it. As long as this guard lives, a task
+/// [`RedisPermits`](super::RedisPermits) and [`FleetUsage`](super::FleetUsage) give it. As long as this guard lives, a task
 /// renews it whenever a third of its time is over. (It runs in the runtime of one of those who asked. Should that end, the next
 /// who asks, or who waits for [`lost`](Self::lost), starts it anew.) Should the process end without a word, it lapses by itself, and another
 /// gets in. (The idea is of C. Gray and D. Cheriton, *Leases: an efficient fault-tolerant mechanism for distributed file cache
@@ -33,7 +33,7 @@ use crate::redis::link::{Failure, NoAnswer};
 /// And a machine that sleeps may not count the time for which it slept.
 ///
 /// ```
-/// use paceline::redis::{Redis, WhenDown};
+/// use paceline::redis::{Redis, OutagePolicy};
 /// use std::time::Duration;
 ///
 /// # async fn convert() {}
@@ -41,7 +41,7 @@ use crate::redis::link::{Failure, NoAnswer};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
-/// let redis = Redis::open(&std::env::var("REDIS_URL")?, WhenDown::closed())?;
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
 /// let permits = redis.permits("conversions", 3, Duration::from_secs(10))?;
 ///
 /// let lease = permits.acquire().await?;
@@ -89,7 +89,7 @@ impl Lease {
         }
     }
 
-    /// Whether it is not in Redis: it was granted by [`WhenDown`](crate::redis::WhenDown) while Redis did not answer.
+    /// Whether it is not in Redis: it was granted by [`OutagePolicy`](crate::redis::OutagePolicy) while Redis did not answer.
     ///
     /// Such a lease has no end, is never lost, and stays what it is when Redis is back. Until then and until it is dropped
     /// only this process knows of it, and counts it when it asks Redis for more.

@@ -10,5 +10,5 @@ mod service;
 mod usage;
 
 pub use lease::Lease;
-pub use permits::RemotePermits;
+pub use permits::RedisPermits;
 pub use usage::{FleetUsage, Importance, InUse};

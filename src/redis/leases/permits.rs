@@ -4,23 +4,23 @@ use std::sync::Arc;
 use super::errand::Room;
 use super::lease::Lease;
 use super::pool::{Alone, Pool, Terms};
-use crate::redis::error::{CallError, ServerError, Unfit};
+use crate::redis::error::{CallError, ConfigError, ServerError};
 use crate::redis::keeper::Keeper;
-use crate::redis::when_down::{Kind, WhenDown};
+use crate::redis::when_down::{Kind, OutagePolicy};
 
 /// So many at once in a whole fleet: permits in Redis, held as [`Lease`]s. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
 /// Clones share one line. For permits in one process there is [`concurrency::Permits`](crate::concurrency::Permits).
 ///
 /// ```
-/// use paceline::redis::{Redis, WhenDown};
+/// use paceline::redis::{Redis, OutagePolicy};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
-/// let redis = Redis::open(&std::env::var("REDIS_URL")?, WhenDown::closed())?;
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
 /// let permits = redis.permits("conversions", 3, Duration::from_secs(10))?;
 ///
 /// // Waits until fewer than 3 are at it, anywhere.
@@ -45,27 +45,27 @@ use crate::redis::when_down::{Kind, WhenDown};
 ///   or until the first lease ends.
 /// * **Trips**: those who ask at the same time, those that are renewed and those that were dropped go on one trip together. One
 ///   trip is under way at a time.
-/// * **While Redis does not answer**, no trip takes longer than the deadline, and [`WhenDown`] decides:
-///   [`open`](WhenDown::open) gives a [local](Lease::is_local) lease to all; [`closed`](WhenDown::closed) gives none;
-///   [`insured`](WhenDown::insured) gives local ones up to n / replicas, guards of leases that are lost counted, once the outage
+/// * **While Redis does not answer**, no trip takes longer than the deadline, and [`OutagePolicy`] decides:
+///   [`open`](OutagePolicy::open) gives a [local](Lease::is_local) lease to all; [`closed`](OutagePolicy::closed) gives none;
+///   [`insured`](OutagePolicy::insured) gives local ones up to n / replicas, guards of leases that are lost counted, once the outage
 ///   has lasted as long as a lease: before, others may still hold all of them.
 /// * **In Redis** there is one key, which is gone as soon as there are no leases. What is refused leaves nothing behind.
 #[derive(Clone, Debug)]
-pub struct RemotePermits {
+pub struct RedisPermits {
     pool: Arc<Pool>,
     limit: u32,
 }
 
-impl RemotePermits {
+impl RedisPermits {
     pub(in crate::redis) fn new(
         keeper: Arc<Keeper>,
         key: String,
         limit: u32,
         lease: Duration,
-        when_down: WhenDown,
-    ) -> Result<Self, Unfit> {
+        when_down: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
         if limit == 0 {
-            return Err(Unfit::new("there must be at least 1 permit, got 0"));
+            return Err(ConfigError::new("there must be at least 1 permit, got 0"));
         }
         let terms = Terms {
             key,
@@ -84,7 +84,7 @@ impl RemotePermits {
     /// # Errors
     ///
     /// If the server refuses to answer, since the key holds something else or a permission is missing. That it cannot be
-    /// reached is no error: then [`WhenDown`] decides.
+    /// reached is no error: then [`OutagePolicy`] decides.
     ///
     /// # Panics
     ///
@@ -141,13 +141,13 @@ impl RemotePermits {
 }
 
 /// How many of so many this process gives without Redis.
-pub(super) fn alone(limit: u32, when_down: WhenDown) -> Result<Alone, Unfit> {
+pub(super) fn alone(limit: u32, when_down: OutagePolicy) -> Result<Alone, ConfigError> {
     match when_down.kind() {
         Kind::Open => Ok(Alone::Open),
         Kind::Closed => Ok(Alone::Closed),
         Kind::Insured { replicas } => match limit.checked_div(replicas) {
             Some(share @ 1..) => Ok(Alone::Share(share)),
-            _ => Err(Unfit::new(format!(
+            _ => Err(ConfigError::new(format!(
                 "{limit} permits cannot be divided among {replicas} replicas: each needs at least 1"
             ))),
         },

@@ -10,7 +10,7 @@ use super::holds::Ticket;
 use super::lease::Lease;
 use super::roll::{Asker, Outcome, Replies, Roll, Told};
 use super::service::Service;
-use crate::redis::error::{CallError, Unfit};
+use crate::redis::error::{CallError, ConfigError};
 use crate::redis::keeper::Keeper;
 use crate::redis::link::{Failure, NoAnswer};
 
@@ -53,10 +53,10 @@ impl Pool {
         keeper: Arc<Keeper>,
         lease: Duration,
         classes: Vec<Terms>,
-    ) -> Result<Self, Unfit> {
+    ) -> Result<Self, ConfigError> {
         let shortest = SHORTEST.max(keeper.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a lease takes {shortest:?} to {LONGEST:?} with a deadline of {:?}, got {lease:?}",
                 keeper.deadline()
             )));

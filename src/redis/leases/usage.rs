@@ -5,9 +5,9 @@ use super::errand::{Class, Room};
 use super::lease::Lease;
 use super::permits::alone;
 use super::pool::{Alone, Pool, Terms};
-use crate::redis::error::{CallError, ServerError, Unfit};
+use crate::redis::error::{CallError, ConfigError, ServerError};
 use crate::redis::keeper::Keeper;
-use crate::redis::when_down::WhenDown;
+use crate::redis::when_down::OutagePolicy;
 
 /// More than there can ever be.
 const ANY: u64 = 1 << 53;
@@ -23,7 +23,7 @@ const SHEDDABLE: Class = 1;
 /// that sees both counts at once.
 ///
 /// ```
-/// use paceline::redis::{Importance, Redis, WhenDown};
+/// use paceline::redis::{Importance, Redis, OutagePolicy};
 /// use std::time::Duration;
 ///
 /// # async fn answer() {}
@@ -31,7 +31,7 @@ const SHEDDABLE: Class = 1;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
-/// let redis = Redis::open(&std::env::var("REDIS_URL")?, WhenDown::open())?;
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
 /// let usage = redis.fleet_usage("api", 100, 20, Duration::from_secs(10))?;
 ///
 /// match usage.admit(Importance::Sheddable).await? {
@@ -47,7 +47,7 @@ const SHEDDABLE: Class = 1;
 /// and not counted; nothing else follows from it, so nobody has to listen.
 ///
 /// **While Redis does not answer**, critical work passes, with a [local](Lease::is_local) lease, and so does the rest with
-/// [`WhenDown::open`]. With [`closed`](WhenDown::closed) the rest is refused. With [`insured`](WhenDown::insured) it is let in up
+/// [`OutagePolicy::open`]. With [`closed`](OutagePolicy::closed) the rest is refused. With [`insured`](OutagePolicy::insured) it is let in up
 /// to (C − R) / replicas at once, when the outage has lasted as long as a lease. No trip takes longer than the deadline.
 #[derive(Clone, Debug)]
 pub struct FleetUsage {
@@ -84,11 +84,11 @@ impl FleetUsage {
         capacity: u32,
         reserved: u32,
         lease: Duration,
-        when_down: WhenDown,
-    ) -> Result<Self, Unfit> {
+        when_down: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
         let sheddable = capacity.checked_sub(reserved).filter(|left| *left > 0);
         let Some(sheddable) = sheddable else {
-            return Err(Unfit::new(format!(
+            return Err(ConfigError::new(format!(
                 "a reserve of {reserved} leaves nothing of a capacity of {capacity}"
             )));
         };

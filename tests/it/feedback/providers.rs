@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use paceline::feedback::{Caps, Feedback};
 use paceline::time::Rate;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::timed::ms;
 

@@ -27,7 +27,7 @@ impl Wake for Asks {
 }
 
 /// Gives up when it is woken.
-struct Drops(Mutex<Option<Pin<Box<Acquire<TokenBucket>>>>>);
+struct Drops(Mutex<Option<Pin<Box<Acquire<Shared<TokenBucket>>>>>>);
 
 impl Wake for Drops {
     fn wake(self: Arc<Self>) {

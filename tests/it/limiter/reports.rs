@@ -1,12 +1,16 @@
 //! The ready observers, behind features.
 #![cfg(all(feature = "metrics", feature = "tracing"))]
 
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt, StreamExt, stream};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use paceline::limiter::{Metrics, Observed, Observer, Traces};
+use metrics::{
+    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use paceline::limiter::{Metrics, Observed, Observer, TracingObserver};
 use paceline::policy::TokenBucket;
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -26,45 +30,86 @@ async fn a_day_in_the_life(observer: impl Observer + Clone) {
     jump(ms(30)).await;
 }
 
+/// Every value that a counter or a histogram was given, by its name and labels.
+#[derive(Clone, Default)]
+struct Recorded(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
+
+impl Recorded {
+    fn series(&self, key: &Key) -> Arc<Series> {
+        let labels = key
+            .labels()
+            .map(|label| format!("{}={}", label.key(), label.value()));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        Arc::new(Series {
+            name: format!("{}{{{labels}}}", key.name()),
+            all: self.clone(),
+        })
+    }
+}
+
+impl Recorder for Recorded {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.series(key))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        unreachable!("there are no gauges")
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.series(key))
+    }
+}
+
+struct Series {
+    name: String,
+    all: Recorded,
+}
+
+impl HistogramFn for Series {
+    fn record(&self, value: f64) {
+        let mut all = self.all.0.lock().unwrap();
+        all.entry(self.name.clone()).or_default().push(value);
+    }
+}
+
+impl CounterFn for Series {
+    fn increment(&self, by: u64) {
+        let mut all = self.all.0.lock().unwrap();
+        let count = all.entry(self.name.clone()).or_insert_with(|| vec![0.0]);
+        count[0] += f64::from(u32::try_from(by).unwrap());
+    }
+
+    fn absolute(&self, _: u64) {
+        unreachable!("counters are only incremented")
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_count_requests_permits_and_waits() {
-    let recorder = DebuggingRecorder::new();
-    let shots = recorder.snapshotter();
-    let metrics = metrics::with_local_recorder(&recorder, || Metrics::new("sms"));
+    let recorded = Recorded::default();
+    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
     a_day_in_the_life(metrics).await;
 
-    let mut seen: Vec<String> = shots
-        .snapshot()
-        .into_vec()
-        .into_iter()
-        .map(|(key, _, _, value)| {
-            let labels = key
-                .key()
-                .labels()
-                .map(|label| format!("{}={}", label.key(), label.value()));
-            let labels = labels.collect::<Vec<_>>().join(",");
-            let value = match value {
-                DebugValue::Histogram(values) => {
-                    format!(
-                        "{:?}",
-                        values.into_iter().map(f64::from).collect::<Vec<_>>()
-                    )
-                }
-                DebugValue::Counter(count) => count.to_string(),
-                DebugValue::Gauge(_) => unreachable!(),
-            };
-            format!("{}{{{labels}}} {value}", key.key().name())
-        })
+    let recorded = recorded.0.lock().unwrap();
+    let seen: Vec<String> = recorded
+        .iter()
+        .map(|(name, values)| format!("{name} {values:?}"))
         .collect();
-    seen.sort();
     assert_eq!(
         seen,
         [
-            "paceline_permits_total{limit=sms} 3",
-            "paceline_requests_total{limit=sms,outcome=gave_up} 1",
-            "paceline_requests_total{limit=sms,outcome=passed} 2",
-            "paceline_requests_total{limit=sms,outcome=refused} 1",
-            "paceline_requests_total{limit=sms,outcome=too_costly} 1",
+            "paceline_permits_total{limit=sms} [3.0]",
+            "paceline_requests_total{limit=sms,outcome=gave_up} [1.0]",
+            "paceline_requests_total{limit=sms,outcome=passed} [2.0]",
+            "paceline_requests_total{limit=sms,outcome=refused} [1.0]",
+            "paceline_requests_total{limit=sms,outcome=too_costly} [1.0]",
             "paceline_wait_seconds{limit=sms} [0.0, 0.1]",
         ]
     );
@@ -108,7 +153,7 @@ impl tracing::Subscriber for Written {
 async fn traces_say_what_happened_to_each_request() {
     let written = Written::default();
     let guard = tracing::subscriber::set_default(written.clone());
-    a_day_in_the_life(Traces::new("sms")).await;
+    a_day_in_the_life(TracingObserver::new("sms")).await;
     drop(guard);
     assert_eq!(
         *written.0.lock().unwrap(),

@@ -41,37 +41,6 @@ async fn pace_counted_from_the_next_poll() {
         .await;
 }
 
-/// On a paused clock the precise timer is the ordinary one; `tests/precise.rs` has it on the real one.
-#[cfg(feature = "precise")]
-#[tokio::test(start_paused = true)]
-async fn precise_ones() {
-    Subject::new(|input: Input| input.min_interval(D).precise())
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
-    Subject::new(|input: Input| {
-        input
-            .pace_by_key(Interval::every(D).keyed(), |_| (), 3)
-            .precise()
-    })
-    .items(|item| vec![item])
-    .into_parts(PaceByKey::into_parts)
-    .spacing(D)
-    .check()
-    .await;
-    Subject::new(move |input: Input| input.grouped_within(3, D).precise())
-        .items(|group| group)
-        .into_parts(paceline::stream::GroupedWithin::into_parts)
-        .scale(D)
-        .check()
-        .await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn pace_over_a_shared_limit() {
     Subject::new(|input: Input| input.pace(Interval::every(D).delayed().shared()))

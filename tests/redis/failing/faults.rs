@@ -1,5 +1,5 @@
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 
 use super::redis;
@@ -9,7 +9,7 @@ use crate::servers::Server;
 #[tokio::test]
 async fn a_key_that_holds_something_else_is_an_error_that_says_so_and_no_outage() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::open()).await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
     let log = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     let bucket = redis
         .limit("a", TokenBucket::new(Rate::per_second(5), 5))
@@ -40,14 +40,14 @@ async fn a_server_that_wants_a_password_says_so() {
     server
         .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
         .await;
-    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
 
     assert!(limit.try_acquire(1).await.is_err());
     let failure = redis.last_failure().unwrap();
     assert!(failure.contains("NOAUTH"), "{failure}");
     let url = server.url().replace("redis://", "redis://:secret@");
-    let redis = Redis::open(&url, WhenDown::closed()).unwrap();
+    let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
     redis.connect().await.unwrap();
     assert_eq!(
         redis
@@ -63,7 +63,7 @@ async fn a_server_that_wants_a_password_says_so() {
 async fn a_server_out_of_memory_is_an_outage_and_no_fault() {
     let server =
         Server::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
-    let redis = redis(&server.url(), WhenDown::open()).await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
 
     for _ in 0..10 {
@@ -80,7 +80,7 @@ async fn a_server_out_of_memory_is_an_outage_and_no_fault() {
 
 #[test]
 fn an_address_that_is_none_is_refused_by_name() {
-    let error = Redis::open("http://example.org", WhenDown::closed())
+    let error = Redis::open("http://example.org", OutagePolicy::closed())
         .unwrap_err()
         .to_string();
     assert!(
@@ -91,7 +91,7 @@ fn an_address_that_is_none_is_refused_by_name() {
 
 #[test]
 fn an_insurance_for_more_replicas_than_permits_is_refused() {
-    let redis = Redis::open("redis://127.0.0.1/", WhenDown::insured(6)).unwrap();
+    let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::insured(6)).unwrap();
     let error = redis
         .limit("a", SlidingLog::new(5, MINUTE))
         .unwrap_err()
@@ -105,5 +105,5 @@ fn an_insurance_for_more_replicas_than_permits_is_refused() {
 #[test]
 #[should_panic(expected = "an insurance needs at least 1 replica, got 0")]
 fn an_insurance_for_nobody_is_refused() {
-    let _ = WhenDown::insured(0);
+    let _ = OutagePolicy::insured(0);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::SlidingLog;
 use paceline::prelude::*;
-use paceline::redis::WhenDown;
+use paceline::redis::OutagePolicy;
 
 use super::redis;
 use crate::limits::{Passed, pause};
@@ -27,7 +27,7 @@ async fn most_in_a_window(outage: Outage, lag: Duration) -> usize {
     let passed = Arc::new(Mutex::new(Passed::default()));
     let mut replicas = Vec::new();
     for number in 0..2 {
-        let redis = redis(&server.url(), WhenDown::insured(2)).await;
+        let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
         let limit = redis.limit("a", SlidingLog::new(LIMIT, WINDOW)).unwrap();
         let passed = Arc::clone(&passed);
         replicas.push(tokio::spawn(async move {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::WhenDown;
+use paceline::redis::OutagePolicy;
 use paceline::time::Rate;
 
 use super::redis;
@@ -13,7 +13,7 @@ use crate::servers::{Relay, Server};
 #[tokio::test]
 async fn flushing_everything_mid_stream_lets_no_more_pass() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let window = Duration::from_millis(400);
     let limit = redis.limit("a", SlidingLog::new(5, window)).unwrap();
 
@@ -36,7 +36,7 @@ async fn flushing_everything_mid_stream_lets_no_more_pass() {
 #[tokio::test]
 async fn every_policy_counts_all_as_spent_when_its_state_is_lost() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
 
     macro_rules! is_spent {
         ($name:expr, $policy:expr) => {
@@ -59,7 +59,7 @@ async fn every_policy_counts_all_as_spent_when_its_state_is_lost() {
 #[tokio::test]
 async fn flushing_the_scripts_mid_stream_goes_unnoticed() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
 
     for _ in 0..10 {
@@ -73,7 +73,7 @@ async fn flushing_the_scripts_mid_stream_goes_unnoticed() {
 async fn a_failover_to_an_old_state_lets_no_more_pass() {
     let mut master = Server::start().await;
     let relay = Relay::start(master.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
     let replica = Server::start_replica_of(&master).await;
@@ -96,7 +96,7 @@ async fn a_failover_to_an_old_state_lets_no_more_pass() {
 #[tokio::test]
 async fn an_idle_limit_leaves_nothing_behind_and_is_not_taken_for_lost() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis
         .limit("a", SlidingLog::new(2, Duration::from_millis(50)))
         .unwrap();

@@ -10,12 +10,12 @@ mod slowness;
 
 use std::time::Duration;
 
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 
 use crate::limits::pause;
 
 /// Connected, with the deadline that it has by itself.
-pub(crate) async fn redis(url: &str, when_down: WhenDown) -> Redis {
+pub(crate) async fn redis(url: &str, when_down: OutagePolicy) -> Redis {
     let redis = Redis::open(url, when_down).unwrap();
     until_up(&redis).await;
     redis

@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use paceline::limiter::Limiter;
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::{InRedis, Redis, Remote, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 use paceline::time::{Clock, Rate};
 
 use super::{redis, until_down, until_up};
@@ -12,7 +12,7 @@ use crate::limits::{MINUTE, Passed, pause};
 use crate::servers::{Cut, Relay, Server};
 
 /// Asks until the outage is noticed.
-async fn notice<P: InRedis>(redis: &Redis, limit: &Remote<P>) {
+async fn notice<P: RedisPolicy>(redis: &Redis, limit: &RedisLimiter<P>) {
     while redis.is_up() {
         let _ = limit.try_acquire(1).await;
     }
@@ -21,7 +21,7 @@ async fn notice<P: InRedis>(redis: &Redis, limit: &Remote<P>) {
 #[tokio::test]
 async fn closed_lets_nothing_pass_until_redis_is_back() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -51,7 +51,7 @@ async fn closed_lets_nothing_pass_until_redis_is_back() {
 #[tokio::test]
 async fn open_lets_everything_pass_and_counts_it() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::open()).await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -67,7 +67,7 @@ async fn open_lets_everything_pass_and_counts_it() {
 #[tokio::test]
 async fn an_insurance_starts_empty_handed_and_goes_on_at_its_part() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(4)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(4)).await;
     // One each 50 ms for all four, one each 200 ms for this one.
     let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(50)), 4);
     let limit = redis.limit("a", bucket).unwrap();
@@ -89,7 +89,7 @@ async fn an_insurance_starts_empty_handed_and_goes_on_at_its_part() {
 #[tokio::test]
 async fn an_insurance_of_a_window_lets_nothing_pass_before_a_whole_one_is_over() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let window = Duration::from_millis(400);
     let limit = redis.limit("a", SlidingLog::new(4, window)).unwrap();
     limit.acquire(1).await.unwrap();
@@ -112,7 +112,7 @@ async fn an_insurance_of_a_window_lets_nothing_pass_before_a_whole_one_is_over()
 #[tokio::test]
 async fn what_is_dearer_than_the_part_waits_for_redis() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let limit = redis
         .limit("a", TokenBucket::new(Rate::per_second(1_000), 4))
         .unwrap();
@@ -132,7 +132,7 @@ async fn what_is_dearer_than_the_part_waits_for_redis() {
 #[tokio::test]
 async fn a_stream_goes_on_when_a_killed_server_is_back() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let window = Duration::from_millis(200);
     let limit = redis.limit("a", SlidingLog::new(5, window)).unwrap();
 
@@ -155,7 +155,7 @@ async fn a_stream_goes_on_when_a_killed_server_is_back() {
 #[tokio::test]
 async fn a_frozen_server_is_noticed_and_its_return_too() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::open()).await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -184,7 +184,7 @@ async fn a_frozen_server_is_noticed_and_its_return_too() {
 #[tokio::test]
 async fn a_bucket_does_not_fill_while_others_may_have_used_their_parts() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let limit = redis
         .limit("a", TokenBucket::new(Rate::per_second(5), 10))
         .unwrap();
@@ -204,7 +204,7 @@ async fn a_bucket_does_not_fill_while_others_may_have_used_their_parts() {
 async fn a_connection_that_is_refused_from_the_start_is_an_outage() {
     let mut server = Server::start().await;
     server.kill();
-    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let limit = redis
         .limit("a", SlidingLog::new(5, Duration::from_millis(100)))
         .unwrap();
@@ -222,7 +222,7 @@ async fn a_connection_that_is_refused_from_the_start_is_an_outage() {
 async fn a_network_that_swallows_everything_is_noticed() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -236,7 +236,7 @@ async fn a_network_that_swallows_everything_is_noticed() {
 #[tokio::test]
 async fn a_waiting_handle_that_is_polled_by_nobody_holds_up_no_other() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis
         .limit("a", SlidingLog::new(1, Duration::from_millis(50)))
         .unwrap();

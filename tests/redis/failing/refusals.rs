@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use paceline::policy::SlidingLog;
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 
 use super::redis;
 use crate::limits::{MINUTE, pause};
@@ -19,7 +19,7 @@ async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
         ("bob:wrong@", "authentication"),
     ] {
         let url = server.url().replace("redis://", &format!("redis://{user}"));
-        let redis = Redis::open(&url, WhenDown::open()).unwrap();
+        let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
         let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
         for _ in 0..3 {
             let error = limit.try_acquire(1).await.unwrap_err().to_string();
@@ -40,7 +40,7 @@ async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
 async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
     let server = Server::start().await;
     let url = format!("{}/99", server.url());
-    let redis = Redis::open(&url, WhenDown::open()).unwrap();
+    let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     let error = limit.try_acquire(1).await.unwrap_err().to_string();
     assert!(error.contains("DB index is out of range"), "{error}");
@@ -51,7 +51,7 @@ async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
 async fn who_is_let_in_at_last_goes_on() {
     let server = Server::start().await;
     let url = server.url().replace("redis://", "redis://:secret@");
-    let redis = Redis::open(&url, WhenDown::open()).unwrap();
+    let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.try_acquire(1).await.unwrap_err();
     server
@@ -72,7 +72,7 @@ async fn too_many_clients_are_an_outage_and_no_fault() {
         .arg(&["SET", "maxclients", "1"])
         .clone();
     let () = limited.query_async(&mut other).await.unwrap();
-    let redis = Redis::open(&server.url(), WhenDown::open()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::open()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     for _ in 0..5 {
         assert!(limit.try_acquire(1).await.unwrap().is_pass());
@@ -84,7 +84,7 @@ async fn too_many_clients_are_an_outage_and_no_fault() {
 #[tokio::test]
 async fn a_short_wait_hears_of_a_fault_too() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     server.cli::<()>(&["RPUSH", &limit.keys()[0], "x"]).await;
     for _ in 0..2 {
@@ -99,12 +99,12 @@ async fn a_short_wait_hears_of_a_fault_too() {
 #[test]
 fn an_address_that_is_none_is_refused_without_telling_the_password() {
     for url in ["http://bob:hunter2@example.org", "redis://bob:hunter2@"] {
-        let Err(error) = Redis::open(url, WhenDown::closed()) else {
+        let Err(error) = Redis::open(url, OutagePolicy::closed()) else {
             continue;
         };
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
-    let redis = Redis::open("redis://bob:hunter2@127.0.0.1/", WhenDown::closed()).unwrap();
+    let redis = Redis::open("redis://bob:hunter2@127.0.0.1/", OutagePolicy::closed()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     assert!(!format!("{redis:?} {limit:?}").contains("hunter2"));
 }

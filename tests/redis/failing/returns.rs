@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::{Clock, Rate};
 
 use super::{redis, until_down, until_up};
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(125);
 #[tokio::test]
 async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(1)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(1)).await;
     let window = Duration::from_millis(400);
     let limit = redis.limit("a", SlidingLog::new(10, window)).unwrap();
     limit.acquire(1).await.unwrap();
@@ -41,7 +41,7 @@ async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
 #[tokio::test]
 async fn what_an_insurance_may_have_passed_is_missing_in_the_bucket_afterwards() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::insured(1)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(1)).await;
     let rate = Rate::new(1, Duration::from_millis(300));
     let limit = redis.limit("a", TokenBucket::new(rate, 5)).unwrap();
     limit.acquire(1).await.unwrap();
@@ -64,7 +64,7 @@ async fn what_an_insurance_may_have_passed_is_missing_in_the_bucket_afterwards()
 async fn what_passed_without_redis_and_was_left_is_not_given_back_to_it() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::open()).await;
+    let redis = redis(&relay.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.acquire(3).await.unwrap();
 
@@ -94,7 +94,7 @@ async fn a_slow_start_is_not_taken_for_a_server_that_was_started_anew() {
     let relay = Relay::start(server.address());
     pause(Duration::from_millis(2_500)).await;
     relay.delay_replies(Duration::from_millis(60)).await;
-    let redis = Redis::open(&relay.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     wait_of(limit.try_acquire(1).await);
     until_down(&redis).await;
@@ -108,7 +108,7 @@ async fn a_slow_start_is_not_taken_for_a_server_that_was_started_anew() {
 async fn a_server_that_greets_and_then_cannot_serve_is_left_alone_for_longer_and_longer() {
     let server =
         Server::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
-    let redis = redis(&server.url(), WhenDown::insured(2)).await;
+    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(100)), 2);
     let limit = redis.limit("a", bucket).unwrap();
 
@@ -144,7 +144,7 @@ fn a_runtime_that_ends_while_it_connects_spoils_nothing_for_the_next() {
     let servers = runtime();
     let server = servers.block_on(Server::start());
     for polls in 0..12 {
-        let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+        let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
         let redis = redis.with_deadline(PATIENT).unwrap();
         let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
         runtime().block_on(async {
@@ -176,7 +176,7 @@ fn a_limit_goes_on_when_the_runtime_that_served_it_has_ended() {
     };
     let lasting = runtime();
     let server = lasting.block_on(Server::start());
-    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let window = Duration::from_millis(300);
     let limit = redis.limit("a", SlidingLog::new(1, window)).unwrap();
 
@@ -203,7 +203,7 @@ fn a_runtime_that_stands_still_keeps_nobody_in_another_beyond_the_deadline() {
     };
     let (still, running) = (runtime(), runtime());
     let server = running.block_on(Server::start());
-    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     running.block_on(until_up(&redis));
 
@@ -232,7 +232,7 @@ fn on_a_paused_clock_nothing_hangs() {
         .start_paused(true)
         .build()
         .unwrap();
-    let redis = Redis::open(&server.url(), WhenDown::open()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::open()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     paused.block_on(async {
         for _ in 0..100 {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use paceline::policy::{Decision, SlidingLog};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 
 use super::redis;
 use crate::limits::{MINUTE, pause};
@@ -11,7 +11,7 @@ use crate::servers::{Relay, Server};
 async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::open()).await;
+    let redis = redis(&relay.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
 
     relay.delay_replies(Duration::from_millis(80)).await;
@@ -33,7 +33,7 @@ async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
 async fn a_lost_reply_is_counted_by_the_server_and_not_asked_for_again() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
     let key = &limit.keys()[0];
@@ -52,7 +52,7 @@ async fn a_lost_reply_is_counted_by_the_server_and_not_asked_for_again() {
 async fn those_who_wait_in_line_are_answered_when_their_deadline_is_over() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -76,7 +76,7 @@ async fn those_who_wait_in_line_are_answered_when_their_deadline_is_over() {
 async fn a_single_late_answer_is_no_outage() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
@@ -90,7 +90,7 @@ async fn a_single_late_answer_is_no_outage() {
 
 #[tokio::test]
 async fn a_deadline_that_nothing_could_meet_is_refused() {
-    let redis = Redis::open("redis://127.0.0.1/", WhenDown::closed()).unwrap();
+    let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::closed()).unwrap();
     let error = redis.with_deadline(Duration::from_micros(999)).unwrap_err();
     assert_eq!(error.to_string(), "a deadline is at least 1 ms, got 999µs");
 }
@@ -98,7 +98,7 @@ async fn a_deadline_that_nothing_could_meet_is_refused() {
 #[tokio::test]
 async fn a_permit_whose_answer_is_read_late_is_void() {
     let server = Server::start().await;
-    let redis = redis(&server.url(), WhenDown::closed()).await;
+    let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
     let spent = async || server.cli::<u64>(&["ZCARD", &limit.keys()[0]]).await - 1;
@@ -129,7 +129,7 @@ async fn a_permit_whose_answer_is_read_late_is_void() {
 async fn a_server_far_away_is_of_use_where_the_deadline_is_long_enough() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let redis = redis.with_deadline(crate::limits::PATIENT).unwrap();
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
 
@@ -145,7 +145,7 @@ async fn a_server_that_takes_most_of_the_deadline_can_be_connected_to() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     relay.delay_replies(Duration::from_millis(120)).await;
-    let redis = Redis::open(&relay.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(Duration::from_millis(220)).unwrap();
     super::until_up(&redis).await;
 
@@ -158,7 +158,7 @@ async fn a_server_that_takes_most_of_the_deadline_can_be_connected_to() {
 async fn questions_behind_others_are_sent_at_once() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), WhenDown::closed()).await;
+    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
     let limits = redis.keyed("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     relay.delay_replies(Duration::from_millis(3)).await;
 

@@ -6,21 +6,25 @@ use std::time::Duration;
 use futures::future::join_all;
 use paceline::limiter::Limiter;
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
-use paceline::redis::{Redis, Remote, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
 
 use super::{MINUTE, PATIENT, pause, redis, wait_of};
 use crate::servers::{Relay, Server};
 
 /// A limit of five in a minute, of which three are spent.
-async fn with_two_left(redis: &Redis) -> Remote<SlidingLog> {
+async fn with_two_left(redis: &Redis) -> RedisLimiter<SlidingLog> {
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.acquire(3).await.unwrap();
     limit
 }
 
 /// Stands in line for more than there is, and has heard so.
-async fn stand(redis: &Redis, limit: &Remote<SlidingLog>, cost: u32) -> Remote<SlidingLog> {
+async fn stand(
+    redis: &Redis,
+    limit: &RedisLimiter<SlidingLog>,
+    cost: u32,
+) -> RedisLimiter<SlidingLog> {
     let mut handle = limit.clone();
     let trips = redis.stats().answered;
     let waker = futures::task::noop_waker();
@@ -34,7 +38,7 @@ async fn stand(redis: &Redis, limit: &Remote<SlidingLog>, cost: u32) -> Remote<S
 }
 
 /// Four are spent, and the minute is not over: whoever passed did not wait for that.
-async fn assert_one_left(limit: &Remote<SlidingLog>) {
+async fn assert_one_left(limit: &RedisLimiter<SlidingLog>) {
     assert!(wait_of(limit.peek(2).await) > Duration::ZERO);
     assert_eq!(limit.peek(1).await, Ok(Decision::Pass));
 }
@@ -43,7 +47,7 @@ async fn assert_one_left(limit: &Remote<SlidingLog>) {
 async fn who_comes_during_a_trip_that_is_denied_is_told_so_too() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = Redis::open(&relay.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();

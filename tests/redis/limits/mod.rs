@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use paceline::policy::Decision;
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::{Clock, Tick, Timer};
 
 use crate::servers::Server;
@@ -21,7 +21,7 @@ pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
 /// A connected client that is patient: for tests in which nothing fails.
 pub(crate) async fn redis(server: &Server) -> Redis {
-    let redis = Redis::open(&server.url(), WhenDown::closed()).unwrap();
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
     redis.connect().await.unwrap();
     redis

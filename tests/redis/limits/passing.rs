@@ -3,7 +3,7 @@ use std::time::Duration;
 use paceline::policy::{
     All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
-use paceline::redis::{Redis, Remote, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
 
 use super::{MINUTE, redis, wait_of};
@@ -154,10 +154,10 @@ async fn keys_share_nothing_and_names_that_look_alike_are_apart() {
 
 #[test]
 fn no_two_names_share_a_key_whatever_they_are_made_of() {
-    let redis = Redis::open("redis://127.0.0.1/", WhenDown::closed()).unwrap();
+    let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::closed()).unwrap();
     let under = |prefix| redis.clone().with_prefix(prefix).unwrap();
     let log = SlidingLog::new(1, MINUTE);
-    let key = |limit: Remote<SlidingLog>| limit.keys()[0].clone();
+    let key = |limit: RedisLimiter<SlidingLog>| limit.keys()[0].clone();
 
     let keys = [
         key(redis.limit("bob", log).unwrap()),

@@ -109,7 +109,7 @@ async fn a_lease_saves_trips_and_no_more_than_the_limit_is_counted() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
-    let limit = limit.leasing(25, Duration::from_secs(20)).unwrap();
+    let limit = limit.prefetch(25, Duration::from_secs(20)).unwrap();
 
     let mut passed = 0;
     while limit.try_acquire(1).await == Ok(Decision::Pass) {
@@ -124,7 +124,7 @@ async fn a_lease_that_is_over_is_void() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
-    let limit = limit.leasing(9, Duration::from_millis(20)).unwrap();
+    let limit = limit.prefetch(9, Duration::from_millis(20)).unwrap();
 
     assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
     pause(Duration::from_millis(30)).await;
@@ -145,7 +145,7 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
             .await
             .limit("a", SlidingLog::new(LIMIT, window))
             .unwrap();
-        let limit = limit.leasing(LEASE, window / 2).unwrap();
+        let limit = limit.prefetch(LEASE, window / 2).unwrap();
         let passed = Arc::clone(&passed);
         replicas.spawn(async move {
             for _ in 0..6 {
@@ -175,7 +175,11 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
 
 #[tokio::test]
 async fn a_lease_that_makes_no_sense_is_refused() {
-    let redis = Redis::open("redis://127.0.0.1/", paceline::redis::WhenDown::closed()).unwrap();
+    let redis = Redis::open(
+        "redis://127.0.0.1/",
+        paceline::redis::OutagePolicy::closed(),
+    )
+    .unwrap();
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
     let second = Duration::from_secs(1);
 
@@ -187,7 +191,7 @@ async fn a_lease_that_makes_no_sense_is_refused() {
         assert_eq!(
             limit
                 .clone()
-                .leasing(permits, lasts)
+                .prefetch(permits, lasts)
                 .unwrap_err()
                 .to_string(),
             why

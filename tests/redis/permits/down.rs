@@ -4,7 +4,7 @@ use super::*;
 
 const DEADLINE: Duration = Duration::from_millis(250);
 
-async fn down(when_down: WhenDown) -> (Server, Redis) {
+async fn down(when_down: OutagePolicy) -> (Server, Redis) {
     let mut server = Server::start().await;
     let redis = process_with(&server.url(), when_down, DEADLINE);
     redis.connect().await.unwrap();
@@ -14,7 +14,7 @@ async fn down(when_down: WhenDown) -> (Server, Redis) {
 
 #[tokio::test]
 async fn open_lets_all_in_and_says_that_redis_does_not_know() {
-    let (_server, redis) = down(WhenDown::open()).await;
+    let (_server, redis) = down(OutagePolicy::open()).await;
     let permits = permits(&redis, 1, LONG);
 
     for _ in 0..3 {
@@ -28,7 +28,7 @@ async fn open_lets_all_in_and_says_that_redis_does_not_know() {
 
 #[tokio::test]
 async fn closed_lets_nobody_in_until_redis_is_back() {
-    let (mut server, redis) = down(WhenDown::closed()).await;
+    let (mut server, redis) = down(OutagePolicy::closed()).await;
     let permits = permits(&redis, 1, LONG);
 
     assert!(permits.try_acquire().await.unwrap().is_none());
@@ -42,7 +42,7 @@ async fn closed_lets_nobody_in_until_redis_is_back() {
 
 #[tokio::test]
 async fn insured_lets_a_share_in_when_all_others_have_lost_theirs() {
-    let (_server, redis) = down(WhenDown::insured(2)).await;
+    let (_server, redis) = down(OutagePolicy::insured(2)).await;
     let permits = permits(&redis, 5, SHORT);
     let start = Instant::now();
     assert!(permits.try_acquire().await.unwrap().is_none());
@@ -62,7 +62,7 @@ async fn insured_lets_a_share_in_when_all_others_have_lost_theirs() {
 #[tokio::test]
 async fn an_insurance_counts_those_whose_lease_is_lost_until_they_are_gone() {
     let mut server = Server::start().await;
-    let redis = process_with(&server.url(), WhenDown::insured(1), DEADLINE);
+    let redis = process_with(&server.url(), OutagePolicy::insured(1), DEADLINE);
     let permits = permits(&redis, 2, SHORT);
     let lost = taken(&permits).await;
 
@@ -76,7 +76,7 @@ async fn an_insurance_counts_those_whose_lease_is_lost_until_they_are_gone() {
 
 #[tokio::test]
 async fn a_local_lease_is_counted_when_redis_is_back() {
-    let (mut server, redis) = down(WhenDown::open()).await;
+    let (mut server, redis) = down(OutagePolicy::open()).await;
     let permits = permits(&redis, 2, LONG);
     let local = permits.try_acquire().await.unwrap().unwrap();
     assert!(local.is_local());
@@ -93,7 +93,7 @@ async fn a_local_lease_is_counted_when_redis_is_back() {
 
 #[tokio::test]
 async fn who_waits_without_redis_and_leaves_leaves_nothing_running() {
-    let (_server, redis) = down(WhenDown::closed()).await;
+    let (_server, redis) = down(OutagePolicy::closed()).await;
     let permits = permits(&redis, 1, LONG);
     let waiting = tokio::spawn(async move { permits.acquire().await });
     until("it is down", async || redis.stats().outages > 0).await;
@@ -108,7 +108,7 @@ async fn who_waits_without_redis_and_leaves_leaves_nothing_running() {
 #[tokio::test]
 async fn a_frozen_server_holds_up_nobody_longer_than_the_deadline() {
     let mut server = Server::start().await;
-    let redis = process_with(&server.url(), WhenDown::open(), DEADLINE);
+    let redis = process_with(&server.url(), OutagePolicy::open(), DEADLINE);
     let permits = permits(&redis, 1, LONG);
     let held = taken(&permits).await;
     assert!(!held.is_local());

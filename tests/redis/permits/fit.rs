@@ -1,6 +1,6 @@
 use super::*;
 
-fn refused(n: u32, lease: Duration, when_down: WhenDown) -> String {
+fn refused(n: u32, lease: Duration, when_down: OutagePolicy) -> String {
     let redis = process_with("redis://127.0.0.1:1/", when_down, Duration::from_millis(25));
     redis.permits("jobs", n, lease).unwrap_err().to_string()
 }
@@ -8,19 +8,19 @@ fn refused(n: u32, lease: Duration, when_down: WhenDown) -> String {
 #[test]
 fn what_cannot_be_is_refused_with_its_value() {
     assert_eq!(
-        refused(0, SHORT, WhenDown::open()),
+        refused(0, SHORT, OutagePolicy::open()),
         "there must be at least 1 permit, got 0"
     );
     assert_eq!(
-        refused(1, Duration::from_millis(99), WhenDown::open()),
+        refused(1, Duration::from_millis(99), OutagePolicy::open()),
         "a lease takes 100ms to 86400s with a deadline of 25ms, got 99ms"
     );
     assert_eq!(
-        refused(1, Duration::from_secs(86_401), WhenDown::open()),
+        refused(1, Duration::from_secs(86_401), OutagePolicy::open()),
         "a lease takes 100ms to 86400s with a deadline of 25ms, got 86401s"
     );
     assert_eq!(
-        refused(2, SHORT, WhenDown::insured(3)),
+        refused(2, SHORT, OutagePolicy::insured(3)),
         "2 permits cannot be divided among 3 replicas: each needs at least 1"
     );
 }
@@ -29,7 +29,7 @@ fn what_cannot_be_is_refused_with_its_value() {
 fn what_can_just_be_is_taken() {
     let redis = process_with(
         "redis://127.0.0.1:1/",
-        WhenDown::insured(3),
+        OutagePolicy::insured(3),
         Duration::from_millis(30),
     );
     for lease in [Duration::from_millis(120), Duration::from_secs(86_400)] {

@@ -70,7 +70,11 @@ async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
 #[tokio::test]
 async fn a_holder_whose_answers_are_late_knows_before_the_server_forgets() {
     let (server, relay) = relayed().await;
-    let redis = process_with(&relay.url(), WhenDown::closed(), Duration::from_millis(500));
+    let redis = process_with(
+        &relay.url(),
+        OutagePolicy::closed(),
+        Duration::from_millis(500),
+    );
     redis.connect().await.unwrap();
     relay.delay_replies(Duration::from_millis(250)).await;
     let lease = taken(&permits(&redis, 1, Duration::from_secs(2))).await;
@@ -87,7 +91,11 @@ async fn a_holder_whose_answers_are_late_knows_before_the_server_forgets() {
 #[tokio::test]
 async fn a_holder_of_a_renewed_lease_knows_before_the_server_forgets() {
     let (server, relay) = relayed().await;
-    let redis = process_with(&relay.url(), WhenDown::closed(), Duration::from_millis(500));
+    let redis = process_with(
+        &relay.url(),
+        OutagePolicy::closed(),
+        Duration::from_millis(500),
+    );
     let lease = taken(&permits(&redis, 1, Duration::from_secs(2))).await;
     let granted = members(&server).await;
     relay.delay_replies(Duration::from_millis(250)).await;

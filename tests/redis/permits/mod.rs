@@ -17,7 +17,7 @@ mod trips;
 
 use std::time::Duration;
 
-use paceline::redis::{Lease, Redis, RemotePermits, WhenDown};
+use paceline::redis::{Lease, OutagePolicy, Redis, RedisPermits};
 use tokio::time::{sleep, timeout};
 
 use crate::servers::{PATIENCE, Relay, Server};
@@ -35,25 +35,25 @@ pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A process of its own, as far as Redis can tell; it is patient with a busy machine.
 pub(crate) fn process(url: &str) -> Redis {
-    process_with(url, WhenDown::closed(), Duration::from_secs(10))
+    process_with(url, OutagePolicy::closed(), Duration::from_secs(10))
 }
 
 /// The same for leases that are to be renewed in time, on a busy machine too.
 pub(crate) fn steady(url: &str) -> Redis {
-    process_with(url, WhenDown::closed(), Duration::from_millis(700))
+    process_with(url, OutagePolicy::closed(), Duration::from_millis(700))
 }
 
 /// The same for short leases, and where Redis is not to answer.
 pub(crate) fn hasty(url: &str) -> Redis {
-    process_with(url, WhenDown::closed(), Duration::from_millis(250))
+    process_with(url, OutagePolicy::closed(), Duration::from_millis(250))
 }
 
-pub(crate) fn process_with(url: &str, when_down: WhenDown, deadline: Duration) -> Redis {
+pub(crate) fn process_with(url: &str, when_down: OutagePolicy, deadline: Duration) -> Redis {
     let redis = Redis::open(url, when_down).unwrap();
     redis.with_deadline(deadline).unwrap()
 }
 
-pub(crate) fn permits(redis: &Redis, n: u32, lease: Duration) -> RemotePermits {
+pub(crate) fn permits(redis: &Redis, n: u32, lease: Duration) -> RedisPermits {
     redis.permits("jobs", n, lease).unwrap()
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn relayed() -> (Server, Relay) {
 }
 
 /// A lease that must be there: the server is up, and one is free. A busy machine may miss a deadline, so it is asked again.
-pub(crate) async fn taken(permits: &RemotePermits) -> Lease {
+pub(crate) async fn taken(permits: &RedisPermits) -> Lease {
     let lease = timeout(PATIENCE, permits.acquire()).await;
     lease.expect("one is free").unwrap()
 }

@@ -124,7 +124,7 @@ async fn what_could_not_be_given_back_is_given_back_when_redis_is_there_again() 
     until("it is given back", async || alive(&server).await == 0).await;
 }
 
-fn permits_of(server: &Server) -> RemotePermits {
+fn permits_of(server: &Server) -> RedisPermits {
     permits(&process(&server.url()), 1, LONG)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paceline::redis::{FleetUsage, Importance, Lease, Redis, WhenDown};
+use paceline::redis::{FleetUsage, Importance, Lease, OutagePolicy, Redis};
 
 use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
 use crate::servers::{Cluster, Server};
@@ -96,7 +96,7 @@ async fn both_keys_lie_in_one_slot_of_a_cluster() {
     let cluster = Cluster::start().await;
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    let redis = Redis::open_cluster(&urls, WhenDown::closed()).unwrap();
+    let redis = Redis::open_cluster(&urls, OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(Duration::from_secs(10)).unwrap();
     redis.connect().await.unwrap();
     let usage = usage(&redis, 2, 1);
@@ -133,7 +133,10 @@ async fn both_kinds_are_renewed_on_one_trip() {
 
 #[tokio::test]
 async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
-    for (when_down, sheddable_passes) in [(WhenDown::open(), true), (WhenDown::closed(), false)] {
+    for (when_down, sheddable_passes) in [
+        (OutagePolicy::open(), true),
+        (OutagePolicy::closed(), false),
+    ] {
         let mut server = Server::start().await;
         let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
         redis.connect().await.unwrap();
@@ -154,7 +157,7 @@ async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
 #[tokio::test]
 async fn an_insurance_divides_what_is_not_reserved() {
     let mut server = Server::start().await;
-    let when_down = WhenDown::insured(2);
+    let when_down = OutagePolicy::insured(2);
     let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
     redis.connect().await.unwrap();
     server.kill();
@@ -191,7 +194,11 @@ async fn a_key_that_holds_something_else_is_said_to() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_value() {
-    let redis = process_with("redis://127.0.0.1:1/", WhenDown::insured(3), LONG / 10_000);
+    let redis = process_with(
+        "redis://127.0.0.1:1/",
+        OutagePolicy::insured(3),
+        LONG / 10_000,
+    );
     let refused = |capacity, reserved| {
         let refused = redis.fleet_usage("api", capacity, reserved, LONG);
         refused.unwrap_err().to_string()

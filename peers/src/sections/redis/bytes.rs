@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use paceline::policy::{All, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{InRedis, Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
 use tokio::time::sleep;
 
@@ -92,11 +92,11 @@ fn contenders(server: &Server, limit: u32, window: Duration) -> Vec<Measured<'_>
 async fn spent(
     name: &'static str,
     server: &Server,
-    policy: impl InRedis,
+    policy: impl RedisPolicy,
     limit: u32,
     window: Duration,
 ) -> (&'static str, f64) {
-    let redis = Redis::open(&server.url(), WhenDown::closed()).expect("it is a URL");
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).expect("it is a URL");
     let redis = redis.with_deadline(PATIENCE).expect("it is long enough");
     // Each has a name of its own, as long as the others: some have a policy in common.
     let own = format!("{:.16}", format!("{}{NAME}", name.len()));

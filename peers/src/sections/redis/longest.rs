@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use paceline::policy::{Decision, TokenBucket};
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -134,7 +134,7 @@ impl Event {
             Self::Delay(_) => relay.url(),
             _ => server.url(),
         };
-        let redis = connected(&url, WhenDown::open()).await;
+        let redis = connected(&url, OutagePolicy::open()).await;
         let until = Instant::now() + EVENT;
         let mut callers = callers(&redis, manner, until);
         let mut timeouts = JoinSet::new();

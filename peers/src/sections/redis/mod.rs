@@ -22,7 +22,7 @@ use std::future::Future;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use paceline::redis::{Redis, WhenDown};
+use paceline::redis::{OutagePolicy, Redis};
 
 use crate::figures::{Figure, Notes};
 use crate::machine::redis_server;
@@ -69,7 +69,7 @@ fn run<T>(flavour: Flavour, work: impl Future<Output = T>) -> Result<T, String> 
 }
 
 /// With a connection, however busy the machine is.
-async fn connected(url: &str, when_down: WhenDown) -> Redis {
+async fn connected(url: &str, when_down: OutagePolicy) -> Redis {
     let redis = Redis::open(url, when_down).expect("it is a URL");
     while redis.connect().await.is_err() {
         tokio::time::sleep(A_MOMENT).await;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{Redis, Stats, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, Stats};
 use paceline::time::Rate;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -121,7 +121,7 @@ impl Trial {
     /// Milliseconds until the first call that did not wait for Redis, and from its return to the first that was answered by it.
     async fn run(self, extent: Extent) -> (f64, f64) {
         let mut server = Server::start().await;
-        let redis = connected(&server.url(), WhenDown::open()).await;
+        let redis = connected(&server.url(), OutagePolicy::open()).await;
         let seen = Seen::default();
         let callers = self.callers(&redis, &seen);
         sleep(Duration::from_millis(20)).await;

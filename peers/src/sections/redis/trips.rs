@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{Redis, Remote, WhenDown};
+use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
 use tokio::task::JoinSet;
 
@@ -91,7 +91,7 @@ async fn round(crowd: &Crowd, lease: u32, permits: u32, server: &Server) -> (f64
     let limit = match lease {
         0 => limit,
         lease => limit
-            .leasing(lease, LASTS)
+            .prefetch(lease, LASTS)
             .expect("so many may pass at once"),
     };
     limit.acquire(1).await.expect("it passes");
@@ -131,8 +131,8 @@ async fn refused(count: u32) -> (f64, f64) {
     (trips / count, count / took / 1e3)
 }
 
-async fn limit(server: &Server, policy: TokenBucket) -> (Redis, Remote<TokenBucket>) {
-    let redis = Redis::open(&server.url(), WhenDown::closed()).expect("it is a URL");
+async fn limit(server: &Server, policy: TokenBucket) -> (Redis, RedisLimiter<TokenBucket>) {
+    let redis = Redis::open(&server.url(), OutagePolicy::closed()).expect("it is a URL");
     let redis = redis.with_deadline(LASTS).expect("it is long enough");
     redis.connect().await.expect("a server answers");
     let limit = redis.limit("measured", policy).expect("it fits");

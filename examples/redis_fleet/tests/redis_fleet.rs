@@ -1,0 +1,280 @@
+//! Runs the `redis_fleet` example as a user does: what the provider counted, what it prints, and that nothing stays behind.
+#![cfg(unix)]
+
+#[path = "../../strict/running.rs"]
+mod running;
+
+use std::{
+    fs,
+    process::{Child, Command},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::running::{Run, Scratch, count};
+
+const EXAMPLE: &str = env!("CARGO_BIN_EXE_redis_fleet");
+
+/// Phases that are as short as can be: a little longer than the one or two windows that each has to hold.
+const SHORT: [&str; 12] = [
+    "--quota",
+    "60/600ms",
+    "--way",
+    "200",
+    "--before",
+    "1",
+    "--worker-killed",
+    "1",
+    "--redis-down",
+    "2.8",
+    "--back",
+    "2.2",
+];
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        Self::of("redis_fleet", test)
+    }
+
+    /// With its temporary files here.
+    fn fleet(&self, args: &[&str]) -> Command {
+        let mut command = self.command(EXAMPLE, args);
+        command.env("TMPDIR", &self.0);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        self.fleet(args).output().unwrap().into()
+    }
+
+    fn is_empty(&self) -> bool {
+        fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+fn of<'a>(report: &'a Value, policy: &str) -> &'a Value {
+    let policies = report["policies"].as_array().unwrap();
+    policies
+        .iter()
+        .find(|line| line["policy"] == policy)
+        .unwrap()
+}
+
+/// What arrived while Redis was down.
+fn sent_without_redis(line: &Value) -> u64 {
+    let phases = line["phases"].as_array().unwrap();
+    let down = phases.iter().find(|phase| phase["phase"] == "Redis down");
+    count(down.unwrap(), "sent")
+}
+
+/// A run that shows something: where a request was on its way for longer than the margin is for, the machine was too busy, and
+/// what the provider counts says nothing of the limit.
+fn kept_to_the_way(scratch: &Scratch, args: &[&str]) -> Run {
+    loop {
+        let run = scratch.run(args);
+        let report = run.json();
+        let way = report["way_ms"].as_f64();
+        let policies = report["policies"].as_array().unwrap();
+        if policies
+            .iter()
+            .all(|line| line["longest_way_ms"].as_f64() <= way)
+        {
+            return run;
+        }
+    }
+}
+
+/// Who was started by this process, directly.
+fn children_of(parent: &Child) -> Vec<String> {
+    let ids = Command::new("pgrep")
+        .args(["-P", &parent.id().to_string()])
+        .output()
+        .unwrap();
+    let ids = String::from_utf8(ids.stdout).unwrap();
+    ids.lines().map(str::to_owned).collect()
+}
+
+fn signal(name: &str, process: &str) -> bool {
+    let status = Command::new("kill").args([name, process]).output();
+    status.unwrap().status.success()
+}
+
+/// Waits until it is so. The test is stopped if it never is.
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn closed_and_insured_keep_the_quota_and_open_does_not() {
+    let scratch = Scratch::new("all");
+    let run = kept_to_the_way(&scratch, &[&SHORT[..], &["--json"]].concat());
+    let report = run.json();
+
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(report["kept"], true);
+    assert_eq!(report["workers"], 3);
+    assert_eq!(report["policies"].as_array().unwrap().len(), 3);
+    for line in report["policies"].as_array().unwrap() {
+        let parts = count(line, "accepted") + count(line, "violations");
+        assert_eq!(parts, count(line, "sent"), "{line}");
+        assert!(count(line, "accepted") > 0, "{line}");
+        // It came back without its state, and some worker told it so.
+        assert!(count(line, "lost_states") > 0, "{line}");
+        assert_eq!(count(line, "unanswered"), 0, "{line}");
+        assert_eq!(line["phases"].as_array().unwrap().len(), 4);
+    }
+
+    let (closed, insured, open) = (
+        of(&report, "closed"),
+        of(&report, "insured"),
+        of(&report, "open"),
+    );
+    assert_eq!(count(closed, "violations"), 0, "{closed}");
+    assert_eq!(count(insured, "violations"), 0, "{insured}");
+    assert!(count(open, "violations") > 0, "{open}");
+    assert_eq!(count(closed, "passed_alone"), 0);
+    assert!(count(insured, "passed_alone") > 0, "{insured}");
+    assert!(sent_without_redis(open) > sent_without_redis(insured));
+    assert!(sent_without_redis(insured) > sent_without_redis(closed));
+    // Redis was down for that long, and one window of the limit is waited after it.
+    assert!(closed["standing_still_s"].as_f64().unwrap() > 2.8);
+    assert!(insured["standing_still_s"].as_f64().unwrap() > 2.0 * 0.8);
+    assert!(scratch.is_empty());
+}
+
+#[test]
+fn the_table_says_it_too() {
+    let run = Scratch::new("table").run(
+        &[
+            &SHORT[..8],
+            &[
+                "--policy",
+                "closed",
+                "--seed",
+                "7",
+                "--redis-down",
+                "0.5",
+                "--back",
+                "0.5",
+            ],
+        ]
+        .concat(),
+    );
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(
+        run.out
+            .starts_with("3 workers, at most 60 requests in any 600 ms; "),
+        "{run:?}"
+    );
+    for said in [
+        "│ closed ",
+        "violations",
+        "standing still",
+        "closed: nothing is sent",
+        "seed 7;",
+    ] {
+        assert!(run.out.contains(said), "{said}: {run:?}");
+    }
+    for other in ["insured", "open"] {
+        assert!(!run.out.contains(other), "{other}: {run:?}");
+    }
+}
+
+#[test]
+fn without_a_server_it_says_how_to_get_one() {
+    let scratch = Scratch::new("none");
+    let here = scratch
+        .fleet(&[])
+        .env("PATH", "")
+        .env_remove("REDIS_SERVER")
+        .output();
+    let run: Run = here.unwrap().into();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    for said in [
+        "no program \"redis-server\"",
+        "apt-get install redis-server",
+        "REDIS_SERVER",
+    ] {
+        assert!(run.err.contains(said), "{said}: {run:?}");
+    }
+
+    let named = scratch
+        .fleet(&[])
+        .env("REDIS_SERVER", "no-such-server")
+        .output();
+    let run: Run = named.unwrap().into();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.err.contains("\"no-such-server\""), "{run:?}");
+}
+
+#[test]
+fn nonsense_is_said_and_ends_with_2() {
+    let scratch = Scratch::new("nonsense");
+    for (args, said) in [
+        (
+            vec!["--quota", "lots"],
+            "invalid value 'lots' for '--quota <RATE>'",
+        ),
+        (
+            vec!["--quota", "11/s"],
+            "at least 12 requests in a window, got 11/s",
+        ),
+        (vec!["--quota", "60/50ms"], "100ms to 10s here, got 60/50ms"),
+        (
+            vec!["--quota", "301/s"],
+            "at most 300 requests a second here, got 301/s",
+        ),
+        (
+            vec!["--way", "long"],
+            "invalid value 'long' for '--way <MILLISECONDS>'",
+        ),
+        (
+            vec!["--before", "0"],
+            "invalid value '0' for '--before <SECONDS>': a phase lasts 0.1 to 60 seconds",
+        ),
+        (vec!["--redis-down", "NaN"], "invalid value 'NaN'"),
+        (vec!["--back", "61"], "invalid value '61'"),
+        (
+            vec!["--policy", "ajar"],
+            "possible values: closed, insured, open",
+        ),
+        (vec!["--policy", "open,open"], "--policy names open twice"),
+        (vec!["--seed", "-1"], "'-1'"),
+        (vec!["--nonsense"], "--nonsense"),
+        (vec!["work"], "'work'"),
+    ] {
+        let run = scratch.run(&args);
+        assert_eq!(run.status, Some(2), "{args:?}: {run:?}");
+        assert!(run.err.contains(said), "{said}: {run:?}");
+        assert_eq!(run.out, "");
+    }
+}
+
+/// How it ends, and that with it all ends that it started.
+fn leaves_nothing_behind(test: &str, how: &str) -> Option<i32> {
+    let scratch = Scratch::new(test);
+    let mut fleet = scratch.fleet(&["--policy", "insured"]).spawn().unwrap();
+    // A server, who keeps an eye on it, and three workers.
+    until(|| children_of(&fleet).len() == 5);
+    let children = children_of(&fleet);
+    assert!(!scratch.is_empty());
+
+    assert!(signal(how, &fleet.id().to_string()));
+    let status = fleet.wait().unwrap();
+    until(|| !children.iter().any(|child| signal("-0", child)) && scratch.is_empty());
+    status.code()
+}
+
+#[test]
+fn interrupted_it_leaves_nothing_behind() {
+    assert_eq!(leaves_nothing_behind("interrupted", "-INT"), Some(130));
+}
+
+#[test]
+fn killed_it_leaves_nothing_behind() {
+    assert_eq!(leaves_nothing_behind("killed", "-KILL"), None);
+}

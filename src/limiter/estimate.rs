@@ -1,0 +1,82 @@
+use crate::policy::Policy;
+use crate::time::Tick;
+use crate::wait::Waiters;
+
+use super::limit::wait_of;
+
+/// A queue this short is simulated anew for each question.
+const SHORT: usize = 64;
+
+/// When the queue will be served: the state of the limit after every queued request has passed as early as possible.
+///
+/// Simulating a long queue is paid for by the changes since the last time, so a question costs a constant on average, however
+/// many wait. The estimate is a lower bound: queued waiters may be late, and none passes before them.
+#[derive(Debug)]
+pub(super) struct QueueEstimate<S> {
+    tail: Option<Tail<S>>,
+    /// [`Waiters::changes`] at the last simulation.
+    changes: usize,
+}
+
+/// The end of the simulated part of the queue.
+#[derive(Debug)]
+struct Tail<S> {
+    state: S,
+    at: Tick,
+    /// The first waiter that is not simulated yet.
+    next: u64,
+    /// [`Waiters::reorders`] during the simulation.
+    reorders: usize,
+}
+
+impl<S: Clone> QueueEstimate<S> {
+    pub(super) const fn new() -> Self {
+        Self {
+            tail: None,
+            changes: 0,
+        }
+    }
+
+    /// When one more request of `cost` could pass behind the queued ones, at the earliest; none passes before `from`.
+    pub(super) fn open_at<P: Policy<State = S>>(
+        &mut self,
+        policy: &P,
+        state: &S,
+        from: Tick,
+        cost: u32,
+        waiters: &Waiters,
+    ) -> Tick {
+        let len = waiters.len();
+        if len <= SHORT || waiters.changes().wrapping_sub(self.changes) >= len {
+            self.changes = waiters.changes();
+            self.tail = Some(Tail {
+                state: state.clone(),
+                at: from,
+                next: 0,
+                reorders: waiters.reorders(),
+            });
+        }
+        let tail = self.tail.take();
+        self.tail = tail.filter(|tail| tail.reorders == waiters.reorders());
+        let Some(tail) = &mut self.tail else {
+            return from.after(wait_of(policy.peek(state, from, cost)));
+        };
+        tail.simulate(policy, waiters);
+        let from = tail.at.max(from);
+        from.after(wait_of(policy.peek(&tail.state, from, cost)))
+    }
+}
+
+impl<S> Tail<S> {
+    fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
+        for cost in waiters.costs_from(self.next) {
+            let wait = wait_of(policy.decide(&mut self.state, self.at, cost));
+            if !wait.is_zero() {
+                self.at = self.at.after(wait);
+                // Waits are exact: this passes, unless time itself ends before.
+                let _ = policy.decide(&mut self.state, self.at, cost);
+            }
+        }
+        self.next = waiters.next_ticket();
+    }
+}

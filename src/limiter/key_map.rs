@@ -1,0 +1,497 @@
+use core::borrow::Borrow;
+use core::hash::Hash;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::policy::{Decision, Policy};
+use crate::time::{Clock, Tick};
+use crate::wait::{Intent, WaitQueue};
+
+use super::limit::{LimitState, Mode, Stats};
+
+/// With fewer keys none is evicted.
+const LEAST: usize = 8;
+
+/// So few keys can be gone through for each new key that finds no room.
+const FEW: usize = 64;
+
+/// One in so many keys is noted as one of the next to settle, each time all of them are gone through.
+const NOTED: usize = 8;
+
+/// When to ask again if there is no room and a key is about to settle.
+const SOON: Duration = Duration::from_millis(1);
+
+/// The limit of one key, for as long as more than its state is needed.
+pub(super) type KeyLimit<P> = Arc<WaitQueue<LimitState<P>>>;
+
+/// What a [`Keyed`](super::Keyed) limit does with a request for a new key while all of
+/// [`max_keys`](super::Keyed::max_keys) are in use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum WhenFull<P> {
+    /// The request waits, and asks again when the first key may have settled, after a second at the latest; `try_acquire` says
+    /// when. Requests that wait for room are not served in order.
+    #[default]
+    Wait,
+    /// The request passes, and the key is not remembered. [`Stats::held_back`] counts it.
+    Pass,
+    /// The request is decided by this policy, with one limit for all keys that find no room.
+    Share(P),
+}
+
+/// Which parameters a key has.
+pub(super) enum Policies<K, P> {
+    Same(P, fn(&P) -> P),
+    ByKey(Box<dyn Fn(&K) -> P + Send + Sync>),
+}
+
+/// What is known of one key.
+enum Entry<P: Policy> {
+    /// No handle waits, so a state is enough.
+    Idle(P::State),
+    /// A handle waits, or the key is paused, or (`is_tuned`) has parameters of its own.
+    Active { limit: KeyLimit<P>, is_tuned: bool },
+}
+
+/// An answer, or the limit that gives it.
+pub(super) enum Reply<P: Policy> {
+    Decided(Decision),
+    /// There is no room for a new key. There may be after that long.
+    AtCapacity(Duration),
+    Ask(KeyLimit<P>),
+}
+
+/// The keys of one shard. It lives behind a lock.
+///
+/// Only settled keys are evicted. Going through all keys is paid for by new ones: it is done when their number has doubled, or,
+/// where it is limited, once for an eighth of them that settle.
+pub(super) struct KeyMap<K, P: Policy> {
+    entries: HashMap<K, Entry<P>>,
+    policies: Arc<Policies<K, P>>,
+    max: usize,
+    /// What [`WhenFull`] says, if a request does not wait for room.
+    when_full: Arc<Overflow<P>>,
+    clock: Clock,
+    mode: Mode,
+    /// Of all requests that were not answered by a limit of one key.
+    stats: Stats,
+    /// Some keys that may settle next, soonest first. They may have been used since. Only needed where room is limited.
+    next_to_settle: VecDeque<(Tick, K)>,
+    /// With so many keys the settled ones are evicted.
+    evict_at: usize,
+    /// How many new keys have asked since.
+    asked: usize,
+}
+
+/// [`WhenFull`], with the limit that all share.
+pub(super) enum Overflow<P: Policy> {
+    Wait,
+    Pass,
+    Share(KeyLimit<P>),
+}
+
+impl<K, P> KeyMap<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    pub(super) fn new(
+        policies: Arc<Policies<K, P>>,
+        max: usize,
+        when_full: Arc<Overflow<P>>,
+    ) -> Self {
+        Self {
+            entries: HashMap::new(),
+            policies,
+            max,
+            when_full,
+            clock: Clock::new(),
+            mode: Mode::Enforce,
+            stats: Stats::new(),
+            next_to_settle: VecDeque::new(),
+            evict_at: LEAST,
+            asked: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let mut stats = self.stats;
+        self.limits().for_each(|limit| stats.add(stats_of(limit)));
+        stats
+    }
+
+    /// Answers at once where no limit of the key's own has to be asked.
+    pub(super) fn ask<Q>(&mut self, key: &Q, intent: Intent, cost: u32) -> Reply<P>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.clock.now();
+        if cost == 0 {
+            self.start_clock(key, now);
+        }
+        if cost == 0 || self.mode == Mode::Off {
+            return Reply::Decided(Decision::Pass);
+        }
+        let policy = self.policy_of(key);
+        let decision = match self.entries.get_mut(key) {
+            Some(Entry::Active { limit, .. }) => return Reply::Ask(Arc::clone(limit)),
+            Some(Entry::Idle(state)) => decide(&policy, state, intent, now, cost),
+            None => match self.decide_new(key, &policy, intent, now, cost) {
+                Ok(decision) => decision,
+                Err(retry_in) => return self.overflow(intent, retry_in),
+            },
+        };
+        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats))
+    }
+
+    /// As [`ask`](Self::ask), for a handle that waits if it has to: then it is given the limit of the key.
+    pub(super) fn ask_to_wait(
+        &mut self,
+        key: &K,
+        intent: Intent,
+        cost: u32,
+        spare: &mut Option<KeyLimit<P>>,
+    ) -> Reply<P> {
+        match self.ask(key, intent, cost) {
+            Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
+            reply => reply,
+        }
+    }
+
+    /// The limit of the key, for what a state alone cannot do. A `spare` one saves memory being taken.
+    pub(super) fn activate<Q>(&mut self, key: &Q, spare: &mut Option<KeyLimit<P>>) -> KeyLimit<P>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.clock.now();
+        let policy = self.policy_of(key);
+        let state = match self.entries.get(key) {
+            Some(Entry::Active { limit, .. }) => return Arc::clone(limit),
+            Some(Entry::Idle(state)) => state.clone(),
+            None => policy.fresh(now),
+        };
+        let state = LimitState::with_state(policy, self.clock.clone(), Some(state), self.mode);
+        let limit = match spare.take() {
+            Some(spare) => {
+                spare.with(|limit, _| *limit = state);
+                spare
+            }
+            None => WaitQueue::new(state),
+        };
+        let entry = Entry::Active {
+            limit: Arc::clone(&limit),
+            is_tuned: false,
+        };
+        self.insert(key, entry);
+        limit
+    }
+
+    /// Keeps no more of the key than is needed. Returns its limit, if that is not needed any more.
+    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<KeyLimit<P>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.clock.now();
+        let entry = self.entries.get_mut(key)?;
+        let limit = entry.make_idle(now, &mut self.stats);
+        if let Entry::Idle(state) = entry {
+            let state = state.clone();
+            if self.policy_of(key).is_settled(&state, now) {
+                self.entries.remove(key);
+            }
+        }
+        limit
+    }
+
+    /// Evicts every settled key, and notes which may settle next where room is limited.
+    pub(super) fn evict_settled(&mut self) {
+        let now = self.clock.now();
+        let (policies, counted) = (&self.policies, &mut self.stats);
+        self.entries.retain(|key, entry| {
+            entry.make_idle(now, counted);
+            match entry {
+                Entry::Idle(state) => !policies.of(key).is_settled(state, now),
+                Entry::Active { .. } => true,
+            }
+        });
+        if self.max < usize::MAX {
+            let settled_at = |(key, entry): (&K, &Entry<P>)| {
+                let tick = match entry {
+                    Entry::Idle(state) => policies.of(key).settled_at(state),
+                    Entry::Active { is_tuned: true, .. } => Tick::MAX,
+                    Entry::Active { limit, .. } => limit.with(|limit, _| {
+                        limit.state();
+                        limit.settled_at()
+                    }),
+                };
+                (tick, key.clone())
+            };
+            let mut settling: Vec<_> = self.entries.iter().map(settled_at).collect();
+            settling.sort_unstable_by_key(|(settled_at, _)| *settled_at);
+            settling.truncate(settling.len().div_ceil(NOTED));
+            self.next_to_settle = settling.into();
+        }
+        self.asked = 0;
+        self.evict_at = LEAST.max(2 * self.entries.len());
+        self.entries.shrink_to(self.evict_at);
+    }
+
+    pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32) -> Option<KeyLimit<P>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.clock.now();
+        let policy = self.policy_of(key);
+        match self.entries.get_mut(key)? {
+            Entry::Idle(state) => policy.refund(state, now, cost),
+            Entry::Active { limit, .. } => return Some(Arc::clone(limit)),
+        }
+        None
+    }
+
+    /// Gives the key parameters of its own. Returns its limit, to be retuned.
+    pub(super) fn tune<Q>(&mut self, key: &Q, policy: &P) -> KeyLimit<P>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        P: PartialEq,
+    {
+        let limit = self.activate(key, &mut None);
+        let differs = *policy != self.policy_of(key);
+        if let Some(Entry::Active { is_tuned, .. }) = self.entries.get_mut(key) {
+            *is_tuned = differs;
+        }
+        limit
+    }
+
+    /// The parameters of the key are those of every key again. Returns them, and its limit if that has to be retuned.
+    pub(super) fn untune<Q>(&mut self, key: &Q) -> Option<(KeyLimit<P>, P)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let policy = self.policy_of(key);
+        match self.entries.get_mut(key)? {
+            Entry::Idle(_) => None,
+            Entry::Active { limit, is_tuned } => {
+                *is_tuned = false;
+                Some((Arc::clone(limit), policy))
+            }
+        }
+    }
+
+    /// Forgets what the key has spent. Where a limit has to forget it, [`untune`](Self::untune) returns that.
+    pub(super) fn forget_idle<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        if let Some(Entry::Idle(_)) = self.entries.get(key) {
+            self.entries.remove(key);
+        }
+    }
+
+    /// Changes the mode of every key. The waiters of the limits that it returns have to be woken when no shard is locked.
+    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<KeyLimit<P>> {
+        self.mode = mode;
+        let limits: Vec<_> = self.limits().map(Arc::clone).collect();
+        for limit in &limits {
+            limit.update_all_later(|limit, _| limit.set_mode(mode));
+        }
+        limits
+    }
+
+    pub(super) fn count_refusal(&mut self) {
+        self.stats.refused += 1;
+    }
+
+    fn limits(&self) -> impl Iterator<Item = &KeyLimit<P>> {
+        let active = self.entries.values().filter_map(|entry| match entry {
+            Entry::Active { limit, .. } => Some(limit),
+            Entry::Idle(_) => None,
+        });
+        let shared = match &*self.when_full {
+            Overflow::Share(limit) => Some(limit),
+            Overflow::Wait | Overflow::Pass => None,
+        };
+        active.chain(shared)
+    }
+
+    fn policy_of<Q>(&self, key: &Q) -> P
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match &*self.policies {
+            Policies::Same(policy, clone) => clone(policy),
+            Policies::ByKey(policy_of) => match self.entries.get_key_value(key) {
+                Some((key, _)) => policy_of(key),
+                None => policy_of(&key.to_owned()),
+            },
+        }
+    }
+
+    fn insert<Q>(&mut self, key: &Q, entry: Entry<P>)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        match self.entries.get_mut(key) {
+            Some(known) => *known = entry,
+            None => drop(self.entries.insert(key.to_owned(), entry)),
+        }
+    }
+
+    /// Starts the clock of a new key, if that makes a difference and there is room.
+    fn start_clock<Q>(&mut self, key: &Q, now: Tick)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        if self.entries.contains_key(key) {
+            return;
+        }
+        let policy = self.policy_of(key);
+        let state = policy.fresh(now);
+        if !policy.is_settled(&state, now) && self.make_room(now).is_ok() {
+            self.insert(key, Entry::Idle(state));
+        }
+    }
+
+    /// Answers for a new key, and remembers it if that is needed; or says when there may be room for it.
+    fn decide_new<Q>(
+        &mut self,
+        key: &Q,
+        policy: &P,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+    ) -> Result<Decision, Duration>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut state = policy.fresh(now);
+        let decision = decide(policy, &mut state, intent, now, cost);
+        if matches!(decision, Decision::Never { .. }) {
+            return Ok(decision);
+        }
+        self.make_room(now)?;
+        // A request that has to wait has started the clock.
+        if intent == Intent::Acquire || !decision.is_pass() {
+            self.insert(key, Entry::Idle(state));
+        }
+        Ok(decision)
+    }
+
+    fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
+        match &*self.when_full {
+            Overflow::Share(limit) => Reply::Ask(Arc::clone(limit)),
+            Overflow::Wait if self.mode == Mode::Enforce => Reply::AtCapacity(retry_in),
+            // It passes, and would have waited.
+            Overflow::Wait | Overflow::Pass => {
+                let wait = Decision::Wait { retry_in };
+                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats))
+            }
+        }
+    }
+
+    /// Room for one more key, or else when there may be some.
+    fn make_room(&mut self, now: Tick) -> Result<(), Duration> {
+        self.asked += 1;
+        while self
+            .next_to_settle
+            .front()
+            .is_some_and(|(at, _)| *at <= now)
+        {
+            if let Some((_, key)) = self.next_to_settle.pop_front() {
+                self.release(&key);
+            }
+        }
+        if self.entries.len() >= self.evict_at || self.is_full_and_unsure() {
+            self.evict_settled();
+        }
+        if self.entries.len() < self.max {
+            return Ok(());
+        }
+        let next = self.next_to_settle.front();
+        let next = next.map_or(Tick::MAX, |(settled_at, _)| *settled_at);
+        Err(next.since(now).max(SOON))
+    }
+
+    /// Whether there is no room, and going through all keys may help and is paid for: an eighth of them has settled, or as many
+    /// new ones have asked as there are keys.
+    fn is_full_and_unsure(&self) -> bool {
+        let is_full = self.entries.len() >= self.max;
+        let is_small = self.entries.len() <= FEW;
+        let next = self.next_to_settle.front().map(|(tick, _)| *tick);
+        let is_known = next.is_some_and(|next| next < Tick::MAX);
+        let is_paid_for = next.is_none() || self.asked >= self.entries.len();
+        is_full && (is_small || (is_paid_for && !is_known))
+    }
+}
+
+impl<P: Policy> Entry<P> {
+    /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
+    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<KeyLimit<P>> {
+        let Self::Active {
+            limit,
+            is_tuned: false,
+        } = self
+        else {
+            return None;
+        };
+        // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard.
+        if Arc::strong_count(limit) > 1 {
+            return None;
+        }
+        let state = limit.with(|limit, _| {
+            let is_paused = limit.is_paused(now);
+            limit.state().filter(|_| !is_paused).cloned()
+        })?;
+        counted.add(stats_of(limit));
+        match core::mem::replace(self, Self::Idle(state)) {
+            Self::Active { limit, .. } => Some(limit),
+            Self::Idle(_) => None,
+        }
+    }
+}
+
+impl<K, P> Policies<K, P> {
+    fn of(&self, key: &K) -> P {
+        match self {
+            Self::Same(policy, clone) => clone(policy),
+            Self::ByKey(policy_of) => policy_of(key),
+        }
+    }
+}
+
+fn stats_of<P: Policy>(limit: &KeyLimit<P>) -> Stats {
+    limit.with(|limit, waiters| Stats {
+        waiting: waiters.len(),
+        ..limit.stats
+    })
+}
+
+fn decide<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    intent: Intent,
+    now: Tick,
+    cost: u32,
+) -> Decision {
+    match intent {
+        Intent::Acquire => policy.decide(state, now, cost),
+        Intent::Peek => policy.peek(state, now, cost),
+    }
+}

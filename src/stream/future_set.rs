@@ -1,0 +1,108 @@
+use core::fmt;
+use core::future::Future;
+use core::mem;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::concurrency::Permit;
+
+use super::ready_set::ReadySet;
+
+/// Futures that run at once, each with the permit that it holds until it is done or dropped.
+///
+/// Only futures that were woken are polled. A slot keeps the box of its future, so that a new future needs no allocation once
+/// as many have run at once.
+pub(super) struct FutureSet<F> {
+    slots: ReadySet<FutureSlot<F>>,
+}
+
+struct FutureSlot<F> {
+    future: Pin<Box<Option<F>>>,
+    permit: Option<Permit>,
+}
+
+impl<F: Future> FutureSet<F> {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: ReadySet::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a future. The next [`poll_done`](Self::poll_done) polls it.
+    pub(super) fn push(&mut self, future: F, permit: Permit) {
+        let index = self.slots.open(|| FutureSlot {
+            future: Box::pin(None),
+            permit: None,
+        });
+        let (slot, _) = self.slots.slot(index);
+        slot.future.set(Some(future));
+        slot.permit = Some(permit);
+    }
+
+    /// The output of the next future that is done. Its permit is released already.
+    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Polls only the futures that are ready now: one that wakes itself at each poll does not keep the thread.
+        for _ in 0..self.slots.register(cx.waker()) {
+            let Some(index) = self.slots.next() else {
+                break;
+            };
+            let guard = PollGuard {
+                slots: &mut self.slots,
+                index,
+            };
+            if let Poll::Ready(output) = guard.poll() {
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<F> FutureSet<F> {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<F> fmt::Debug for FutureSet<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FutureSet")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Frees the slot of a future that is done, or whose poll panics.
+struct PollGuard<'a, F> {
+    slots: &'a mut ReadySet<FutureSlot<F>>,
+    index: usize,
+}
+
+impl<F: Future> PollGuard<'_, F> {
+    fn poll(self) -> Poll<F::Output> {
+        let (slot, waker) = self.slots.slot(self.index);
+        // A slot that was woken after its future was done is free: its future is `None`.
+        let polled = match slot.future.as_mut().as_pin_mut() {
+            Some(future) => future.poll(&mut Context::from_waker(waker)),
+            None => Poll::Pending,
+        };
+        if polled.is_pending() {
+            mem::forget(self);
+        }
+        polled
+    }
+}
+
+/// Drops the future before the permit: what the future holds at the other side is released before the next one starts.
+impl<F> Drop for PollGuard<'_, F> {
+    fn drop(&mut self) {
+        let (slot, _) = self.slots.slot(self.index);
+        slot.future.set(None);
+        slot.permit = None;
+        self.slots.close(self.index);
+    }
+}

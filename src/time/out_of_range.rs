@@ -1,0 +1,53 @@
+use core::error::Error;
+use core::fmt;
+
+/// A constructor was given an argument outside of its range, such as a burst of 0.
+///
+/// Every constructor that panics on such an argument has a sibling `try_new` (or `try_every`, `try_strict` and so on)
+/// that returns this error instead. Use the sibling for values that come from a configuration file. The message is the
+/// one that the constructor panics with.
+///
+/// ```
+/// use paceline::policy::TokenBucket;
+/// use paceline::time::Rate;
+///
+/// let burst = 0; // from a configuration file
+/// let error = TokenBucket::try_new(Rate::per_second(10), burst).unwrap_err();
+/// assert_eq!(error.parameter(), "burst");
+/// assert_eq!(error.to_string(), "a token bucket needs a burst of at least 1, got 0");
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OutOfRange {
+    parameter: &'static str,
+    message: &'static str,
+}
+
+impl OutOfRange {
+    /// `message` names the range and the value. It is a literal because a `const fn` cannot format numbers.
+    pub(crate) const fn new(parameter: &'static str, message: &'static str) -> Self {
+        Self { parameter, message }
+    }
+
+    /// The name of the parameter, as in the signature of the constructor.
+    #[must_use]
+    pub const fn parameter(&self) -> &'static str {
+        self.parameter
+    }
+
+    /// Panics with the message of the error. This is how `new` is made of `try_new`, in a `const` too.
+    #[track_caller]
+    pub(crate) const fn or_panic<T: Copy>(result: Result<T, Self>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => panic!("{}", error.message),
+        }
+    }
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message)
+    }
+}
+
+impl Error for OutOfRange {}

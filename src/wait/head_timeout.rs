@@ -1,0 +1,200 @@
+//! The head-of-line timeout: a head that does not ask when its permits are due is passed over.
+//!
+//! A task that runs at all asks within microseconds, so [`TIMEOUT`] is long enough, and a queue whose head was forgotten
+//! stands still no longer than this. It is waited for in two halves, the second one from the instant in which the first was
+//! noticed to be over: where the whole runtime is late, no head is passed over for that.
+//!
+//! A small task sleeps through the timeout while a second waiter is queued, since none of the waiters may be polled. It is a
+//! task and not a bare timer, because a task ends quietly with its runtime; the next request starts another one.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use tokio::runtime::Handle;
+
+use crate::time::{Resolution, Tick, Timer};
+
+use super::waiters::Ticket;
+use super::{Resource, WaitQueue};
+
+const TIMEOUT: Duration = Duration::from_millis(10);
+
+/// Starts the task of the timeout. Not to be called under the lock of the queue.
+pub(super) type StartTask = Arc<dyn Fn() + Send + Sync>;
+
+/// How long the head has let its turn go by, and the task that watches that.
+pub(super) struct HeadTimeout {
+    head: Option<Ticket>,
+    /// When the permits of the head are due; [`Tick::MAX`] if that is not known.
+    due: Tick,
+    /// When the first half of the timeout was noticed to be over.
+    noticed_at: Option<Tick>,
+    is_running: bool,
+    is_starting: bool,
+    /// How long the task sleeps, and its waker.
+    sleeps_until: Tick,
+    task: Option<Waker>,
+    start: StartTask,
+}
+
+impl HeadTimeout {
+    pub(super) fn new(start: StartTask) -> Self {
+        Self {
+            head: None,
+            due: Tick::MAX,
+            noticed_at: None,
+            is_running: false,
+            is_starting: false,
+            sleeps_until: Tick::MAX,
+            task: None,
+            start,
+        }
+    }
+
+    /// The permits of this head are due then. Returns the waker of the task if that is earlier than it sleeps.
+    ///
+    /// For a head whose permits were due already, the timeout goes on.
+    pub(super) fn expect(&mut self, head: Ticket, due: Tick, now: Tick) -> Option<Waker> {
+        if self.head == Some(head) && self.due <= now && due <= now {
+            return None;
+        }
+        self.head = Some(head);
+        self.due = due;
+        self.noticed_at = None;
+        let sleeps_too_long = due.after(TIMEOUT / 2) < self.sleeps_until;
+        self.task.take_if(|_| sleeps_too_long)
+    }
+
+    /// A second waiter is queued. Returns what starts the task, if none runs and this is in a runtime.
+    pub(super) fn begin(&mut self) -> Option<StartTask> {
+        if self.is_running || Handle::try_current().is_err() {
+            return None;
+        }
+        self.is_running = true;
+        self.is_starting = true;
+        Some(Arc::clone(&self.start))
+    }
+
+    fn has_started(&mut self) {
+        self.is_starting = false;
+    }
+
+    /// The queue is empty. Returns the waker of the task if it would wait for ever.
+    pub(super) fn dismiss(&mut self) -> Option<Waker> {
+        self.task.take_if(|_| self.sleeps_until == Tick::MAX)
+    }
+
+    /// The task has ended. Returns whether it never began: a runtime that shuts down drops it at once.
+    pub(super) fn end(&mut self) -> bool {
+        self.is_running = false;
+        self.sleeps_until = Tick::MAX;
+        self.task = None;
+        core::mem::take(&mut self.is_starting)
+    }
+
+    /// Whether the head has let its turn go by for too long.
+    pub(super) fn is_over(&mut self, now: Tick) -> bool {
+        self.left(now).is_zero()
+    }
+
+    /// How long the task has to sleep; [`Duration::MAX`] until it is woken.
+    pub(super) fn sleep(&mut self, now: Tick, task: &Waker) -> Duration {
+        let left = self.left(now);
+        self.sleeps_until = now.after(left);
+        self.task = Some(task.clone());
+        if self.sleeps_until == Tick::MAX {
+            Duration::MAX
+        } else {
+            left
+        }
+    }
+
+    fn left(&mut self, now: Tick) -> Duration {
+        let first_half = self.due.after(TIMEOUT / 2);
+        if now < first_half {
+            return first_half.since(now);
+        }
+        let second_half = self.noticed_at.get_or_insert(now).after(TIMEOUT / 2);
+        second_half.since(now)
+    }
+}
+
+/// The queue is gone, so the task has to end.
+impl Drop for HeadTimeout {
+    fn drop(&mut self) {
+        self.task.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl fmt::Debug for HeadTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeadTimeout")
+            .field("due", &self.due)
+            .field("is_running", &self.is_running)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What starts the task for this queue.
+pub(super) fn starter<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) -> StartTask {
+    let queue = Weak::clone(queue);
+    Arc::new(move || {
+        let task = TimeoutTask {
+            queue: Weak::clone(&queue),
+            timer: Timer::new().with_resolution(Resolution::Millis),
+            is_lost: true,
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(task);
+        }
+        if let Some(queue) = queue.upgrade() {
+            queue.lock().timeout.has_started();
+        }
+    })
+}
+
+/// Ends when no second waiter is queued, when the queue is gone, or with its runtime.
+struct TimeoutTask<R: Resource> {
+    queue: Weak<WaitQueue<R>>,
+    timer: Timer,
+    /// Whether another one is needed if this one is dropped.
+    is_lost: bool,
+}
+
+impl<R: Resource> Future for TimeoutTask<R> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let queue = self.queue.upgrade();
+            let sleep = queue.and_then(|queue| queue.on_head_timeout(cx.waker()));
+            let Some(sleep) = sleep else {
+                self.is_lost = false;
+                return Poll::Ready(());
+            };
+            if sleep == Duration::MAX {
+                // No timer: it would move a paused clock.
+                self.timer.disarm();
+                return Poll::Pending;
+            }
+            // In a runtime without timers this panics, and another task would fare no better there.
+            self.is_lost = false;
+            self.timer.arm(sleep);
+            self.is_lost = true;
+            ready!(self.timer.poll_elapsed(cx));
+        }
+    }
+}
+
+/// Also when it could not be started, or when its runtime has ended.
+impl<R: Resource> Drop for TimeoutTask<R> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
+            queue.on_task_lost();
+        }
+    }
+}

@@ -1,0 +1,309 @@
+use core::task::{Poll, Waker};
+use core::time::Duration;
+
+use crate::policy::Decision;
+use crate::time::{Tick, this_runtime};
+
+use super::deferred::{DeferredWakes, HeadWake};
+use super::head_timeout::{HeadTimeout, StartTask};
+use super::waiters::{Position, Ticket, Waiter, Waiters};
+use super::{Caller, Intent, Resource};
+
+/// What the mutex of a [`WaitQueue`](super::WaitQueue) guards.
+///
+/// Whatever changes the head, or when its permits are due, ends in [`schedule_head`](Self::schedule_head).
+pub(super) struct Queue<R> {
+    pub(super) resource: R,
+    pub(super) waiters: Waiters,
+    pub(super) deferred: DeferredWakes,
+    pub(super) timeout: HeadTimeout,
+    /// The waiter for which the timer of the queue is armed.
+    timed: Option<Ticket>,
+    generation: u64,
+}
+
+impl<R: Resource> Queue<R> {
+    pub(super) fn new(resource: R, start: StartTask) -> Self {
+        Self {
+            resource,
+            waiters: Waiters::new(),
+            deferred: DeferredWakes::default(),
+            timeout: HeadTimeout::new(start),
+            timed: None,
+            generation: 0,
+        }
+    }
+
+    pub(super) fn poll_acquire(
+        &mut self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        caller: &Caller<'_>,
+        prefetched: &R::Prefetched,
+    ) -> Poll<Decision> {
+        let now = self.resource.now(!self.waiters.is_empty());
+        let is_turn = self.is_turn_of(*position, cost);
+        let decision = self.decide(is_turn, intent, now, cost);
+        match decision {
+            Decision::Pass if is_turn => {
+                self.pass(position, cost, intent, now, prefetched);
+                Poll::Ready(decision)
+            }
+            Decision::Never { .. } if is_turn || R::REFUSES_QUEUED || position.is_none() => {
+                self.resource.on_refused();
+                self.leave(position, None, now);
+                Poll::Ready(decision)
+            }
+            Decision::Wait { retry_in } if is_turn => {
+                let due = now.after(retry_in);
+                let is_known = retry_in < Duration::MAX;
+                self.enqueue(position, cost, caller, is_known.then_some(due));
+                if let Position::Queued(ticket) = *position {
+                    self.deferred.wake(self.timeout.expect(ticket, due, now));
+                }
+                self.watch_head();
+                if is_known {
+                    Poll::Ready(decision)
+                } else {
+                    Poll::Pending
+                }
+            }
+            _ => {
+                self.enqueue(position, cost, caller, None);
+                self.watch_head();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// `None`: others are ahead.
+    pub(super) fn try_acquire(
+        &mut self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        prefetched: &R::Prefetched,
+    ) -> Option<Decision> {
+        let now = self.resource.now(!self.waiters.is_empty());
+        let is_turn = self.is_turn_of(*position, cost);
+        let decision = self.decide(is_turn, intent, now, cost);
+        match decision {
+            Decision::Pass | Decision::Wait { .. } if !is_turn => return None,
+            Decision::Pass if intent == Intent::Acquire && cost > 0 => {
+                self.pass(position, cost, intent, now, prefetched);
+            }
+            _ => {}
+        }
+        Some(decision)
+    }
+
+    pub(super) fn cancel(&mut self, position: &mut Position) {
+        let now = self.resource.now(!self.waiters.is_empty());
+        self.leave(position, None, now);
+    }
+
+    pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
+        let now = self.resource.now(!self.waiters.is_empty());
+        let done = change(&mut self.resource, now);
+        self.waiters.reorder();
+        self.schedule_head(now);
+        done
+    }
+
+    pub(super) fn update_all(&mut self, change: impl FnOnce(&mut R, Tick)) {
+        self.update(change);
+        let waiters = self.waiters.iter_mut();
+        self.deferred.wake(waiters.map(|waiter| {
+            waiter.wakes_at = Tick::ZERO;
+            waiter.waker.clone()
+        }));
+    }
+
+    /// The head has let its turn go by for too long: `None` to end, or after how long to look again.
+    pub(super) fn on_head_timeout(&mut self, task: &Waker) -> Option<Duration> {
+        if !self.waiters.has_second() {
+            self.timeout.end();
+            return None;
+        }
+        let now = self.resource.now(true);
+        if self.timeout.is_over(now) {
+            self.waiters.pass_over_head();
+            self.schedule_head(now);
+        }
+        Some(self.timeout.sleep(now, task))
+    }
+
+    /// The task of the timeout is gone before its time. The second waiter starts another one where it is.
+    pub(super) fn on_task_lost(&mut self) {
+        let was_starting = self.timeout.end();
+        // One that could not even be started is tried again with the next request, or this would go on for ever.
+        let second = self.waiters.second().filter(|_| !was_starting);
+        self.deferred
+            .wake(second.map(|second| second.waker.clone()));
+    }
+
+    fn is_turn_of(&self, position: Position, cost: u32) -> bool {
+        cost == 0
+            || match (position, self.waiters.head()) {
+                (_, None) => true,
+                (Position::None, Some(_)) => self.resource.is_unordered(),
+                (Position::Queued(ticket) | Position::Reserved(ticket), Some(head)) => {
+                    ticket <= head || self.resource.is_unordered()
+                }
+            }
+    }
+
+    fn decide(&mut self, is_turn: bool, intent: Intent, now: Tick, cost: u32) -> Decision {
+        let intent = if is_turn { intent } else { Intent::Peek };
+        self.resource.decide(intent, now, cost)
+    }
+
+    #[inline]
+    fn pass(
+        &mut self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        now: Tick,
+        prefetched: &R::Prefetched,
+    ) {
+        if !position.is_none() {
+            let before = *position;
+            self.leave(position, (intent == Intent::Acquire).then_some(cost), now);
+            if let (Intent::Peek, Position::Queued(ticket) | Position::Reserved(ticket)) =
+                (intent, before)
+            {
+                *position = Position::Reserved(ticket);
+            }
+        }
+        if self.waiters.is_empty() {
+            self.resource.prefetch(prefetched, now, cost);
+        }
+    }
+
+    /// Queues the request, or renews it. `sleeps_until`: it is the head and sleeps on a timer of its own.
+    fn enqueue(
+        &mut self,
+        position: &mut Position,
+        cost: u32,
+        caller: &Caller<'_>,
+        sleeps_until: Option<Tick>,
+    ) {
+        if let Position::Queued(ticket) = *position {
+            self.disarm(ticket);
+            self.waiters.requeue(ticket);
+            if let Some(waiter) = self.waiters.get_mut(ticket) {
+                let has_moved = !waiter.waker.will_wake(caller.waker);
+                if has_moved {
+                    let waker = caller.waker.clone();
+                    let replaced = core::mem::replace(&mut waiter.waker, waker);
+                    self.deferred.drop_later(replaced);
+                }
+                waiter.wakes_at = sleeps_until.unwrap_or(Tick::MAX);
+                if sleeps_until.is_none() && (has_moved || waiter.home.is_none()) {
+                    waiter.home = home(caller);
+                }
+                if waiter.cost != cost {
+                    waiter.cost = cost;
+                    self.waiters.reorder();
+                }
+            }
+            return;
+        }
+        let waiter = Waiter {
+            cost,
+            waker: caller.waker.clone(),
+            home: sleeps_until.map_or_else(|| home(caller), |_| None),
+            wakes_at: sleeps_until.unwrap_or(Tick::MAX),
+        };
+        let ticket = if let Position::Reserved(ticket) = *position {
+            self.waiters.rejoin(ticket, waiter);
+            ticket
+        } else {
+            self.resource.on_queued();
+            self.waiters.join(waiter)
+        };
+        *position = Position::Queued(ticket);
+    }
+
+    /// Leaves the queue, having paid that much.
+    fn leave(&mut self, position: &mut Position, paid: Option<u32>, now: Tick) {
+        let ticket = match core::mem::take(position) {
+            Position::None => return,
+            Position::Reserved(_) => return self.waiters.reorder(),
+            Position::Queued(ticket) => ticket,
+        };
+        let was_head = self.waiters.head() == Some(ticket);
+        self.disarm(ticket);
+        let cost = self.waiters.get_mut(ticket).map(|waiter| waiter.cost);
+        let removed = self.waiters.remove(ticket, was_head && paid == cost);
+        if let Some(waiter) = removed {
+            self.deferred.drop_later(waiter.waker);
+        }
+        if was_head {
+            self.schedule_head(now);
+        }
+    }
+
+    /// Sees to it that the head is woken when its permits are due, and passed over when it does not ask then.
+    fn schedule_head(&mut self, now: Tick) {
+        let Some((ticket, head)) = self.waiters.head_mut() else {
+            self.deferred.wake(self.timeout.dismiss());
+            return;
+        };
+        // A handle that is dropped because a policy panicked must not ask it again: a second panic ends the program.
+        let wait = if std::thread::panicking() {
+            Duration::ZERO
+        } else {
+            match self.resource.decide(Intent::Peek, now, head.cost) {
+                Decision::Wait { retry_in } => retry_in,
+                Decision::Pass | Decision::Never { .. } => Duration::ZERO,
+            }
+        };
+        let due = now.after(wait);
+        self.deferred.wake(self.timeout.expect(ticket, due, now));
+        if due < head.wakes_at {
+            let is_timed = !wait.is_zero() && head.home.is_some();
+            head.wakes_at = if is_timed { due } else { Tick::ZERO };
+            self.generation += 1;
+            let wake = HeadWake {
+                wait: if is_timed { wait } else { Duration::ZERO },
+                waker: head.waker.clone(),
+                home: head.home,
+                generation: self.generation,
+            };
+            self.deferred.wake_head(wake);
+            let timed = core::mem::replace(&mut self.timed, is_timed.then_some(ticket));
+            self.forget_timer_of(timed.filter(|timed| *timed != ticket));
+        }
+        self.watch_head();
+    }
+
+    /// The waiter asks or leaves, and needs the timer of the queue no more.
+    fn disarm(&mut self, ticket: Ticket) {
+        if self.timed.take_if(|timed| *timed == ticket).is_some() {
+            self.generation += 1;
+            self.deferred.disarm(self.generation);
+        }
+    }
+
+    /// The timer of the queue is armed for another waiter from now on.
+    fn forget_timer_of(&mut self, ticket: Option<Ticket>) {
+        let waiter = ticket.and_then(|ticket| self.waiters.get_mut(ticket));
+        if let Some(waiter) = waiter {
+            waiter.wakes_at = Tick::MAX;
+        }
+    }
+
+    fn watch_head(&mut self) {
+        if self.waiters.has_second() {
+            let start = self.timeout.begin();
+            self.deferred.start(start);
+        }
+    }
+}
+
+fn home(caller: &Caller<'_>) -> Option<(tokio::runtime::Id, crate::time::Resolution)> {
+    this_runtime().map(|runtime| (runtime, caller.resolution))
+}

@@ -1,0 +1,8 @@
+//! Tests of the source itself: its layers, its size, its imports, its dependencies.
+
+mod frames;
+mod imports;
+mod layering;
+mod measures;
+mod source;
+mod tree;
