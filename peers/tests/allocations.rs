@@ -145,7 +145,7 @@ fn sinks() {
 
 #[test]
 fn the_precise_timer() {
-    let paced = endless().min_interval(Duration::from_micros(300)).precise();
+    let paced = endless().min_interval(Duration::from_micros(300));
     assert_eq!(taken(&runtime(false), paced, 200), 0);
 }
 

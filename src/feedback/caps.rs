@@ -2,9 +2,15 @@ use core::time::Duration;
 
 use crate::time::Rate;
 
-/// How far a provider is believed: what is beyond is cut.
+use super::Feedback;
+use super::reader::is_same;
+
+/// Bounds for the values in headers. A value beyond them is cut.
 ///
-/// A header is text from outside. Without caps a single `Retry-After: 999999999` would silence a program for 30 years.
+/// The caps are for hostile and broken values: without them a single `Retry-After: 999999999` would silence a program for
+/// 30 years. A pause below the cap is kept in full, however long: [`Feedback::pause_is_long`] reports one of more than an
+/// hour. A program that prefers to try again earlier sets a shorter cap with
+/// [`with_longest_pause`](Self::with_longest_pause).
 ///
 /// ```
 /// use paceline::feedback::{Caps, Feedback};
@@ -24,17 +30,17 @@ pub struct Caps {
 }
 
 impl Caps {
-    /// Pauses of at most one hour; rates from one a day to a million a second.
+    /// Pauses of at most 31 days, the longest monthly quota; rates from one a day to a million a second.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            longest_pause: Duration::from_secs(3_600),
+            longest_pause: Duration::from_secs(31 * 86_400),
             slowest: Rate::per_day(1),
             fastest: Rate::per_second(1_000_000),
         }
     }
 
-    /// No wait is longer than this.
+    /// The longest wait.
     #[must_use]
     pub const fn with_longest_pause(self, longest_pause: Duration) -> Self {
         Self {
@@ -43,7 +49,7 @@ impl Caps {
         }
     }
 
-    /// No rate is slower than this, however few requests the provider says there are.
+    /// The slowest rate.
     ///
     /// ```
     /// use paceline::feedback::{Caps, Feedback};
@@ -59,8 +65,7 @@ impl Caps {
         Self { slowest, ..self }
     }
 
-    /// No rate is faster than this, however many requests the provider allows: what you have paid for, say. If it is slower
-    /// than the slowest, it wins.
+    /// The fastest rate, for example the one that you have paid for. If it is slower than the slowest rate, it wins.
     ///
     /// ```
     /// use paceline::feedback::{Caps, Feedback};
@@ -76,24 +81,39 @@ impl Caps {
         Self { fastest, ..self }
     }
 
-    pub(super) fn pause(&self, told: Duration) -> Duration {
-        told.min(self.longest_pause)
+    pub(super) fn apply(&self, feedback: &mut Feedback) {
+        let waits = [
+            &mut feedback.retry_after,
+            &mut feedback.pause,
+            &mut feedback.reset_in,
+        ];
+        for wait in waits.into_iter().flatten() {
+            feedback.was_capped |= *wait > self.longest_pause;
+            *wait = self.longest_pause.min(*wait);
+        }
+        for rate in &mut feedback.limits {
+            let kept = self.rate(*rate);
+            feedback.was_capped |= kept != *rate;
+            *rate = kept;
+        }
+        let limits = &mut feedback.limits;
+        limits.dedup_by(|one, other| is_same(*one, *other));
     }
 
-    pub(super) fn rate(&self, told: Rate) -> Rate {
-        // A told rate that equals a cap is kept as it was written.
-        if told > self.fastest {
+    fn rate(&self, rate: Rate) -> Rate {
+        // A rate that equals a cap stays as it was written.
+        if rate > self.fastest {
             self.fastest
-        } else if told < self.slowest {
+        } else if rate < self.slowest {
             self.slowest.min(self.fastest)
         } else {
-            told
+            rate
         }
     }
 }
 
 impl Default for Caps {
-    /// Those of [`new`](Self::new).
+    /// The caps of [`new`](Self::new).
     fn default() -> Self {
         Self::new()
     }
@@ -104,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_what_is_beyond_and_keeps_what_is_not_as_it_was_written() {
+    fn a_rate_beyond_a_cap_is_cut_and_another_stays_as_it_was_written() {
         let caps = Caps::new()
             .with_slowest(Rate::per_minute(6))
             .with_fastest(Rate::per_second(10));
@@ -112,17 +132,15 @@ mod tests {
         assert_eq!(caps.rate(Rate::per_second(11)), Rate::per_second(10));
         assert_eq!(caps.rate(Rate::per_hour(1)), Rate::per_minute(6));
         assert_eq!(caps.rate(Rate::per_minute(600)).to_string(), "600/min");
-        assert_eq!(caps.pause(Duration::MAX), Duration::from_secs(3_600));
-        assert_eq!(caps.pause(Duration::from_secs(9)), Duration::from_secs(9));
     }
 
     #[test]
-    fn of_crossed_caps_the_fastest_wins() {
+    fn if_the_caps_cross_the_fastest_wins() {
         let caps = Caps::new()
             .with_slowest(Rate::per_second(5))
             .with_fastest(Rate::per_second(2));
-        for told in [1, 3, 9].map(Rate::per_second) {
-            assert_eq!(caps.rate(told), Rate::per_second(2), "{told}");
+        for rate in [1, 3, 9].map(Rate::per_second) {
+            assert_eq!(caps.rate(rate), Rate::per_second(2), "{rate}");
         }
     }
 }

@@ -1,42 +1,46 @@
-//! Which headers there are.
+//! The names of the headers that are read.
 
 use core::time::Duration;
 
-use super::wait::Number;
+use super::value::Unit;
 
 /// What a header is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Header<'a> {
-    /// The provider's clock.
+    /// The clock of the provider.
     Date,
-    /// How long to wait.
-    RetryAfter(Number),
+    RetryAfter(Unit),
     /// The structured field of quotas and windows.
     Policies,
-    /// The structured field of what is left.
+    /// The structured field of remaining requests and resets.
     States,
-    /// Used and quota in one.
-    Usage,
-    /// One number of one limit.
-    Of(Scope<'a>, Part),
-}
-
-/// Which of several limits; they are told apart by what is in their headers' names before and after the part.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Scope<'a> {
-    pub(super) family: &'static str,
-    pub(super) name: &'a str,
+    /// One part of one limit. The limit is named by the rest of the header's name.
+    Of {
+        family: &'static str,
+        name: &'a str,
+        part: Part,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Part {
     Limit,
     Remaining,
-    Reset(Number),
+    Reset(Unit),
+    /// The window of the limit, in milliseconds.
+    IntervalMillis,
+    /// `32/40`.
+    UsedOfQuota,
+    /// `20:1,100:120`, quotas with their windows in seconds.
+    LimitPerWindow,
+    /// `3:1,17:120`, used requests in windows.
+    UsedPerWindow,
 }
 
 /// The family of the standard's own fields.
 pub(super) const STANDARD: &str = "ratelimit-";
+
+const HUBSPOT: &str = "x-hubspot-ratelimit-";
 
 const FAMILIES: [&str; 4] = [
     STANDARD,
@@ -45,59 +49,69 @@ const FAMILIES: [&str; 4] = [
     "anthropic-ratelimit-",
 ];
 
-/// The longer of two that begin alike comes first.
+/// A word that begins with another one comes first.
 const PARTS: [(&str, Part); 4] = [
     ("limit", Part::Limit),
     ("remaining", Part::Remaining),
-    ("reset-after", Part::Reset(Number::Seconds)),
-    ("reset", Part::Reset(Number::SecondsOrTime)),
+    ("reset-after", Part::Reset(Unit::Seconds)),
+    ("reset", Part::Reset(Unit::SecondsOrUnixTime)),
 ];
 
 impl<'a> Header<'a> {
-    /// Of a name in lower case.
+    /// `name` is in lower case.
     pub(super) fn named(name: &'a str) -> Option<Self> {
+        let of = |family, name, part| Self::Of { family, name, part };
         Some(match name {
             "date" => Self::Date,
             "retry-after"
             | "x-retry-after"
             | "x-ratelimit-retry-after"
-            | "x-rate-limit-retry-after" => Self::RetryAfter(Number::Seconds),
-            "retry-after-ms" | "x-ms-retry-after-ms" => Self::RetryAfter(Number::Millis),
+            | "x-rate-limit-retry-after" => Self::RetryAfter(Unit::Seconds),
+            "retry-after-ms" | "x-ms-retry-after-ms" => Self::RetryAfter(Unit::Millis),
             "ratelimit-policy" | "x-ratelimit-policy" => Self::Policies,
             "ratelimit" | "x-ratelimit" => Self::States,
-            "x-shopify-shop-api-call-limit" => Self::Usage,
+            "x-shopify-shop-api-call-limit" => of("x-shopify-", "", Part::UsedOfQuota),
+            "x-app-rate-limit" => of("x-app-", "", Part::LimitPerWindow),
+            "x-app-rate-limit-count" => of("x-app-", "", Part::UsedPerWindow),
+            "x-method-rate-limit" => of("x-method-", "", Part::LimitPerWindow),
+            "x-method-rate-limit-count" => of("x-method-", "", Part::UsedPerWindow),
+            "x-hubspot-ratelimit-daily" => of(HUBSPOT, "day", Part::Limit),
+            "x-hubspot-ratelimit-daily-remaining" => of(HUBSPOT, "day", Part::Remaining),
+            "x-hubspot-ratelimit-secondly" => of(HUBSPOT, "second", Part::Limit),
+            "x-hubspot-ratelimit-secondly-remaining" => of(HUBSPOT, "second", Part::Remaining),
+            "x-hubspot-ratelimit-max" => of(HUBSPOT, "", Part::Limit),
+            "x-hubspot-ratelimit-remaining" => of(HUBSPOT, "", Part::Remaining),
+            "x-hubspot-ratelimit-interval-milliseconds" => of(HUBSPOT, "", Part::IntervalMillis),
             _ => {
                 let (family, rest) = FAMILIES
                     .iter()
                     .find_map(|family| Some((*family, name.strip_prefix(family)?)))?;
                 let (part, name) = part(rest)?;
-                Self::Of(Scope { family, name }, part)
+                of(family, name, part)
             }
         })
     }
 }
 
-impl Scope<'_> {
-    /// Whether its numbers are requests, as far as its name tells.
-    pub(super) fn is_of_requests(&self) -> bool {
-        matches!(self.name, "" | "request" | "requests") || self.window().is_some()
-    }
-
-    /// The window that its name tells; the longest one if months and years differ.
-    pub(super) fn window(&self) -> Option<Duration> {
-        Some(Duration::from_secs(match self.name {
-            "second" => 1,
-            "minute" => 60,
-            "hour" => 3_600,
-            "day" => 86_400,
-            "month" => 31 * 86_400,
-            "year" => 366 * 86_400,
-            _ => return None,
-        }))
-    }
+/// Whether a limit of this name counts requests, and not tokens or bytes.
+pub(super) fn counts_requests(name: &str) -> bool {
+    matches!(name, "" | "request" | "requests") || window_named(name).is_some()
 }
 
-/// The part, and the rest of the name: `remaining-tokens` or `tokens-remaining`.
+/// The window of a limit of this name, if the name is a unit of time. A month and a year are the longest possible.
+pub(super) fn window_named(name: &str) -> Option<Duration> {
+    Some(Duration::from_secs(match name {
+        "second" => 1,
+        "minute" => 60,
+        "hour" => 3_600,
+        "day" => 86_400,
+        "month" => 31 * 86_400,
+        "year" => 366 * 86_400,
+        _ => return None,
+    }))
+}
+
+/// The part and the rest of the name, of `remaining-tokens` or `tokens-remaining`.
 fn part(name: &str) -> Option<(Part, &str)> {
     let first = PARTS.iter().find_map(|(word, part)| {
         let rest = name.strip_prefix(word)?;
@@ -122,10 +136,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart() {
-        let of = |family, name, part| Some(Header::Of(Scope { family, name }, part));
-        let reset = Part::Reset(Number::SecondsOrTime);
-        let after = Part::Reset(Number::Seconds);
+    fn a_name_is_split_into_family_name_and_part() {
+        let of = |family, name, part| Some(Header::Of { family, name, part });
+        let reset = Part::Reset(Unit::SecondsOrUnixTime);
+        let after = Part::Reset(Unit::Seconds);
         for (name, expected) in [
             ("ratelimit-limit", of("ratelimit-", "", Part::Limit)),
             ("ratelimit-reset", of("ratelimit-", "", reset)),
@@ -156,20 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_tell_the_window_and_what_is_counted() {
-        let scope = |name| Scope {
-            family: STANDARD,
-            name,
-        };
-        assert_eq!(scope("minute").window(), Some(Duration::from_secs(60)));
-        assert_eq!(scope("tokens").window(), None);
+    fn a_name_may_say_the_window_and_the_unit() {
+        assert_eq!(window_named("minute"), Some(Duration::from_secs(60)));
+        assert_eq!(window_named("tokens"), None);
         for (name, expected) in [
             ("", true),
             ("requests", true),
             ("day", true),
             ("tokens", false),
         ] {
-            assert_eq!(scope(name).is_of_requests(), expected, "{name}");
+            assert_eq!(counts_requests(name), expected, "{name}");
         }
     }
 }

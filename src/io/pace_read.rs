@@ -37,7 +37,7 @@ pub trait PaceReadExt: AsyncRead {
     /// # Ok(())
     /// # }
     /// ```
-    fn pace_reads<L: Limiter>(self, limiter: L) -> PaceRead<Self, L>
+    fn pace_reads<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceRead<Self, L>
     where
         Self: Sized,
     {

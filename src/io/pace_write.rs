@@ -36,7 +36,7 @@ pub trait PaceWriteExt: AsyncWrite {
     /// # Ok(())
     /// # }
     /// ```
-    fn pace_writes<L: Limiter>(self, limiter: L) -> PaceWrite<Self, L>
+    fn pace_writes<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceWrite<Self, L>
     where
         Self: Sized,
     {

@@ -64,7 +64,7 @@ impl<L: Limiter> Gate<L> {
     ///
     /// # Errors
     ///
-    /// At once if so many can never pass, or if the limit cannot be reached. Nothing was counted then.
+    /// At once if that many can never pass, or if the limit cannot be reached. Nothing was counted then.
     ///
     /// # Panics
     ///

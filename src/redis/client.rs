@@ -1,34 +1,33 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::driver::One;
+use super::batcher::Batcher;
+use super::config::{LimitConfig, OutagePolicy, escaped, tagged};
+use super::connection::Connection;
 use super::error::{CallError, ConfigError};
-use super::keeper::Keeper;
-use super::key::{escaped, tagged};
+use super::health::Stats;
 use super::keyed::Keyed;
-use super::leases::{FleetUsage, RedisPermits};
-use super::limit::Limit;
-use super::link::Store;
-use super::plan::Plan;
-use super::remote::RedisLimiter;
-use super::stats::Stats;
-use super::twin::RedisPolicy;
-use super::when_down::OutagePolicy;
+use super::limiter::RedisLimiter;
+use super::permits::RedisPermits;
+use super::policy::RedisPolicy;
+use super::transport::{Connector, single_server};
+use super::usage::FleetUsage;
 
-/// So long a call may take, unless said otherwise.
+/// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_millis(25);
 
 const PREFIX: &str = "paceline";
 
 /// A Redis or Valkey server, or a cluster, in which limits are kept. Clones share one connection.
 ///
-/// It connects when it is first needed, and again whenever that is lost; nobody waits for it longer than the deadline.
+/// It connects when it is first used, and reconnects whenever the connection is lost. No call waits for that longer than the
+/// deadline.
 ///
 /// ```
 /// use futures::StreamExt;
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
-/// use paceline::redis::{Redis, OutagePolicy};
+/// use paceline::redis::{OutagePolicy, Redis};
 /// use paceline::time::Rate;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,72 +47,72 @@ const PREFIX: &str = "paceline";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Redis {
-    keeper: Arc<Keeper>,
-    /// As it stands in keys.
+    connection: Arc<Connection>,
+    /// Escaped.
     prefix: Arc<str>,
-    when_down: OutagePolicy,
+    outage_policy: OutagePolicy,
 }
 
 impl Redis {
     /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with that feature of the
     /// `redis` crate), or `unix:///path`. It does not connect yet.
     ///
-    /// `when_down` says what its limits do while it does not answer.
+    /// `when_down` decides what passes its limits during an outage.
     ///
     /// # Errors
     ///
-    /// If the URL is none of a Redis server.
+    /// If the URL is not the URL of a Redis server.
     pub fn open(url: &str, when_down: OutagePolicy) -> Result<Self, ConfigError> {
-        let one = One::new(url).map_err(|error| {
+        let connector = single_server(url).map_err(|error| {
             let url = without_secrets(url);
             ConfigError::new(format!("{url:?} is no URL of a Redis server: {error}"))
         })?;
-        Ok(Self::on(Arc::new(one), when_down))
+        Ok(Self::with(connector, when_down))
     }
 
     /// A cluster, by the URLs of some of its nodes. It does not connect yet.
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one is none of a Redis server.
+    /// If there is no URL, or one of them is not the URL of a Redis server.
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: OutagePolicy) -> Result<Self, ConfigError> {
-        let many = super::driver::Many::new(urls).map_err(|error| {
+        let connector = super::transport::cluster(urls).map_err(|error| {
             let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
             ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
-        Ok(Self::on(Arc::new(many), when_down))
+        Ok(Self::with(connector, when_down))
     }
 
-    fn on(store: Arc<dyn Store>, when_down: OutagePolicy) -> Self {
+    fn with(connector: Arc<dyn Connector>, outage_policy: OutagePolicy) -> Self {
         Self {
-            keeper: Arc::new(Keeper::new(store, DEADLINE)),
+            connection: Arc::new(Connection::new(connector, DEADLINE)),
             prefix: PREFIX.into(),
-            when_down,
+            outage_policy,
         }
     }
 
-    /// So long a call may take: to connect, to send, to wait for the answer. 25 ms unless said otherwise.
+    /// The time limit of a call: to connect, to send, and to wait for the answer. 25 ms by default.
     ///
-    /// Call it before anything is made of it: what has been made keeps the deadline that it had.
+    /// Set it before making limits: a limit keeps the deadline it was made with.
     ///
     /// # Errors
     ///
-    /// If it is shorter than a millisecond: nothing would ever be answered in time.
+    /// If it is shorter than a millisecond: no call would be answered in time.
     pub fn with_deadline(self, deadline: Duration) -> Result<Self, ConfigError> {
         if deadline < Duration::from_millis(1) {
             return Err(ConfigError::new(format!(
                 "a deadline is at least 1 ms, got {deadline:?}"
             )));
         }
-        let keeper = self.keeper.with_deadline(deadline);
+        let connection = self.connection.with_deadline(deadline);
         Ok(Self {
-            keeper: Arc::new(keeper),
+            connection: Arc::new(connection),
             ..self
         })
     }
 
-    /// What the keys of its limits begin with: `paceline` unless said otherwise.
+    /// The start of all keys: `paceline` by default.
     ///
     /// # Errors
     ///
@@ -125,34 +124,31 @@ impl Redis {
         })
     }
 
-    /// The same server, whose limits do something else while it does not answer.
+    /// The same server and connection, with another outage policy for the limits made from here on.
     #[must_use]
     pub const fn when_down(mut self, when_down: OutagePolicy) -> Self {
-        self.when_down = when_down;
+        self.outage_policy = when_down;
         self
     }
 
     /// The limit of that name, shared with all processes that use the name with the same policy.
     ///
-    /// Nothing is asked of the server yet. Limits of the same name that are made twice in one process share what is in Redis, but
-    /// not their line: better clone one.
+    /// It makes no call yet. Two limits of the same name in one process share the state in Redis but not a queue: prefer a
+    /// clone.
     ///
     /// # Errors
     ///
-    /// If the policy's numbers have no room in Redis, the name is empty or longer than 200 bytes, or the limit cannot be divided
-    /// among the replicas of its [insurance](OutagePolicy::insured).
+    /// If the policy's numbers are too large for Redis, the name is empty or longer than 200 bytes, or the limit cannot be
+    /// divided among the replicas of its [insurance](OutagePolicy::insured).
     pub fn limit<P: RedisPolicy>(
         &self,
         name: &str,
         policy: P,
     ) -> Result<RedisLimiter<P>, ConfigError> {
-        let plan = Arc::new(Plan::new(policy, self.when_down)?);
-        let name = tagged(&self.prefix, name)?;
-        Ok(RedisLimiter::new(Arc::new(Limit::new(
-            Arc::clone(&self.keeper),
-            plan,
-            &name,
-        ))))
+        let config = Arc::new(LimitConfig::new(policy, self.outage_policy)?);
+        let keys = config.keys(&tagged(&self.prefix, name)?);
+        let batcher = Batcher::new(Arc::clone(&self.connection), config, keys, false);
+        Ok(RedisLimiter::new(Arc::new(batcher)))
     }
 
     /// A limit for each key, all with the same policy.
@@ -161,22 +157,22 @@ impl Redis {
     ///
     /// As [`limit`](Self::limit).
     pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
-        let plan = Arc::new(Plan::new(policy, self.when_down)?);
+        let config = Arc::new(LimitConfig::new(policy, self.outage_policy)?);
         let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
-        Ok(Keyed::new(Arc::clone(&self.keeper), plan, prefix))
+        Ok(Keyed::new(Arc::clone(&self.connection), config, prefix))
     }
 
-    /// So many at once, shared with all processes that use the name with the same number: each has a [`Lease`](super::Lease),
-    /// which lapses after that time unless it is renewed.
+    /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
+    /// [`Lease`](super::Lease), which expires after the time `lease` unless it is renewed.
     ///
-    /// Short leases let others in soon after a process has ended without a word; long ones outlast a longer outage. Ten seconds
-    /// is a good begin. Nothing is asked of the server yet. Made twice in one process, they share what is in Redis, but not
-    /// their line: better clone them.
+    /// With short leases, others get in soon after a process has died; long leases outlast a longer outage. Ten seconds is a
+    /// good start. It makes no call yet. Two pools of the same name in one process share the state in Redis but not a queue:
+    /// prefer a clone.
     ///
     /// # Errors
     ///
     /// If `n` is zero; if `lease` is shorter than 100 ms or four [deadlines](Self::with_deadline), or longer than a day; if the
-    /// name is empty or longer than 200 bytes; or if there are fewer than one for each replica of the
+    /// name is empty or longer than 200 bytes; or if `n` is less than the number of replicas of the
     /// [insurance](OutagePolicy::insured).
     pub fn permits(
         &self,
@@ -185,19 +181,25 @@ impl Redis {
         lease: Duration,
     ) -> Result<RedisPermits, ConfigError> {
         let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RedisPermits::new(Arc::clone(&self.keeper), key, n, lease, self.when_down)
+        RedisPermits::new(
+            Arc::clone(&self.connection),
+            key,
+            n,
+            lease,
+            self.outage_policy,
+        )
     }
 
-    /// Sheds load by how much the whole fleet has under way: at most `capacity` requests, of which `reserved` are kept for
+    /// Sheds load by the number of requests under way in the whole fleet: at most `capacity`, of which `reserved` are kept for
     /// critical work. Of 100 with a reserve of 20 %, that is 20.
     ///
-    /// Every request that is let in has a [`Lease`](super::Lease) while it is under way, which lapses after that time unless it
+    /// Every admitted request has a [`Lease`](super::Lease) while it is under way, which expires after the time `lease` unless it
     /// is renewed.
     ///
     /// # Errors
     ///
-    /// If `reserved` is not less than `capacity`: nothing but critical work would ever pass; or as [`permits`](Self::permits),
-    /// where what is not reserved is divided among the replicas.
+    /// If `reserved` is not less than `capacity`: only critical work would ever pass; or as [`permits`](Self::permits), where
+    /// the part that is not reserved is divided among the replicas.
     pub fn fleet_usage(
         &self,
         name: &str,
@@ -205,47 +207,52 @@ impl Redis {
         reserved: u32,
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
-        let name = tagged(&self.prefix, name)?;
-        let keeper = Arc::clone(&self.keeper);
-        FleetUsage::new(keeper, &name, capacity, reserved, lease, self.when_down)
+        FleetUsage::new(
+            Arc::clone(&self.connection),
+            &tagged(&self.prefix, name)?,
+            capacity,
+            reserved,
+            lease,
+            self.outage_policy,
+        )
     }
 
-    /// Connects, if it is not yet connected, and waits for that up to a deadline: to know at the start of a program that all is
-    /// well. Nothing needs it.
+    /// Connects if there is no connection, and waits for it up to a deadline: to find out at the start of a program whether Redis
+    /// can be used. No other method needs it.
     ///
     /// # Errors
     ///
-    /// Why it is not connected.
+    /// Why there is no connection.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn connect(&self) -> Result<(), CallError> {
-        self.keeper.connected_within().await.map_err(CallError::new)
+        self.connection.connected_within().await
     }
 
-    /// Whether there is a connection that was of use last.
+    /// Whether there is a connection, and no failure has shown that it is broken.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.keeper.is_up()
+        self.connection.is_up()
     }
 
     /// How calls ended.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.keeper.stats()
+        self.connection.stats()
     }
 
-    /// Why the last call that failed did, in words.
+    /// The cause of the last failure, in words.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.keeper
+        self.connection
             .last_failure()
             .map(|failure| failure.to_string())
     }
 }
 
-/// Without the user and the password, for errors that may be written down.
+/// Without the user and the password, because errors may be logged.
 fn without_secrets(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),

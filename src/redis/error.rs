@@ -3,9 +3,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use super::link::{Failure, NoAnswer};
-
-/// Something that cannot be kept in Redis: parameters, a key, a number of replicas. It says which, and what could be.
+/// Parameters, a key or a number of replicas that cannot be used in Redis. The message says which value, and what the bounds are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigError {
     why: Arc<str>,
@@ -25,19 +23,13 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// The server is well and refuses this call, as it would again: the password is wrong, the key holds something else, the keys of
-/// one call lie in different slots of a cluster, a permission is missing.
+/// The server works and refuses this call, as it would refuse it again: the password is wrong, the key holds another type, the
+/// keys of one call are in different slots of a cluster, a permission is missing.
 ///
-/// It is a fault in how it is used, and never taken for an outage. Nothing was counted.
+/// The cause is a fault in how Redis is used. It never counts as an outage. Nothing was counted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerError {
     why: Arc<str>,
-}
-
-impl ServerError {
-    pub(super) const fn new(why: Arc<str>) -> Self {
-        Self { why }
-    }
 }
 
 impl fmt::Display for ServerError {
@@ -48,7 +40,7 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
-/// Why something did not pass. Nothing was counted.
+/// Why an acquisition failed. Nothing was counted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcquireError {
     kind: AcquireKind,
@@ -75,45 +67,41 @@ impl AcquireError {
         }
     }
 
-    /// Whether it could never pass, because it costs too much.
+    /// Whether the cost is more than can ever pass.
     #[must_use]
     pub const fn is_too_costly(&self) -> bool {
         matches!(self.kind, AcquireKind::TooCostly { .. })
     }
 
-    /// Whether it could not pass in time.
+    /// Whether the permits could not pass in time.
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
         matches!(self.kind, AcquireKind::TooLate { .. })
     }
 
-    /// What the server said, if it refused to answer.
+    /// The server's error, if the server refused the call.
     #[must_use]
     pub const fn server_error(&self) -> Option<&ServerError> {
         match &self.kind {
             AcquireKind::Server(error) => Some(error),
-            AcquireKind::TooCostly { .. }
-            | AcquireKind::TooLate { .. }
-            | AcquireKind::Config(_) => None,
+            _ => None,
         }
     }
 
-    /// What is wrong with the key, if that is why.
+    /// What is wrong with the key, if it cannot be used.
     #[must_use]
     pub const fn unfit(&self) -> Option<&ConfigError> {
         match &self.kind {
-            AcquireKind::Config(unfit) => Some(unfit),
-            AcquireKind::TooCostly { .. }
-            | AcquireKind::TooLate { .. }
-            | AcquireKind::Server(_) => None,
+            AcquireKind::Config(error) => Some(error),
+            _ => None,
         }
     }
 }
 
 impl From<ConfigError> for AcquireError {
-    fn from(unfit: ConfigError) -> Self {
+    fn from(error: ConfigError) -> Self {
         Self {
-            kind: AcquireKind::Config(unfit),
+            kind: AcquireKind::Config(error),
         }
     }
 }
@@ -135,41 +123,57 @@ impl fmt::Display for AcquireError {
             ),
             AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
-            AcquireKind::Config(unfit) => unfit.fmt(f),
+            AcquireKind::Config(error) => error.fmt(f),
         }
     }
 }
 
 impl Error for AcquireError {}
 
-/// Why there was no answer to something that only Redis can answer.
+/// Why a call that only Redis can answer has no answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallError {
-    kind: NoAnswer,
+    /// `None` if the call was not made because the circuit breaker is open.
+    failure: Option<Failure>,
 }
 
 impl CallError {
-    pub(super) const fn new(kind: NoAnswer) -> Self {
-        Self { kind }
+    pub(super) const CIRCUIT_OPEN: Self = Self { failure: None };
+
+    pub(super) const fn failed(failure: Failure) -> Self {
+        Self {
+            failure: Some(failure),
+        }
     }
 
-    /// Whether the call was not made at all, since Redis is known to be down.
+    /// The script's reply has an unexpected shape.
+    pub(super) fn malformed(reply: &[i64]) -> Self {
+        Self::failed(Failure::Fault(format!("an answer of {reply:?}").into()))
+    }
+
+    pub(super) const fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Whether the call was not made at all, because Redis is known to be down.
     #[must_use]
     pub const fn is_skipped(&self) -> bool {
-        matches!(self.kind, NoAnswer::Skipped)
+        self.failure.is_none()
     }
 
-    /// Whether there was no answer within the deadline. It may have been carried out.
+    /// Whether there was no answer within the deadline. The server may have run the call.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
-        matches!(self.kind, NoAnswer::Failed(Failure::Timeout))
+        matches!(self.failure, Some(Failure::Timeout))
     }
 
-    /// What the server said, if it refused.
+    /// The server's error, if the server refused the call.
     #[must_use]
     pub fn server_error(&self) -> Option<ServerError> {
-        match &self.kind {
-            NoAnswer::Failed(Failure::Fault(why)) => Some(ServerError::new(Arc::clone(why))),
+        match &self.failure {
+            Some(Failure::Fault(why)) => Some(ServerError {
+                why: Arc::clone(why),
+            }),
             _ => None,
         }
     }
@@ -177,11 +181,41 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            NoAnswer::Failed(failure) => write!(f, "Redis: {failure}"),
-            NoAnswer::Skipped => f.write_str("Redis is down"),
+        match &self.failure {
+            Some(failure) => write!(f, "Redis: {failure}"),
+            None => f.write_str("Redis is down"),
         }
     }
 }
 
 impl Error for CallError {}
+
+/// Why a call, or an attempt to connect, failed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Failure {
+    /// No answer in time. The server may have run the call.
+    Timeout,
+    /// There is no connection, or it broke. The server may have run the call.
+    Unreachable(Arc<str>),
+    /// The server is loading, is a replica now, is out of memory, or has lost its cluster. It did not run the call.
+    Unavailable(Arc<str>),
+    /// The server refuses this call, and would refuse it again: wrong type, keys in two slots, no permission.
+    Fault(Arc<str>),
+}
+
+impl Failure {
+    pub(super) const fn is_fault(&self) -> bool {
+        matches!(self, Self::Fault(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("no answer in time"),
+            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Self::Unavailable(why) => write!(f, "cannot serve now: {why}"),
+            Self::Fault(why) => write!(f, "refused: {why}"),
+        }
+    }
+}

@@ -1,51 +1,54 @@
 use core::fmt;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::batcher::Batcher;
+use super::config::{LimitConfig, tagged};
+use super::connection::Connection;
 use super::error::{AcquireError, ConfigError};
-use super::keeper::Keeper;
-use super::key::tagged;
-use super::limit::Limit;
-use super::plan::Plan;
-use super::remote::RedisLimiter;
-use super::twin::RedisPolicy;
+use super::limiter::RedisLimiter;
+use super::policy::RedisPolicy;
 use crate::policy::Decision;
 
-/// So many keys are remembered at most, unless they are in use.
+/// How many keys are remembered. Keys in use may be more.
 const REMEMBERED: usize = 100_000;
+
+/// Evicting checks every key, so after it this many new keys come without a place before the next eviction.
+const BETWEEN_EVICTIONS: usize = REMEMBERED / 100;
 
 /// A limit in Redis for each key: each user, host, connection.
 ///
-/// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (who waits, until
-/// when nothing can pass) is forgotten when nobody uses it and there are too many; what is in Redis is not touched by that, and
-/// goes by itself when it has settled. A key that finds no room here is limited in Redis like any other; but while Redis is down
+/// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (its queue, and until
+/// when requests are denied) is evicted when there are too many keys and the key is not in use. The state in Redis stays, and
+/// expires when it has settled. A key that finds no place in memory is limited in Redis like any other, but while Redis is down
 /// an [insurance](super::OutagePolicy::insured) lets nothing of it pass.
 pub struct Keyed<P: RedisPolicy> {
-    keeper: Arc<Keeper>,
-    plan: Arc<Plan<P>>,
+    connection: Arc<Connection>,
+    config: Arc<LimitConfig<P>>,
     prefix: Arc<str>,
-    limits: Arc<Mutex<Limits<P>>>,
+    cache: Arc<Mutex<KeyCache<P>>>,
 }
 
 #[derive(Debug)]
-struct Limits<P: RedisPolicy> {
-    known: HashMap<String, Arc<Limit<P>>>,
-    /// So many more come without room before it is looked for again.
-    looks_after: usize,
+struct KeyCache<P: RedisPolicy> {
+    batchers: HashMap<String, Arc<Batcher<P>>>,
+    /// How many more keys come without a place before the next eviction.
+    evicts_after: usize,
 }
 
-/// To look for room is to look at all of them.
-const BETWEEN_LOOKS: usize = REMEMBERED / 100;
-
 impl<P: RedisPolicy> Keyed<P> {
-    pub(super) fn new(keeper: Arc<Keeper>, plan: Arc<Plan<P>>, prefix: String) -> Self {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        config: Arc<LimitConfig<P>>,
+        prefix: String,
+    ) -> Self {
         Self {
-            keeper,
-            plan,
+            connection,
+            config,
             prefix: prefix.into(),
-            limits: Arc::new(Mutex::new(Limits {
-                known: HashMap::new(),
-                looks_after: 0,
+            cache: Arc::new(Mutex::new(KeyCache {
+                batchers: HashMap::new(),
+                evicts_after: 0,
             })),
         }
     }
@@ -56,25 +59,25 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// If the key is empty or longer than 200 bytes.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limit) = limits.known.get(key) {
-            return Ok(RedisLimiter::new(Arc::clone(limit)));
+        let mut cache = self.locked();
+        if let Some(batcher) = cache.batchers.get(key) {
+            return Ok(RedisLimiter::new(Arc::clone(batcher)));
         }
-        let name = tagged(&self.prefix, key)?;
-        let limit = Limit::new(Arc::clone(&self.keeper), Arc::clone(&self.plan), &name);
-        if !limits.has_room() {
-            return Ok(RedisLimiter::new(Arc::new(limit.one_of_many())));
+        let keys = self.config.keys(&tagged(&self.prefix, key)?);
+        let has_place = cache.has_place();
+        let (connection, config) = (Arc::clone(&self.connection), Arc::clone(&self.config));
+        let batcher = Arc::new(Batcher::new(connection, config, keys, !has_place));
+        if has_place {
+            cache.batchers.insert(key.to_owned(), Arc::clone(&batcher));
         }
-        let limit = Arc::new(limit);
-        limits.known.insert(key.to_owned(), Arc::clone(&limit));
-        Ok(RedisLimiter::new(limit))
+        Ok(RedisLimiter::new(batcher))
     }
 
     /// Asks whether `cost` permits of that key may pass now, and counts them if so.
     ///
     /// # Errors
     ///
-    /// If the key is empty or longer than 200 bytes, or the server refuses to answer.
+    /// If the key is empty or longer than 200 bytes, or the server refuses the call.
     ///
     /// # Panics
     ///
@@ -86,43 +89,43 @@ impl<P: RedisPolicy> Keyed<P> {
     /// How many keys this process remembers.
     #[must_use]
     pub fn remembered(&self) -> usize {
-        self.limits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .known
-            .len()
+        self.locked().batchers.len()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, KeyCache<P>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<P: RedisPolicy> Limits<P> {
-    /// Forgets those that nobody uses, where there are too many.
-    fn has_room(&mut self) -> bool {
-        if self.known.len() < REMEMBERED {
+impl<P: RedisPolicy> KeyCache<P> {
+    /// Evicts keys that are not in use if there are too many.
+    fn has_place(&mut self) -> bool {
+        if self.batchers.len() < REMEMBERED {
             return true;
         }
-        if self.looks_after > 0 {
-            self.looks_after -= 1;
+        if self.evicts_after > 0 {
+            self.evicts_after -= 1;
             return false;
         }
-        self.known
-            .retain(|_, limit| Arc::strong_count(limit) > 1 || !limit.is_idle());
-        self.looks_after = BETWEEN_LOOKS;
-        self.known.len() < REMEMBERED
+        self.batchers
+            .retain(|_, batcher| Arc::strong_count(batcher) > 1 || !batcher.is_idle());
+        self.evicts_after = BETWEEN_EVICTIONS;
+        self.batchers.len() < REMEMBERED
     }
 }
 
 impl<P: RedisPolicy> Clone for Keyed<P> {
     fn clone(&self) -> Self {
         Self {
-            keeper: Arc::clone(&self.keeper),
-            plan: Arc::clone(&self.plan),
+            connection: Arc::clone(&self.connection),
+            config: Arc::clone(&self.config),
             prefix: Arc::clone(&self.prefix),
-            limits: Arc::clone(&self.limits),
+            cache: Arc::clone(&self.cache),
         }
     }
 }
 
-/// Without the keys: they may be secret, and they may be many.
+/// Without the keys, which may be secret and many.
 impl<P: RedisPolicy> fmt::Debug for Keyed<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed")

@@ -1,3 +1,4 @@
+use core::convert::Infallible;
 use core::time::Duration;
 
 use futures_sink::Sink;
@@ -32,7 +33,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(start.elapsed(), Duration::from_millis(50));
     /// # }
     /// ```
-    fn pace_sends<L: Limiter>(self, limiter: L) -> PaceSends<Self, L, Item>
+    fn pace_sends<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceSends<Self, L, Item>
     where
         Self: Sized,
     {
@@ -69,7 +70,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     fn pace_sends_by_cost<L, F>(self, limiter: L, cost_of: F) -> PaceSendsByCost<Self, L, F, Item>
     where
         Self: Sized,
-        L: Limiter,
+        L: Limiter<Error = Infallible>,
         F: FnMut(&Item) -> u32,
     {
         PaceSendsByCost::new(self, limiter, cost_of)
@@ -97,7 +98,10 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(refused.into_item(), "second");
     /// # }
     /// ```
-    fn enforce_sends<L: Limiter>(self, limiter: L) -> EnforceSends<Self, L, Item>
+    fn enforce_sends<L: Limiter<Error = Infallible>>(
+        self,
+        limiter: L,
+    ) -> EnforceSends<Self, L, Item>
     where
         Self: Sized,
     {
@@ -128,7 +132,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(futures::StreamExt::collect::<Vec<_>>(input).await, [0, 1]);
     /// # }
     /// ```
-    fn shed_sends<L: Limiter>(self, limiter: L) -> ShedSends<Self, L, Item>
+    fn shed_sends<L: Limiter<Error = Infallible>>(self, limiter: L) -> ShedSends<Self, L, Item>
     where
         Self: Sized,
     {

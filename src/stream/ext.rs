@@ -1,3 +1,4 @@
+use core::convert::Infallible;
 use core::future::Future;
 use core::hash::Hash;
 use core::time::Duration;
@@ -21,7 +22,11 @@ use super::{
 pub trait PaceStreamExt: Stream {
     /// Emits each item as soon as `limiter` grants a permit: an item that comes too soon is emitted late.
     ///
-    /// See [`Pace`] for exactly when.
+    /// Of two limits in a chain only the last one holds at the output. `.min_interval(a).pace(b)` holds back items that are
+    /// `a` apart, and then may emit several of them at once. To keep both limits, pace by [`All`](crate::policy::All).
+    ///
+    /// A function that takes any limiter needs the bound `Limiter<Error = Infallible>`: see
+    /// [functions over any limiter](crate::stream#functions-over-any-limiter). See [`Pace`] for exactly when items are emitted.
     ///
     /// ```
     /// use futures::StreamExt;
@@ -40,7 +45,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(start.elapsed(), Duration::from_secs(1)); // 5 at once, then 10 a second
     /// # }
     /// ```
-    fn pace<L: Limiter>(self, limiter: L) -> Pace<Self, L>
+    fn pace<L: Limiter<Error = Infallible>>(self, limiter: L) -> Pace<Self, L>
     where
         Self: Sized,
     {
@@ -104,7 +109,7 @@ pub trait PaceStreamExt: Stream {
     fn pace_by_cost<L, F>(self, limiter: L, cost_of: F) -> PaceByCost<Self, L, F>
     where
         Self: Sized,
-        L: Limiter,
+        L: Limiter<Error = Infallible>,
         F: FnMut(&Self::Item) -> u32,
     {
         PaceByCost::new(self, limiter, cost_of)
@@ -135,7 +140,11 @@ pub trait PaceStreamExt: Stream {
     ///
     /// If `max` is zero. [`PaceBatches::try_new`] returns an error instead.
     #[track_caller]
-    fn pace_batches<L: Limiter>(self, limiter: L, max: usize) -> PaceBatches<Self, L>
+    fn pace_batches<L: Limiter<Error = Infallible>>(
+        self,
+        limiter: L,
+        max: usize,
+    ) -> PaceBatches<Self, L>
     where
         Self: Sized,
     {
@@ -277,7 +286,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(refused.into_item(), "second");
     /// # }
     /// ```
-    fn enforce<L: Limiter>(self, limiter: L) -> Enforce<Self, L>
+    fn enforce<L: Limiter<Error = Infallible>>(self, limiter: L) -> Enforce<Self, L>
     where
         Self: Sized,
     {
@@ -305,7 +314,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(samples.shed_count(), 98);
     /// # }
     /// ```
-    fn shed<L: Limiter>(self, limiter: L) -> Shed<Self, L>
+    fn shed<L: Limiter<Error = Infallible>>(self, limiter: L) -> Shed<Self, L>
     where
         Self: Sized,
     {

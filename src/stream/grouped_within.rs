@@ -105,14 +105,12 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     ///
     /// # Errors
     ///
-    /// If `max_weight` or `window` is zero.
-    pub fn try_weighing(
-        stream: S,
-        max_weight: u64,
-        window: Duration,
-        weigh: F,
-    ) -> Result<Self, OutOfRange> {
-        let groups = GroupBy::try_weighing(max_weight, window, weigh)?;
+    /// If `max` or `window` is zero.
+    pub fn try_weighing(stream: S, max: u64, window: Duration, weigh: F) -> Result<Self, OutOfRange>
+    where
+        F: FnMut(&S::Item) -> u64,
+    {
+        let groups = GroupBy::try_weighing(max, window, weigh)?;
         Ok(Self {
             collector: Collector::new(stream, groups),
         })

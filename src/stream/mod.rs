@@ -19,6 +19,50 @@
 //! * **Items held** are counted by `size_hint` and returned by `into_parts`. (Futures that run cannot be returned.)
 //! * Adapters can be built outside a runtime. They need a tokio runtime with time enabled once there is something to wait for.
 //!   Inputs need not be `Unpin`. Dropping a `next()` that waits loses nothing and counts nothing.
+//!
+//! # Functions over any limiter
+//!
+//! A stream of items has no place for the error of a limiter, so the methods ask for a limiter that cannot fail:
+//! `Limiter<Error = Infallible>`. A function over any limiter says the same, and so does a boxed limiter that is chosen while
+//! the program runs:
+//!
+//! ```
+//! use futures::{Stream, StreamExt, stream};
+//! use paceline::limiter::Limiter;
+//! use paceline::policy::{Interval, Unlimited};
+//! use paceline::prelude::*;
+//! use std::convert::Infallible;
+//! use std::time::Duration;
+//!
+//! fn calls<L: Limiter<Error = Infallible>>(limiter: L) -> impl Stream<Item = u32> {
+//!     stream::iter(1..=3).pace(limiter)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let start = tokio::time::Instant::now();
+//! let limit = Interval::every(Duration::from_millis(100));
+//! assert_eq!(calls(limit.shared()).count().await, 3);
+//! assert_eq!(start.elapsed(), Duration::from_millis(200));
+//!
+//! let is_limited = false; // from a configuration
+//! let limiter: Box<dyn Limiter<Error = Infallible> + Send> =
+//!     if is_limited { Box::new(limit.owned()) } else { Box::new(Unlimited.owned()) };
+//! assert_eq!(calls(limiter).count().await, 3);
+//! assert_eq!(start.elapsed(), Duration::from_millis(200));
+//! # }
+//! ```
+//!
+//! Without `Error = Infallible` the compiler reports a type mismatch at the call of `pace`:
+//!
+//! ```compile_fail,E0271
+//! # use futures::{Stream, stream};
+//! # use paceline::limiter::Limiter;
+//! # use paceline::prelude::*;
+//! fn calls<L: Limiter>(limiter: L) -> impl Stream<Item = u32> {
+//!     stream::iter(1..=3).pace(limiter)
+//! }
+//! ```
 
 mod collector;
 mod concurrent;

@@ -91,14 +91,12 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
     ///
     /// # Errors
     ///
-    /// If `max_weight` or `window` is zero.
-    pub fn try_weighing(
-        stream: S,
-        max_weight: u64,
-        window: Duration,
-        weigh: F,
-    ) -> Result<Self, OutOfRange> {
-        let groups = TryGroupBy::new(GroupBy::try_weighing(max_weight, window, weigh)?);
+    /// If `max` or `window` is zero.
+    pub fn try_weighing(stream: S, max: u64, window: Duration, weigh: F) -> Result<Self, OutOfRange>
+    where
+        F: FnMut(&S::Ok) -> u64,
+    {
+        let groups = TryGroupBy::new(GroupBy::try_weighing(max, window, weigh)?);
         Ok(Self {
             collector: Collector::new(stream, groups),
         })

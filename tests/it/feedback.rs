@@ -1,4 +1,4 @@
-//! What providers say, and a limit that heeds it.
+//! A limit that obeys the headers of a provider.
 
 mod hostile;
 mod providers;
@@ -12,7 +12,7 @@ use paceline::prelude::*;
 
 use crate::timed::{ms, now, since};
 
-/// Without a clock: all the same where no date is told.
+/// The time does not matter, since no header has a date.
 fn feedback<const N: usize>(headers: [(&str, &str); N]) -> Feedback {
     Feedback::parse(headers, Duration::ZERO)
 }
@@ -36,7 +36,7 @@ async fn a_refusal_after_the_third_item_pauses_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_who_waits_already_waits_longer() {
+async fn a_pause_also_delays_requests_that_wait_already() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -51,7 +51,7 @@ async fn everybody_who_waits_already_waits_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nothing_remains_it_pauses_before_the_first_refusal() {
+async fn an_exhausted_quota_pauses_before_the_first_refusal() {
     let start = now();
     let limit = SlidingLog::new(100, ms(60_000)).shared();
     let mut calls = stream::iter(0..4).pace(limit.clone());
@@ -71,7 +71,7 @@ async fn when_nothing_remains_it_pauses_before_the_first_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_is_lowered_half_way_is_kept_from_then_on() {
+async fn a_lowered_quota_is_kept_from_then_on() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     let mut calls = stream::iter(1..=6).pace(limit.clone());
@@ -89,7 +89,7 @@ async fn a_quota_that_is_lowered_half_way_is_kept_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_window_counts_what_was_sent_before() {
+async fn a_lowered_window_counts_earlier_requests() {
     let start = now();
     let limit = SlidingLog::new(5, ms(1_000)).shared();
     let mut calls = stream::iter(1..=6).pace(limit.clone());
@@ -99,14 +99,14 @@ async fn a_lowered_window_counts_what_was_sent_before() {
         left.push(since(start));
         if call == 3 {
             let lowered = feedback([("RateLimit-Limit", "4, 4;w=2")]).limit().unwrap();
-            limit.retune(SlidingLog::new(lowered.permits(), lowered.period()));
+            limit.retune(SlidingLog::from_rate(lowered));
         }
     }
     assert_eq!(left, [0, 0, 0, 0, 2_000, 2_000]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_asks_for_nothing_changes_nothing() {
+async fn feedback_without_a_pause_changes_nothing() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.pause_for(ms(500));

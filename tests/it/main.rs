@@ -3,7 +3,6 @@
 mod concurrency;
 mod feedback;
 mod io;
-mod laws;
 mod limiter;
 mod names;
 mod neighbours;

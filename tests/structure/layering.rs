@@ -45,17 +45,15 @@ const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
 
 /// Pure files in the other folders.
-const PURE_FILES: [&str; 10] = [
+const PURE_FILES: [&str; 8] = [
     "src/concurrency/aimd.rs",
     "src/concurrency/gradient.rs",
-    "src/redis/breaker.rs",
-    "src/redis/denial.rs",
-    "src/redis/leases/errand.rs",
-    "src/redis/leases/holds.rs",
-    "src/redis/leases/roll.rs",
-    "src/redis/sight.rs",
-    "src/redis/spare.rs",
-    "src/redis/twin.rs",
+    "src/redis/cache.rs",
+    "src/redis/health.rs",
+    "src/redis/lease_queue.rs",
+    "src/redis/lease_table.rs",
+    "src/redis/policy.rs",
+    "src/redis/scripts.rs",
 ];
 
 /// What pure code does not use.

@@ -1,4 +1,4 @@
-//! Header sets as providers send them, and what they mean.
+//! Headers as providers send them, and what they mean.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::timed::ms;
 const NOW: Duration = Duration::from_secs(1_700_000_000);
 
 struct Case {
-    who: &'static str,
+    provider: &'static str,
     headers: &'static [(&'static str, &'static str)],
     pause: Option<u64>,
     reset_in: Option<u64>,
@@ -21,9 +21,9 @@ struct Case {
     limit: Option<Rate>,
 }
 
-/// Nothing told; times are milliseconds.
+/// No headers. Times are in milliseconds.
 const NOTHING: Case = Case {
-    who: "",
+    provider: "",
     headers: &[],
     pause: None,
     reset_in: None,
@@ -34,7 +34,7 @@ const NOTHING: Case = Case {
 
 const CASES: &[Case] = &[
     Case {
-        who: "GitHub: plenty left",
+        provider: "GitHub: plenty left",
         headers: &[
             ("x-ratelimit-limit", "5000"),
             ("x-ratelimit-remaining", "4999"),
@@ -48,7 +48,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "GitHub: the primary limit",
+        provider: "GitHub: the primary limit",
         headers: &[
             ("x-ratelimit-limit", "60"),
             ("x-ratelimit-remaining", "0"),
@@ -61,7 +61,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "GitHub: a secondary limit",
+        provider: "GitHub: a secondary limit",
         headers: &[
             ("retry-after", "60"),
             ("x-ratelimit-remaining", "4000"),
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "X",
+        provider: "X",
         headers: &[
             ("x-rate-limit-limit", "900"),
             ("x-rate-limit-remaining", "0"),
@@ -86,13 +86,13 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Slack",
+        provider: "Slack",
         headers: &[("Retry-After", "30")],
         pause: Some(30_000),
         ..NOTHING
     },
     Case {
-        who: "Discord: a bucket, with our clock an hour behind theirs",
+        provider: "Discord: a bucket, with our clock an hour behind theirs",
         headers: &[
             ("Date", "Tue, 14 Nov 2023 23:13:20 GMT"),
             ("X-RateLimit-Limit", "5"),
@@ -108,7 +108,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Discord: refused, globally",
+        provider: "Discord: refused, globally",
         headers: &[
             ("Retry-After", "65"),
             ("X-RateLimit-Global", "true"),
@@ -118,7 +118,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Stripe: nothing in numbers",
+        provider: "Stripe: nothing in numbers",
         headers: &[
             ("Stripe-Rate-Limited-Reason", "endpoint-rate"),
             ("Stripe-Should-Retry", "true"),
@@ -126,7 +126,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Shopify",
+        provider: "Shopify",
         headers: &[
             ("X-Shopify-Shop-Api-Call-Limit", "32/40"),
             ("Retry-After", "2.0"),
@@ -137,14 +137,14 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Shopify: full",
+        provider: "Shopify: full",
         headers: &[("X-Shopify-Shop-Api-Call-Limit", "41/40")],
         remaining: Some(0),
         quota: Some(40),
         ..NOTHING
     },
     Case {
-        who: "OpenAI: out of tokens",
+        provider: "OpenAI: out of tokens",
         headers: &[
             ("x-ratelimit-limit-requests", "60"),
             ("x-ratelimit-limit-tokens", "150000"),
@@ -160,7 +160,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "OpenAI: refused",
+        provider: "OpenAI: refused",
         headers: &[
             ("retry-after-ms", "120"),
             ("retry-after", "1"),
@@ -171,13 +171,13 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Azure",
+        provider: "Azure",
         headers: &[("x-ms-retry-after-ms", "1500")],
         pause: Some(1_500),
         ..NOTHING
     },
     Case {
-        who: "Groq",
+        provider: "Groq",
         headers: &[
             ("x-ratelimit-limit-requests", "14400"),
             ("x-ratelimit-remaining-requests", "0"),
@@ -192,7 +192,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Anthropic",
+        provider: "Anthropic",
         headers: &[
             ("anthropic-ratelimit-requests-limit", "50"),
             ("anthropic-ratelimit-requests-remaining", "0"),
@@ -210,7 +210,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Cloudflare, as version 8 and later of the draft",
+        provider: "Cloudflare, as version 8 and later of the draft",
         headers: &[
             ("RateLimit-Policy", r#""default";q=1200;w=300"#),
             ("RateLimit", r#""default";r=0;t=41"#),
@@ -223,7 +223,7 @@ const CASES: &[Case] = &[
         limit: Some(Rate::new(1_200, Duration::from_secs(300))),
     },
     Case {
-        who: "the draft: several policies and units",
+        provider: "the draft: several policies and units",
         headers: &[
             (
                 "RateLimit-Policy",
@@ -239,13 +239,13 @@ const CASES: &[Case] = &[
             ),
         ],
         pause: Some(4_000),
-        reset_in: Some(3_600_000),
+        reset_in: Some(7_000_000),
         remaining: Some(40),
         quota: Some(1_000),
         limit: Some(Rate::per_day(1_000)),
     },
     Case {
-        who: "the draft: nothing left, and no reset told",
+        provider: "the draft: nothing left, and no reset told",
         headers: &[
             ("RateLimit-Policy", r#""p";q=10;w=20"#),
             ("RateLimit", r#""p";r=0"#),
@@ -257,7 +257,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "version 7 of the draft",
+        provider: "version 7 of the draft",
         headers: &[
             ("RateLimit-Policy", "100;w=60;burst=1000, 5000;w=3600"),
             ("RateLimit", "limit=100, remaining=0, reset=5"),
@@ -269,7 +269,7 @@ const CASES: &[Case] = &[
         limit: Some(Rate::per_hour(5_000)),
     },
     Case {
-        who: "version 2 of the draft",
+        provider: "version 2 of the draft",
         headers: &[
             ("RateLimit-Limit", "100, 100;w=60, 5000;w=3600"),
             ("RateLimit-Remaining", "3"),
@@ -282,7 +282,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Docker Hub",
+        provider: "Docker Hub",
         headers: &[
             ("ratelimit-limit", "100;w=21600"),
             ("ratelimit-remaining", "76;w=21600"),
@@ -293,7 +293,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "GitLab: a unix time in RateLimit-Reset",
+        provider: "GitLab: a unix time in RateLimit-Reset",
         headers: &[
             ("RateLimit-Limit", "600"),
             ("RateLimit-Remaining", "0"),
@@ -308,7 +308,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Kong",
+        provider: "Kong",
         headers: &[
             ("X-RateLimit-Limit-Minute", "20"),
             ("X-RateLimit-Remaining-Minute", "4"),
@@ -325,7 +325,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "Reddit: fractions of requests",
+        provider: "Reddit: fractions of requests",
         headers: &[
             ("x-ratelimit-used", "2"),
             ("x-ratelimit-remaining", "0.8"),
@@ -337,7 +337,119 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "milliseconds since 1970",
+        provider: "Jira: a time without seconds",
+        headers: &[
+            ("X-RateLimit-Limit", "350"),
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "2023-11-14T22:20Z"),
+            ("X-RateLimit-NearLimit", "true"),
+        ],
+        pause: Some(400_000),
+        reset_in: Some(400_000),
+        remaining: Some(0),
+        quota: Some(350),
+        ..NOTHING
+    },
+    Case {
+        provider: "a time with an offset without a colon",
+        headers: &[
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "2023-11-14T22:20:00+0000"),
+        ],
+        pause: Some(400_000),
+        reset_in: Some(400_000),
+        remaining: Some(0),
+        ..NOTHING
+    },
+    Case {
+        provider: "a date with an offset",
+        headers: &[("Retry-After", "Tue, 14 Nov 2023 23:13:25 +0100")],
+        pause: Some(5_000),
+        ..NOTHING
+    },
+    Case {
+        provider: "WHOOP",
+        headers: &[
+            (
+                "X-RateLimit-Limit",
+                "100, 100;window=60, 10000;window=86400",
+            ),
+            ("X-RateLimit-Remaining", "98"),
+            ("X-RateLimit-Reset", "3"),
+        ],
+        reset_in: Some(3_000),
+        remaining: Some(98),
+        quota: Some(100),
+        limit: Some(Rate::per_day(10_000)),
+        ..NOTHING
+    },
+    Case {
+        provider: "Riot",
+        headers: &[
+            ("X-App-Rate-Limit", "20:1,100:120"),
+            ("X-App-Rate-Limit-Count", "1:1,17:120"),
+            ("X-Method-Rate-Limit", "2000:60"),
+            ("X-Method-Rate-Limit-Count", "17:60"),
+        ],
+        remaining: Some(19),
+        quota: Some(20),
+        limit: Some(Rate::new(100, Duration::from_secs(120))),
+        ..NOTHING
+    },
+    Case {
+        provider: "Riot: the longer window is used up, and the counts come first",
+        headers: &[
+            ("X-App-Rate-Limit-Count", "3:1,100:120"),
+            ("X-App-Rate-Limit", "20:1,100:120"),
+        ],
+        pause: Some(120_000),
+        remaining: Some(0),
+        quota: Some(100),
+        limit: Some(Rate::new(100, Duration::from_secs(120))),
+        ..NOTHING
+    },
+    Case {
+        provider: "HubSpot",
+        headers: &[
+            ("X-HubSpot-RateLimit-Daily", "250000"),
+            ("X-HubSpot-RateLimit-Daily-Remaining", "249998"),
+            ("X-HubSpot-RateLimit-Interval-Milliseconds", "10000"),
+            ("X-HubSpot-RateLimit-Max", "100"),
+            ("X-HubSpot-RateLimit-Remaining", "99"),
+            ("X-HubSpot-RateLimit-Secondly", "19"),
+            ("X-HubSpot-RateLimit-Secondly-Remaining", "18"),
+        ],
+        remaining: Some(18),
+        quota: Some(19),
+        limit: Some(Rate::per_day(250_000)),
+        ..NOTHING
+    },
+    Case {
+        provider: "HubSpot: the ten seconds are used up",
+        headers: &[
+            ("X-HubSpot-RateLimit-Max", "100"),
+            ("X-HubSpot-RateLimit-Remaining", "0"),
+            ("X-HubSpot-RateLimit-Interval-Milliseconds", "10000"),
+        ],
+        pause: Some(10_000),
+        remaining: Some(0),
+        quota: Some(100),
+        limit: Some(Rate::new(100, Duration::from_secs(10))),
+        ..NOTHING
+    },
+    Case {
+        provider: "a reset in 20 hours",
+        headers: &[
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "1700072000"),
+        ],
+        pause: Some(72_000_000),
+        reset_in: Some(72_000_000),
+        remaining: Some(0),
+        ..NOTHING
+    },
+    Case {
+        provider: "milliseconds since 1970",
         headers: &[
             ("X-RateLimit-Remaining", "0"),
             ("X-RateLimit-Reset", "1700000001250"),
@@ -348,7 +460,7 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "overdrawn",
+        provider: "overdrawn",
         headers: &[("X-RateLimit-Remaining", "-3"), ("X-RateLimit-Reset", "9")],
         pause: Some(9_000),
         reset_in: Some(9_000),
@@ -356,19 +468,19 @@ const CASES: &[Case] = &[
         ..NOTHING
     },
     Case {
-        who: "a date",
+        provider: "a date",
         headers: &[("Retry-After", "Tuesday, 14-Nov-23 22:13:25 GMT")],
         pause: Some(5_000),
         ..NOTHING
     },
     Case {
-        who: "a date that is over",
+        provider: "a date that is over",
         headers: &[("Retry-After", "Tue Nov 14 22:13:19 2023")],
         pause: Some(0),
         ..NOTHING
     },
     Case {
-        who: "headers that a proxy has joined",
+        provider: "headers that a proxy has joined",
         headers: &[("Retry-After", "5, Tue, 14 Nov 2023 22:13:41 GMT, 20")],
         pause: Some(21_000),
         ..NOTHING
@@ -376,7 +488,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn what_providers_send_is_understood() {
+fn the_headers_of_providers_are_understood() {
     for case in CASES {
         let feedback = Feedback::parse(case.headers.iter().copied(), NOW);
         let expected = (
@@ -393,13 +505,14 @@ fn what_providers_send_is_understood() {
             feedback.quota(),
             feedback.limit().map(|rate| rate.to_string()),
         );
-        assert_eq!(found, expected, "{}", case.who);
-        assert_eq!(feedback.ignored(), [], "{}", case.who);
+        assert_eq!(found, expected, "{}", case.provider);
+        assert_eq!(feedback.ignored(), [], "{}", case.provider);
+        assert!(!feedback.was_capped(), "{}", case.provider);
     }
 }
 
 #[test]
-fn a_map_of_headers_and_pairs_of_bytes_are_the_same() {
+fn a_header_map_and_pairs_of_bytes_give_the_same_feedback() {
     for case in CASES {
         let pairs = case
             .headers
@@ -413,17 +526,32 @@ fn a_map_of_headers_and_pairs_of_bytes_are_the_same() {
             );
         }
         let from_map = Feedback::parse(&map, NOW);
-        assert_eq!(from_map, Feedback::parse(pairs, NOW), "{}", case.who);
+        assert_eq!(from_map, Feedback::parse(pairs, NOW), "{}", case.provider);
     }
 }
 
 #[test]
-fn only_what_is_beyond_the_caps_is_cut() {
-    let told = [("RateLimit", r#""a";r=0;t=3600"#)];
-    assert!(!Feedback::parse(told, NOW).was_capped());
+fn all_limits_of_whoop_riot_and_hubspot_are_listed() {
+    let limits = |provider: &str| {
+        let case = CASES.iter().find(|case| case.provider == provider);
+        let headers = case.unwrap().headers.iter().copied();
+        Feedback::parse(headers, NOW).limits().to_vec()
+    };
+    let seconds = |permits, secs| Rate::new(permits, Duration::from_secs(secs));
+    assert_eq!(limits("WHOOP"), [seconds(10_000, 86_400), seconds(100, 60)]);
+    let riot = [seconds(100, 120), seconds(20, 1), seconds(2_000, 60)];
+    assert_eq!(limits("Riot"), riot);
+    let hubspot = [seconds(250_000, 86_400), seconds(100, 10), seconds(19, 1)];
+    assert_eq!(limits("HubSpot"), hubspot);
+}
+
+#[test]
+fn only_a_value_beyond_the_caps_is_cut() {
+    let headers = [("RateLimit", r#""a";r=0;t=3600"#)];
+    assert!(!Feedback::parse(headers, NOW).was_capped());
 
     let caps = Caps::new().with_longest_pause(ms(3_599_999));
-    let cut = Feedback::parse_capped(told, NOW, caps);
+    let cut = Feedback::parse_capped(headers, NOW, caps);
     assert!(cut.was_capped());
     assert_eq!(cut.pause(), Some(ms(3_599_999)));
 
@@ -436,8 +564,28 @@ fn only_what_is_beyond_the_caps_is_cut() {
 }
 
 #[test]
-fn what_is_not_understood_says_why() {
-    let headers: [(&str, &[u8]); 7] = [
+fn a_pause_of_more_than_an_hour_is_kept_and_reported() {
+    let parse = |secs: u64| Feedback::parse([("Retry-After", secs.to_string())], NOW);
+    let month = 31 * 86_400;
+    for (secs, pause, is_long, was_capped) in [
+        (3_600, 3_600, false, false),
+        (3_601, 3_601, true, false),
+        (20 * 3_600, 20 * 3_600, true, false),
+        (month, month, true, false),
+        (month + 1, month, true, true),
+        (999_999_999, month, true, true),
+    ] {
+        let feedback = parse(secs);
+        assert_eq!(feedback.pause(), Some(Duration::from_secs(pause)), "{secs}");
+        let said = (feedback.pause_is_long(), feedback.was_capped());
+        assert_eq!(said, (is_long, was_capped), "{secs}");
+    }
+    assert!(!Feedback::default().pause_is_long());
+}
+
+#[test]
+fn an_ignored_header_says_why() {
+    let headers: [(&str, &[u8]); 11] = [
         ("Retry-After", b"\xff\xfe"),
         ("Retry-After-Ms", b""),
         ("X-RateLimit-Remaining", b"a few"),
@@ -445,6 +593,10 @@ fn what_is_not_understood_says_why() {
         ("RateLimit-Policy", br#""b";w=1"#),
         ("X-Shopify-Shop-Api-Call-Limit", b"40"),
         ("Date", b"today\n"),
+        ("X-App-Rate-Limit", b"20, 100:0"),
+        ("X-App-Rate-Limit-Count", b"many:1"),
+        ("X-HubSpot-RateLimit-Interval-Milliseconds", b"0"),
+        ("X-RateLimit-Limit", b"100, 100;per=60"),
     ];
     let feedback = Feedback::parse(headers, NOW);
     let said: Vec<String> = feedback.ignored().iter().map(ToString::to_string).collect();
@@ -458,6 +610,10 @@ fn what_is_not_understood_says_why() {
             r#"`ratelimit-policy` was ignored: it must be a quota of at least 1 in a window of at least 1 ns, got `\"b\";w=1`"#,
             "`x-shopify-shop-api-call-limit` was ignored: it must be used/quota, as in 32/40, got `40`",
             r"`date` was ignored: it must be an HTTP date, got `today\n`",
+            "`x-app-rate-limit` was ignored: it must be requests:seconds, as in 20:1, got `20, 100:0`",
+            "`x-app-rate-limit-count` was ignored: it must be requests:seconds, as in 20:1, got `many:1`",
+            "`x-hubspot-ratelimit-interval-milliseconds` was ignored: it must be a number of milliseconds above 0, got `0`",
+            "`x-ratelimit-limit` was ignored: it must be a quota of at least 1 in a window of at least 1 ns, got `100, 100;per=60`",
         ]
     );
     assert_eq!((feedback.pause(), feedback.limit()), (None, None));

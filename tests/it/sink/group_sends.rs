@@ -1,8 +1,9 @@
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::channel::mpsc;
-use futures::{FutureExt, SinkExt, StreamExt, stream};
+use futures::{FutureExt, Sink, SinkExt, StreamExt, stream};
 use paceline::policy::Interval;
 use paceline::prelude::*;
 use paceline::sink::{GroupSends, Window};
@@ -305,14 +306,45 @@ async fn the_items_it_holds_are_not_printed() {
     );
 }
 
-#[test]
-#[should_panic(expected = "a group needs room for at least 1 item, got 0")]
-fn refuses_groups_of_nothing() {
-    let _ = futures::sink::drain::<Vec<u8>>().group_sends(0, ms(1));
+#[tokio::test(start_paused = true)]
+async fn forward_and_send_all_flush_while_their_source_is_pending() {
+    for forwards in [true, false] {
+        let (outlet, writes) = mpsc::unbounded();
+        let mut sink = outlet.group_sends(3, ms(100));
+        let mut rows = stream::iter(1..=4).min_interval(ms(5)).map(Ok);
+        if forwards {
+            rows.forward(sink).await.unwrap();
+        } else {
+            sink.send_all(&mut rows).await.unwrap();
+            drop(sink);
+        }
+        assert_eq!(writes.collect::<Vec<_>>().await, [[1], [2], [3], [4]]);
+    }
 }
 
-#[test]
-#[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
-fn refuses_a_window_of_nothing() {
-    let _ = futures::sink::drain::<Vec<u8>>().group_sends(1, Duration::ZERO);
+/// `Sink::start_send` consumes what it is given, and its error does not contain it.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_the_inner_sink_fails_to_send_is_lost() {
+    struct FailsToSend;
+    impl Sink<Vec<char>> for FailsToSend {
+        type Error = Broken;
+        fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+            Poll::Ready(Ok(()))
+        }
+        fn start_send(self: Pin<&mut Self>, _: Vec<char>) -> Result<(), Broken> {
+            Err(Broken)
+        }
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+    let mut sink = Driven::new(FailsToSend.group_sends(2, ms(100)));
+    assert!(sink.ready().is_ready());
+    sink.start('a').unwrap();
+    assert!(sink.ready().is_ready());
+    assert_eq!(sink.start('b'), Err(Broken));
+    assert!(sink.into_inner().into_parts().1.is_empty());
 }

@@ -179,15 +179,3 @@ async fn the_window_holds_though_the_input_is_never_pending() {
         .await;
     assert_eq!(groups, [10, 10, 10, 10]);
 }
-
-#[test]
-#[should_panic(expected = "a group needs room for a weight of at least 1, got 0")]
-fn refuses_groups_of_no_weight() {
-    let _ = stream::iter([1]).grouped_weighted_within(0, ms(1), |_| 1);
-}
-
-#[test]
-#[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
-fn refuses_a_window_of_nothing() {
-    let _ = stream::iter([1]).grouped_weighted_within(1, Duration::ZERO, |_| 1);
-}

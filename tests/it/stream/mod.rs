@@ -6,6 +6,7 @@ mod enforce;
 mod grouped_weighted_within;
 mod grouped_within;
 mod lossy;
+mod out_of_range;
 mod pace;
 mod pace_batches;
 mod pace_by_cost;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::stream::{self, FusedStream};
 use futures::{FutureExt, Stream as _, StreamExt};
-use paceline::policy::{Interval, TokenBucket};
+use paceline::policy::{All, FixedWindow, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::Pace;
 use paceline::time::Rate;
@@ -271,4 +271,16 @@ async fn the_item_it_holds_is_not_printed() {
     paced.next().await;
     assert!(paced.next().now_or_never().is_none());
     assert!(shown(&paced).contains("held: 1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_limit_in_a_chain_undoes_the_spacing_of_the_first() {
+    let window = FixedWindow::new(2, ms(1_000)).owned();
+    let chained = stream::iter(1..=4).min_interval(ms(50)).pace(window);
+    let left = drained(chained).await;
+    assert_left(&left, [(0, 1), (50, 2), (1_000, 3), (1_000, 4)], 1_000);
+
+    let both = All::new((Interval::every(ms(50)), FixedWindow::new(2, ms(1_000))));
+    let left = drained(stream::iter(1..=4).pace(both.owned())).await;
+    assert_left(&left, [(0, 1), (50, 2), (1_000, 3), (1_050, 4)], 1_050);
 }

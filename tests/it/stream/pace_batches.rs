@@ -142,9 +142,3 @@ async fn gives_back_the_items_that_wait() {
     assert_eq!(held, [4, 5, 6]);
     assert_eq!(rest.collect::<Vec<_>>().await, [7, 8, 9]);
 }
-
-#[test]
-#[should_panic(expected = "a batch needs room for at least 1 item, got 0")]
-fn refuses_batches_of_nothing() {
-    let _ = stream::iter([1]).pace_batches(every(100), 0);
-}

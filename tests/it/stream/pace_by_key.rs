@@ -133,10 +133,3 @@ async fn keys_are_shared_with_others_who_pace_by_them() {
     limits.acquire('a', 1).await.unwrap();
     assert_eq!(since(start), 200);
 }
-
-#[test]
-#[should_panic(expected = "pacing by key needs room for at least 1 item, got 0")]
-fn refuses_room_for_nothing() {
-    let limits = Interval::every(ms(1)).keyed();
-    let _ = stream::iter([1]).pace_by_key(limits, |key| *key, 0);
-}

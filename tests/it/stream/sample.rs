@@ -145,9 +145,3 @@ async fn gives_back_the_item_that_waits() {
     let (_, held) = sampled.into_parts();
     assert_eq!(held, Some(2));
 }
-
-#[test]
-#[should_panic(expected = "`sample` needs a period of at least 1 ns, got 0")]
-fn refuses_a_period_of_nothing() {
-    let _ = stream::iter([1]).sample(Duration::ZERO);
-}

@@ -75,9 +75,3 @@ async fn all_that_is_to_come_may_leave_as_one_group() {
     assert_eq!(groups.size_hint(), (1, Some(9)));
     assert_eq!(groups.count().await, 1);
 }
-
-#[test]
-#[should_panic(expected = "a group needs room for a weight of at least 1, got 0")]
-fn refuses_groups_of_no_weight() {
-    let _ = stream::iter([Ok::<u64, ()>(1)]).try_grouped_weighted_within(0, ms(1), |item| *item);
-}

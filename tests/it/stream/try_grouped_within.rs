@@ -184,15 +184,3 @@ async fn the_largest_group_and_the_longest_window_work() {
         assert_left(&drained(groups).await, expected, 2_000_000);
     }
 }
-
-#[test]
-#[should_panic(expected = "a group needs room for at least 1 item, got 0")]
-fn refuses_groups_of_nothing() {
-    let _ = stream::iter([Ok::<_, ()>(1)]).try_grouped_within(0, ms(1));
-}
-
-#[test]
-#[should_panic(expected = "a group needs a window of at least 1 ns, got 0")]
-fn refuses_a_window_of_nothing() {
-    let _ = stream::iter([Ok::<_, ()>(1)]).try_grouped_within(1, Duration::ZERO);
-}

@@ -2,7 +2,7 @@ use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 
-use super::redis;
+use super::{opened, redis, until_up};
 use crate::limits::MINUTE;
 use crate::servers::Server;
 
@@ -40,15 +40,15 @@ async fn a_server_that_wants_a_password_says_so() {
     server
         .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
         .await;
-    let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
+    let redis = opened(&server.url(), OutagePolicy::closed());
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
 
     assert!(limit.try_acquire(1).await.is_err());
     let failure = redis.last_failure().unwrap();
     assert!(failure.contains("NOAUTH"), "{failure}");
     let url = server.url().replace("redis://", "redis://:secret@");
-    let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
-    redis.connect().await.unwrap();
+    let redis = opened(&url, OutagePolicy::closed());
+    until_up(&redis).await;
     assert_eq!(
         redis
             .limit("a", SlidingLog::new(5, MINUTE))

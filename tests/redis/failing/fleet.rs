@@ -8,7 +8,7 @@ use paceline::policy::SlidingLog;
 use paceline::prelude::*;
 use paceline::redis::OutagePolicy;
 
-use super::redis;
+use super::hasty;
 use crate::limits::{Passed, pause};
 use crate::servers::Server;
 
@@ -27,7 +27,7 @@ async fn most_in_a_window(outage: Outage, lag: Duration) -> usize {
     let passed = Arc::new(Mutex::new(Passed::default()));
     let mut replicas = Vec::new();
     for number in 0..2 {
-        let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
+        let redis = hasty(&server.url(), OutagePolicy::insured(2)).await;
         let limit = redis.limit("a", SlidingLog::new(LIMIT, WINDOW)).unwrap();
         let passed = Arc::clone(&passed);
         replicas.push(tokio::spawn(async move {

@@ -6,7 +6,7 @@ use paceline::prelude::*;
 use paceline::redis::OutagePolicy;
 use paceline::time::Rate;
 
-use super::redis;
+use super::{DEADLINE, redis, until_up};
 use crate::limits::{MINUTE, Passed, pause, wait_of};
 use crate::servers::{Relay, Server};
 
@@ -14,7 +14,7 @@ use crate::servers::{Relay, Server};
 async fn flushing_everything_mid_stream_lets_no_more_pass() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
-    let window = Duration::from_millis(400);
+    let window = 3 * DEADLINE;
     let limit = redis.limit("a", SlidingLog::new(5, window)).unwrap();
 
     let mut paced = stream::iter(0..20).pace(limit);
@@ -26,10 +26,8 @@ async fn flushing_everything_mid_stream_lets_no_more_pass() {
         assert_eq!(paced.next().await, Some(item));
         passed.note();
     }
-    assert!(
-        passed.most_in(window.saturating_sub(Duration::from_millis(100))) <= 5,
-        "{passed:?}"
-    );
+    // Half of the window is for permits that are used late, by up to the deadline and 100 ms.
+    assert!(passed.most_in(window / 2) <= 5, "{passed:?}");
     assert!(redis.stats().lost_states >= 3, "{:?}", redis.stats());
 }
 
@@ -85,7 +83,7 @@ async fn a_failover_to_an_old_state_lets_no_more_pass() {
     replica.promote().await;
     relay.switch_to(replica.address()).await;
     pause(Duration::from_millis(50)).await;
-    super::until_up(&redis).await;
+    until_up(&redis).await;
     while limit.peek(1).await.is_err() {
         pause(Duration::from_millis(10)).await;
     }
@@ -103,8 +101,9 @@ async fn an_idle_limit_leaves_nothing_behind_and_is_not_taken_for_lost() {
 
     for _ in 0..3 {
         limit.acquire(2).await.unwrap();
-        pause(Duration::from_millis(100)).await;
-        assert_eq!(server.cli::<u64>(&["DBSIZE"]).await, 0);
+        while server.cli::<u64>(&["DBSIZE"]).await > 0 {
+            pause(Duration::from_millis(10)).await;
+        }
     }
     assert_eq!(redis.stats().lost_states, 0);
 }

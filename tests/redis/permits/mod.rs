@@ -31,7 +31,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
 /// Short enough to wait for until it ends.
-pub(crate) const SHORT: Duration = Duration::from_secs(1);
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 /// A process of its own, as far as Redis can tell; it is patient with a busy machine.
 pub(crate) fn process(url: &str) -> Redis {
@@ -45,7 +45,7 @@ pub(crate) fn steady(url: &str) -> Redis {
 
 /// The same for short leases, and where Redis is not to answer.
 pub(crate) fn hasty(url: &str) -> Redis {
-    process_with(url, OutagePolicy::closed(), Duration::from_millis(250))
+    process_with(url, OutagePolicy::closed(), Duration::from_millis(500))
 }
 
 pub(crate) fn process_with(url: &str, when_down: OutagePolicy, deadline: Duration) -> Redis {

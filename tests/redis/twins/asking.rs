@@ -6,7 +6,7 @@ use crate::servers::Server;
 
 /// What decides, whole.
 const SCRIPT: &str = concat!(
-    include_str!("../../../src/redis/lua/memory.lua"),
+    include_str!("../../../src/redis/lua/state.lua"),
     include_str!("../../../src/redis/lua/token_bucket.lua"),
     include_str!("../../../src/redis/lua/interval.lua"),
     include_str!("../../../src/redis/lua/sliding_log.lua"),

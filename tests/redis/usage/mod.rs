@@ -138,7 +138,7 @@ async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
         (OutagePolicy::closed(), false),
     ] {
         let mut server = Server::start().await;
-        let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
+        let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
         redis.connect().await.unwrap();
         server.kill();
         let usage = usage(&redis, 1, 0);
@@ -158,7 +158,7 @@ async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
 async fn an_insurance_divides_what_is_not_reserved() {
     let mut server = Server::start().await;
     let when_down = OutagePolicy::insured(2);
-    let redis = process_with(&server.url(), when_down, Duration::from_millis(250));
+    let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
     redis.connect().await.unwrap();
     server.kill();
     let usage = redis.fleet_usage("api", 6, 2, SHORT).unwrap();

@@ -1,0 +1,380 @@
+use core::future::{Future, poll_fn};
+use core::iter;
+use core::mem;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::policy::Decision;
+use crate::time::Tick;
+
+use super::cache::DenialSource;
+use super::config::{Fallback, LimitConfig};
+use super::connection::{Connection, sleep};
+use super::error::CallError;
+use super::policy::RedisPolicy;
+use super::queue::{Answer, FlushStep, RequestId, RequestQueue, WaitMode};
+use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+
+/// The retry time while nothing passes because Redis is down.
+const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
+
+/// The pause after the server refused a call. It would refuse the next one too.
+const AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// The pause after a failure while the breaker is still closed.
+const AFTER_FAILURE: Duration = Duration::from_millis(10);
+
+/// One limit in Redis, as this process sees it: a queue of requests, and a task that sends them in batches.
+#[derive(Debug)]
+pub(super) struct Batcher<P: RedisPolicy> {
+    pub(super) connection: Arc<Connection>,
+    pub(super) config: Arc<LimitConfig<P>>,
+    pub(super) keys: Arc<[String]>,
+    queue: Mutex<RequestQueue<P>>,
+    /// Whether this process may have several batchers for the key. Then none has an insurance, because each would have one.
+    is_duplicate: bool,
+    /// Wakes the task when the queue has changed.
+    queue_changed: Notify,
+}
+
+impl<P: RedisPolicy> Batcher<P> {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        config: Arc<LimitConfig<P>>,
+        keys: Arc<[String]>,
+        is_duplicate: bool,
+    ) -> Self {
+        Self {
+            queue: Mutex::new(RequestQueue::new(config.params.len())),
+            connection,
+            config,
+            keys,
+            is_duplicate,
+            queue_changed: Notify::new(),
+        }
+    }
+
+    /// The same limit with other settings, and a queue of its own.
+    pub(super) fn with_config(&self, config: LimitConfig<P>) -> Self {
+        let (connection, keys) = (Arc::clone(&self.connection), Arc::clone(&self.keys));
+        Self::new(connection, Arc::new(config), keys, self.is_duplicate)
+    }
+
+    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue.
+    pub(super) fn poll_ask(
+        self: &Arc<Self>,
+        position: &mut Option<RequestId>,
+        cost: u32,
+        mode: WaitMode,
+        cx: &Context<'_>,
+    ) -> Poll<Answer> {
+        let capacity = self.config.capacity();
+        if cost == 0 || cost > capacity {
+            self.leave(position);
+            return Poll::Ready(Ok(match cost {
+                0 => Decision::Pass,
+                _ => Decision::Never { capacity },
+            }));
+        }
+        let (answer, needs_task) = self.with_present_queue(|queue, now| {
+            let answer = queue.poll(now, position, cost, mode, cx.waker());
+            let needs_task = answer.is_pending() && !queue.has_task;
+            (answer, needs_task)
+        });
+        if needs_task {
+            // Looked up before the task is claimed: outside a runtime this panics, and a caller in another runtime can still claim.
+            let runtime = Handle::try_current();
+            let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
+            if self.with_queue(RequestQueue::claim_task) {
+                self.spawn_task(&runtime);
+            }
+        }
+        answer
+    }
+
+    pub(super) fn leave(self: &Arc<Self>, position: &mut Option<RequestId>) {
+        let Some(id) = position.take() else { return };
+        let now = self.connection.now();
+        // Outside a runtime, the next caller starts the task that gives permits back.
+        let runtime = Handle::try_current().ok();
+        let starts = self.with_queue(|queue| {
+            queue.leave(now, id);
+            runtime.filter(|_| !queue.unclaimed.is_empty() && queue.claim_task())
+        });
+        if let Some(runtime) = starts {
+            self.spawn_task(&runtime);
+        }
+    }
+
+    /// Whether a new batcher for the same key could replace this one without passing more.
+    pub(super) fn is_idle(&self) -> bool {
+        let outage = self.connection.health().outage;
+        self.with_queue(|queue| {
+            let insured = queue.insurance.as_ref().map(|(outage, _)| *outage);
+            queue.is_idle() && (insured.is_none() || insured != outage.map(|outage| outage.number))
+        })
+    }
+
+    /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
+    pub(super) fn denied(&self, cost: u32) -> Option<Duration> {
+        self.with_present_queue(|queue, now| {
+            let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
+            queue.denied(now, cost).filter(|_| fault.is_none())
+        })
+    }
+
+    /// The answer to a `Try` request for one permit, if it needs no round trip: a denial or a fault.
+    pub(super) fn known_denial(&self) -> Option<Answer> {
+        self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
+    }
+
+    /// More may be available now than when a request was denied.
+    pub(super) fn forget_denial(&self) {
+        self.with_queue(|queue| queue.denial = None);
+    }
+
+    /// Which limit of an `All` was the last to deny a request, from 0.
+    pub(super) fn binding(&self) -> Option<usize> {
+        self.with_queue(|queue| queue.binding)
+    }
+
+    /// Makes one call outside the queue.
+    pub(super) async fn call(
+        &self,
+        request: DecideRequest<'_>,
+        deadline: Duration,
+    ) -> Result<DecideReply, CallError> {
+        let mut health = self.connection.health();
+        if !matches!(self.config.fallback, Fallback::Insured(_)) {
+            health = health.without_last_outage();
+        }
+        let (id, params) = (self.connection.new_id(), &self.config.params);
+        let call =
+            self.with_queue(|queue| request.call(&self.keys, params, &queue.stamps, health, &id));
+        let numbers = self.connection.call(&call, deadline).await?;
+        let reply = DecideReply::read(&numbers, params.len())
+            .ok_or_else(|| CallError::malformed(&numbers))?;
+        if reply.lost > 0 && request.task != PEEK {
+            self.connection
+                .count(|stats| stats.lost_states += reply.lost);
+        }
+        Ok(reply)
+    }
+
+    /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
+    pub(super) fn decide_locally(
+        &self,
+        costs: impl Iterator<Item = u32>,
+    ) -> (usize, Option<Duration>) {
+        let decided = self.decide_by_fallback(costs);
+        self.connection
+            .count(|stats| stats.passed_alone += decided.0 as u64);
+        decided
+    }
+
+    /// Decides by the outage policy after a timeout.
+    pub(super) fn decide_after_timeout(&self, cost: u32) -> Decision {
+        self.connection.count(|stats| stats.timeouts += 1);
+        match self.decide_locally(iter::once(cost)) {
+            (0, retry_in) => Decision::Wait {
+                retry_in: retry_in.unwrap_or(RETRY_WHILE_DOWN),
+            },
+            _ => Decision::Pass,
+        }
+    }
+
+    fn decide_by_fallback(&self, costs: impl Iterator<Item = u32>) -> (usize, Option<Duration>) {
+        let now = self.connection.now();
+        let (policy, outage) = match (&self.config.fallback, self.connection.health().outage) {
+            (Fallback::Open, _) => return (costs.count(), None),
+            (Fallback::Insured(policy), Some(outage)) if !self.is_duplicate => (policy, outage),
+            // Without an outage an insurance passes nothing.
+            (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
+        };
+        self.with_queue(|queue| {
+            let insurance = match queue.insurance.take() {
+                Some(insurance) if insurance.0 == outage.number => insurance,
+                _ => (outage.number, policy.spent(outage.since)),
+            };
+            let (_, state) = queue.insurance.insert(insurance);
+            let mut passed = 0;
+            for cost in costs {
+                match policy.decide(state, now, cost) {
+                    Decision::Pass => passed += 1,
+                    Decision::Wait { retry_in } => return (passed, Some(retry_in)),
+                    // More than this process's share of the limit.
+                    Decision::Never { .. } => return (passed, Some(RETRY_WHILE_DOWN)),
+                }
+            }
+            (passed, None)
+        })
+    }
+
+    fn spawn_task(self: &Arc<Self>, runtime: &Handle) {
+        let task = FlushTask {
+            batcher: Arc::clone(self),
+            has_ended: false,
+        };
+        drop(runtime.spawn(task.run()));
+    }
+
+    /// Uses the queue without what the outage policy decided, if Redis is up again.
+    fn with_present_queue<T>(&self, work: impl FnOnce(&mut RequestQueue<P>, Tick) -> T) -> T {
+        let now = self.connection.now();
+        let is_up = self.connection.is_up();
+        self.with_queue(|queue| {
+            if is_up {
+                queue.reconnected();
+            }
+            work(queue, now)
+        })
+    }
+
+    /// Uses the queue under its lock, and runs wakers after the lock is released.
+    fn with_queue<T>(&self, work: impl FnOnce(&mut RequestQueue<P>) -> T) -> T {
+        let mut queue = self.locked();
+        let done = work(&mut queue);
+        let wakes = mem::take(&mut queue.wakes);
+        let is_changed = mem::take(&mut queue.is_changed);
+        drop(queue);
+        wakes.into_iter().for_each(Waker::wake);
+        if is_changed {
+            self.queue_changed.notify_one();
+        }
+        done
+    }
+
+    fn locked(&self) -> MutexGuard<'_, RequestQueue<P>> {
+        // Policies do not panic, and no other code under this lock can leave the queue half changed.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends the requests of a queue until the queue is empty. There is one round trip at a time; requests made meanwhile go on the
+/// next.
+struct FlushTask<P: RedisPolicy> {
+    batcher: Arc<Batcher<P>>,
+    has_ended: bool,
+}
+
+impl<P: RedisPolicy> FlushTask<P> {
+    async fn run(mut self) {
+        loop {
+            let now = self.batcher.connection.now();
+            match self.batcher.with_queue(|queue| queue.next_step(now)) {
+                FlushStep::Ask { asked, oldest_try } => self.ask(now, &asked, oldest_try).await,
+                FlushStep::GiveBack {
+                    permits,
+                    oldest_try,
+                } => {
+                    let request = DecideRequest {
+                        task: GIVE_BACK,
+                        asked: &[],
+                        extra: permits,
+                    };
+                    let left = self.time_left(now, oldest_try);
+                    // If the call fails, fewer permits pass.
+                    let _ = self.batcher.call(request, left).await;
+                }
+                FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
+                FlushStep::End => {
+                    self.has_ended = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
+        let batcher = &*self.batcher;
+        let deadline = batcher.connection.deadline();
+        let (permits, lasts) = batcher.config.prefetch.unwrap_or_default();
+        let prefetched = batcher.with_queue(|queue| queue.prefetched.available(sent));
+        let request = DecideRequest {
+            task: ASK,
+            asked,
+            extra: permits.saturating_sub(prefetched),
+        };
+        let left = self.time_left(sent, oldest_try);
+        if left.is_zero() {
+            batcher.connection.count(|stats| stats.timeouts += 1);
+            return self.decide_locally(asked);
+        }
+        match batcher.call(request, left).await {
+            Ok(reply) => {
+                let came = batcher.connection.now().min(sent.after(deadline));
+                batcher.with_queue(|queue| queue.apply_reply(sent, came, asked, &reply, lasts));
+            }
+            Err(error) => match error.server_error() {
+                Some(fault) => {
+                    let now = batcher.connection.now();
+                    batcher.with_queue(|queue| {
+                        queue.deny(asked, &Err(fault.clone()));
+                        queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
+                    });
+                }
+                None => self.decide_locally(asked),
+            },
+        }
+    }
+
+    /// Redis is slow or gone: the outage policy decides.
+    fn decide_locally(&self, asked: &[(RequestId, u32)]) {
+        let batcher = &*self.batcher;
+        let (passed, retry_in) = batcher.decide_locally(asked.iter().map(|(_, cost)| *cost));
+        let (passed, denied) = asked.split_at(passed);
+        let now = batcher.connection.now();
+        batcher.with_queue(|queue| {
+            queue.grant(now, false, passed);
+            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
+                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
+                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
+            }
+        });
+    }
+
+    /// What is left of the deadline, which starts when the oldest `Try` request is made.
+    fn time_left(&self, now: Tick, oldest_try: Option<Tick>) -> Duration {
+        let waited = oldest_try.map_or(Duration::ZERO, |since| now.since(since));
+        self.batcher.connection.deadline().saturating_sub(waited)
+    }
+
+    /// Sleeps until the time is over or the queue has changed. If the outage policy denied, also until Redis can be asked again.
+    async fn sleep(&self, time: Duration, by_fallback: bool) {
+        let batcher = &*self.batcher;
+        let waits_for_redis = by_fallback && batcher.connection.is_down();
+        let time = if by_fallback && !waits_for_redis {
+            time.min(AFTER_FAILURE)
+        } else {
+            time
+        };
+        let mut changed = pin!(batcher.queue_changed.notified());
+        let mut not_down = pin!(batcher.connection.not_down());
+        let mut slept = pin!(sleep(time));
+        poll_fn(|cx| {
+            let is_back = waits_for_redis && not_down.as_mut().poll(cx).is_ready();
+            if is_back || changed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            slept.as_mut().poll(cx)
+        })
+        .await;
+        if !batcher.connection.is_down() {
+            batcher.with_queue(RequestQueue::reconnected);
+        }
+    }
+}
+
+/// A runtime that shuts down drops the task. A caller in another runtime starts the next one.
+impl<P: RedisPolicy> Drop for FlushTask<P> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.batcher.with_queue(RequestQueue::task_dropped);
+        }
+    }
+}

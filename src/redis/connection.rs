@@ -1,0 +1,443 @@
+use core::fmt;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::time::{Clock, Tick, Timer};
+
+use super::error::{CallError, Failure};
+use super::health::{Breaker, HealthSnapshot, ServerHealth, Stats};
+use super::transport::{Connector, ScriptCall, ServerRun, Transport};
+
+/// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pause between two attempts to connect. It doubles from the first value to the second.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Owns the connection: opens it, notices that it no longer works, and replaces it.
+///
+/// The client library can reconnect by itself, but not after timeouts, and its callers wait meanwhile. Here each call has one
+/// deadline, and a separate task connects.
+pub(super) struct Connection {
+    connector: Arc<dyn Connector>,
+    deadline: Duration,
+    clock: Clock,
+    state: Mutex<ConnectionState>,
+    changed: Notify,
+    /// Makes call ids unique among processes.
+    nonce: String,
+}
+
+/// What is known about the connection. Its methods are given the time and the event.
+#[derive(Default)]
+struct ConnectionState {
+    calls: u64,
+    phase: Phase,
+    breaker: Breaker,
+    health: ServerHealth,
+    /// The pause before the next attempt to connect. It grows until a call on a new connection is answered.
+    pause: Duration,
+    stats: Stats,
+    last_failure: Option<Failure>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Idle,
+    /// The first attempt ever, or the first after a connection broke, is under way. Calls wait for it.
+    Connecting,
+    Up(Arc<dyn Transport>),
+    /// Calls fail at once. Attempts to connect go on.
+    Down,
+    /// As `Down`, but the server works and refuses to let this client in. That is no outage.
+    Refused(Failure),
+}
+
+impl Connection {
+    pub(super) fn new(connector: Arc<dyn Connector>, deadline: Duration) -> Self {
+        let mut clock = Clock::new();
+        // The first reading fixes the clock's origin, so that its clones agree.
+        let _ = clock.now();
+        Self {
+            connector,
+            deadline,
+            clock,
+            nonce: nonce(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The same server, with a connection of its own.
+    pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
+        Self::new(Arc::clone(&self.connector), deadline)
+    }
+
+    /// Waits for a connection as long as a call would.
+    pub(super) async fn connected_within(self: &Arc<Self>) -> Result<(), CallError> {
+        let transport = within(self.deadline, self.transport()).await;
+        match transport.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
+            Ok(_) => Ok(()),
+            // That the breaker is open says nothing to a caller that only connects. The cause does.
+            Err(error) if error.is_skipped() => {
+                Err(self.last_failure().map_or(error, CallError::failed))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    pub(super) fn now(&self) -> Tick {
+        self.clock.clone().now()
+    }
+
+    pub(super) fn health(&self) -> HealthSnapshot {
+        self.locked().health.snapshot()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.locked().stats
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Stats)) {
+        count(&mut self.locked().stats);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.locked().phase, Phase::Up(_))
+    }
+
+    /// Whether calls fail at once.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(self.locked().phase, Phase::Down)
+    }
+
+    /// A unique id: 128 random bits of this process, and a number.
+    pub(super) fn new_id(&self) -> String {
+        let mut state = self.locked();
+        state.calls += 1;
+        format!("{}:{}", self.nonce, state.calls)
+    }
+
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.locked().last_failure.clone()
+    }
+
+    /// Ready when Redis is no longer known to be down.
+    pub(super) async fn not_down(&self) {
+        self.changed_until(|state| !matches!(state.phase, Phase::Down))
+            .await;
+    }
+
+    /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
+    pub(super) async fn connected_more_often_than(&self, connects: u64) {
+        self.changed_until(|state| state.stats.connects > connects)
+            .await;
+    }
+
+    async fn changed_until(&self, is_met: impl Fn(&ConnectionState) -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if is_met(&self.locked()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Runs a script once. It never takes longer than the deadline.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        call: &ScriptCall,
+        deadline: Duration,
+    ) -> Result<Vec<i64>, CallError> {
+        let mut used = None;
+        let answer = within(deadline, async {
+            let transport = self.transport().await?;
+            used = Some(Arc::clone(&transport));
+            transport.run_script(call).await.map_err(CallError::failed)
+        });
+        let answer = answer.await;
+        // A call that had queued before, and had much less than the deadline left, says nothing about the server.
+        if answer.is_none() && deadline < self.deadline * 3 / 4 {
+            self.count(|stats| stats.timeouts += 1);
+            return Err(CallError::failed(Failure::Timeout));
+        }
+        let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
+        self.record(used.as_ref(), &answer);
+        answer
+    }
+
+    /// The open connection. Waits for it only during the first attempt to make one.
+    async fn transport(self: &Arc<Self>) -> Result<Arc<dyn Transport>, CallError> {
+        let mut has_started = false;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let starts = {
+                let mut state = self.locked();
+                match &state.phase {
+                    Phase::Up(transport) => return Ok(Arc::clone(transport)),
+                    Phase::Down => return Err(CallError::CIRCUIT_OPEN),
+                    Phase::Refused(why) => return Err(CallError::failed(why.clone())),
+                    Phase::Connecting => false,
+                    // The runtime is shutting down, and drops every new task.
+                    Phase::Idle if has_started => return Err(CallError::CIRCUIT_OPEN),
+                    Phase::Idle => {
+                        state.phase = Phase::Connecting;
+                        true
+                    }
+                }
+            };
+            if starts {
+                has_started = true;
+                self.start_to_connect();
+            }
+            changed.await;
+        }
+    }
+
+    fn record(
+        self: &Arc<Self>,
+        used: Option<&Arc<dyn Transport>>,
+        answer: &Result<Vec<i64>, CallError>,
+    ) {
+        let now = self.now();
+        let mut state = self.locked();
+        let is_connecting = matches!(state.phase, Phase::Connecting);
+        let is_given_up = state.record(now, used, answer);
+        drop(state);
+        match (is_given_up, is_connecting) {
+            (false, _) => {}
+            (true, true) => self.changed.notify_waiters(),
+            (true, false) => self.start_to_connect(),
+        }
+    }
+
+    /// Spawns the task that connects. There is at most one: it runs from when the phase stops being [`Phase::Up`] until it is
+    /// that again.
+    ///
+    /// Must not be called under the lock: a runtime that is shutting down drops the task, and with it the attempt, at once.
+    fn start_to_connect(self: &Arc<Self>) {
+        let attempt = ConnectAttempt {
+            connection: Arc::downgrade(self),
+        };
+        tokio::spawn(attempt.run());
+    }
+
+    /// Opens a connection, and returns the server's run and time with it.
+    async fn connect(&self) -> Result<(Arc<dyn Transport>, Option<ServerRun>, u64), Failure> {
+        let transport = within(CONNECT_WITHIN, self.connector.connect()).await;
+        let transport = transport.unwrap_or(Err(Failure::Timeout))?;
+        // A server that is too slow for this is too slow for calls.
+        let time = within(self.deadline, transport.server_time()).await;
+        let time = time.unwrap_or(Err(Failure::Timeout))?;
+        // Without an answer to this the server counts as restarted.
+        let run = within(CONNECT_WITHIN, transport.server_run()).await;
+        let run = run.and_then(Result::ok).flatten();
+        Ok((transport, run, time))
+    }
+
+    fn locked(&self) -> MutexGuard<'_, ConnectionState> {
+        // No code under this lock can leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("is_up", &self.is_up())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConnectionState {
+    /// Records how a call ended, and returns whether it makes the connection useless.
+    fn record(
+        &mut self,
+        now: Tick,
+        used: Option<&Arc<dyn Transport>>,
+        answer: &Result<Vec<i64>, CallError>,
+    ) -> bool {
+        // Whether the call says something about the present connection: it used it, or waited for it.
+        let is_current = match (&self.phase, used) {
+            (Phase::Up(transport), Some(used)) => Arc::ptr_eq(transport, used),
+            (Phase::Connecting, None) => true,
+            _ => false,
+        };
+        let failure = match answer.as_ref().map_err(CallError::failure) {
+            Ok(answer) => {
+                self.stats.answered += 1;
+                if is_current {
+                    self.call_succeeded();
+                    self.health.answered(now, server_time(answer));
+                }
+                return false;
+            }
+            Err(None) => {
+                self.stats.skipped += 1;
+                return false;
+            }
+            Err(Some(failure)) => failure,
+        };
+        *self.stats.of(failure) += 1;
+        self.last_failure = Some(failure.clone());
+        if !is_current {
+            return false;
+        }
+        if failure.is_fault() {
+            self.call_succeeded();
+            return false;
+        }
+        self.health.failed(now);
+        if self.breaker.failed() {
+            self.go_down();
+            true
+        } else if matches!(failure, Failure::Unreachable(_)) {
+            self.phase = Phase::Connecting;
+            true
+        } else {
+            false
+        }
+    }
+
+    fn connected(
+        &mut self,
+        now: Tick,
+        transport: Arc<dyn Transport>,
+        run: Option<ServerRun>,
+        time: u64,
+    ) {
+        if !matches!(self.phase, Phase::Connecting) {
+            self.breaker = Breaker::half_open();
+        }
+        self.phase = Phase::Up(transport);
+        // It shrinks only when a call is answered.
+        self.pause = longer(self.pause);
+        self.health.reconnected(now, run, time);
+        self.stats.connects += 1;
+    }
+
+    fn not_connected(&mut self, now: Tick, failure: Failure) {
+        self.last_failure = Some(failure.clone());
+        self.pause = longer(self.pause);
+        if failure.is_fault() {
+            self.phase = Phase::Refused(failure);
+        } else {
+            self.health.failed(now);
+            self.go_down();
+        }
+    }
+
+    const fn call_succeeded(&mut self) {
+        self.breaker.succeeded();
+        self.pause = Duration::ZERO;
+    }
+
+    fn go_down(&mut self) {
+        if !matches!(self.phase, Phase::Down) {
+            self.phase = Phase::Down;
+            self.stats.outages += 1;
+        }
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE, LONGEST_PAUSE)
+}
+
+fn server_time(answer: &[i64]) -> u64 {
+    let time = answer.first().copied().unwrap_or(0);
+    u64::try_from(time).unwrap_or(0)
+}
+
+/// The task that connects. If its runtime ends first, dropping it resets the phase, so that the next call starts another.
+struct ConnectAttempt {
+    connection: Weak<Connection>,
+}
+
+impl ConnectAttempt {
+    /// Tries until there is a connection, or no handle is left to use it.
+    async fn run(mut self) {
+        loop {
+            let pause = self.connection.upgrade();
+            let Some(pause) = pause.map(|connection| connection.locked().pause) else {
+                return;
+            };
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+            let Some(connection) = self.connection.upgrade() else {
+                return;
+            };
+            let result = connection.connect().await;
+            let now = connection.now();
+            let is_connected = result.is_ok();
+            match result {
+                Ok((transport, run, time)) => {
+                    self.connection = Weak::new();
+                    connection.locked().connected(now, transport, run, time);
+                }
+                Err(failure) => connection.locked().not_connected(now, failure),
+            }
+            connection.changed.notify_waiters();
+            if is_connected {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for ConnectAttempt {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.locked().phase = Phase::Idle;
+            connection.changed.notify_waiters();
+        }
+    }
+}
+
+/// 128 random bits as text. The standard library seeds its hashers from the system's random source.
+fn nonce() -> String {
+    let random = || RandomState::new().hash_one(());
+    // The seeds of two hashers of one thread differ by a count only. Their hashes are still as random as one seed.
+    format!("{:016x}{:016x}", random(), random())
+}
+
+pub(super) async fn sleep(time: Duration) {
+    let mut timer = Timer::new();
+    timer.arm(time);
+    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+}
+
+/// The output of the future, or `None` if it takes longer.
+pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    // A future that is ready at once needs no timer.
+    let mut timer = None;
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => {
+            let timer = timer.get_or_insert_with(|| {
+                let mut timer = Timer::new();
+                timer.arm(time);
+                timer
+            });
+            timer.poll_elapsed(cx).map(|()| None)
+        }
+    })
+    .await
+}

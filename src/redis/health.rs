@@ -1,0 +1,390 @@
+//! How healthy the server is: calls counted by how they ended, the circuit breaker, and the times of outages and restarts. Pure:
+//! the caller passes the time.
+
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::error::Failure;
+use super::transport::ServerRun;
+
+/// How calls to Redis ended, by cause. Each count starts when the [`Redis`](super::Redis) is opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls that were answered.
+    pub answered: u64,
+    /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them.
+    pub timeouts: u64,
+    /// Calls without a connection, or with one that broke. Redis may have counted them.
+    pub unreachable: u64,
+    /// Calls to a server that could not serve: it was loading, a replica, out of memory, or without its cluster.
+    pub unavailable: u64,
+    /// Calls that the server refused and will refuse again: a fault in how Redis is used. They are no outage.
+    pub faults: u64,
+    /// Calls that were not made because Redis was known to be down.
+    pub skipped: u64,
+    /// How often Redis went down.
+    pub outages: u64,
+    /// How often a connection was made.
+    pub connects: u64,
+    /// States that were missing or older than known, so that the whole limit counted as spent.
+    pub lost_states: u64,
+    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](super::OutagePolicy::open) or an insurance.
+    pub passed_alone: u64,
+    /// Leases that ended before they were given back: see [`Lease`](super::Lease).
+    pub lost_leases: u64,
+}
+
+impl Stats {
+    pub(super) const fn of(&mut self, failure: &Failure) -> &mut u64 {
+        match failure {
+            Failure::Timeout => &mut self.timeouts,
+            Failure::Unreachable(_) => &mut self.unreachable,
+            Failure::Unavailable(_) => &mut self.unavailable,
+            Failure::Fault(_) => &mut self.faults,
+        }
+    }
+}
+
+/// A circuit breaker. It opens after three consecutive failures, or when half of the last sixteen calls failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Breaker {
+    /// One bit for each of the last calls, the latest lowest: 1 for a failure.
+    failed: u16,
+}
+
+const CONSECUTIVE: u32 = 3;
+const HALF: u32 = u16::BITS / 2;
+
+impl Breaker {
+    /// For a connection after an outage: the first failure opens the breaker again, unless a success comes before.
+    pub(super) const fn half_open() -> Self {
+        Self {
+            failed: (1 << (CONSECUTIVE - 1)) - 1,
+        }
+    }
+
+    pub(super) const fn succeeded(&mut self) {
+        self.failed <<= 1;
+    }
+
+    /// Records a failure, and returns whether the breaker is open now.
+    pub(super) const fn failed(&mut self) -> bool {
+        self.failed = self.failed << 1 | 1;
+        self.failed.trailing_ones() >= CONSECUTIVE || self.failed.count_ones() >= HALF
+    }
+}
+
+/// The times of the server and of its outages. The server's times are microseconds since 1970.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct ServerHealth {
+    /// The last reading of the server's clock, and the local time of that reading.
+    last_seen: Option<(Tick, u64)>,
+    run_id: Option<String>,
+    /// Whether a connection was made since the last failure. It may still be of no use.
+    has_reconnected: bool,
+    outages: u64,
+    snapshot: HealthSnapshot,
+}
+
+/// The outage that goes on now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Outage {
+    /// Counts outages from 1.
+    pub(super) number: u64,
+    pub(super) since: Tick,
+    /// The start by the server's clock, if that was ever read.
+    from: Option<u64>,
+}
+
+/// The last outage by the server's clock; both times are 0 if there was none. During an outage other processes may have used
+/// fallbacks, which the server does not know of.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct LastOutage {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+/// The last restart of the server, which may have lost its data; both times are 0 if there was none.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Restart {
+    /// State that was written before may be out of date.
+    pub(super) started: u64,
+    /// When this process reached the server again. Until then fallbacks may have been in use.
+    pub(super) usable_from: u64,
+}
+
+/// What a request needs to know about outages.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct HealthSnapshot {
+    pub(super) outage: Option<Outage>,
+    pub(super) last_outage: LastOutage,
+    pub(super) restart: Restart,
+}
+
+impl HealthSnapshot {
+    /// For limits without an insurance, which pass nothing or everything during an outage: its length does not matter.
+    pub(super) fn without_last_outage(self) -> Self {
+        Self {
+            last_outage: LastOutage::default(),
+            ..self
+        }
+    }
+}
+
+impl ServerHealth {
+    pub(super) const fn snapshot(&self) -> HealthSnapshot {
+        self.snapshot
+    }
+
+    /// The server answered a call: any outage is over.
+    pub(super) fn answered(&mut self, now: Tick, time: u64) {
+        if !self.has_reconnected {
+            self.set_last_outage(now, time);
+        }
+        self.snapshot.outage = None;
+        self.last_seen = Some((now, time));
+    }
+
+    /// The server did not answer.
+    pub(super) fn failed(&mut self, now: Tick) {
+        self.has_reconnected = false;
+        if self.snapshot.outage.is_none() {
+            self.outages += 1;
+            self.snapshot.outage = Some(Outage {
+                number: self.outages,
+                since: now,
+                from: self.server_time_at(now),
+            });
+        }
+    }
+
+    /// There is a new connection. `run` is `None` for a cluster, and if the server does not say.
+    ///
+    /// The outage ends with the first answer, not here: otherwise every connection that turns out to be of no use would start a
+    /// new outage, and with it a new insurance.
+    pub(super) fn reconnected(&mut self, now: Tick, run: Option<ServerRun>, time: u64) {
+        if self.was_restarted(now, run.as_ref()) {
+            let uptime = run.as_ref().map_or(0, |run| run.uptime);
+            self.snapshot.restart = Restart {
+                started: time.saturating_sub(uptime.saturating_mul(SECOND)),
+                usable_from: time,
+            };
+        }
+        self.run_id = run.map(|run| run.id);
+        self.set_last_outage(now, time);
+        self.has_reconnected = true;
+        self.last_seen = Some((now, time));
+    }
+
+    /// A server that does not say which run it is counts as restarted.
+    fn was_restarted(&self, now: Tick, run: Option<&ServerRun>) -> bool {
+        if self.last_seen.is_some() {
+            return run.is_none() || run.map(|run| &run.id) != self.run_id.as_ref();
+        }
+        // The first connection. If attempts failed before, the server may have been started since the first of them.
+        match (self.snapshot.outage, run) {
+            (Some(outage), Some(run)) => {
+                run.uptime.saturating_mul(SECOND) <= micros(now.since(outage.since)) + SECOND
+            }
+            _ => false,
+        }
+    }
+
+    fn set_last_outage(&mut self, now: Tick, time: u64) {
+        let Some(outage) = self.snapshot.outage else {
+            return;
+        };
+        let by_length = || time.saturating_sub(micros(now.since(outage.since)));
+        self.snapshot.last_outage = LastOutage {
+            from: outage.from.unwrap_or_else(by_length),
+            to: time,
+        };
+    }
+
+    /// The server's clock at a local time; rather a little too early than too late.
+    fn server_time_at(&self, then: Tick) -> Option<u64> {
+        let (here, there) = self.last_seen?;
+        Some(there.saturating_add(micros(then.since(here))))
+    }
+}
+
+/// In microseconds. The server states its uptime in whole seconds.
+const SECOND: u64 = 1_000_000;
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_breaker_opens_after_three_consecutive_failures() {
+        let mut breaker = Breaker::default();
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        breaker.succeeded();
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        assert!(breaker.failed());
+    }
+
+    #[test]
+    fn a_half_open_breaker_opens_at_the_first_failure_and_not_after_a_success() {
+        let mut breaker = Breaker::half_open();
+        assert!(breaker.failed());
+        let mut breaker = Breaker::half_open();
+        breaker.succeeded();
+        assert!(!breaker.failed());
+        assert!(!breaker.failed());
+        assert!(breaker.failed());
+    }
+
+    #[test]
+    fn the_breaker_opens_when_half_of_the_last_calls_failed() {
+        let mut breaker = Breaker::default();
+        for _ in 0..7 {
+            breaker.succeeded();
+            assert!(!breaker.failed());
+        }
+        breaker.succeeded();
+        assert!(breaker.failed());
+    }
+
+    #[test]
+    fn one_failure_in_three_does_not_open_the_breaker() {
+        let mut breaker = Breaker::default();
+        for _ in 0..100 {
+            assert!(!breaker.failed());
+            breaker.succeeded();
+            breaker.succeeded();
+        }
+    }
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    fn run(id: &str, uptime: u64) -> ServerRun {
+        let id = id.to_owned();
+        ServerRun { id, uptime }
+    }
+
+    fn connected_once() -> ServerHealth {
+        let mut health = ServerHealth::default();
+        health.reconnected(at(0), Some(run("a", 50)), 100 * SECOND);
+        health
+    }
+
+    #[test]
+    fn the_first_connection_is_trusted() {
+        assert_eq!(connected_once().snapshot(), HealthSnapshot::default());
+    }
+
+    #[test]
+    fn a_first_connection_after_failures_is_trusted_unless_the_server_started_since() {
+        for (uptime, is_trusted) in [(50, true), (4, true), (3, false), (0, false)] {
+            let mut health = ServerHealth::default();
+            health.failed(at(0));
+            health.reconnected(at(2_000), Some(run("a", uptime)), 100 * SECOND);
+            let restart = Restart {
+                started: (100 - uptime) * SECOND,
+                usable_from: 100 * SECOND,
+            };
+            let expected = if is_trusted {
+                Restart::default()
+            } else {
+                restart
+            };
+            assert_eq!(health.snapshot().restart, expected, "{uptime}");
+            let last_outage = LastOutage {
+                from: 98 * SECOND,
+                to: 100 * SECOND,
+            };
+            assert_eq!(health.snapshot().last_outage, last_outage);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_answers_nothing_does_not_end_the_outage() {
+        let mut health = connected_once();
+        health.failed(at(1_000));
+        health.reconnected(at(2_000), Some(run("a", 52)), 102 * SECOND);
+        assert_eq!(health.snapshot().outage.unwrap().number, 1);
+        health.failed(at(2_500));
+        health.reconnected(at(4_000), Some(run("a", 54)), 104 * SECOND);
+        assert_eq!(health.snapshot().outage.unwrap().since, at(1_000));
+        let last_outage = LastOutage {
+            from: 101 * SECOND,
+            to: 104 * SECOND,
+        };
+        assert_eq!(health.snapshot().last_outage, last_outage);
+        health.answered(at(60_000), 160 * SECOND);
+        let HealthSnapshot {
+            outage,
+            last_outage: after,
+            ..
+        } = health.snapshot();
+        assert_eq!((outage, after), (None, last_outage));
+    }
+
+    #[test]
+    fn an_outage_is_stated_in_the_servers_time() {
+        let mut health = connected_once();
+        health.failed(at(2_000));
+        health.failed(at(3_000));
+        assert_eq!(
+            health.snapshot().outage,
+            Some(Outage {
+                number: 1,
+                since: at(2_000),
+                from: Some(102 * SECOND),
+            })
+        );
+        health.answered(at(5_000), 105 * SECOND);
+        assert_eq!(
+            health.snapshot(),
+            HealthSnapshot {
+                outage: None,
+                last_outage: LastOutage {
+                    from: 102 * SECOND,
+                    to: 105 * SECOND
+                },
+                restart: Restart::default(),
+            }
+        );
+        health.failed(at(6_000));
+        assert_eq!(health.snapshot().outage.unwrap().number, 2);
+    }
+
+    #[test]
+    fn another_run_id_is_a_restart_and_the_same_run_id_is_not() {
+        let mut health = connected_once();
+        health.reconnected(at(1_000), Some(run("a", 51)), 101 * SECOND);
+        assert_eq!(health.snapshot().restart, Restart::default());
+        health.reconnected(at(2_000), Some(run("b", 1)), 102 * SECOND);
+        assert_eq!(
+            health.snapshot().restart,
+            Restart {
+                started: 101 * SECOND,
+                usable_from: 102 * SECOND
+            }
+        );
+    }
+
+    #[test]
+    fn a_server_without_a_run_id_counts_as_restarted() {
+        let mut health = connected_once();
+        health.reconnected(at(1_000), None, 101 * SECOND);
+        assert_eq!(
+            health.snapshot().restart,
+            Restart {
+                started: 101 * SECOND,
+                usable_from: 101 * SECOND
+            }
+        );
+    }
+}

@@ -1,0 +1,361 @@
+use core::mem;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::time::Tick;
+
+use super::scripts::LeaseId;
+
+/// Identifies a lease in the table of this process.
+pub(super) type LeaseKey = u64;
+
+/// The most leases that one round trip renews, and the most that it releases.
+const MAX_BATCH: usize = 500;
+
+/// How often a release is tried. After that the lease expires by itself.
+const RELEASE_ATTEMPTS: u32 = 3;
+
+/// The leases in Redis that guards of this process hold, and those to be released.
+///
+/// Does no I/O: its methods are given the time.
+///
+/// The time of a lease starts *before* the call that granted or renewed it. So a holder knows that its lease has ended before
+/// the server grants another.
+#[derive(Debug)]
+pub(super) struct LeaseTable {
+    lease: Duration,
+    last_key: LeaseKey,
+    entries: BTreeMap<LeaseKey, LeaseEntry>,
+    /// The leases that have not ended, by their start. All last equally long.
+    running: BTreeSet<(Tick, LeaseKey)>,
+    releases: Vec<PendingRelease>,
+    /// Redis may have forgotten every lease that was granted or renewed before this time.
+    unconfirmed_before: Tick,
+    /// Holders that have to be notified that their lease is lost.
+    lost: Vec<Arc<Notify>>,
+}
+
+#[derive(Debug)]
+struct LeaseEntry {
+    id: LeaseId,
+    /// `None` after the lease has ended by the local clock. Redis may still have it.
+    since: Option<Tick>,
+    lost: Arc<Notify>,
+}
+
+/// A lease without a guard that Redis may still have.
+#[derive(Debug)]
+pub(super) struct PendingRelease {
+    pub(super) id: LeaseId,
+    /// When the lease has ended in Redis too.
+    until: Tick,
+    attempts: u32,
+    /// Completes a call of `Lease::release`.
+    pub(super) done: Option<oneshot::Sender<()>>,
+}
+
+impl LeaseTable {
+    pub(super) const fn new(lease: Duration) -> Self {
+        Self {
+            lease,
+            last_key: 0,
+            entries: BTreeMap::new(),
+            running: BTreeSet::new(),
+            releases: Vec::new(),
+            unconfirmed_before: Tick::ZERO,
+            lost: Vec::new(),
+        }
+    }
+
+    /// Whether there is no lease to renew or to release.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.releases.is_empty()
+    }
+
+    /// Adds a lease that was asked for at `sent`. `None` if that is so long ago that it has ended.
+    pub(super) fn grant(&mut self, now: Tick, sent: Tick, id: LeaseId) -> Option<LeaseKey> {
+        if now >= sent.after(self.lease) {
+            self.queue_release(now, id, None);
+            return None;
+        }
+        self.last_key += 1;
+        let entry = LeaseEntry {
+            id,
+            since: Some(sent),
+            lost: Arc::default(),
+        };
+        self.entries.insert(self.last_key, entry);
+        self.running.insert((sent, self.last_key));
+        Some(self.last_key)
+    }
+
+    /// When the lease ends, and the notification in case it is lost before; `None` if it has ended.
+    pub(super) fn end_of(&self, now: Tick, key: LeaseKey) -> Option<(Tick, Arc<Notify>)> {
+        let entry = self.entries.get(&key)?;
+        let end = entry.since?.after(self.lease);
+        (now < end).then(|| (end, Arc::clone(&entry.lost)))
+    }
+
+    /// When the first lease has to be renewed: after a third of its time, or at once if Redis may have forgotten it.
+    pub(super) fn renewal(&self) -> Option<Tick> {
+        let (since, _) = self.running.first()?;
+        Some(if *since < self.unconfirmed_before {
+            self.unconfirmed_before
+        } else {
+            since.after(self.lease / 3)
+        })
+    }
+
+    /// Redis may have forgotten all leases: they have to be renewed now.
+    pub(super) fn mark_unconfirmed(&mut self, now: Tick) {
+        self.unconfirmed_before = now;
+    }
+
+    /// When the first lease ends, or the first pending release becomes pointless.
+    pub(super) fn first_end(&self) -> Option<Tick> {
+        let held = self
+            .running
+            .first()
+            .map(|(since, _)| since.after(self.lease));
+        let released = self.releases.iter().map(|release| release.until).min();
+        held.into_iter().chain(released).min()
+    }
+
+    /// The leases past a sixth of their time: a renewal that is due takes along those that would be due soon.
+    pub(super) fn to_renew(&self, now: Tick) -> Vec<(LeaseKey, LeaseId)> {
+        let is_soon = |(since, _): &&(Tick, LeaseKey)| {
+            *since < self.unconfirmed_before || since.after(self.lease / 6) <= now
+        };
+        let running = self.running.iter().take_while(is_soon).take(MAX_BATCH);
+        running
+            .filter_map(|(_, key)| Some((*key, self.entries.get(key)?.id.clone())))
+            .collect()
+    }
+
+    /// Applies the reply to a renewal that was sent at `sent`. A lease that Redis does not know is lost.
+    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, key: LeaseKey, is_known: bool) {
+        self.expire(now);
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        if !is_known {
+            if let Some(since) = entry.since {
+                self.running.remove(&(since, key));
+                self.lost.push(Arc::clone(&entry.lost));
+            }
+            self.entries.remove(&key);
+            return;
+        }
+        // A lease that was reported as lost stays lost.
+        let Some(since) = &mut entry.since else {
+            return;
+        };
+        self.running.remove(&(*since, key));
+        *since = sent;
+        self.running.insert((sent, key));
+    }
+
+    /// Ends leases and drops pending releases when their time is over by the local clock.
+    pub(super) fn expire(&mut self, now: Tick) {
+        while let Some((since, key)) = self.running.first().copied() {
+            if now < since.after(self.lease) {
+                break;
+            }
+            self.running.pop_first();
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.since = None;
+                self.lost.push(Arc::clone(&entry.lost));
+            }
+        }
+        self.releases
+            .retain(|release| now < release.until && release.attempts < RELEASE_ATTEMPTS);
+    }
+
+    /// The guard is gone. Returns `done` if nothing has to be released.
+    pub(super) fn release(
+        &mut self,
+        now: Tick,
+        key: LeaseKey,
+        done: Option<oneshot::Sender<()>>,
+    ) -> Option<oneshot::Sender<()>> {
+        self.expire(now);
+        let Some(entry) = self.entries.remove(&key) else {
+            return done;
+        };
+        if let Some(since) = entry.since {
+            self.running.remove(&(since, key));
+        }
+        self.queue_release(now, entry.id, done);
+        None
+    }
+
+    /// Redis may have a lease that has no guard here.
+    pub(super) fn queue_release(
+        &mut self,
+        now: Tick,
+        id: LeaseId,
+        done: Option<oneshot::Sender<()>>,
+    ) {
+        self.releases.push(PendingRelease {
+            id,
+            until: now.after(self.lease),
+            attempts: 0,
+            done,
+        });
+    }
+
+    pub(super) fn has_releases(&self) -> bool {
+        !self.releases.is_empty()
+    }
+
+    pub(super) fn take_releases(&mut self) -> Vec<PendingRelease> {
+        let count = self.releases.len().min(MAX_BATCH);
+        self.releases.drain(..count).collect()
+    }
+
+    /// The releases may not have reached Redis. Each counts `attempts` more.
+    pub(super) fn put_back(&mut self, mut releases: Vec<PendingRelease>, attempts: u32) {
+        for release in &mut releases {
+            release.attempts += attempts;
+        }
+        self.releases.splice(..0, releases);
+    }
+
+    /// The notifications of all holders.
+    pub(super) fn holders(&self) -> Vec<Arc<Notify>> {
+        let entries = self.entries.values();
+        entries.map(|entry| Arc::clone(&entry.lost)).collect()
+    }
+
+    /// Holders to notify after the lock is released.
+    pub(super) fn take_lost(&mut self) -> Vec<Arc<Notify>> {
+        mem::take(&mut self.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    fn id(member: &str) -> LeaseId {
+        LeaseId {
+            class: 0,
+            member: member.into(),
+        }
+    }
+
+    fn lease_of_600_ms() -> LeaseTable {
+        LeaseTable::new(Duration::from_millis(600))
+    }
+
+    fn end(table: &LeaseTable, now: u64, key: LeaseKey) -> Option<Tick> {
+        table.end_of(at(now), key).map(|(end, _)| end)
+    }
+
+    #[test]
+    fn the_time_of_a_lease_starts_when_it_is_asked_for() {
+        let mut table = lease_of_600_ms();
+        let key = table.grant(at(150), at(100), id("a")).unwrap();
+        assert_eq!(end(&table, 699, key), Some(at(700)));
+        assert_eq!(end(&table, 700, key), None);
+    }
+
+    #[test]
+    fn a_lease_that_ends_before_its_grant_arrives_is_released() {
+        let mut table = lease_of_600_ms();
+        assert_eq!(table.grant(at(700), at(100), id("a")), None);
+        assert_eq!(table.take_releases()[0].id, id("a"));
+    }
+
+    #[test]
+    fn a_lease_is_renewed_after_a_third_of_its_time_together_with_those_past_a_sixth() {
+        let mut table = lease_of_600_ms();
+        let one = table.grant(at(1), at(0), id("a")).unwrap();
+        let two = table.grant(at(100), at(100), id("b")).unwrap();
+        table.grant(at(101), at(101), id("c")).unwrap();
+        assert_eq!(table.renewal(), Some(at(200)));
+        let due = table.to_renew(at(200));
+        assert_eq!(due, [(one, id("a")), (two, id("b"))]);
+
+        for (key, _) in due {
+            table.renewed(at(230), at(200), key, true);
+        }
+        assert_eq!(end(&table, 230, one), Some(at(800)));
+        assert_eq!(table.renewal(), Some(at(301)));
+    }
+
+    #[test]
+    fn all_leases_are_renewed_at_once_if_redis_may_have_forgotten_them() {
+        let mut table = lease_of_600_ms();
+        let key = table.grant(at(1), at(0), id("a")).unwrap();
+        table.mark_unconfirmed(at(10));
+        assert_eq!(table.renewal(), Some(at(10)));
+        assert_eq!(table.to_renew(at(10)).len(), 1);
+        table.renewed(at(12), at(10), key, true);
+        assert_eq!(table.renewal(), Some(at(210)));
+        assert_eq!(table.to_renew(at(12)), []);
+    }
+
+    #[test]
+    fn a_lease_that_redis_forgot_is_lost_and_not_released() {
+        let mut table = lease_of_600_ms();
+        let key = table.grant(at(0), at(0), id("a")).unwrap();
+        table.renewed(at(210), at(200), key, false);
+        assert_eq!(end(&table, 210, key), None);
+        assert_eq!(table.take_lost().len(), 1);
+        assert!(table.release(at(220), key, None).is_none());
+        assert!(table.is_idle());
+        assert!(table.take_lost().is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_ended_here_stays_lost_even_if_a_renewal_arrives_later() {
+        let mut table = lease_of_600_ms();
+        let key = table.grant(at(0), at(0), id("a")).unwrap();
+        // The renewal is sent in time, and its reply arrives too late.
+        table.renewed(at(600), at(599), key, true);
+        assert_eq!(end(&table, 600, key), None);
+        assert_eq!(table.take_lost().len(), 1);
+        assert_eq!(table.to_renew(at(900)), []);
+
+        // Redis may have renewed the lease, so it is released when its guard is dropped, and not before.
+        assert!(!table.has_releases());
+        table.release(at(700), key, None);
+        assert!(table.has_releases());
+    }
+
+    #[test]
+    fn a_release_that_fails_is_tried_three_times() {
+        let mut table = lease_of_600_ms();
+        table.queue_release(at(0), id("a"), None);
+        for _ in 0..3 {
+            table.expire(at(1));
+            let releases = table.take_releases();
+            assert_eq!(releases.len(), 1);
+            table.put_back(releases, 1);
+        }
+        table.expire(at(1));
+        assert!(!table.has_releases());
+    }
+
+    #[test]
+    fn a_release_that_is_not_tried_is_dropped_when_the_lease_has_expired_in_redis() {
+        let mut table = lease_of_600_ms();
+        table.queue_release(at(0), id("a"), None);
+        for now in [100, 599] {
+            table.expire(at(now));
+            let releases = table.take_releases();
+            assert_eq!(releases.len(), 1);
+            table.put_back(releases, 0);
+        }
+        table.expire(at(600));
+        assert!(!table.has_releases());
+    }
+}

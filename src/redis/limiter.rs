@@ -1,0 +1,276 @@
+use core::convert::Infallible;
+use core::future::poll_fn;
+use core::iter;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::limiter::Limiter;
+use crate::policy::Decision;
+
+use super::batcher::Batcher;
+use super::config::LimitConfig;
+use super::connection::within;
+use super::error::{AcquireError, CallError, ConfigError, ServerError};
+use super::policy::RedisPolicy;
+use super::queue::{Answer, RequestId, WaitMode};
+use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+
+/// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
+/// and the caller is in another one.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// A limit with its state in Redis: one for all processes that use the same name.
+///
+/// Made by [`Redis::limit`](super::Redis::limit) and [`Keyed::at`](super::Keyed::at). It is a [`Limiter`]: `.pace(limit)` and
+/// every other adapter take it. Clones share the limit, and one queue in their process, first come, first served. Between
+/// processes, permits go to the process that asks first when they are available.
+///
+/// * **Round trips**: requests made at the same time share one round trip. The time of the next permit, which Redis returns, is
+///   cached: Redis is not asked again before.
+/// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void. A window at the provider
+///   can be shorter than here by that, less the network's latency.
+/// * **Fails safely**: no round trip takes longer than the deadline, and [`try_acquire`](Self::try_acquire) returns within it.
+///   While Redis does not answer, [`OutagePolicy`](super::OutagePolicy) decides what passes; a waiter may have waited for a round
+///   trip before as well.
+/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
+///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
+///   [`Stats::faults`](super::Stats::faults) counts.
+///
+/// # Cancel safety
+///
+/// Dropping a future or a handle that has not passed leaves no trace. If Redis had already counted its permits, the next request
+/// in the queue gets them, or they are given back.
+#[derive(Debug)]
+pub struct RedisLimiter<P: RedisPolicy> {
+    batcher: Arc<Batcher<P>>,
+    position: Option<RequestId>,
+}
+
+impl<P: RedisPolicy> RedisLimiter<P> {
+    pub(super) const fn new(batcher: Arc<Batcher<P>>) -> Self {
+        Self {
+            batcher,
+            position: None,
+        }
+    }
+
+    /// Takes up to `permits` ahead on each round trip. They can be used without another one for as long as `lasts`, and are void
+    /// after that.
+    ///
+    /// For limits that are asked often. The price: a permit may be used `lasts` after it was counted, so a window can hold
+    /// `permits` more for each replica than the limit.
+    ///
+    /// Call it before cloning: earlier clones have another queue, and take nothing ahead.
+    ///
+    /// # Errors
+    ///
+    /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once.
+    pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
+        let capacity = self.batcher.config.capacity();
+        if permits == 0 || permits > capacity {
+            return Err(ConfigError::new(format!(
+                "a prefetch takes 1 to {capacity} permits here, got {permits}"
+            )));
+        }
+        if lasts.is_zero() {
+            return Err(ConfigError::new("a prefetch has to last longer than 0"));
+        }
+        let config = LimitConfig {
+            prefetch: Some((permits, lasts)),
+            ..LimitConfig::clone(&self.batcher.config)
+        };
+        Ok(Self::new(Arc::new(self.batcher.with_config(config))))
+    }
+
+    /// Waits until `cost` permits have passed.
+    ///
+    /// # Errors
+    ///
+    /// If that many can never pass at once, or the server refuses the call. Nothing was counted.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn acquire(&self, cost: u32) -> Result<(), AcquireError> {
+        let mut handle = self.clone();
+        match poll_fn(|cx| handle.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
+            Decision::Never { capacity } => Err(AcquireError::too_costly(cost, capacity)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until `cost` permits have passed, but no longer than `time`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and if they did not pass in time: after `time` at the latest, and at once if Redis is
+    /// known to have none before. Nothing was counted.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
+        if self.batcher.denied(cost).is_some_and(|wait| wait > time) {
+            return Err(AcquireError::too_late(time));
+        }
+        let acquired = within(time, self.acquire(cost)).await;
+        acquired.unwrap_or(Err(AcquireError::too_late(time)))
+    }
+
+    /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call. An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides then.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
+        let mut handle = self.clone();
+        let asked = poll_fn(|cx| handle.poll_ask(cost, WaitMode::Try, cx));
+        let time = self.batcher.connection.deadline().saturating_add(GRACE);
+        let Some(answer) = within(time, asked).await else {
+            handle.give_up();
+            return Ok(self.batcher.decide_after_timeout(cost));
+        };
+        answer
+    }
+
+    /// Takes as many permits as are available, up to `most`, and returns their number. It takes none while a waiter is queued.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
+        if most == 0 {
+            return Ok(0);
+        }
+        if let Some(denial) = self.batcher.known_denial() {
+            return denial.map(|_| 0);
+        }
+        let error = match self.call(ASK, &[], most).await {
+            Ok(reply) => return Ok(reply.extra),
+            Err(error) => error,
+        };
+        if let Some(fault) = error.server_error() {
+            return Err(fault);
+        }
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let (passed, _) = self.batcher.decide_locally(iter::repeat_n(1, most));
+        Ok(u32::try_from(passed).unwrap_or(u32::MAX))
+    }
+
+    /// What [`try_acquire`](Self::try_acquire) would answer. Nothing is counted.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer.
+    pub async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
+        let capacity = self.batcher.config.capacity();
+        if cost > capacity {
+            return Ok(Decision::Never { capacity });
+        }
+        if cost == 0 {
+            return Ok(Decision::Pass);
+        }
+        let reply = self.call(PEEK, &[(0, cost)], 0).await?;
+        Ok(match reply.passed {
+            0 => Decision::Wait {
+                retry_in: reply.retry_in,
+            },
+            _ => Decision::Pass,
+        })
+    }
+
+    /// Gives back `cost` permits that passed and were not used, the latest first. The limit never gets better than full.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
+    pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
+        let reply = self.call(GIVE_BACK, &[], cost).await;
+        self.batcher.forget_denial();
+        reply.map(|_| ())
+    }
+
+    /// The policy that decides.
+    #[must_use]
+    pub fn policy(&self) -> &P {
+        &self.batcher.config.policy
+    }
+
+    /// Which limit of an [`All`](crate::policy::All) was the last to deny a request, from 0.
+    #[must_use]
+    pub fn binding(&self) -> Option<usize> {
+        self.batcher.binding()
+    }
+
+    /// The keys in Redis, one for each limit of an [`All`](crate::policy::All).
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        &self.batcher.keys
+    }
+
+    /// Makes one call outside the queue.
+    async fn call(
+        &self,
+        task: &'static str,
+        asked: &[(RequestId, u32)],
+        extra: u32,
+    ) -> Result<DecideReply, CallError> {
+        let request = DecideRequest { task, asked, extra };
+        let deadline = self.batcher.connection.deadline();
+        self.batcher.call(request, deadline).await
+    }
+
+    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {
+        self.batcher.poll_ask(&mut self.position, cost, mode, cx)
+    }
+}
+
+impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
+    type Error = Infallible;
+
+    fn poll_decide(
+        &mut self,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Decision, Infallible>> {
+        self.poll_ask(cost, WaitMode::Wait, cx)
+            .map(|answer| Ok(without_fault(answer)))
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+        self.poll_ask(cost, WaitMode::Try, cx)
+            .map(|answer| Ok(without_fault(answer)))
+    }
+
+    fn give_up(&mut self) {
+        self.batcher.leave(&mut self.position);
+    }
+}
+
+/// An adapter cannot return a fault: it waits and asks again.
+fn without_fault(answer: Answer) -> Decision {
+    const RETRY_IN: Duration = Duration::from_secs(1);
+    answer.unwrap_or(Decision::Wait { retry_in: RETRY_IN })
+}
+
+/// Another handle of the same limit, with its own position in the queue.
+impl<P: RedisPolicy> Clone for RedisLimiter<P> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.batcher))
+    }
+}
+
+impl<P: RedisPolicy> Drop for RedisLimiter<P> {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

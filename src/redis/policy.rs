@@ -1,0 +1,423 @@
+use core::time::Duration;
+
+use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use crate::time::{Rate, Tick};
+
+use super::error::ConfigError;
+use super::transport::Arg;
+
+/// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
+///
+/// The scripts count time in microseconds. Other times are rounded up to the next microsecond, which makes the limit that much
+/// stricter. The rates of a [`TokenBucket`] and an [`Interval`] stay exact.
+///
+/// [`Unlimited`](crate::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
+/// mean that nothing was spent.
+///
+/// The trait is sealed.
+pub trait RedisPolicy:
+    Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static
+{
+}
+
+impl<P: Policy<State: Send> + Clone + Send + Sync + sealed::Scripted + 'static> RedisPolicy for P {}
+
+/// Public in a private module, which seals [`RedisPolicy`].
+#[expect(
+    unnameable_types,
+    reason = "a trait that cannot be named cannot be implemented elsewhere"
+)]
+pub(super) mod sealed {
+    use super::{ConfigError, Policy, ScriptParams, Tick};
+
+    pub trait Scripted: Policy + Sized {
+        /// One for each limit, in order.
+        fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError>;
+
+        /// The part of the limit that each of `replicas` processes may use alone.
+        fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
+
+        /// The state in which everything was spent `now`.
+        fn spent(&self, now: Tick) -> Self::State;
+    }
+}
+
+/// The parameters of one limit, as its script takes them.
+#[expect(unnameable_types, reason = "as above")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ScriptParams {
+    policy: &'static str,
+    numbers: Vec<u64>,
+    capacity: u32,
+    settles_in: u64,
+    refills_in: u64,
+}
+
+impl ScriptParams {
+    /// The name of the policy. It is also the end of the key: no policy finds the state of another.
+    pub(super) const fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    pub(super) fn numbers(&self) -> impl Iterator<Item = Arg> + '_ {
+        self.numbers.iter().map(|number| Arg::from(*number))
+    }
+
+    /// The largest cost that can pass.
+    pub(super) const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// After how many microseconds the state equals a fresh one again, if no more than the limit was spent.
+    pub(super) const fn settles_in(&self) -> u64 {
+        self.settles_in
+    }
+
+    /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
+    pub(super) const fn refills_in(&self) -> u64 {
+        self.refills_in
+    }
+
+    /// Whether more can be spent than the limit has at once.
+    pub(super) fn may_owe(&self) -> bool {
+        match *self.numbers {
+            [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
+            _ => self.policy == INTERVAL,
+        }
+    }
+}
+
+const BUCKET: &str = "token_bucket";
+
+const INTERVAL: &str = "interval";
+
+impl sealed::Scripted for TokenBucket {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        if self.starts_empty() {
+            return Err(ConfigError::new(
+                "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
+            ));
+        }
+        bucket_params(self.rate(), self.burst(), self.may_owe()).map(|params| vec![params])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        let burst = divided("a burst", self.burst(), replicas)?;
+        let period = self.rate().period().checked_mul(replicas).ok_or_else(|| {
+            ConfigError::new(format!(
+                "a rate of {} cannot be divided among {replicas} replicas",
+                self.rate()
+            ))
+        })?;
+        let share = Self::new(Rate::new(self.rate().permits(), period), burst);
+        Ok(if self.may_owe() {
+            share.with_debt()
+        } else {
+            share
+        })
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.burst())
+    }
+}
+
+impl sealed::Scripted for Interval {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        if self.is_delayed() {
+            return Err(ConfigError::new(
+                "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
+            ));
+        }
+        let every = self.interval();
+        let rate = Rate::try_new(1, every)
+            .map_err(|_| ConfigError::new("an interval of 0 is no limit, and needs no Redis"))?;
+        let (token, permits) = lowest_terms(rate);
+        if token > MOST {
+            return Err(ConfigError::new(format!(
+                "an interval of {every:?} is too long for Redis: {token} must not pass 2^52"
+            )));
+        }
+        let passes_in = number(token.div_ceil(permits));
+        Ok(vec![ScriptParams {
+            policy: INTERVAL,
+            numbers: vec![number(token), number(permits)],
+            capacity: most_of(token),
+            settles_in: passes_in,
+            refills_in: passes_in,
+        }])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        match replicas {
+            1 => Ok(*self),
+            _ => Err(ConfigError::new(format!(
+                "an interval cannot be divided among {replicas} replicas: two may let something pass at the same time"
+            ))),
+        }
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, 1)
+    }
+}
+
+/// One call can take this many permits. Writing more at once would block the server for too long.
+const MOST_LOG_ENTRIES: u32 = 100_000;
+
+impl sealed::Scripted for SlidingLog {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        if self.limit() > MOST_LOG_ENTRIES {
+            return Err(ConfigError::new(format!(
+                "a log in Redis keeps each permit, {MOST_LOG_ENTRIES} at most, got {}: a counter keeps sums",
+                self.limit()
+            )));
+        }
+        window_params("sliding_log", self.limit(), self.window())
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+/// The script reads all buckets for each decision, so more would make decisions slow.
+const MOST_COUNTER_BUCKETS: u32 = 1_000;
+
+impl sealed::Scripted for SlidingCounter {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        let window = micros("a window", self.window())?;
+        let (bucket, reach) = match self.buckets() {
+            None => (window, 2),
+            Some(buckets) if buckets > MOST_COUNTER_BUCKETS => {
+                return Err(ConfigError::new(format!(
+                    "a counter in Redis has at most {MOST_COUNTER_BUCKETS} buckets, got {buckets}"
+                )));
+            }
+            Some(buckets) => (window.div_ceil(buckets.into()), u64::from(buckets) + 1),
+        };
+        if u128::from(self.limit()) * u128::from(bucket) > MOST {
+            return Err(ConfigError::new(format!(
+                "a limit of {} in {:?} is too large for Redis: their product, in microseconds, must not pass 2^52",
+                self.limit(),
+                self.window(),
+            )));
+        }
+        Ok(vec![ScriptParams {
+            policy: "sliding_counter",
+            numbers: vec![
+                self.limit().into(),
+                bucket,
+                reach,
+                u64::from(self.buckets().is_none()),
+            ],
+            capacity: self.limit(),
+            settles_in: bucket * reach,
+            refills_in: bucket * (reach - 1),
+        }])
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        let limit = divided("a limit", self.limit(), replicas)?;
+        Ok(match self.buckets() {
+            Some(buckets) => Self::strict(limit, self.window(), buckets),
+            None => Self::smooth(limit, self.window()),
+        })
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+impl sealed::Scripted for FixedWindow {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        window_params("fixed_window", self.limit(), self.window())
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        spend_all(self, now, self.limit())
+    }
+}
+
+macro_rules! all_of {
+    ($($policy:ident $limit:tt),+) => {
+        impl<$($policy: sealed::Scripted),+> sealed::Scripted for All<($($policy,)+)> {
+            fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+                let params = [$(self.limits().$limit.script_params()?),+];
+                Ok(params.into_iter().flatten().collect())
+            }
+
+            fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+                Ok(Self::new(($(self.limits().$limit.share_of(replicas)?,)+)))
+            }
+
+            fn spent(&self, now: Tick) -> Self::State {
+                ($(self.limits().$limit.spent(now),)+)
+            }
+        }
+    };
+}
+
+all_of!(A 0, B 1);
+all_of!(A 0, B 1, C 2);
+all_of!(A 0, B 1, C 2, D 3);
+all_of!(A 0, B 1, C 2, D 3, E 4);
+all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+fn window_params(
+    policy: &'static str,
+    limit: u32,
+    window: Duration,
+) -> Result<Vec<ScriptParams>, ConfigError> {
+    let window = micros("a window", window)?;
+    Ok(vec![ScriptParams {
+        policy,
+        numbers: vec![limit.into(), window],
+        capacity: limit,
+        settles_in: window,
+        refills_in: window,
+    }])
+}
+
+fn bucket_params(rate: Rate, burst: u32, may_owe: bool) -> Result<ScriptParams, ConfigError> {
+    let (token, permits) = lowest_terms(rate);
+    let room = token * u128::from(burst);
+    if room > MOST {
+        return Err(ConfigError::new(format!(
+            "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
+        )));
+    }
+    let fills_in = number(room.div_ceil(permits));
+    Ok(ScriptParams {
+        policy: BUCKET,
+        numbers: vec![number(token), number(permits), burst.into()],
+        capacity: if may_owe { most_of(token) } else { burst },
+        settles_in: fills_in,
+        refills_in: fills_in,
+    })
+}
+
+fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
+    let mut state = policy.fresh(now);
+    let _ = policy.decide(&mut state, now, all);
+    state
+}
+
+/// Lua numbers are exact up to 2^53. With half of that, the sum of two is exact too.
+const MOST: u128 = 1 << 52;
+
+/// The longest time in microseconds, 71 years. It can be added to the present date.
+const LONGEST: u64 = 1 << 51;
+
+/// A token takes the first of these divided by the second, in microseconds.
+fn lowest_terms(rate: Rate) -> (u128, u128) {
+    let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
+    let divisor = greatest_common_divisor(nanos, permits);
+    (nanos / divisor, permits / divisor)
+}
+
+/// How many tokens fit below the largest number.
+fn most_of(token: u128) -> u32 {
+    u32::try_from(MOST / token).unwrap_or(u32::MAX)
+}
+
+/// Never saturates: the callers have checked the bound.
+fn number(sum: u128) -> u64 {
+    u64::try_from(sum).unwrap_or(u64::MAX)
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn micros(what: &str, time: Duration) -> Result<u64, ConfigError> {
+    let micros = time.as_nanos().div_ceil(1_000);
+    u64::try_from(micros)
+        .ok()
+        .filter(|micros| *micros <= LONGEST)
+        .ok_or_else(|| {
+            ConfigError::new(format!(
+                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
+            ))
+        })
+}
+
+/// The whole number of permits that each replica may use.
+fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, ConfigError> {
+    match permits.checked_div(replicas) {
+        Some(share @ 1..) => Ok(share),
+        _ => Err(ConfigError::new(format!(
+            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::sealed::Scripted;
+    use super::*;
+
+    fn bucket_of(rate: Rate, burst: u32) -> ScriptParams {
+        TokenBucket::new(rate, burst)
+            .script_params()
+            .unwrap()
+            .remove(0)
+    }
+
+    #[test]
+    fn a_rate_is_passed_in_lowest_terms_of_microseconds() {
+        let day = Duration::from_secs(86_400);
+        for (rate, terms) in [
+            (Rate::per_second(3), [1_000_000, 3]),
+            (Rate::per_minute(7), [60_000_000, 7]),
+            (Rate::per_minute(60), [1_000_000, 1]),
+            (Rate::new(999_983, day), [86_400_000_000, 999_983]),
+            (Rate::new(3, Duration::from_nanos(7)), [7, 3_000]),
+            (Rate::new(5, Duration::from_nanos(2_500)), [1, 2]),
+        ] {
+            assert_eq!(
+                bucket_of(rate, 4).numbers,
+                [terms[0], terms[1], 4],
+                "{rate}"
+            );
+        }
+        let interval = Interval::every(Duration::from_nanos(1_500));
+        assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2]);
+    }
+
+    #[test]
+    fn settling_times_are_rounded_up_to_a_microsecond() {
+        assert_eq!(bucket_of(Rate::per_second(3), 2).settles_in, 666_667);
+        let third = Interval::from_rate(Rate::per_second(3));
+        assert_eq!(third.script_params().unwrap()[0].settles_in, 333_334);
+        let log = SlidingLog::new(1, Duration::from_nanos(1_001));
+        assert_eq!(log.script_params().unwrap()[0].settles_in, 2);
+        let strict = SlidingCounter::strict(1, Duration::from_micros(10), 3);
+        assert_eq!(strict.script_params().unwrap()[0].numbers, [1, 4, 4, 0]);
+        assert_eq!(strict.script_params().unwrap()[0].settles_in, 16);
+    }
+
+    #[test]
+    fn the_capacity_of_a_policy_with_debt_is_what_fits_into_the_numbers() {
+        let rate = Rate::new(1, Duration::from_micros(1 << 22));
+        assert_eq!(bucket_of(rate, 9).capacity, 9);
+        let owing = TokenBucket::new(rate, 9).with_debt();
+        assert_eq!(owing.script_params().unwrap()[0].capacity, 1 << 30);
+        let often = Interval::every(Duration::from_nanos(1));
+        assert_eq!(often.script_params().unwrap()[0].capacity, u32::MAX);
+    }
+}

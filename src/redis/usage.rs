@@ -1,0 +1,151 @@
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::config::{Fallback, OutagePolicy};
+use super::connection::Connection;
+use super::error::{CallError, ConfigError, ServerError};
+use super::lease_pool::{ClassConfig, LeasePool};
+use super::permits::Lease;
+use super::scripts::ClassLimit;
+
+/// More leases than there can ever be.
+const UNLIMITED: u64 = 1 << 53;
+
+/// The classes of the pool.
+const CRITICAL: usize = 0;
+const SHEDDABLE: usize = 1;
+
+/// Sheds load by the number of requests under way in a whole fleet, with a reserve for critical work. Made by
+/// [`Redis::fleet_usage`](crate::redis::Redis::fleet_usage).
+///
+/// With a capacity of C and a reserve of R, a sheddable request is admitted if with it no more than C − R sheddable requests and
+/// no more than C requests of both kinds are under way. A critical request is always admitted, and counted. One script sees
+/// both counts at once, and all numbers are integers.
+///
+/// ```
+/// use paceline::redis::{Importance, OutagePolicy, Redis};
+/// use std::time::Duration;
+///
+/// # async fn answer() {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # // Where the tests run there is a server.
+/// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// let usage = redis.fleet_usage("api", 100, 20, Duration::from_secs(10))?;
+///
+/// match usage.admit(Importance::Sheddable).await? {
+///     Some(_under_way) => answer().await,
+///     None => println!("503 Service Unavailable"),
+/// }
+/// # assert!(redis.is_up());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// An admitted request holds a [`Lease`] until its answer is sent. If that lease is [lost](Lease#it-can-be-lost), the request is
+/// under way and not counted; there is no other consequence, so a caller need not wait for it.
+///
+/// **During an outage**, critical requests are admitted with a [local](Lease::is_local) lease. So are sheddable ones with
+/// [`OutagePolicy::open`]. With [`closed`](OutagePolicy::closed) they are refused. With [`insured`](OutagePolicy::insured) up to
+/// (C − R) / replicas at once are admitted, once the outage has lasted as long as a lease. No round trip takes longer than the
+/// deadline.
+#[derive(Clone, Debug)]
+pub struct FleetUsage {
+    pool: Arc<LeasePool>,
+}
+
+/// Whether a request may be shed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "one reserve divides requests into two kinds"
+)]
+pub enum Importance {
+    /// Always admitted.
+    Critical,
+    /// Admitted while there is capacity beside the reserve.
+    Sheddable,
+}
+
+/// How many requests are under way in the fleet.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct InUse {
+    /// Critical requests.
+    pub critical: u32,
+    /// All others.
+    pub sheddable: u32,
+}
+
+impl FleetUsage {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        name: &str,
+        capacity: u32,
+        reserved: u32,
+        lease: Duration,
+        outage_policy: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
+        let sheddable = capacity.checked_sub(reserved).filter(|left| *left > 0);
+        let Some(sheddable) = sheddable else {
+            return Err(ConfigError::new(format!(
+                "a reserve of {reserved} leaves nothing of a capacity of {capacity}"
+            )));
+        };
+        let critical = ClassConfig {
+            key: format!("{name}:usage:critical"),
+            limit: ClassLimit {
+                own: UNLIMITED,
+                total: UNLIMITED,
+            },
+            fallback: Fallback::Open,
+        };
+        let key = format!("{name}:usage:sheddable");
+        let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
+        let pool = Arc::new(LeasePool::new(
+            connection,
+            lease,
+            vec![critical, sheddable],
+        )?);
+        Ok(Self { pool })
+    }
+
+    /// Admits a request until the lease is dropped; `None` if it is to be shed.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, because a key holds another type or a permission is missing; for critical work too.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// A lease that was granted for a dropped future is released.
+    pub async fn admit(&self, importance: Importance) -> Result<Option<Lease>, ServerError> {
+        let class = match importance {
+            Importance::Critical => CRITICAL,
+            Importance::Sheddable => SHEDDABLE,
+        };
+        self.pool.ask(class, false).await
+    }
+
+    /// How many requests are under way, as Redis knows it.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn in_use(&self) -> Result<InUse, CallError> {
+        let in_use = self.pool.in_use().await?;
+        Ok(InUse {
+            critical: in_use[CRITICAL],
+            sheddable: in_use[SHEDDABLE],
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! Models of the policies that count in windows: lists that are looked through from end to end.
+
+use std::iter;
+
+use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
+use paceline::time::Tick;
+
+use super::{Due, Model};
+use crate::subject::Cut;
+
+/// A [`SlidingLog`]: what passed, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct List {
+    limit: u32,
+    window: u128,
+    passed: Vec<(u128, u32)>,
+}
+
+impl Model<SlidingLog> for List {
+    fn start(policy: &SlidingLog, _now: Tick) -> Self {
+        Self {
+            limit: policy.limit(),
+            window: policy.window().as_nanos(),
+            passed: Vec::new(),
+        }
+    }
+
+    fn due(&self, now: Tick, cost: u32) -> Due {
+        let gone: Vec<_> = self.passed.iter().map(|(at, _)| at + self.window).collect();
+        due(self.limit, now, cost, &gone, |then| {
+            let counts = total(&self.passed, |at| at + self.window > then);
+            counts + u128::from(cost) <= self.limit.into()
+        })
+    }
+
+    fn count(&mut self, now: Tick, cost: u32) {
+        let now = now.as_nanos().into();
+        if cost > 0 {
+            self.passed.retain(|(at, _)| at + self.window > now);
+            self.passed.push((now, cost));
+        }
+    }
+
+    fn refund(&mut self, _now: Tick, cost: u32) {
+        take_newest(&mut self.passed, cost);
+    }
+
+    /// What was over stays over.
+    fn retuned(&self, policy: &SlidingLog, now: Tick) -> Option<Self> {
+        let mut kept = Self::start(policy, now);
+        kept.passed.clone_from(&self.passed);
+        kept.passed
+            .retain(|(at, _)| at + self.window > now.as_nanos().into());
+        Some(kept)
+    }
+}
+
+/// A [`SlidingCounter`]: what passed, and in which bucket.
+#[derive(Clone, Debug)]
+pub(crate) struct Buckets {
+    limit: u32,
+    window: u128,
+    /// How long a bucket is; a smooth one's is the window.
+    bucket: u128,
+    /// How many there are in a window.
+    count: u128,
+    smooth: bool,
+    /// Where the first bucket begins.
+    origin: u128,
+    passed: Vec<(u128, u32)>,
+}
+
+impl Buckets {
+    fn bucket_at(&self, at: u128) -> u128 {
+        (at - self.origin) / self.bucket
+    }
+
+    /// When the buckets of a window and one more, which may lie partly in it, have begun after `bucket`.
+    fn gone(&self, bucket: u128) -> u128 {
+        self.origin + (bucket + self.count + 1) * self.bucket
+    }
+
+    fn all_gone(&self) -> u128 {
+        let gone = self.passed.iter().map(|&(bucket, _)| self.gone(bucket));
+        gone.max().unwrap_or(0)
+    }
+
+    fn strictly_passes(&self, then: u128, cost: u32) -> bool {
+        let counts = total(&self.passed, |bucket| self.gone(bucket) > then);
+        counts + u128::from(cost) <= self.limit.into()
+    }
+
+    /// Whether previous · overlap / window + current + cost ≤ limit.
+    fn smoothly_passes(&self, then: u128, cost: u32) -> bool {
+        if self.all_gone() <= then {
+            return cost <= self.limit;
+        }
+        let present = self.bucket_at(then);
+        let of = |bucket| total(&self.passed, |of| of == bucket);
+        let previous = present.checked_sub(1).map_or(0, of);
+        let overlap = self.origin + (present + 1) * self.window - then;
+        previous * overlap + (of(present) + u128::from(cost)) * self.window
+            <= u128::from(self.limit) * self.window
+    }
+
+    /// What passes once passes from then on, so halving finds since when.
+    fn smoothly_due(&self, now: u128, cost: u32) -> u128 {
+        let (mut early, mut late) = (now, self.all_gone().max(now));
+        while early < late {
+            let middle = early.midpoint(late);
+            if self.smoothly_passes(middle, cost) {
+                late = middle;
+            } else {
+                early = middle + 1;
+            }
+        }
+        early
+    }
+}
+
+impl Model<SlidingCounter> for Buckets {
+    fn start(policy: &SlidingCounter, _now: Tick) -> Self {
+        // For ever is for ever.
+        let window = policy.window().as_nanos().min(u64::MAX.into());
+        let count = policy.buckets().map_or(1, u128::from);
+        Self {
+            limit: policy.limit(),
+            window,
+            bucket: window.div_ceil(count),
+            count,
+            smooth: policy.buckets().is_none(),
+            origin: 0,
+            passed: Vec::new(),
+        }
+    }
+
+    fn due(&self, now: Tick, cost: u32) -> Due {
+        if self.smooth && (1..=self.limit).contains(&cost) {
+            return Due::At(self.smoothly_due(now.as_nanos().into(), cost));
+        }
+        let gone: Vec<_> = self.passed.iter().map(|&(of, _)| self.gone(of)).collect();
+        let passes = |then| self.strictly_passes(then, cost);
+        due(self.limit, now, cost, &gone, passes)
+    }
+
+    fn count(&mut self, now: Tick, cost: u32) {
+        let now = now.as_nanos().into();
+        if cost == 0 {
+            return;
+        }
+        let gone: Vec<_> = self.passed.iter().map(|&(of, _)| self.gone(of)).collect();
+        let mut gone = gone.iter();
+        self.passed
+            .retain(|_| gone.next().is_some_and(|&gone| gone > now));
+        if self.passed.is_empty() {
+            self.origin = now;
+        }
+        self.passed.push((self.bucket_at(now), cost));
+    }
+
+    fn refund(&mut self, _now: Tick, cost: u32) {
+        take_newest(&mut self.passed, cost);
+    }
+
+    /// Of what a bucket counts is only known that it came before the bucket's end, and before now.
+    fn retuned(&self, policy: &SlidingCounter, now: Tick) -> Option<Self> {
+        let mut kept = Self::start(policy, now);
+        kept.origin = self.origin;
+        let now = now.as_nanos().into();
+        for &(bucket, cost) in &self.passed {
+            if self.gone(bucket) > now {
+                let latest = (self.origin + (bucket + 1) * self.bucket - 1).min(now);
+                kept.passed.push((kept.bucket_at(latest), cost));
+            }
+        }
+        Some(kept)
+    }
+}
+
+/// A [`FixedWindow`]: one page, and a new one when that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    limit: u32,
+    window: u128,
+    began: u128,
+    passed: Vec<(u128, u32)>,
+}
+
+impl Model<FixedWindow> for Page {
+    fn start(policy: &FixedWindow, _now: Tick) -> Self {
+        Self {
+            limit: policy.limit(),
+            window: policy.window().as_nanos(),
+            began: 0,
+            passed: Vec::new(),
+        }
+    }
+
+    fn due(&self, now: Tick, cost: u32) -> Due {
+        let over = self.began + self.window;
+        due(self.limit, now, cost, &[over], |then| {
+            let counts = total(&self.passed, |_| then < over);
+            counts + u128::from(cost) <= self.limit.into()
+        })
+    }
+
+    fn count(&mut self, now: Tick, cost: u32) {
+        let now = now.as_nanos().into();
+        if cost == 0 {
+            return;
+        }
+        if self.passed.is_empty() || self.began + self.window <= now {
+            self.passed.clear();
+            self.began = now;
+        }
+        self.passed.push((now, cost));
+    }
+
+    fn refund(&mut self, _now: Tick, cost: u32) {
+        take_newest(&mut self.passed, cost);
+    }
+
+    /// The count, and when its window began.
+    fn retuned(&self, policy: &FixedWindow, now: Tick) -> Option<Self> {
+        let mut kept = Self::start(policy, now);
+        kept.began = self.began;
+        kept.passed.clone_from(&self.passed);
+        Some(kept)
+    }
+}
+
+/// The first instant from `now` on at which it `passes`, if that only changes when something is `gone`.
+fn due(limit: u32, now: Tick, cost: u32, gone: &[u128], passes: impl Fn(u128) -> bool) -> Due {
+    let now = now.as_nanos().into();
+    if cost == 0 {
+        return Due::At(now);
+    }
+    if cost > limit {
+        return Due::Never { capacity: limit };
+    }
+    let later = gone.iter().copied().filter(|&gone| gone > now);
+    let passes = iter::once(now).chain(later).filter(|&then| passes(then));
+    Due::At(passes.min().unwrap())
+}
+
+fn total(passed: &[(u128, u32)], counts: impl Fn(u128) -> bool) -> u128 {
+    let counting = passed.iter().filter(|(at, _)| counts(*at));
+    counting.map(|&(_, cost)| u128::from(cost)).sum()
+}
+
+fn take_newest(passed: &mut Vec<(u128, u32)>, mut cost: u32) {
+    while let Some((_, newest)) = passed.last_mut().filter(|_| cost > 0) {
+        let taken = cost.min(*newest);
+        cost -= taken;
+        *newest -= taken;
+        if *newest == 0 {
+            passed.pop();
+        }
+    }
+}

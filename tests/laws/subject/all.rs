@@ -1,0 +1,85 @@
+//! Several policies at once: whatever holds of them, side by side.
+
+use paceline::policy::All;
+use paceline::time::Tick;
+use proptest::prelude::{BoxedStrategy, Strategy};
+
+use super::{Subject, Window};
+use crate::model::{Due, Model};
+
+/// A tuple is a list of types, which the language can only spell out.
+macro_rules! all {
+    ($($policy:ident $index:tt),+) => {
+        impl<$($policy: Subject),+> Subject for All<($($policy,)+)> {
+            type Model = ($($policy::Model,)+);
+
+            /// Its members are tried by themselves.
+            const TIMES: u32 = 3;
+
+            const PHASED: bool = $($policy::PHASED)||+;
+
+            fn any() -> BoxedStrategy<Self> {
+                ($($policy::any(),)+).prop_map(Self::new).boxed()
+            }
+
+            fn full(&self) -> Self {
+                Self::new(($(self.limits().$index.full(),)+))
+            }
+
+            fn grain(&self) -> u64 {
+                [$(self.limits().$index.grain()),+].into_iter().min().unwrap()
+            }
+
+            fn period(&self) -> u64 {
+                [$(self.limits().$index.period()),+].into_iter().max().unwrap()
+            }
+
+            fn burst(&self) -> u32 {
+                [$(self.limits().$index.burst()),+].into_iter().min().unwrap()
+            }
+
+            /// "That of each of them."
+            fn allows(&self, window: &Window) -> bool {
+                $(self.limits().$index.allows(window))&&+
+            }
+        }
+
+        impl<$($policy: Subject),+> Model<All<($($policy,)+)>> for ($($policy::Model,)+) {
+            const LATE_WHEN_RETUNED: u128 = {
+                let mut late = 0;
+                $(
+                    let of_this = <$policy::Model as Model<$policy>>::LATE_WHEN_RETUNED;
+                    if of_this > late {
+                        late = of_this;
+                    }
+                )+
+                late
+            };
+
+            fn start(policy: &All<($($policy,)+)>, now: Tick) -> Self {
+                ($(Model::start(&policy.limits().$index, now),)+)
+            }
+
+            fn due(&self, now: Tick, cost: u32) -> Due {
+                let due = Due::At(now.as_nanos().into());
+                $(let due = due.and(self.$index.due(now, cost));)+
+                due
+            }
+
+            fn count(&mut self, now: Tick, cost: u32) {
+                $(self.$index.count(now, cost);)+
+            }
+
+            fn refund(&mut self, now: Tick, cost: u32) {
+                $(self.$index.refund(now, cost);)+
+            }
+
+            fn retuned(&self, policy: &All<($($policy,)+)>, now: Tick) -> Option<Self> {
+                Some(($(self.$index.retuned(&policy.limits().$index, now)?,)+))
+            }
+        }
+    };
+}
+
+all!(A 0, B 1);
+all!(A 0, B 1, C 2);
