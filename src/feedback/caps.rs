@@ -2,13 +2,10 @@ use core::time::Duration;
 
 use crate::time::Rate;
 
-use super::Feedback;
-use super::reader::is_same;
-
 /// Bounds for the values in headers. A value beyond them is cut.
 ///
 /// The caps are for hostile and broken values: without them a single `Retry-After: 999999999` would silence a program for
-/// 30 years. A pause below the cap is kept in full, however long: [`Feedback::pause_is_long`] reports one of more than an
+/// 30 years. A pause below the cap is kept in full, however long: [`Feedback::pause_is_long`](super::Feedback::pause_is_long) reports one of more than an
 /// hour. A program that prefers to try again earlier sets a shorter cap with
 /// [`with_longest_pause`](Self::with_longest_pause).
 ///
@@ -81,26 +78,11 @@ impl Caps {
         Self { fastest, ..self }
     }
 
-    pub(super) fn apply(&self, feedback: &mut Feedback) {
-        let waits = [
-            &mut feedback.retry_after,
-            &mut feedback.pause,
-            &mut feedback.reset_in,
-        ];
-        for wait in waits.into_iter().flatten() {
-            feedback.was_capped |= *wait > self.longest_pause;
-            *wait = self.longest_pause.min(*wait);
-        }
-        for rate in &mut feedback.limits {
-            let kept = self.rate(*rate);
-            feedback.was_capped |= kept != *rate;
-            *rate = kept;
-        }
-        let limits = &mut feedback.limits;
-        limits.dedup_by(|one, other| is_same(*one, *other));
+    pub(super) fn pause(&self, pause: Duration) -> Duration {
+        pause.min(self.longest_pause)
     }
 
-    fn rate(&self, rate: Rate) -> Rate {
+    pub(super) fn rate(&self, rate: Rate) -> Rate {
         // A rate that equals a cap stays as it was written.
         if rate > self.fastest {
             self.fastest

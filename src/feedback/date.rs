@@ -1,8 +1,14 @@
-//! Dates as text. The result is the time since 1970; an earlier date is 1970.
+//! Waits and dates as text. A date is the time since 1970; an earlier one is 1970.
 
 use core::time::Duration;
 
-use super::value::seconds;
+use super::value::{NANOS_PER_MILLI, NANOS_PER_SEC, decimal, millis, seconds};
+
+/// The first number that is a time since 1970 in seconds (in 2001), and not a wait in seconds (31 years).
+const FIRST_UNIX_SECS: u64 = 1_000_000_000;
+
+/// The first number that is a time since 1970 in milliseconds, and not in seconds.
+const FIRST_UNIX_MILLIS: u64 = 1_000 * FIRST_UNIX_SECS;
 
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -16,6 +22,63 @@ const END_OF_9999: u64 = 253_402_300_799;
 
 /// The days from the first day of the year 1 to the first day of 1970.
 const EPOCH: i64 = days_before_year(1970);
+
+/// The unit of a wait that is a plain number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+    /// Seconds, or a time since 1970 if the number is too large for a wait.
+    SecondsOrUnixTime,
+}
+
+/// A wait from `now` on: a number, a duration with units, an HTTP date or a timestamp. An instant in the past is no wait.
+pub(super) fn wait(text: &str, unit: Unit, now: Duration) -> Option<Duration> {
+    let until = |instant: Duration| instant.saturating_sub(now);
+    let number = match unit {
+        Unit::Millis => millis(text),
+        Unit::Seconds => seconds(text),
+        Unit::SecondsOrUnixTime => seconds(text).and_then(|number| match number.as_secs() {
+            ..FIRST_UNIX_SECS => Some(number),
+            FIRST_UNIX_SECS..FIRST_UNIX_MILLIS => Some(until(number)),
+            FIRST_UNIX_MILLIS.. => millis(text).map(until),
+        }),
+    };
+    number
+        .or_else(|| with_units(text))
+        .or_else(|| http_date(text, now).map(until))
+        .or_else(|| timestamp(text).map(until))
+}
+
+/// A duration as Go prints it: `6m0s`, `1.5s`, `120ms`.
+fn with_units(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let unit_at = rest.find(char::is_alphabetic)?;
+        let (number, tail) = rest.split_at(unit_at);
+        let unit_end = tail
+            .find(|c: char| !c.is_alphabetic())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        sum = sum.saturating_add(decimal(number, nanos_of(unit)?)?);
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+fn nanos_of(unit: &str) -> Option<u128> {
+    Some(match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => NANOS_PER_MILLI,
+        "s" => NANOS_PER_SEC,
+        "m" => 60 * NANOS_PER_SEC,
+        "h" => 3_600 * NANOS_PER_SEC,
+        "d" => 86_400 * NANOS_PER_SEC,
+        _ => return None,
+    })
+}
 
 /// A date of RFC 9110, section 5.6.7, in the preferred format or one of the two obsolete ones, or a date of an e-mail, which
 /// has an offset in place of `GMT`. `now` decides the century of a year with two digits.
@@ -292,6 +355,105 @@ mod tests {
             "24-07-15T08:49:37Z",
         ] {
             assert_eq!(timestamp(text), None, "{text}");
+        }
+    }
+
+    /// The first instant that a number of seconds can mean.
+    const FIRST: Duration = Duration::from_secs(FIRST_UNIX_SECS);
+
+    fn nanos(text: &str, unit: Unit) -> Option<u128> {
+        wait(text, unit, FIRST).map(|wait| wait.as_nanos())
+    }
+
+    fn in_seconds(text: &str) -> Option<u128> {
+        nanos(text, Unit::Seconds)
+    }
+
+    #[test]
+    fn fractions_are_rounded_up() {
+        assert_eq!(in_seconds("2"), Some(2_000_000_000));
+        assert_eq!(in_seconds("1.337"), Some(1_337_000_000));
+        assert_eq!(in_seconds(".5"), Some(500_000_000));
+        assert_eq!(in_seconds("5."), Some(5_000_000_000));
+        assert_eq!(in_seconds("0.0000000001"), Some(1));
+        assert_eq!(in_seconds("0.0000000010"), Some(1));
+        assert_eq!(in_seconds("0.9999999999999"), Some(1_000_000_000));
+        assert_eq!(in_seconds("0.00000000000"), Some(0));
+        let in_millis = |text| nanos(text, Unit::Millis);
+        assert_eq!(in_millis("1"), Some(1_000_000));
+        assert_eq!(in_millis("0.0000001"), Some(1));
+        assert_eq!(in_millis("2.5"), Some(2_500_000));
+    }
+
+    #[test]
+    fn a_duration_may_have_units() {
+        assert_eq!(in_seconds("6m0s"), Some(360_000_000_000));
+        assert_eq!(in_seconds("1s"), Some(1_000_000_000));
+        assert_eq!(in_seconds("120ms"), Some(120_000_000));
+        assert_eq!(in_seconds("2m59.56s"), Some(179_560_000_000));
+        assert_eq!(in_seconds("1h2m3.5s"), Some(3_723_500_000_000));
+        assert_eq!(in_seconds("1d"), Some(86_400_000_000_000));
+        assert_eq!(in_seconds("17µs4ns"), Some(17_004));
+        assert_eq!(in_seconds("0.0000000001h"), Some(360));
+        assert_eq!(in_seconds("0.00000000000000000001d"), Some(1));
+        assert_eq!(in_seconds("0.1ns"), Some(1));
+    }
+
+    #[test]
+    fn a_number_too_large_for_a_wait_may_be_a_time() {
+        let read = |text| wait(text, Unit::SecondsOrUnixTime, FIRST);
+        let wait = |secs, nanos| Some(Duration::new(secs, nanos));
+        assert_eq!(read("999999999"), wait(999_999_999, 0));
+        assert_eq!(read("1000000000"), wait(0, 0));
+        assert_eq!(read("1470173023.123"), wait(470_173_023, 123_000_000));
+        assert_eq!(read("999999999999"), wait(998_999_999_999, 0));
+        assert_eq!(read("1000000000000"), wait(0, 0));
+        assert_eq!(read("1470173023123"), wait(470_173_023, 123_000_000));
+        assert_eq!(
+            in_seconds("1470173023"),
+            Some(1_470_173_023 * NANOS_PER_SEC)
+        );
+    }
+
+    #[test]
+    fn huge_numbers_are_the_longest_wait() {
+        let huge = "9".repeat(300);
+        assert_eq!(in_seconds(&huge), Some(Duration::MAX.as_nanos()));
+        assert_eq!(
+            in_seconds(&format!("{huge}h{huge}h")),
+            Some(Duration::MAX.as_nanos())
+        );
+        assert_eq!(
+            wait(&huge, Unit::SecondsOrUnixTime, Duration::ZERO),
+            Some(Duration::MAX)
+        );
+    }
+
+    #[test]
+    fn other_texts_are_no_wait() {
+        for text in [
+            "",
+            ".",
+            "-1",
+            "+1",
+            "1e3",
+            "1,5",
+            "0x10",
+            "inf",
+            "NaN",
+            "soon",
+            "s",
+            "1.s.",
+            "5 s",
+            "-5s",
+            "1fortnight",
+            "1s2",
+            "1.2.3",
+            "٣",
+            "½",
+            "\0",
+        ] {
+            assert_eq!(in_seconds(text), None, "{text}");
         }
     }
 }

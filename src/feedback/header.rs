@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::value::Unit;
+use super::date::Unit;
 
 /// What a header is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

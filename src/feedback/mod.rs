@@ -104,4 +104,5 @@ mod reader;
 mod value;
 
 pub use caps::Caps;
-pub use parse::{Feedback, Ignored};
+pub use parse::Feedback;
+pub use reader::Ignored;

@@ -1,11 +1,11 @@
-use core::fmt;
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use crate::time::Rate;
 
 use super::Caps;
 use super::date::http_date;
-use super::reader::HeaderReader;
+use super::reader::{HeaderReader, Ignored, LimitInfo, is_same};
 
 /// What the headers of one response say about the provider's limit.
 ///
@@ -32,14 +32,14 @@ use super::reader::HeaderReader;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[doc(alias("429", "retry-after"))]
 pub struct Feedback {
-    pub(super) retry_after: Option<Duration>,
-    pub(super) pause: Option<Duration>,
-    pub(super) reset_in: Option<Duration>,
-    pub(super) remaining: Option<u64>,
-    pub(super) quota: Option<u64>,
-    pub(super) limits: Vec<Rate>,
-    pub(super) was_capped: bool,
-    pub(super) ignored: Vec<Ignored>,
+    retry_after: Option<Duration>,
+    pause: Option<Duration>,
+    reset_in: Option<Duration>,
+    remaining: Option<u64>,
+    quota: Option<u64>,
+    limits: Vec<Rate>,
+    was_capped: bool,
+    ignored: Vec<Ignored>,
 }
 
 /// A longer pause is long.
@@ -109,7 +109,7 @@ impl Feedback {
         for (name, value) in &headers {
             reader.read(name.as_ref(), value.as_ref());
         }
-        reader.into_feedback(caps)
+        Self::conclude(reader, caps)
     }
 
     /// How long to send nothing: [`retry_after`](Self::retry_after) or the time until an exhausted limit is reset, whichever
@@ -303,55 +303,38 @@ impl Feedback {
     pub fn ignored(&self) -> &[Ignored] {
         &self.ignored
     }
-}
 
-/// A header that was not understood, with the reason.
-///
-/// ```
-/// use paceline::feedback::Feedback;
-/// use std::time::Duration;
-///
-/// let feedback = Feedback::parse([("Retry-After", "-5")], Duration::ZERO);
-/// assert_eq!(
-///     feedback.ignored()[0].to_string(),
-///     "`retry-after` was ignored: it must be a number of seconds, a duration or a date, got `-5`"
-/// );
-/// ```
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ignored {
-    header: String,
-    found: String,
-    expected: &'static str,
-}
+    fn conclude(mut reader: HeaderReader, caps: Caps) -> Self {
+        let retry_after = reader.retry_after;
+        let limits = reader.limits();
+        let exhausted = || limits.iter().filter(|limit| limit.remaining() == Some(0));
+        let until_reset = exhausted().filter_map(|limit| limit.reset_in).max();
+        let window = exhausted().filter_map(|limit| limit.window).max();
+        let pause = retry_after.max(until_reset).or(window);
+        let requests = limits.iter().filter(|limit| limit.counts_requests);
+        let first = requests.min_by_key(|limit| {
+            let remaining = limit.remaining().unwrap_or(u64::MAX);
+            (remaining, Reverse(limit.reset_in))
+        });
+        let reset_in = first.and_then(|limit| limit.reset_in);
+        let remaining = first.and_then(LimitInfo::remaining);
+        let quota = first.and_then(|limit| limit.quota);
 
-impl Ignored {
-    pub(super) fn new(header: &str, found: &[u8], expected: &'static str) -> Self {
-        // A hostile header may be long.
-        const MOST_CHARS: usize = 64;
-        let found = String::from_utf8_lossy(found);
+        let waits = [retry_after, pause, reset_in];
+        let kept = waits.map(|wait| wait.map(|wait| caps.pause(wait)));
+        let mut limits: Vec<Rate> = reader.rates.iter().map(|rate| caps.rate(*rate)).collect();
+        let was_capped = reader.was_cut || kept != waits || limits != reader.rates;
+        limits.dedup_by(|one, other| is_same(*one, *other));
+        let [retry_after, pause, reset_in] = kept;
         Self {
-            header: header.chars().take(MOST_CHARS).collect(),
-            found: found.chars().take(MOST_CHARS).collect(),
-            expected,
+            retry_after,
+            pause,
+            reset_in,
+            remaining,
+            quota,
+            limits,
+            was_capped,
+            ignored: reader.ignored,
         }
-    }
-
-    /// The name of the header, in lower case.
-    #[must_use]
-    pub fn header(&self) -> &str {
-        &self.header
-    }
-}
-
-impl fmt::Display for Ignored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            header, expected, ..
-        } = self;
-        let found = self.found.escape_debug();
-        write!(
-            f,
-            "`{header}` was ignored: it must be {expected}, got `{found}`"
-        )
     }
 }

@@ -1,14 +1,13 @@
-//! Reads headers one by one and draws the conclusion. Of two values it keeps the more careful one.
+//! Reads headers one by one. Of two values it keeps the more careful one.
 
-use core::cmp::Reverse;
+use core::fmt;
 use core::time::Duration;
 
 use crate::time::Rate;
 
-use super::date::http_date;
+use super::date::{Unit, http_date, wait};
 use super::header::{Header, Part, STANDARD, counts_requests, window_named};
-use super::value::{Member, Unit, count, count_left, members, millis, seconds, wait};
-use super::{Caps, Feedback, Ignored};
+use super::value::{Member, count, count_left, members, millis, seconds};
 
 // What a value must be; the end of a message of `Ignored`.
 const TEXT: &str = "text";
@@ -30,24 +29,28 @@ pub(super) struct HeaderReader {
     limits: Vec<LimitInfo>,
     /// Whether there were more than [`MOST`] limits.
     has_more_limits: bool,
-    /// Its waits and rates are as in the headers; the caps come last.
-    feedback: Feedback,
+    pub(super) retry_after: Option<Duration>,
+    /// The slowest first.
+    pub(super) rates: Vec<Rate>,
+    /// Whether a quota was larger than a rate can be.
+    pub(super) was_cut: bool,
+    pub(super) ignored: Vec<Ignored>,
 }
 
 /// One of the limits in a response. The limits differ in what their headers' names have before and after the part.
-struct LimitInfo {
+pub(super) struct LimitInfo {
     family: &'static str,
     name: String,
     /// Whether it counts requests, and not tokens or bytes.
-    counts_requests: bool,
-    quota: Option<u64>,
+    pub(super) counts_requests: bool,
+    pub(super) quota: Option<u64>,
     used: Option<u64>,
     remaining: Option<u64>,
     /// The longest window.
-    window: Option<Duration>,
+    pub(super) window: Option<Duration>,
     /// The window of `quota`, if a header of its own says it.
     interval: Option<Duration>,
-    reset_in: Option<Duration>,
+    pub(super) reset_in: Option<Duration>,
 }
 
 impl HeaderReader {
@@ -56,7 +59,10 @@ impl HeaderReader {
             now,
             limits: Vec::new(),
             has_more_limits: false,
-            feedback: Feedback::default(),
+            retry_after: None,
+            rates: Vec::new(),
+            was_cut: false,
+            ignored: Vec::new(),
         }
     }
 
@@ -71,14 +77,15 @@ impl HeaderReader {
         };
         if let Err(expected) = understood {
             let ignored = Ignored::new(&name, value, expected);
-            let known = &mut self.feedback.ignored;
+            let known = &mut self.ignored;
             if known.len() < MOST && !known.contains(&ignored) {
                 known.push(ignored);
             }
         }
     }
 
-    pub(super) fn into_feedback(mut self, caps: Caps) -> Feedback {
+    /// All limits of the response, after the last header.
+    pub(super) fn limits(&mut self) -> &[LimitInfo] {
         // A quota and its interval come in two headers, in any order.
         let quotas: Vec<_> = self
             .limits
@@ -98,36 +105,14 @@ impl HeaderReader {
             }
             self.limits = vec![all];
         }
-        let limits = &self.limits;
-        let exhausted = || limits.iter().filter(|limit| limit.remaining() == Some(0));
-        let until_reset = exhausted().filter_map(|limit| limit.reset_in).max();
-        let window = exhausted().filter_map(|limit| limit.window).max();
-        let first = limits
-            .iter()
-            .filter(|limit| limit.counts_requests)
-            .min_by_key(|limit| {
-                (
-                    limit.remaining().unwrap_or(u64::MAX),
-                    Reverse(limit.reset_in),
-                )
-            });
-
-        let mut feedback = self.feedback;
-        feedback.pause = feedback.retry_after.max(until_reset).or(window);
-        feedback.reset_in = first.and_then(|limit| limit.reset_in);
-        feedback.remaining = first.and_then(LimitInfo::remaining);
-        feedback.quota = first.and_then(|limit| limit.quota);
-        caps.apply(&mut feedback);
-        feedback
+        &self.limits
     }
 
     fn read_text(&mut self, header: Header<'_>, text: &str) -> Result<(), &'static str> {
         let now = self.now;
         match header {
             Header::Date => http_date(text, now).map(drop).ok_or(DATE),
-            Header::RetryAfter(unit) => {
-                merge_waits(&mut self.feedback.retry_after, text, unit, now)
-            }
+            Header::RetryAfter(unit) => merge_waits(&mut self.retry_after, text, unit, now),
             Header::Policies => each(text, |member| self.read_policy(member)),
             Header::States => each(text, |member| self.read_state(member)),
             Header::Of { family, name, part } => self.read_part(family, name, part, text),
@@ -275,8 +260,8 @@ impl HeaderReader {
 
     /// Keeps the slowest rates, in order of speed.
     fn add_rate(&mut self, rate: Rate, quota: u64) {
-        self.feedback.was_capped |= u64::from(rate.permits()) < quota;
-        let rates = &mut self.feedback.limits;
+        self.was_cut |= u64::from(rate.permits()) < quota;
+        let rates = &mut self.rates;
         if !rates.iter().any(|known| is_same(*known, rate)) {
             let at = rates.partition_point(|known| *known <= rate);
             rates.insert(at, rate);
@@ -318,7 +303,7 @@ impl LimitInfo {
         }
     }
 
-    fn remaining(&self) -> Option<u64> {
+    pub(super) fn remaining(&self) -> Option<u64> {
         let unused = self.quota.zip(self.used);
         let unused = unused.map(|(quota, used)| quota.saturating_sub(used));
         let known = [self.remaining, unused];
@@ -333,6 +318,57 @@ impl LimitInfo {
         merge_min(&mut self.remaining, other.remaining());
         merge_max(&mut self.window, other.window);
         merge_max(&mut self.reset_in, other.reset_in);
+    }
+}
+
+/// A header that was not understood, with the reason.
+///
+/// ```
+/// use paceline::feedback::Feedback;
+/// use std::time::Duration;
+///
+/// let feedback = Feedback::parse([("Retry-After", "-5")], Duration::ZERO);
+/// assert_eq!(
+///     feedback.ignored()[0].to_string(),
+///     "`retry-after` was ignored: it must be a number of seconds, a duration or a date, got `-5`"
+/// );
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ignored {
+    header: String,
+    found: String,
+    expected: &'static str,
+}
+
+impl Ignored {
+    pub(super) fn new(header: &str, found: &[u8], expected: &'static str) -> Self {
+        // A hostile header may be long.
+        const MOST_CHARS: usize = 64;
+        let found = String::from_utf8_lossy(found);
+        Self {
+            header: header.chars().take(MOST_CHARS).collect(),
+            found: found.chars().take(MOST_CHARS).collect(),
+            expected,
+        }
+    }
+
+    /// The name of the header, in lower case.
+    #[must_use]
+    pub fn header(&self) -> &str {
+        &self.header
+    }
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            header, expected, ..
+        } = self;
+        let found = self.found.escape_debug();
+        write!(
+            f,
+            "`{header}` was ignored: it must be {expected}, got `{found}`"
+        )
     }
 }
 
@@ -455,14 +491,14 @@ mod tests {
             reader.read(b"RateLimit", state.as_bytes());
             reader.read(b"Retry-After", format!("soon {number}").as_bytes());
         }
+        assert_eq!((reader.rates.len(), reader.ignored.len()), (MOST, MOST));
+        assert!(is_same(reader.rates[0], Rate::per_second(1)));
         assert_eq!(reader.limits.len(), MOST);
-        let feedback = reader.into_feedback(Caps::new());
-        assert_eq!(
-            (feedback.limits.len(), feedback.ignored.len()),
-            (MOST, MOST)
-        );
-        assert!(is_same(feedback.limits[0], Rate::per_second(1)));
-        assert_eq!(feedback.pause, Some(Duration::from_secs(1_000)));
+        let [all] = reader.limits() else {
+            panic!("not one limit that is as strict as all");
+        };
+        let longest = Some(Duration::from_secs(1_000));
+        assert_eq!((all.remaining(), all.reset_in), (Some(0), longest));
     }
 
     #[test]
@@ -470,15 +506,18 @@ mod tests {
         let full = r#""full";r=0;t=1"#.to_owned();
         let free = (0..MOST).map(|number| format!(r#""p{number}";r=5;t={}"#, 100 + number));
         let headers: Vec<String> = [full].into_iter().chain(free).collect();
-        let pause = |headers: &mut dyn Iterator<Item = &String>| {
+        let limit = |headers: &mut dyn Iterator<Item = &String>| {
             let mut reader = HeaderReader::new(Duration::ZERO);
             for header in headers {
                 reader.read(b"RateLimit", header.as_bytes());
             }
-            reader.into_feedback(Caps::new()).pause
+            let [all] = reader.limits() else {
+                panic!("not one limit that is as strict as all");
+            };
+            (all.remaining(), all.reset_in)
         };
-        let forth = pause(&mut headers.iter());
-        assert_eq!(forth, pause(&mut headers.iter().rev()));
-        assert_eq!(forth, Some(Duration::from_secs(115)), "the longest of all");
+        let forth = limit(&mut headers.iter());
+        assert_eq!(forth, limit(&mut headers.iter().rev()));
+        assert_eq!(forth, (Some(0), Some(Duration::from_secs(115))));
     }
 }

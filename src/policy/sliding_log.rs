@@ -55,6 +55,24 @@ impl SlidingLog {
         OutOfRange::or_panic(Self::try_new(limit, window))
     }
 
+    /// At most the permits of `rate` in any window of its period.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let limit = SlidingLog::from_rate(Rate::per_minute(100));
+    /// assert_eq!(limit, SlidingLog::new(100, Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub const fn from_rate(rate: Rate) -> Self {
+        Self {
+            limit: rate.permits(),
+            window: rate.period(),
+        }
+    }
+
     /// The same as [`new`](Self::new), for values from a configuration.
     ///
     /// ```
@@ -72,24 +90,6 @@ impl SlidingLog {
         match check_window(limit, window) {
             Ok(()) => Ok(Self { limit, window }),
             Err(error) => Err(error),
-        }
-    }
-
-    /// At most the permits of `rate` in any window of its period.
-    ///
-    /// ```
-    /// use paceline::policy::SlidingLog;
-    /// use paceline::time::Rate;
-    /// use std::time::Duration;
-    ///
-    /// let limit = SlidingLog::from_rate(Rate::per_minute(100));
-    /// assert_eq!(limit, SlidingLog::new(100, Duration::from_secs(60)));
-    /// ```
-    #[must_use]
-    pub const fn from_rate(rate: Rate) -> Self {
-        Self {
-            limit: rate.permits(),
-            window: rate.period(),
         }
     }
 
