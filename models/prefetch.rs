@@ -16,6 +16,7 @@ mod time {
     }
 }
 mod wait {
+    #[derive(Clone, Copy)]
     pub(crate) enum Intent {
         Acquire,
         Peek,

@@ -20,19 +20,19 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src",
-        ceiling: 13_522,
+        ceiling: 13_411,
         target: 12_800,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src (struct, enum, trait)",
-        ceiling: 228,
+        ceiling: 222,
         target: 210,
         measure: types_of_src,
     },
     Limit {
         name: "files with more than 400 lines of code",
-        ceiling: 1,
+        ceiling: 0,
         target: 0,
         measure: long_files,
     },
@@ -50,7 +50,7 @@ const LIMITS: [Limit; 6] = [
     },
     Limit {
         name: "frames from the poll of `pace(shared)` to the policy",
-        ceiling: 8,
+        ceiling: 7,
         target: 7,
         measure: frames::to_the_policy,
     },
