@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::time::Timer;
 
-use super::{AcquireError, Gate, KeyedAt, Limiter, PassError, TooCostly};
+use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
 
 /// Future of [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
@@ -16,9 +16,6 @@ pub struct Acquire<L: Limiter> {
     gate: Option<Gate<L>>,
     cost: u32,
 }
-
-/// Future of [`Keyed::acquire`](super::Keyed::acquire).
-pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
 
 impl<L: Limiter> Acquire<L> {
     pub(super) const fn new(limiter: L, cost: u32) -> Self {
@@ -59,9 +56,6 @@ pub struct AcquireWithin<L: Limiter> {
     estimate: fn(&L, u32) -> Duration,
     count_refusal: fn(&L),
 }
-
-/// Future of [`Keyed::acquire_within`](super::Keyed::acquire_within).
-pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
 
 impl<L: Limiter> AcquireWithin<L> {
     pub(super) const fn new(

@@ -223,7 +223,7 @@ impl<T> Exceeded<T> {
         self.item
     }
 
-    /// How long until it could have passed, if nobody takes its place; `None` if it never could.
+    /// How long until it could have passed, if no other request takes its place; `None` if it never could.
     pub const fn retry_in(&self) -> Option<Duration> {
         self.retry_in
     }

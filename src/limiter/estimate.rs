@@ -2,8 +2,6 @@ use crate::policy::Policy;
 use crate::time::Tick;
 use crate::wait::Waiters;
 
-use super::limit::wait_of;
-
 /// A queue this short is simulated anew for each question.
 const SHORT: usize = 64;
 
@@ -59,18 +57,31 @@ impl<S: Clone> QueueEstimate<S> {
         let tail = self.tail.take();
         self.tail = tail.filter(|tail| tail.reorders == waiters.reorders());
         let Some(tail) = &mut self.tail else {
-            return from.after(wait_of(policy.peek(state, from, cost)));
+            return from.after(
+                policy
+                    .peek(state, from, cost)
+                    .retry_in()
+                    .unwrap_or_default(),
+            );
         };
         tail.simulate(policy, waiters);
         let from = tail.at.max(from);
-        from.after(wait_of(policy.peek(&tail.state, from, cost)))
+        from.after(
+            policy
+                .peek(&tail.state, from, cost)
+                .retry_in()
+                .unwrap_or_default(),
+        )
     }
 }
 
 impl<S> Tail<S> {
     fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
         for cost in waiters.costs_from(self.next) {
-            let wait = wait_of(policy.decide(&mut self.state, self.at, cost));
+            let wait = policy
+                .decide(&mut self.state, self.at, cost)
+                .retry_in()
+                .unwrap_or_default();
             if !wait.is_zero() {
                 self.at = self.at.after(wait);
                 // Waits are exact: this passes, unless time itself ends before.

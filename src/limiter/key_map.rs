@@ -13,10 +13,10 @@ use super::limit::{LimitState, Mode, Stats};
 /// With fewer keys none is evicted.
 const LEAST: usize = 8;
 
-/// So few keys can be gone through for each new key that finds no room.
+/// Up to this many keys are gone through for each new key that finds no room.
 const FEW: usize = 64;
 
-/// One in so many keys is noted as one of the next to settle, each time all of them are gone through.
+/// One in this many keys is noted as one of the next to settle, each time all of them are gone through.
 const NOTED: usize = 8;
 
 /// When to ask again if there is no room and a key is about to settle.
@@ -50,8 +50,8 @@ pub(super) enum Policies<K, P> {
 enum Entry<P: Policy> {
     /// No handle waits, so a state is enough.
     Idle(P::State),
-    /// A handle waits, or the key is paused, or (`is_tuned`) has parameters of its own.
-    Active { limit: KeyLimit<P>, is_tuned: bool },
+    /// A handle waits, or the key is paused, or has parameters of its own.
+    Active(KeyLimit<P>),
 }
 
 /// An answer, or the limit that gives it.
@@ -78,7 +78,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     stats: Stats,
     /// Some keys that may settle next, soonest first. They may have been used since. Only needed where room is limited.
     next_to_settle: VecDeque<(Tick, K)>,
-    /// With so many keys the settled ones are evicted.
+    /// At this many keys the settled ones are evicted.
     evict_at: usize,
     /// How many new keys have asked since.
     asked: usize,
@@ -141,7 +141,7 @@ where
         }
         let policy = self.policy_of(key);
         let decision = match self.entries.get_mut(key) {
-            Some(Entry::Active { limit, .. }) => return Reply::Ask(Arc::clone(limit)),
+            Some(Entry::Active(limit)) => return Reply::Ask(Arc::clone(limit)),
             Some(Entry::Idle(state)) => decide(&policy, state, intent, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
                 Ok(decision) => decision,
@@ -174,7 +174,7 @@ where
         let now = self.clock.now();
         let policy = self.policy_of(key);
         let state = match self.entries.get(key) {
-            Some(Entry::Active { limit, .. }) => return Arc::clone(limit),
+            Some(Entry::Active(limit)) => return Arc::clone(limit),
             Some(Entry::Idle(state)) => state.clone(),
             None => policy.fresh(now),
         };
@@ -186,11 +186,7 @@ where
             }
             None => WaitQueue::new(state),
         };
-        let entry = Entry::Active {
-            limit: Arc::clone(&limit),
-            is_tuned: false,
-        };
-        self.insert(key, entry);
+        self.insert(key, Entry::Active(Arc::clone(&limit)));
         limit
     }
 
@@ -220,18 +216,14 @@ where
             entry.make_idle(now, counted);
             match entry {
                 Entry::Idle(state) => !policies.of(key).is_settled(state, now),
-                Entry::Active { .. } => true,
+                Entry::Active(_) => true,
             }
         });
         if self.max < usize::MAX {
             let settled_at = |(key, entry): (&K, &Entry<P>)| {
                 let tick = match entry {
                     Entry::Idle(state) => policies.of(key).settled_at(state),
-                    Entry::Active { is_tuned: true, .. } => Tick::MAX,
-                    Entry::Active { limit, .. } => limit.with(|limit, _| {
-                        limit.state();
-                        limit.settled_at()
-                    }),
+                    Entry::Active(limit) => limit.with(|limit, _| limit.settled_at()),
                 };
                 (tick, key.clone())
             };
@@ -243,62 +235,6 @@ where
         self.asked = 0;
         self.evict_at = LEAST.max(2 * self.entries.len());
         self.entries.shrink_to(self.evict_at);
-    }
-
-    pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32) -> Option<KeyLimit<P>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let now = self.clock.now();
-        let policy = self.policy_of(key);
-        match self.entries.get_mut(key)? {
-            Entry::Idle(state) => policy.refund(state, now, cost),
-            Entry::Active { limit, .. } => return Some(Arc::clone(limit)),
-        }
-        None
-    }
-
-    /// Gives the key parameters of its own. Returns its limit, to be retuned.
-    pub(super) fn tune<Q>(&mut self, key: &Q, policy: &P) -> KeyLimit<P>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-        P: PartialEq,
-    {
-        let limit = self.activate(key, &mut None);
-        let differs = *policy != self.policy_of(key);
-        if let Some(Entry::Active { is_tuned, .. }) = self.entries.get_mut(key) {
-            *is_tuned = differs;
-        }
-        limit
-    }
-
-    /// The parameters of the key are those of every key again. Returns them, and its limit if that has to be retuned.
-    pub(super) fn untune<Q>(&mut self, key: &Q) -> Option<(KeyLimit<P>, P)>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let policy = self.policy_of(key);
-        match self.entries.get_mut(key)? {
-            Entry::Idle(_) => None,
-            Entry::Active { limit, is_tuned } => {
-                *is_tuned = false;
-                Some((Arc::clone(limit), policy))
-            }
-        }
-    }
-
-    /// Forgets what the key has spent. Where a limit has to forget it, [`untune`](Self::untune) returns that.
-    pub(super) fn forget_idle<Q>(&mut self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        if let Some(Entry::Idle(_)) = self.entries.get(key) {
-            self.entries.remove(key);
-        }
     }
 
     /// Changes the mode of every key. The waiters of the limits that it returns have to be woken when no shard is locked.
@@ -317,7 +253,7 @@ where
 
     fn limits(&self) -> impl Iterator<Item = &KeyLimit<P>> {
         let active = self.entries.values().filter_map(|entry| match entry {
-            Entry::Active { limit, .. } => Some(limit),
+            Entry::Active(limit) => Some(limit),
             Entry::Idle(_) => None,
         });
         let shared = match &*self.when_full {
@@ -327,7 +263,7 @@ where
         active.chain(shared)
     }
 
-    fn policy_of<Q>(&self, key: &Q) -> P
+    pub(super) fn policy_of<Q>(&self, key: &Q) -> P
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -444,24 +380,17 @@ where
 impl<P: Policy> Entry<P> {
     /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
     fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<KeyLimit<P>> {
-        let Self::Active {
-            limit,
-            is_tuned: false,
-        } = self
-        else {
+        let Self::Active(limit) = self else {
             return None;
         };
         // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard.
         if Arc::strong_count(limit) > 1 {
             return None;
         }
-        let state = limit.with(|limit, _| {
-            let is_paused = limit.is_paused(now);
-            limit.state().filter(|_| !is_paused).cloned()
-        })?;
+        let state = limit.with(|limit, _| limit.if_ordinary(now))?;
         counted.add(stats_of(limit));
         match core::mem::replace(self, Self::Idle(state)) {
-            Self::Active { limit, .. } => Some(limit),
+            Self::Active(limit) => Some(limit),
             Self::Idle(_) => None,
         }
     }

@@ -9,18 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy};
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, Tick};
 use crate::wait::{Intent, WaitQueue};
 
+use super::acquire::{Acquire, AcquireWithin};
 use super::key_map::{KeyLimit, KeyMap, Overflow, Policies, Reply, WhenFull};
-use super::limit::{LimitState, wait_of};
-use super::{AcquireAt, AcquireWithinAt, Answer, Limiter, Mode, Shared, Stats};
+use super::limit::{LimitState, Mode, Stats};
+use super::shared::Shared;
+use super::{Answer, Limiter};
 
-/// So many locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
+/// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
 /// the time.
 const SHARDS: usize = 16;
 
-/// A waiter for room asks again after so long, since keys may also go earlier than foreseen.
+/// A waiter for room asks again after that long, since keys may also go earlier than foreseen.
 const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
@@ -235,7 +237,7 @@ where
     ///
     /// # Errors
     ///
-    /// At once, if so many can never pass.
+    /// At once, if that many can never pass.
     ///
     /// # Panics
     ///
@@ -283,7 +285,13 @@ where
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| wait_of(limit.keyed.peek(&limit.key, cost));
+        let estimate = |limit: &KeyedAt<K, P>, cost| {
+            limit
+                .keyed
+                .peek(&limit.key, cost)
+                .retry_in()
+                .unwrap_or_default()
+        };
         let count_refusal = |limit: &KeyedAt<K, P>| limit.keyed.shard(&limit.key).count_refusal();
         AcquireWithinAt::new(self.at(key), cost, within, estimate, count_refusal)
     }
@@ -327,10 +335,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let limit = self.shard(key).refund(key, cost);
-        if let Some(limit) = limit {
-            limit.update(|limit, now| limit.refund(now, cost));
-        }
+        self.update(key, |limit, now, _| limit.refund(now, cost));
     }
 
     /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
@@ -344,10 +349,10 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         P: PartialEq,
     {
-        let limit = self.shard(key).tune(key, &policy);
-        limit.update_all(|limit, now| limit.retune(now, policy));
-        drop(limit);
-        self.release(key);
+        self.update(key, |limit, now, of_all| {
+            limit.is_tuned = policy != of_all;
+            limit.retune(now, policy);
+        });
     }
 
     /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
@@ -356,8 +361,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let limit = self.shard(key).activate(key, &mut None);
-        limit.update(|limit, now| limit.pause_until(now.after(duration)));
+        self.update(key, |limit, now, _| limit.pause_until(now.after(duration)));
     }
 
     /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
@@ -397,10 +401,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let limit = self.shard(key).activate(key, &mut None);
-        limit.update(|limit, _| limit.resume());
-        drop(limit);
-        self.release(key);
+        self.update(key, |limit, _, _| limit.resume());
     }
 
     /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
@@ -426,14 +427,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let tuned = self.shard(key).untune(key);
-        if let Some((limit, policy)) = tuned {
-            limit.update_all(|limit, now| {
-                limit.retune(now, policy);
-                limit.resume();
-            });
-        }
-        self.release(key);
+        self.update(key, |limit, now, of_all| {
+            limit.is_tuned = false;
+            limit.retune(now, of_all);
+            limit.resume();
+        });
     }
 
     /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
@@ -460,14 +458,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let mut shard = self.shard(key);
-        shard.forget_idle(key);
-        let active = shard.untune(key);
-        drop(shard);
-        if let Some((limit, policy)) = active {
-            limit.update_all(|limit, now| limit.reset(now, policy));
-        }
-        self.release(key);
+        self.update(key, LimitState::reset);
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -558,12 +549,19 @@ where
         decision
     }
 
-    fn release<Q>(&self, key: &Q) -> Option<KeyLimit<P>>
+    /// Changes the limit of one key; the change is given the time and the parameters of a key that has none of its own.
+    fn update<Q>(&self, key: &Q, change: impl FnOnce(&mut LimitState<P>, Tick, P))
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.shard(key).release(key)
+        let mut shard = self.shard(key);
+        let policy = shard.policy_of(key);
+        let limit = shard.activate(key, &mut None);
+        drop(shard);
+        limit.update_all(|limit, now| change(limit, now, policy));
+        drop(limit);
+        self.shard(key).release(key);
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
@@ -598,6 +596,12 @@ impl<K, P: Policy> fmt::Debug for Keyed<K, P> {
         f.debug_struct("Keyed").finish_non_exhaustive()
     }
 }
+
+/// Future of [`Keyed::acquire`].
+pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
+
+/// Future of [`Keyed::acquire_within`].
+pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
 
 /// The limit of one key, for an adapter. Made by [`Keyed::at`]. A clone queues for the same limit.
 pub struct KeyedAt<K, P>
@@ -692,7 +696,7 @@ where
 
     fn give_up(&mut self) {
         if self.handle.take().is_some() {
-            let spare = self.keyed.release(&self.key);
+            let spare = self.keyed.shard(&self.key).release(&self.key);
             self.spare = spare.or(self.spare.take());
         }
     }

@@ -78,6 +78,8 @@ pub(super) struct LimitState<P: Policy> {
     state: Option<P::State>,
     mode: Mode,
     paused_until: Tick,
+    /// Of a key whose parameters differ from those of the others.
+    pub(super) is_tuned: bool,
     prefetch: Prefetch,
     estimate: QueueEstimate<P::State>,
     pub(super) stats: Stats,
@@ -101,30 +103,31 @@ impl<P: Policy> LimitState<P> {
             state,
             mode,
             paused_until: Tick::ZERO,
+            is_tuned: false,
             prefetch: Prefetch::new(),
             estimate: QueueEstimate::new(),
             stats: Stats::new(),
         }
     }
 
-    /// The state with everything that has passed counted; `None` if it has none yet, or if the policy must not be asked now.
-    pub(super) fn state(&mut self) -> Option<&P::State> {
-        if !self.prefetch.is_committed() {
-            // If the policy has panicked, asking it again may be a second panic, which ends the program.
-            if std::thread::panicking() {
-                return None;
-            }
-            self.now(false);
+    /// The state, if that is all there is to the limit: no pause, and no parameters of its own.
+    pub(super) fn if_ordinary(&mut self, now: Tick) -> Option<P::State> {
+        // If the policy has panicked, asking it again may be a second panic, which ends the program.
+        if !self.prefetch.is_committed() && std::thread::panicking() {
+            return None;
         }
-        self.state.as_ref()
-    }
-
-    pub(super) fn is_paused(&self, now: Tick) -> bool {
-        now < self.paused_until
+        if self.is_tuned || now < self.paused_until {
+            return None;
+        }
+        self.now(false);
+        self.state.clone()
     }
 
     /// From when on a fresh limit would answer alike, if nothing is asked before.
     pub(super) fn settled_at(&self) -> Tick {
+        if self.is_tuned {
+            return Tick::MAX;
+        }
         let settled_at = self
             .state
             .as_ref()
@@ -150,6 +153,7 @@ impl<P: Policy> LimitState<P> {
         self.state = Some(policy.fresh(now));
         self.policy = policy;
         self.paused_until = Tick::ZERO;
+        self.is_tuned = false;
     }
 
     /// Of two pauses the later end counts.
@@ -185,9 +189,12 @@ impl<P: Policy> LimitState<P> {
         };
         match self.policy.peek(state, now, cost) {
             // A pause makes every request wait, but does not hide what can never pass.
-            decision @ (Decision::Pass | Decision::Wait { .. }) if self.is_paused(now) => {
+            decision @ (Decision::Pass | Decision::Wait { .. }) if now < self.paused_until => {
                 Decision::Wait {
-                    retry_in: wait_of(decision).max(self.paused_until.since(now)),
+                    retry_in: decision
+                        .retry_in()
+                        .unwrap_or_default()
+                        .max(self.paused_until.since(now)),
                 }
             }
             decision => decision,
@@ -253,13 +260,5 @@ impl<P: Policy> Resource for LimitState<P> {
 
     fn on_refused(&mut self) {
         self.stats.refused += 1;
-    }
-}
-
-/// How long a decision says to wait.
-pub(super) const fn wait_of(decision: Decision) -> Duration {
-    match decision {
-        Decision::Wait { retry_in } => retry_in,
-        Decision::Pass | Decision::Never { .. } => Duration::ZERO,
     }
 }

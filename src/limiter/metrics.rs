@@ -10,7 +10,7 @@ use super::{Event, Observer};
 /// |---|---|---|
 /// | `paceline_requests_total` | `limit`, `outcome`: `passed`, `refused`, `too_costly`, `gave_up` | counter |
 /// | `paceline_permits_total` | `limit` | counter: the costs of what passed |
-/// | `paceline_wait_seconds` | `limit` | histogram: how long what passed stood in line |
+/// | `paceline_wait_seconds` | `limit` | histogram: how long the requests that passed were queued |
 ///
 /// The recorder has to be installed before it is built.
 ///

@@ -1,18 +1,18 @@
-//! Somewhere for a policy to live, and ways to ask it.
+//! Limiters: a policy with its state, and ways to ask it.
 //!
-//! A [`Limiter`] is the one seam of this crate: every adapter asks one, and knows nothing else of limits. Which one:
+//! A [`Limiter`] is the one seam of this crate: every adapter asks one, and knows nothing else of limits.
 //!
 //! | | for | cost of asking |
 //! |---|---|---|
-//! | [`Owned`] | one adapter, nobody else | no lock |
-//! | [`Shared`] | many tasks and adapters, served first come, first served | one short lock |
+//! | [`Owned`] | one adapter | no lock |
+//! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
-//! | `&mut L` | lending either to an adapter for a while | the same |
+//! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
-//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets something pass.
+//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
 //!
-//! What is refused, dropped or late is decided by whoever asks, not here: a limiter only ever answers with a
-//! [`Decision`].
+//! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
+//! adapter.
 
 mod acquire;
 mod error;
@@ -37,11 +37,11 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
-pub use acquire::{Acquire, AcquireAt, AcquireWithin, AcquireWithinAt};
+pub use acquire::{Acquire, AcquireWithin};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
 pub use key_map::WhenFull;
-pub use keyed::{Keyed, KeyedAt};
+pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
@@ -51,10 +51,9 @@ pub use shared::Shared;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 
-/// A handle on a limit: one place in line. A clone is another place, of the same limit.
+/// A handle on a limit: it has one position in the queue. A clone is another handle of the same limit.
 ///
-/// To ask for cost 0 is to use nothing: it passes at once, before everybody who waits, and starts the limit's clock if
-/// nobody has asked before.
+/// Cost 0 uses nothing: it passes at once, before every waiter, and starts the limit's clock if that has not started.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "expected a limiter",
@@ -66,13 +65,13 @@ pub trait Limiter {
     /// Why there may be no answer at all; [`Infallible`] in memory.
     type Error;
 
-    /// Stands in line and asks for `cost` permits.
+    /// Asks for `cost` permits, and is queued while it has to wait.
     ///
-    /// `Pending`: it is not this handle's turn, or the answer is under way; the waker is kept. [`Decision::Wait`]: ask
-    /// again after that long, or when woken. [`Decision::Pass`]: counted, and out of the line. [`Decision::Never`]: said
-    /// at once, whoever stands before, and out of the line.
+    /// `Pending`: it is not the turn of this handle, or the answer is under way; the waker is kept. [`Decision::Wait`]: ask
+    /// again after that long, or when woken. [`Decision::Pass`]: counted, and out of the queue. [`Decision::Never`]: out of the
+    /// queue; returned at once, wherever the handle is queued.
     ///
-    /// It may be asked early and often. A later question with another cost replaces the one before.
+    /// It may be asked early and often. A later request with another cost replaces the one before.
     ///
     /// # Errors
     ///
@@ -83,10 +82,10 @@ pub trait Limiter {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>>;
 
-    /// Asks without joining the line: never [`Decision::Pass`] while others stand before this handle. One that stands
-    /// first itself leaves the line when it passes.
+    /// Asks without being queued: never [`Decision::Pass`] while another handle is ahead. A handle that is the head of the queue
+    /// leaves it when it passes.
     ///
-    /// Provided: [`poll_decide`](Self::poll_decide), for a limiter that has no line.
+    /// Provided: [`poll_decide`](Self::poll_decide), for a limiter without a queue.
     ///
     /// # Errors
     ///
@@ -95,13 +94,13 @@ pub trait Limiter {
         self.poll_decide(cost, cx)
     }
 
-    /// Stands in line until `cost` permits would pass, and leaves it on [`Decision::Pass`]. Nothing is counted.
+    /// Is queued until `cost` permits would pass, and leaves the queue on [`Decision::Pass`]. Nothing is counted.
     ///
-    /// Whoever has stood in line and left it so holds up nobody, and yet has waited: with the next question for permits the
-    /// handle comes before those who joined after it.
+    /// On `Pass` the handle blocks no waiter any more, but keeps its position: its next request is ordered before every waiter
+    /// that joined later.
     ///
-    /// Provided: says [`Decision::Pass`] at once, for a limiter that cannot look without counting. Whoever asks must be
-    /// able to wait afterwards anyhow, since another handle may have been quicker.
+    /// Provided: returns [`Decision::Pass`] at once, for a limiter that cannot look without counting. The caller must be able to
+    /// wait afterwards in any case, since another handle may be quicker.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ pub trait Limiter {
         Poll::Ready(Ok(Decision::Pass))
     }
 
-    /// Leaves the line and forgets a question under way. Dropping the handle does the same.
+    /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
 
     /// How exactly a [`Gate`] waits for this limiter.
@@ -126,57 +125,51 @@ pub trait Limiter {
     }
 }
 
-/// A limiter that is lent.
-impl<L: Limiter + ?Sized> Limiter for &mut L {
-    type Error = L::Error;
+/// The implementation for a pointer to a limiter.
+macro_rules! forward_limiter {
+    ($pointer:ty) => {
+        impl<L: Limiter + ?Sized> Limiter for $pointer {
+            type Error = L::Error;
 
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_decide(cost, cx)
-    }
+            fn poll_decide(
+                &mut self,
+                cost: u32,
+                cx: &mut Context<'_>,
+            ) -> Poll<Result<Decision, L::Error>> {
+                (**self).poll_decide(cost, cx)
+            }
 
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_try(cost, cx)
-    }
+            fn poll_try(
+                &mut self,
+                cost: u32,
+                cx: &mut Context<'_>,
+            ) -> Poll<Result<Decision, L::Error>> {
+                (**self).poll_try(cost, cx)
+            }
 
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_open(cost, cx)
-    }
+            fn poll_open(
+                &mut self,
+                cost: u32,
+                cx: &mut Context<'_>,
+            ) -> Poll<Result<Decision, L::Error>> {
+                (**self).poll_open(cost, cx)
+            }
 
-    fn give_up(&mut self) {
-        (**self).give_up();
-    }
+            fn give_up(&mut self) {
+                (**self).give_up();
+            }
 
-    fn resolution(&self) -> Resolution {
-        (**self).resolution()
-    }
+            fn resolution(&self) -> Resolution {
+                (**self).resolution()
+            }
+        }
+    };
 }
 
-/// A limiter that is chosen while the program runs.
-impl<L: Limiter + ?Sized> Limiter for Box<L> {
-    type Error = L::Error;
+forward_limiter!(&mut L);
+forward_limiter!(Box<L>);
 
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_decide(cost, cx)
-    }
-
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_try(cost, cx)
-    }
-
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        (**self).poll_open(cost, cx)
-    }
-
-    fn give_up(&mut self) {
-        (**self).give_up();
-    }
-
-    fn resolution(&self) -> Resolution {
-        (**self).resolution()
-    }
-}
-
-/// Gives a policy somewhere to live.
+/// Makes limiters from a policy.
 ///
 /// ```
 /// use paceline::limiter::PolicyExt;
@@ -220,5 +213,5 @@ pub trait PolicyExt: Policy + Sized {
 
 impl<P: Policy> PolicyExt for P {}
 
-/// What an in-memory limiter answers, without the error it cannot have.
+/// What an in-memory limiter returns.
 type Answer = Poll<Result<Decision, Infallible>>;

@@ -22,14 +22,14 @@ use super::Limiter;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
-/// let (tell, told) = mpsc::channel();
+/// let (sender, events) = mpsc::channel();
 /// let limit = Interval::every(Duration::from_millis(100)).shared();
-/// let limit = Observed::new(limit, move |event| tell.send(event).unwrap());
+/// let limit = Observed::new(limit, move |event| sender.send(event).unwrap());
 ///
 /// let calls = futures::stream::iter(["a", "b"]).pace(limit);
 /// assert_eq!(calls.count().await, 2);
 ///
-/// let mut waits = told.iter().map(|event| match event {
+/// let mut waits = events.iter().map(|event| match event {
 ///     Event::Passed { waited, .. } => waited,
 ///     other => panic!("{other:?}"),
 /// });
@@ -41,7 +41,7 @@ pub struct Observed<L: Limiter, O: Observer> {
     limiter: L,
     observer: O,
     clock: Clock,
-    /// Since when it stands in line.
+    /// Since when it is queued.
     since: Option<Tick>,
 }
 
@@ -71,7 +71,7 @@ impl<L: Limiter, O: Observer> Observed<L, O> {
         self.observer.observe(Event::TooCostly { cost, capacity });
     }
 
-    /// How long it stood in line, where it stands no longer.
+    /// How long it was queued, now that it is no more.
     fn waited(&mut self) -> Duration {
         let since = self.since.take();
         since.map_or(Duration::ZERO, |since| self.clock.now().since(since))
@@ -148,7 +148,7 @@ where
     }
 }
 
-/// Leaves the line, and says so.
+/// Leaves the queue, and reports it.
 impl<L: Limiter, O: Observer> Drop for Observed<L, O> {
     fn drop(&mut self) {
         self.give_up();
@@ -163,7 +163,7 @@ impl<L: Limiter + fmt::Debug, O: Observer> fmt::Debug for Observed<L, O> {
     }
 }
 
-/// Is told what a limit decides.
+/// Receives what a limit decides.
 pub trait Observer {
     /// A request was decided. It is called where the limit is asked, so it should be quick.
     fn observe(&mut self, event: Event);
@@ -179,16 +179,16 @@ impl<F: FnMut(Event)> Observer for F {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// It passed, after waiting so long in line; not at all if it came at the right time.
+    /// It passed, after waiting that long in the queue; zero if it passed at once.
     #[non_exhaustive]
     Passed {
         /// What it cost.
         cost: u32,
-        /// How long it stood in line.
+        /// How long it was queued.
         waited: Duration,
     },
-    /// It was told no, since it came too soon: what `enforce` gives back and `shed` drops. (A pacing sink that lost its slot to
-    /// another handle is told so too, and passes later.)
+    /// It was refused, since it came too soon: what `enforce` gives back and `shed` drops. (A pacing sink that lost its slot to
+    /// another handle is refused too, and passes later.)
     #[non_exhaustive]
     Refused {
         /// What it would have cost.
@@ -196,7 +196,7 @@ pub enum Event {
         /// How long it would have had to wait.
         retry_in: Duration,
     },
-    /// It was told that so much can never pass.
+    /// It was refused for ever, since that much can never pass.
     #[non_exhaustive]
     TooCostly {
         /// What it would have cost.
@@ -204,10 +204,10 @@ pub enum Event {
         /// The largest cost that could pass.
         capacity: u32,
     },
-    /// It left the line after so long, without having passed.
+    /// It left the queue after that long, without having passed.
     #[non_exhaustive]
     GaveUp {
-        /// How long it stood in line.
+        /// How long it was queued.
         waited: Duration,
     },
 }

@@ -10,7 +10,7 @@ use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::limit::{LimitState, wait_of};
+use super::limit::LimitState;
 use super::{Answer, Limiter, Mode, Stats};
 
 /// One limit for many tasks and adapters: every clone asks the same one, first come, first served.
@@ -140,7 +140,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Errors
     ///
-    /// At once, if so many can never pass.
+    /// At once, if that many can never pass.
     ///
     /// # Panics
     ///
@@ -192,7 +192,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        let estimate = |limit: &Self, cost| wait_of(limit.peek(cost));
+        let estimate = |limit: &Self, cost| limit.peek(cost).retry_in().unwrap_or_default();
         AcquireWithin::new(self.clone(), cost, within, estimate, Self::count_refusal)
     }
 

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-/// How much earlier than its due instant a task asks to be woken, so that it is seldom woken after it.
+/// How much earlier than its due instant a task asks to be woken, so that it is seldom woken late.
 ///
 /// It is learnt from the lateness of the wake-ups themselves, apart for short waits and long ones: a core that sleeps for longer
 /// sleeps more deeply and wakes later.
@@ -31,7 +31,7 @@ impl EarlyWake {
         Duration::from_nanos(self.0[class(wait)].nanos.into())
     }
 
-    /// The wake-up of a wait of this length came so late after the instant that was asked for.
+    /// The wake-up for a wait of this length came `late` after the instant that was asked for.
     pub(super) fn learn(&mut self, wait: Duration, late: Duration) {
         let class = class(wait);
         self.0[class].learn(AIMS[class], late);
@@ -45,14 +45,12 @@ fn class(wait: Duration) -> usize {
     doublings.min(AIMS.len() - 1)
 }
 
-/// How many wake-ups are to be in time, and what that may cost.
+/// Of `in_time + late` wake-ups, `in_time` are to be in time.
 #[derive(Clone, Copy, Debug)]
 struct Aim {
-    /// So many are to be in time
     in_time: u32,
-    /// for so many that are late.
     late: u32,
-    /// In nanoseconds. The rest of the wait keeps a core busy, so there is a limit. Wake-ups that are later than this teach nothing:
+    /// The maximum in nanoseconds. The rest of the wait keeps a core busy, so there is a limit. Wake-ups that are later than this teach nothing:
     /// the task or the machine was busy with something else.
     most: u32,
 }

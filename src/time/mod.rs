@@ -10,7 +10,6 @@ mod early_wake;
 mod kernel_timer;
 mod out_of_range;
 mod rate;
-mod rate_text;
 mod tick;
 mod timer;
 #[cfg(all(feature = "precise", target_os = "linux"))]
@@ -20,7 +19,6 @@ mod wheel_timer;
 pub use clock::Clock;
 pub(crate) use clock::{is_real, this_runtime};
 pub use out_of_range::OutOfRange;
-pub use rate::{Rate, RateError};
-pub use rate_text::ParseRateError;
+pub use rate::{ParseRateError, Rate, RateError};
 pub use tick::Tick;
 pub use timer::{Resolution, Timer};

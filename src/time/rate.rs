@@ -1,15 +1,18 @@
 use core::cmp::Ordering;
+use core::error::Error;
+use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::str::FromStr;
 use core::time::Duration;
 
 use super::OutOfRange;
 
-/// So many permits in each period: an exact fraction, never rounded to nanoseconds.
+/// A number of permits in each period: an exact fraction, never rounded to nanoseconds.
 ///
 /// `Rate::per_second(3)` is three a second, not one every 333,333,333 ns. Two rates are equal if they are the same
-/// fraction, however written: `60/min` is `1/s`.
+/// fraction: `60/min` equals `1/s`.
 ///
-/// It is written as `permits/period`, both ways:
+/// It is parsed from and displayed as `permits/period`:
 ///
 /// ```
 /// use paceline::time::Rate;
@@ -23,8 +26,8 @@ use super::OutOfRange;
 /// assert_eq!(Rate::per_minute(60), Rate::per_second(1));
 /// ```
 ///
-/// Units are `ns`, `us` or `µs`, `ms`, `s` or `sec`, `m` or `min`, `h` or `hour`, `d` or `day`, with a whole number before
-/// them or none.
+/// Units are `ns`, `us` or `µs`, `ms`, `s` or `sec`, `m` or `min`, `h` or `hour`, `d` or `day`. A whole number may stand before
+/// the unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     permits: u32,
@@ -110,13 +113,13 @@ impl Rate {
         Self::new(permits, Duration::from_secs(86_400))
     }
 
-    /// How many permits come in each [`period`](Self::period); at least 1.
+    /// The number of permits in each [`period`](Self::period); at least 1.
     #[must_use]
     pub const fn permits(self) -> u32 {
         self.permits
     }
 
-    /// How long it takes for [`permits`](Self::permits) to come; at least 1 ns.
+    /// The time in which [`permits`](Self::permits) come; at least 1 ns.
     #[must_use]
     pub const fn period(self) -> Duration {
         self.period
@@ -163,8 +166,124 @@ impl Hash for Rate {
     }
 }
 
+/// As it would be parsed: `30/s`, `100/min`, `5/250ms`.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.period.as_nanos();
+        let divides = |(_, unit): &&(_, u128)| nanos % unit == 0;
+        let (names, unit) = UNITS.iter().rev().find(divides).unwrap_or(&UNITS[0]);
+        match nanos / unit {
+            1 => write!(f, "{}/{}", self.permits, names[0]),
+            count => write!(f, "{}/{count}{}", self.permits, names[0]),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseRateError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRateError> {
+        parse(text).map_err(|wrong| ParseRateError {
+            text: text.to_owned(),
+            wrong,
+        })
+    }
+}
+
 /// The error of [`Rate::try_new`].
 pub type RateError = OutOfRange;
+
+/// The error for a text that is not a rate. Its message names what was found and what would be right.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParseRateError {
+    text: String,
+    wrong: Wrong,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Wrong {
+    NoSlash,
+    Permits(String),
+    Count(String),
+    Unit(String),
+    PeriodTooLong,
+    Zero(OutOfRange),
+}
+
+impl fmt::Display for ParseRateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a rate: ", self.text)?;
+        match &self.wrong {
+            Wrong::NoSlash => f.write_str("write permits/period, as in 30/s, 100/min or 5/250ms"),
+            Wrong::Permits(found) => write!(
+                f,
+                "the permits must be a whole number from 1 to {}, got `{found}`",
+                u32::MAX
+            ),
+            Wrong::Count(found) => write!(
+                f,
+                "the period must be a whole number of units, as in 250ms, got `{found}`"
+            ),
+            Wrong::Unit(found) => write!(
+                f,
+                "the unit must be one of ns, us, ms, s, min, h, day, got `{found}`"
+            ),
+            Wrong::PeriodTooLong => f.write_str("the period is longer than a Duration can be"),
+            Wrong::Zero(zero) => zero.fmt(f),
+        }
+    }
+}
+
+impl Error for ParseRateError {}
+
+const NANOS_PER_SEC: u128 = 1_000_000_000;
+
+/// The names of each unit, of which the first is displayed, and its nanoseconds. From the shortest to the longest.
+const UNITS: [(&[&str], u128); 7] = [
+    (&["ns"], 1),
+    (&["us", "µs", "μs"], 1_000),
+    (&["ms"], 1_000_000),
+    (&["s", "sec", "second", "seconds"], NANOS_PER_SEC),
+    (&["min", "m", "minute", "minutes"], 60 * NANOS_PER_SEC),
+    (&["h", "hour", "hours"], 3_600 * NANOS_PER_SEC),
+    (&["day", "d", "days"], 86_400 * NANOS_PER_SEC),
+];
+
+fn parse(text: &str) -> Result<Rate, Wrong> {
+    let (permits, period) = text.split_once('/').ok_or(Wrong::NoSlash)?;
+    let permits = permits.trim();
+    let permits = whole(permits)
+        .and_then(|permits| u32::try_from(permits).ok())
+        .ok_or_else(|| Wrong::Permits(permits.to_owned()))?;
+    Rate::try_new(permits, parse_period(period.trim())?).map_err(Wrong::Zero)
+}
+
+fn parse_period(text: &str) -> Result<Duration, Wrong> {
+    let unit_at = text
+        .find(|c: char| c.is_alphabetic())
+        .ok_or_else(|| Wrong::Unit(text.to_owned()))?;
+    let (count, unit) = text.split_at(unit_at);
+    let (_, nanos) = UNITS
+        .iter()
+        .find(|(names, _)| names.contains(&unit))
+        .ok_or_else(|| Wrong::Unit(unit.to_owned()))?;
+    let count = match count.trim() {
+        "" => 1,
+        count => whole(count).ok_or_else(|| Wrong::Count(text.to_owned()))?,
+    };
+    let nanos = nanos.checked_mul(count).ok_or(Wrong::PeriodTooLong)?;
+    let secs = u64::try_from(nanos / NANOS_PER_SEC).map_err(|_| Wrong::PeriodTooLong)?;
+    let rest = u32::try_from(nanos % NANOS_PER_SEC).map_err(|_| Wrong::PeriodTooLong)?;
+    Ok(Duration::new(secs, rest))
+}
+
+/// Digits alone: `parse` would accept a sign too.
+fn whole(digits: &str) -> Option<u128> {
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
 
 #[cfg(test)]
 mod tests {
@@ -209,5 +328,83 @@ mod tests {
     #[should_panic(expected = "a rate needs a period of at least 1 ns, got 0")]
     fn refuses_no_period() {
         let _ = Rate::new(1, Duration::ZERO);
+    }
+    fn error(text: &str) -> String {
+        text.parse::<Rate>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        for text in [
+            "30/s",
+            "100/min",
+            "5/250ms",
+            "1/day",
+            "7/3h",
+            "9/17ns",
+            "4294967295/us",
+        ] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+        let longest = Rate::new(1, Duration::MAX);
+        assert_eq!(longest.to_string().parse(), Ok(longest));
+    }
+
+    #[test]
+    fn takes_the_units_people_write() {
+        for text in [
+            "60/m",
+            "60 / min",
+            " 60/1minute",
+            "60/60s",
+            "60/60000 ms",
+            "1/sec",
+            "3600/h",
+            "86400/d",
+        ] {
+            assert_eq!(text.parse(), Ok(Rate::per_second(1)), "{text}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_what_would_be_right() {
+        assert_eq!(
+            error("30"),
+            "`30` is not a rate: write permits/period, as in 30/s, 100/min or 5/250ms"
+        );
+        assert_eq!(
+            error("1.5/s"),
+            "`1.5/s` is not a rate: the permits must be a whole number from 1 to 4294967295, got `1.5`"
+        );
+        assert_eq!(
+            error("3/1.5s"),
+            "`3/1.5s` is not a rate: the period must be a whole number of units, as in 250ms, got `1.5s`"
+        );
+        assert_eq!(
+            error("3/fortnight"),
+            "`3/fortnight` is not a rate: the unit must be one of ns, us, ms, s, min, h, day, got `fortnight`"
+        );
+        assert_eq!(
+            error("0/s"),
+            "`0/s` is not a rate: a rate needs at least 1 permit, got 0"
+        );
+        assert_eq!(
+            error("1/0s"),
+            "`1/0s` is not a rate: a rate needs a period of at least 1 ns, got 0"
+        );
+        for nonsense in [
+            "",
+            "/",
+            "/s",
+            "3/",
+            "-1/s",
+            "+1/s",
+            "4294967296/s",
+            "1/99999999999999999999999day",
+            "1/5",
+            "1/s/s",
+        ] {
+            assert!(nonsense.parse::<Rate>().is_err(), "{nonsense}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-/// A point in time: whole nanoseconds from an epoch that the [`Clock`](super::Clock) chose.
+/// A point in time: whole nanoseconds since an epoch, which is the first reading of a [`Clock`](super::Clock).
 ///
 /// Sums saturate at [`Tick::ZERO`] and [`Tick::MAX`], 584 years later; nothing overflows.
 ///
@@ -21,7 +21,7 @@ impl Tick {
     /// The epoch itself.
     pub const ZERO: Self = Self(0);
 
-    /// The last tick there is. As an answer it means "never".
+    /// The last tick. As the answer of a policy it means "never".
     pub const MAX: Self = Self(u64::MAX);
 
     /// The tick that is `nanos` nanoseconds after the epoch.
@@ -90,7 +90,7 @@ impl Tick {
     }
 }
 
-/// A duration of more than 584 years is as good as for ever.
+/// More than 584 years are [`Tick::MAX`].
 const fn saturating_nanos(duration: Duration) -> u64 {
     let nanos = duration.as_nanos();
     if nanos > u64::MAX as u128 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_its_place_on_a_grid() {
+    fn the_last_point_on_a_grid_is_at_or_before_the_tick() {
         let (origin, step) = (Tick(5), Duration::from_nanos(100));
 
         assert_eq!(Tick(0).last_on_grid(origin, step), origin);

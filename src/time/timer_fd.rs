@@ -22,8 +22,8 @@ use super::early_wake::EarlyWake;
 
 /// One timer of the kernel for all exact waits of a runtime.
 ///
-/// A small task listens to the timer and wakes the tasks whose instant has come. The task ends with the last [`Arc`], or with
-/// its runtime.
+/// A small task, the listener, is woken by the timer and wakes the tasks whose instant has come. It ends when the last [`Arc`]
+/// is dropped, or with its runtime.
 #[derive(Debug)]
 pub(super) struct TimerFd {
     home: Id,
@@ -34,7 +34,7 @@ pub(super) struct TimerFd {
 /// The runtimes that waited, with their timers. A runtime without an I/O driver has none.
 static RUNTIMES: Mutex<Vec<(Id, Option<Weak<TimerFd>>)>> = Mutex::new(Vec::new());
 
-/// With so many, those without an I/O driver are forgotten. Should they wait again, tokio panics again.
+/// When there are more, those without an I/O driver are forgotten. If they wait again, the panic is caught again.
 const MOST_RUNTIMES: usize = 64;
 
 /// Which tasks to wake, and when.

@@ -8,18 +8,15 @@
 //! task and not a bare timer, because a task ends quietly with its runtime; the next request starts another one.
 
 use core::fmt;
-use core::future::Future;
-use core::pin::Pin;
-use core::task::{Context, Poll, Waker, ready};
+use core::task::Waker;
 use core::time::Duration;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use crate::time::{Resolution, Tick, Timer};
+use crate::time::Tick;
 
 use super::waiters::Ticket;
-use super::{Resource, WaitQueue};
 
 const TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -79,7 +76,7 @@ impl HeadTimeout {
         Some(Arc::clone(&self.start))
     }
 
-    fn has_started(&mut self) {
+    pub(super) fn has_started(&mut self) {
         self.is_starting = false;
     }
 
@@ -136,65 +133,5 @@ impl fmt::Debug for HeadTimeout {
             .field("due", &self.due)
             .field("is_running", &self.is_running)
             .finish_non_exhaustive()
-    }
-}
-
-/// What starts the task for this queue.
-pub(super) fn starter<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) -> StartTask {
-    let queue = Weak::clone(queue);
-    Arc::new(move || {
-        let task = TimeoutTask {
-            queue: Weak::clone(&queue),
-            timer: Timer::new().with_resolution(Resolution::Millis),
-            is_lost: true,
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(task);
-        }
-        if let Some(queue) = queue.upgrade() {
-            queue.lock().timeout.has_started();
-        }
-    })
-}
-
-/// Ends when no second waiter is queued, when the queue is gone, or with its runtime.
-struct TimeoutTask<R: Resource> {
-    queue: Weak<WaitQueue<R>>,
-    timer: Timer,
-    /// Whether another one is needed if this one is dropped.
-    is_lost: bool,
-}
-
-impl<R: Resource> Future for TimeoutTask<R> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let queue = self.queue.upgrade();
-            let sleep = queue.and_then(|queue| queue.on_head_timeout(cx.waker()));
-            let Some(sleep) = sleep else {
-                self.is_lost = false;
-                return Poll::Ready(());
-            };
-            if sleep == Duration::MAX {
-                // No timer: it would move a paused clock.
-                self.timer.disarm();
-                return Poll::Pending;
-            }
-            // In a runtime without timers this panics, and another task would fare no better there.
-            self.is_lost = false;
-            self.timer.arm(sleep);
-            self.is_lost = true;
-            ready!(self.timer.poll_elapsed(cx));
-        }
-    }
-}
-
-/// Also when it could not be started, or when its runtime has ended.
-impl<R: Resource> Drop for TimeoutTask<R> {
-    fn drop(&mut self) {
-        if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
-            queue.on_task_lost();
-        }
     }
 }

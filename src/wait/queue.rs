@@ -1,13 +1,21 @@
 use core::task::{Poll, Waker};
 use core::time::Duration;
 
+use tokio::runtime::Id;
+
 use crate::policy::Decision;
-use crate::time::{Tick, this_runtime};
+use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::{HeadTimeout, StartTask};
+use super::resource::{Intent, Resource};
 use super::waiters::{Position, Ticket, Waiter, Waiters};
-use super::{Caller, Intent, Resource};
+
+/// What a queued handle is woken with, and how exactly.
+pub(crate) struct Caller<'a> {
+    pub(crate) waker: &'a Waker,
+    pub(crate) resolution: Resolution,
+}
 
 /// What the mutex of a [`WaitQueue`](super::WaitQueue) guards.
 ///
@@ -44,7 +52,8 @@ impl<R: Resource> Queue<R> {
     ) -> Poll<Decision> {
         let now = self.resource.now(!self.waiters.is_empty());
         let is_turn = self.is_turn_of(*position, cost);
-        let decision = self.decide(is_turn, intent, now, cost);
+        let asked = if is_turn { intent } else { Intent::Peek };
+        let decision = self.resource.decide(asked, now, cost);
         match decision {
             Decision::Pass if is_turn => {
                 self.pass(position, cost, intent, now, prefetched);
@@ -87,7 +96,8 @@ impl<R: Resource> Queue<R> {
     ) -> Option<Decision> {
         let now = self.resource.now(!self.waiters.is_empty());
         let is_turn = self.is_turn_of(*position, cost);
-        let decision = self.decide(is_turn, intent, now, cost);
+        let asked = if is_turn { intent } else { Intent::Peek };
+        let decision = self.resource.decide(asked, now, cost);
         match decision {
             Decision::Pass | Decision::Wait { .. } if !is_turn => return None,
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
@@ -152,11 +162,6 @@ impl<R: Resource> Queue<R> {
                     ticket <= head || self.resource.is_unordered()
                 }
             }
-    }
-
-    fn decide(&mut self, is_turn: bool, intent: Intent, now: Tick, cost: u32) -> Decision {
-        let intent = if is_turn { intent } else { Intent::Peek };
-        self.resource.decide(intent, now, cost)
     }
 
     #[inline]
@@ -256,10 +261,10 @@ impl<R: Resource> Queue<R> {
         let wait = if std::thread::panicking() {
             Duration::ZERO
         } else {
-            match self.resource.decide(Intent::Peek, now, head.cost) {
-                Decision::Wait { retry_in } => retry_in,
-                Decision::Pass | Decision::Never { .. } => Duration::ZERO,
-            }
+            self.resource
+                .decide(Intent::Peek, now, head.cost)
+                .retry_in()
+                .unwrap_or_default()
         };
         let due = now.after(wait);
         self.deferred.wake(self.timeout.expect(ticket, due, now));
@@ -304,6 +309,6 @@ impl<R: Resource> Queue<R> {
     }
 }
 
-fn home(caller: &Caller<'_>) -> Option<(tokio::runtime::Id, crate::time::Resolution)> {
+fn home(caller: &Caller<'_>) -> Option<(Id, Resolution)> {
     this_runtime().map(|runtime| (runtime, caller.resolution))
 }

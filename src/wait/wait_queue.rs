@@ -1,0 +1,221 @@
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+
+use crate::policy::Decision;
+use crate::time::{Resolution, Tick, Timer};
+
+use super::deferred::{DeferredWakes, HeadTimer};
+use super::head_timeout::StartTask;
+use super::queue::{Caller, Queue};
+use super::resource::{Intent, Resource};
+use super::waiters::{Position, Waiters};
+
+/// A resource and its waiters behind a mutex, and an offer of prefetched permits in front of it.
+pub(crate) struct WaitQueue<R: Resource> {
+    prefetched: R::Prefetched,
+    queue: Mutex<Queue<R>>,
+    timer: Mutex<HeadTimer>,
+}
+
+impl<R: Resource + Send + 'static> WaitQueue<R> {
+    pub(crate) fn new(resource: R) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            prefetched: R::Prefetched::default(),
+            queue: Mutex::new(Queue::new(resource, starter(this))),
+            timer: Mutex::new(HeadTimer::new()),
+        })
+    }
+}
+
+impl<R: Resource> WaitQueue<R> {
+    /// Asks, and is queued while there is something to wait for.
+    ///
+    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept.
+    #[inline]
+    pub(crate) fn poll_acquire(
+        &self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        caller: &Caller<'_>,
+    ) -> Poll<Decision> {
+        if position.is_none() && R::take_prefetched(&self.prefetched, intent, cost) {
+            return Poll::Ready(Decision::Pass);
+        }
+        let mut queue = self.lock();
+        let answer = queue.poll_acquire(position, cost, intent, caller, &self.prefetched);
+        self.unlock(queue);
+        answer
+    }
+
+    /// Asks without being queued. Where others wait ahead, `wait_behind` says how long that takes.
+    #[inline]
+    pub(crate) fn try_acquire(
+        &self,
+        position: &mut Position,
+        cost: u32,
+        intent: Intent,
+        wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
+    ) -> Decision {
+        if position.is_none() && R::take_prefetched(&self.prefetched, intent, cost) {
+            return Decision::Pass;
+        }
+        let mut queue = self.lock();
+        let decision = queue.try_acquire(position, cost, intent, &self.prefetched);
+        let decision = decision.unwrap_or_else(|| {
+            let queue = &mut *queue;
+            wait_behind(&mut queue.resource, &queue.waiters, cost)
+        });
+        if intent == Intent::Acquire && !decision.is_pass() {
+            queue.resource.on_refused();
+        }
+        self.unlock(queue);
+        decision
+    }
+
+    /// Leaves the queue.
+    pub(crate) fn cancel(&self, position: &mut Position) {
+        if !position.is_none() {
+            let mut queue = self.lock();
+            queue.cancel(position);
+            self.unlock(queue);
+        }
+    }
+
+    /// Reads or counts something that concerns no waiter.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut R, &Waiters) -> T) -> T {
+        let queue = &mut *self.lock();
+        work(&mut queue.resource, &queue.waiters)
+    }
+
+    /// Changes the resource, and wakes the head if that lets it pass earlier.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
+        let mut queue = self.lock();
+        let done = queue.update(change);
+        self.unlock(queue);
+        done
+    }
+
+    /// Changes the resource, and wakes every waiter.
+    pub(crate) fn update_all(&self, change: impl FnOnce(&mut R, Tick)) {
+        self.update_all_later(change);
+        self.wake();
+    }
+
+    /// The same, without waking: for use under other locks. [`wake`](Self::wake) has to follow when they are released.
+    pub(crate) fn update_all_later(&self, change: impl FnOnce(&mut R, Tick)) {
+        self.lock().update_all(change);
+    }
+
+    /// Wakes the waiters that are to be woken.
+    pub(crate) fn wake(&self) {
+        self.unlock(self.lock());
+    }
+
+    fn on_head_timeout(&self, task: &Waker) -> Option<Duration> {
+        let mut queue = self.lock();
+        let sleep = queue.on_head_timeout(task);
+        self.unlock(queue);
+        sleep
+    }
+
+    fn on_task_lost(&self) {
+        let mut queue = self.lock();
+        queue.on_task_lost();
+        self.unlock(queue);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<R>> {
+        // A policy must not panic. If one does, its state is as it left it, and the queue is whole.
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.resource.reclaim(&self.prefetched);
+        queue
+    }
+
+    /// Unlocks, and wakes afterwards.
+    #[inline]
+    fn unlock(&self, mut queue: MutexGuard<'_, Queue<R>>) {
+        if !queue.deferred.is_empty() {
+            let deferred: DeferredWakes = core::mem::take(&mut queue.deferred);
+            drop(queue);
+            deferred.run(&self.timer);
+        }
+    }
+}
+
+/// Reads under the lock and writes without it, so that a slow writer blocks no caller.
+impl<R: Resource> fmt::Debug for WaitQueue<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.with(|_, waiters| waiters.len());
+        f.debug_struct("WaitQueue")
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What starts the task of the head-of-line timeout for this queue.
+fn starter<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) -> StartTask {
+    let queue = Weak::clone(queue);
+    Arc::new(move || {
+        let task = TimeoutTask {
+            queue: Weak::clone(&queue),
+            timer: Timer::new().with_resolution(Resolution::Millis),
+            is_lost: true,
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(task);
+        }
+        if let Some(queue) = queue.upgrade() {
+            queue.lock().timeout.has_started();
+        }
+    })
+}
+
+/// The task of the head-of-line timeout. It ends when no second waiter is queued, when the queue is gone, or with its runtime.
+struct TimeoutTask<R: Resource> {
+    queue: Weak<WaitQueue<R>>,
+    timer: Timer,
+    /// Whether another one is needed if this one is dropped.
+    is_lost: bool,
+}
+
+impl<R: Resource> Future for TimeoutTask<R> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let queue = self.queue.upgrade();
+            let sleep = queue.and_then(|queue| queue.on_head_timeout(cx.waker()));
+            let Some(sleep) = sleep else {
+                self.is_lost = false;
+                return Poll::Ready(());
+            };
+            if sleep == Duration::MAX {
+                // No timer: it would move a paused clock.
+                self.timer.disarm();
+                return Poll::Pending;
+            }
+            self.timer.arm(sleep);
+            // In a runtime without timers this panics, and another task would fare no better there.
+            self.is_lost = false;
+            let elapsed = self.timer.poll_elapsed(cx);
+            self.is_lost = true;
+            ready!(elapsed);
+        }
+    }
+}
+
+/// Also when it could not be started, or when its runtime has ended.
+impl<R: Resource> Drop for TimeoutTask<R> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
+            queue.on_task_lost();
+        }
+    }
+}
