@@ -326,6 +326,22 @@ async fn forward_and_send_all_flush_while_their_source_is_pending() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn send_flushes_after_each_item_and_feed_does_not() {
+    let (outlet, writes) = mpsc::unbounded();
+    let mut sink = outlet.group_sends(3, ms(100));
+    sink.send(1).await.unwrap();
+    sink.send(2).await.unwrap();
+    for item in 3..=5 {
+        sink.feed(item).await.unwrap();
+    }
+    drop(sink);
+    assert_eq!(
+        writes.collect::<Vec<_>>().await,
+        [vec![1], vec![2], vec![3, 4, 5]]
+    );
+}
+
 /// `Sink::start_send` consumes what it is given, and its error does not contain it.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_the_inner_sink_fails_to_send_is_lost() {
