@@ -11,6 +11,8 @@ use super::head_timeout::StartTask;
 /// What an operation leaves to be done after unlock.
 #[derive(Default)]
 pub(super) struct DeferredWakes {
+    /// Whether there is anything: one flag is cheaper to read on every unlock.
+    is_pending: bool,
     dropped: Option<Waker>,
     wakes: Vec<Waker>,
     start: Option<StartTask>,
@@ -30,34 +32,36 @@ pub(super) struct HeadWake {
 }
 
 impl DeferredWakes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.head.is_none()
-            && self.dropped.is_none()
-            && self.wakes.is_empty()
-            && self.start.is_none()
-            && self.disarm.is_none()
+    #[inline]
+    pub(super) const fn is_pending(&self) -> bool {
+        self.is_pending
     }
 
     /// A spurious wake-up does no harm, so a waker that finds the slot taken is woken and dropped.
     pub(super) fn drop_later(&mut self, waker: Waker) {
+        self.is_pending = true;
         self.wakes.extend(self.dropped.replace(waker));
     }
 
     pub(super) fn wake(&mut self, wakers: impl IntoIterator<Item = Waker>) {
         self.wakes.extend(wakers);
+        self.is_pending |= !self.wakes.is_empty();
     }
 
     pub(super) fn start(&mut self, start: Option<StartTask>) {
+        self.is_pending |= start.is_some();
         self.start = start.or(self.start.take());
     }
 
     pub(super) fn wake_head(&mut self, head: HeadWake) {
+        self.is_pending = true;
         self.disarm = None;
         let replaced = self.head.replace(head);
         self.wakes.extend(replaced.map(|head| head.waker));
     }
 
     pub(super) fn disarm(&mut self, generation: u64) {
+        self.is_pending = true;
         self.disarm = Some(generation);
     }
 

@@ -42,6 +42,7 @@ impl<R: Resource> Queue<R> {
         }
     }
 
+    #[inline]
     pub(super) fn poll_acquire(
         &mut self,
         position: &mut Position,
@@ -50,11 +51,12 @@ impl<R: Resource> Queue<R> {
         caller: &Caller<'_>,
         prefetched: &R::Prefetched,
     ) -> Poll<Decision> {
-        let now = self.resource.now(!self.waiters.is_empty());
-        let is_turn = self.is_turn_of(*position, cost);
-        let asked = if is_turn { intent } else { Intent::Peek };
-        let decision = self.resource.decide(asked, now, cost);
+        let (now, is_turn, decision) = self.decide(*position, cost, intent);
         match decision {
+            Decision::Pass if position.is_none() && self.waiters.is_empty() => {
+                self.resource.prefetch(prefetched, now, cost);
+                Poll::Ready(decision)
+            }
             Decision::Pass if is_turn => {
                 self.pass(position, cost, intent, now, prefetched);
                 Poll::Ready(decision)
@@ -87,6 +89,7 @@ impl<R: Resource> Queue<R> {
     }
 
     /// `None`: others are ahead.
+    #[inline]
     pub(super) fn try_acquire(
         &mut self,
         position: &mut Position,
@@ -94,11 +97,11 @@ impl<R: Resource> Queue<R> {
         intent: Intent,
         prefetched: &R::Prefetched,
     ) -> Option<Decision> {
-        let now = self.resource.now(!self.waiters.is_empty());
-        let is_turn = self.is_turn_of(*position, cost);
-        let asked = if is_turn { intent } else { Intent::Peek };
-        let decision = self.resource.decide(asked, now, cost);
+        let (now, is_turn, decision) = self.decide(*position, cost, intent);
         match decision {
+            Decision::Pass if position.is_none() && self.waiters.is_empty() => {
+                self.resource.prefetch(prefetched, now, cost);
+            }
             Decision::Pass | Decision::Wait { .. } if !is_turn => return None,
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
                 self.pass(position, cost, intent, now, prefetched);
@@ -113,11 +116,14 @@ impl<R: Resource> Queue<R> {
         self.leave(position, None, now);
     }
 
+    #[inline]
     pub(super) fn update<T>(&mut self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
         let now = self.resource.now(!self.waiters.is_empty());
         let done = change(&mut self.resource, now);
-        self.waiters.reorder();
-        self.schedule_head(now);
+        if !self.waiters.is_empty() {
+            self.waiters.reorder();
+            self.schedule_head(now);
+        }
         done
     }
 
@@ -153,6 +159,16 @@ impl<R: Resource> Queue<R> {
             .wake(second.map(|second| second.waker.clone()));
     }
 
+    /// The time, whether no other waiter is ahead, and what the resource answers. Behind others it only looks.
+    #[inline]
+    fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> (Tick, bool, Decision) {
+        let is_empty = self.waiters.is_empty();
+        let now = self.resource.now(!is_empty);
+        let is_turn = is_empty || self.is_turn_of(position, cost);
+        let intent = if is_turn { intent } else { Intent::Peek };
+        (now, is_turn, self.resource.decide(intent, now, cost))
+    }
+
     fn is_turn_of(&self, position: Position, cost: u32) -> bool {
         cost == 0
             || match (position, self.waiters.head()) {
@@ -164,7 +180,6 @@ impl<R: Resource> Queue<R> {
             }
     }
 
-    #[inline]
     fn pass(
         &mut self,
         position: &mut Position,

@@ -131,6 +131,7 @@ impl<R: Resource> WaitQueue<R> {
         self.unlock(queue);
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Queue<R>> {
         // A policy must not panic. If one does, its state is as it left it, and the queue is whole.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,12 +141,17 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Unlocks, and wakes afterwards.
     #[inline]
-    fn unlock(&self, mut queue: MutexGuard<'_, Queue<R>>) {
-        if !queue.deferred.is_empty() {
-            let deferred: DeferredWakes = core::mem::take(&mut queue.deferred);
-            drop(queue);
-            deferred.run(&self.timer);
+    fn unlock(&self, queue: MutexGuard<'_, Queue<R>>) {
+        if queue.deferred.is_pending() {
+            self.unlock_and_wake(queue);
         }
+    }
+
+    #[inline(never)]
+    fn unlock_and_wake(&self, mut queue: MutexGuard<'_, Queue<R>>) {
+        let deferred: DeferredWakes = core::mem::take(&mut queue.deferred);
+        drop(queue);
+        deferred.run(&self.timer);
     }
 }
 
