@@ -283,9 +283,9 @@ fn limits_in_redis_can_be_shared_and_moved() {
         self, CallError, ConfigError, OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError,
     };
 
-    // That is sealed: its own parts, `Twinned` and `Twin`, cannot be named.
-    fn twin<P: RedisPolicy>() {}
-    twin::<All<(SlidingLog, TokenBucket)>>();
+    // That is sealed: its parts, `Scripted` and `ScriptParams`, cannot be named.
+    fn policy<P: RedisPolicy>() {}
+    policy::<All<(SlidingLog, TokenBucket)>>();
     free::<Redis>();
     free::<RedisLimiter<SlidingLog>>();
     free::<redis::Keyed<TokenBucket>>();

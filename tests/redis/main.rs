@@ -3,11 +3,11 @@
 
 mod clocks;
 mod cluster;
+mod config;
 mod failing;
 mod harness;
 mod limits;
 mod permits;
 mod servers;
 mod twins;
-mod unfit;
 mod usage;

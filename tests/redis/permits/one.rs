@@ -91,11 +91,12 @@ async fn a_lease_granted_to_a_cancelled_request_is_released() {
     let permits = permits(&redis, 1, LONG);
     drop(taken(&permits).await);
     until("it is given back", async || alive(&server).await == 0).await;
-    relay.delay_replies(Duration::from_millis(100)).await;
+    relay.delay_replies(Duration::from_secs(2)).await;
 
     let leaving = tokio::spawn(async move { permits.acquire().await });
     until("it is granted", async || alive(&server).await == 1).await;
     leaving.abort();
+    drop(leaving);
 
     until("it is given back", async || alive(&server).await == 0).await;
 }

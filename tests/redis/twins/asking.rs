@@ -57,7 +57,7 @@ pub(super) struct Question {
     /// 0 for the server's clock.
     now: u64,
     ahead: u32,
-    blind: (u64, u64),
+    outage: (u64, u64),
     groups: Vec<(u32, u32)>,
 }
 
@@ -101,7 +101,7 @@ impl Question {
             task: "ask",
             now,
             ahead: 0,
-            blind: (0, 0),
+            outage: (0, 0),
             groups,
         }
     }
@@ -131,9 +131,9 @@ impl Question {
         }
     }
 
-    pub(super) fn blind(self, from: u64, to: u64) -> Self {
+    pub(super) fn outage(self, from: u64, to: u64) -> Self {
         Self {
-            blind: (from, to),
+            outage: (from, to),
             ..self
         }
     }
@@ -220,7 +220,7 @@ impl Store {
         let mut call = script.prepare_invoke();
         call.arg(question.task).arg(format!("id{}", self.calls));
         call.arg(question.now).arg(question.ahead);
-        call.arg(question.blind.0).arg(question.blind.1);
+        call.arg(question.outage.0).arg(question.outage.1);
         call.arg(question.groups.len());
         for (cost, count) in &question.groups {
             call.arg(cost).arg(count);

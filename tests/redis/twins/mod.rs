@@ -5,13 +5,13 @@
 
 mod asking;
 mod beside;
-mod blind;
 mod edges;
 mod faults;
 mod foreign;
 mod lifetimes;
 mod lost;
 mod numbers;
+mod outage;
 mod retune;
 mod subject;
 mod trace;

@@ -23,7 +23,7 @@ fn everything(store: &mut Store, prefix: &str) {
         for question in [
             Question::ask(NOW, 1),
             Question::groups(NOW, vec![(1, 9), (2, 1)]).and_ahead(3),
-            Question::ask(NOW + 1, 1).blind(NOW, NOW + 1),
+            Question::ask(NOW + 1, 1).outage(NOW, NOW + 1),
             Question::peek(NOW, 1),
             Question::give_back(NOW, 1),
             Question::ask(0, 1),

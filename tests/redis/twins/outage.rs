@@ -41,7 +41,7 @@ fn taken(store: &mut Store) -> LimitArgs {
 fn a_bucket_does_not_fill_during_an_outage_and_does_after_it() {
     let mut store = Store::start();
     let limit_args = [taken(&mut store)];
-    let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
+    let ask = |now, cost| Question::ask(now, cost).outage(FROM, TO);
 
     let refused = store.ask_lasting(&ask(TO, 3), &limit_args);
     assert_eq!(refused.wait(), Some(MILLI));
@@ -73,7 +73,7 @@ fn an_outage_counts_once_for_many_processes() {
     for (number, early) in [0, 100, 300, 700].into_iter().enumerate() {
         let now = TO + MILLI * number as u64;
         let answer = store.ask_lasting(
-            &Question::ask(now, 3).blind(FROM + early, TO + early),
+            &Question::ask(now, 3).outage(FROM + early, TO + early),
             &limit_args,
         );
         assert_eq!(
@@ -83,7 +83,7 @@ fn an_outage_counts_once_for_many_processes() {
         );
     }
     let granted = store.ask_lasting(
-        &Question::ahead(TO + 4 * MILLI, 9).blind(FROM, TO),
+        &Question::ahead(TO + 4 * MILLI, 9).outage(FROM, TO),
         &limit_args,
     );
     assert_eq!(granted.ahead, 3, "two, and four since, less three");
@@ -95,12 +95,12 @@ fn a_key_that_expired_during_the_outage_is_remembered() {
     let limit_args = [taken(&mut store)];
     store.flush();
 
-    let refused = store.ask(&Question::ask(TO, 3).blind(FROM, TO), &limit_args);
+    let refused = store.ask_lasting(&Question::ask(TO, 3).outage(FROM, TO), &limit_args);
     assert_eq!((refused.wait(), refused.lost[0]), (Some(MILLI), false));
     let knowing = [limit_args[0].knowing(refused.known())];
     assert_eq!(
         store
-            .ask(&Question::ask(TO + MILLI, 3).blind(FROM, TO), &knowing)
+            .ask_lasting(&Question::ask(TO + MILLI, 3).outage(FROM, TO), &knowing)
             .passed,
         1
     );
@@ -110,7 +110,7 @@ fn a_key_that_expired_during_the_outage_is_remembered() {
     let unaware = [limit_args[0].knowing(Known::default())];
     assert_eq!(
         store
-            .ask(&Question::ask(TO, 10).blind(FROM, TO), &unaware)
+            .ask(&Question::ask(TO, 10).outage(FROM, TO), &unaware)
             .passed,
         1
     );
@@ -122,10 +122,10 @@ fn a_state_that_was_full_before_or_written_since_an_outage_is_unchanged() {
     let limit_args = [taken(&mut store)];
     // Full when the outage begins, to the microsecond.
     let full = NOW + 10 * MILLI;
-    let answer = store.ask_lasting(&Question::ask(TO, 10).blind(full, TO), &limit_args);
+    let answer = store.ask_lasting(&Question::ask(TO, 10).outage(full, TO), &limit_args);
     assert_eq!(answer.passed, 1);
     // Written since the outage.
-    let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).blind(FROM, TO), &limit_args);
+    let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).outage(FROM, TO), &limit_args);
     assert_eq!(answer.passed, 1);
     // Expired since the outage, and remembered.
     store.flush();
@@ -133,7 +133,7 @@ fn a_state_that_was_full_before_or_written_since_an_outage_is_unchanged() {
         at: TO,
         until: TO + 10 * MILLI,
     })];
-    let answer = store.ask(&Question::ask(TO + 10 * MILLI, 10).blind(FROM, TO), &known);
+    let answer = store.ask(&Question::ask(TO + 10 * MILLI, 10).outage(FROM, TO), &known);
     assert_eq!(answer.passed, 1);
 }
 
@@ -142,7 +142,7 @@ fn an_outage_that_ends_in_the_future_ends_now() {
     let mut store = Store::start();
     let limit_args = [taken(&mut store)];
     // The clock of another node is ahead of this one.
-    let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &limit_args);
+    let answer = store.ask_lasting(&Question::ask(TO, 3).outage(FROM, TO + SECOND), &limit_args);
     assert_eq!(answer.wait(), Some(MILLI));
 }
 
@@ -155,7 +155,7 @@ fn a_bucket_that_counted_as_spent_fills_from_then_on() {
     let interval = numbers::interval(Duration::from_millis(10));
     for (limit, all) in [(owing, 10), (interval, 1)] {
         store.flush();
-        let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
+        let ask = |now, cost| Question::ask(now, cost).outage(FROM, TO);
         let until = TO + limit.settles_in;
         let known = Known { at: NOW, until };
         let limit_args = [LimitArgs::new(KEY, &limit).knowing(known)];
@@ -178,7 +178,7 @@ fn a_bucket_that_counted_as_spent_fills_from_then_on() {
 fn an_outage_in_the_future_has_no_effect() {
     let mut store = Store::start();
     let limit_args = [taken(&mut store)];
-    let question = Question::ask(NOW + MILLI, 2).blind(NOW + SECOND, NOW + MINUTE);
+    let question = Question::ask(NOW + MILLI, 2).outage(NOW + SECOND, NOW + MINUTE);
     assert_eq!(
         store.ask_lasting(&question, &limit_args).wait(),
         Some(MILLI)
@@ -200,7 +200,7 @@ fn a_full_bucket_is_not_written_because_of_an_outage() {
     );
     store.ask_lasting(&Question::ask(TO, 1), std::slice::from_ref(&window));
     let refused = store.ask_lasting(
-        &Question::ask(TO + 8 * MILLI, 1).blind(FROM, TO),
+        &Question::ask(TO + 8 * MILLI, 1).outage(FROM, TO),
         &[limit_args, window],
     );
     assert_eq!((refused.passed, refused.binding), (0, 2));
@@ -219,7 +219,7 @@ fn a_window_counts_what_is_recorded_after_an_outage() {
         let mut here = Here::new(subject.clone(), at(NOW));
         for now in [NOW, NOW + MINUTE / 2, NOW + MINUTE, NOW + 2 * MINUTE] {
             let answer = store.ask_lasting(
-                &Question::ask(now, 1).blind(NOW + 1, NOW + SECOND),
+                &Question::ask(now, 1).outage(NOW + 1, NOW + SECOND),
                 &limit_args,
             );
             assert_eq!(answer.wait(), here.ask(now, 1), "{subject:?}");
@@ -260,7 +260,7 @@ fn a_bucket_in_redis_matches_one_in_memory_that_was_paused_during_the_outage() {
     );
     let tried = TestRunner::new(config).run(
         &values,
-        |(subject, first, until_blind, blind, after, cost, ends)| {
+        |(subject, first, until_blind, outage, after, cost, ends)| {
             let mut store = store.borrow_mut();
             store.flush();
             let cost = cost.min(subject.numbers().capacity);
@@ -274,16 +274,16 @@ fn a_bucket_in_redis_matches_one_in_memory_that_was_paused_during_the_outage() {
                 limit_args = limit_args.knowing(answer.known());
             }
             let from = NOW + first * grain / 2 + until_blind * grain / 3 + 1;
-            let now = from + blind + after * grain / 3;
+            let now = from + outage + after * grain / 3;
             if ends && limit_args.known.until <= now {
                 store.flush();
             }
             for now in [now, now + 1] {
-                let question = Question::ask(now, cost).blind(from, from + blind);
+                let question = Question::ask(now, cost).outage(from, from + outage);
                 let answer = store.ask_lasting(&question, std::slice::from_ref(&limit_args));
                 let (there, expected) = (
                     answer.wait().unwrap_or(0),
-                    here.peek(now - blind, cost).unwrap_or(0),
+                    here.peek(now - outage, cost).unwrap_or(0),
                 );
                 // The end of a key is remembered in whole microseconds.
                 prop_assert!(
