@@ -165,7 +165,7 @@ async fn write(writer: impl AsyncWriteExt) {
     }
 }
 
-/// So much is saved up that it never binds, and no key of it settles meanwhile.
+/// A bucket so large that it never binds, and that no key settles meanwhile.
 const fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(1_000), u32::MAX)
 }
