@@ -1,4 +1,4 @@
-//! What an element costs in each adapter while the limit does not bind.
+//! The cost of an element in each adapter while the limit does not bind.
 
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -109,7 +109,7 @@ fn bytes(bench: &mut Bench<'_>) {
     });
 }
 
-/// Benches of one folder, named as its adapters are.
+/// The benches of one folder, with the names of its adapters.
 struct Bench<'a> {
     group: BenchmarkGroup<'a, WallTime>,
     runtime: &'a Runtime,
@@ -165,12 +165,12 @@ async fn write(writer: impl AsyncWriteExt) {
     }
 }
 
-/// A bucket so large that it never binds, and that no key settles meanwhile.
+/// A burst so large that the limit never binds and that no key settles during the run.
 const fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(1_000), u32::MAX)
 }
 
-/// It never binds either, for bytes.
+/// A burst of bytes so large that the limit never binds.
 const fn bandwidth() -> TokenBucket {
     TokenBucket::new(Rate::new(u32::MAX, Duration::from_nanos(1)), u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a decision costs: of each policy, and of each limiter around one.
+//! The cost of a decision of each policy, and of each limiter around one.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A request each nanosecond: the most of them wait.
+/// One request a nanosecond, so most of them have to wait.
 fn policies(criterion: &mut Criterion) {
     let bucket = TokenBucket::new(Rate::new(LIMIT, WINDOW), LIMIT);
     let log = SlidingLog::new(LIMIT, WINDOW);
@@ -49,7 +49,7 @@ fn bench(criterion: &mut Criterion, name: &str, policy: &impl Policy) {
     });
 }
 
-/// None of them ever waits.
+/// No request waits.
 fn limiters(criterion: &mut Criterion) {
     let bucket = TokenBucket::new(Rate::per_second(1_000), u32::MAX);
     let shared = bucket.shared();

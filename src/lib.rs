@@ -57,7 +57,7 @@
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
 //! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
-//! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200)).precise()`, with feature `precise` |
+//! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
@@ -88,9 +88,9 @@
 //!
 //! # Time
 //!
-//! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. tokio's
-//! timers have a grid of one millisecond: an emission may come up to about one millisecond late, and never early. With feature
-//! `precise` and `.precise()` on an adapter it comes to the microsecond.
+//! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. An emission
+//! is never early. On Linux, in a runtime with I/O enabled, it comes to the microsecond. Elsewhere it may come up to about one
+//! millisecond late, because tokio's timers have a grid of one millisecond.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
 //! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
@@ -106,8 +106,8 @@
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster. They need Rust 1.88.
-//! * `precise`: `.precise()` on every adapter that waits, and on shared and keyed limits and permits: to the microsecond. See
-//!   `time::Timer::precise` for what it costs. The runtime needs `enable_io`; on other systems than Linux nothing changes.
+//! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Timer`] for
+//!   what it costs.
 
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,4 +1,4 @@
-//! Without a fuzzer it runs the files that it is given: `cargo run --bin rate -- artifacts/rate/crash-*`.
+//! Without a fuzzer it runs the given files: `cargo run --bin rate -- artifacts/rate/crash-*`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

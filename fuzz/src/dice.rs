@@ -1,4 +1,4 @@
-//! Parameters and costs, made of bytes.
+//! Parameters and costs, made from bytes.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use paceline::time::Rate;
 
 use crate::laws::policies::Bounded;
 
-/// A policy in a range that a trace of a few seconds feels.
+/// A policy with parameters that matter in a trace of a few seconds.
 pub(crate) trait Tunable:
     Policy<State: Send> + Bounded + Copy + Send + Sync + 'static
 {
@@ -18,7 +18,7 @@ pub(crate) trait Tunable:
 impl Tunable for Interval {
     fn any(bytes: &mut Unstructured<'_>) -> Result<Self> {
         let (interval, delayed) = (duration(bytes)?, bytes.ratio(1, 4)?);
-        // Whether a peek that passes starts the clock is not said, and shows with a delay of nothing that is retuned.
+        // It is unspecified whether a peek that passes starts the clock. That shows after a retune of a delay of zero.
         let delayed = delayed && !interval.is_zero();
         let every = Self::every(interval);
         Ok(if delayed { every.delayed() } else { every })

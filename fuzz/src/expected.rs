@@ -1,10 +1,10 @@
 use paceline::policy::Decision;
 
-/// What is known of an answer.
+/// The expected answer, as far as it is known.
 #[derive(Debug)]
 pub(crate) enum Expected {
     Sure(Decision),
-    /// Whether somebody stands before depends on patience.
+    /// Waiters before this one may be overdue.
     Unsure,
 }
 
@@ -16,8 +16,8 @@ impl Expected {
         }
     }
 
-    /// A wait of zero is one of which nobody knows how long it is.
-    pub(crate) fn is_told(&self, answer: Decision) -> bool {
+    /// An expected wait of zero is a wait of unknown length.
+    pub(crate) fn agrees_with(&self, answer: Decision) -> bool {
         match *self {
             Self::Sure(Decision::Wait { retry_in }) if retry_in.is_zero() => is_wait(answer),
             Self::Sure(decision) if is_for_ever(decision) => is_for_ever(answer),
@@ -35,7 +35,7 @@ pub(crate) fn is_never(decision: Decision) -> bool {
     matches!(decision, Decision::Never { .. })
 }
 
-/// Up to about the last tick, and that depends on when a clock was started.
+/// A wait until about the last tick, which depends on the start of a clock.
 fn is_for_ever(decision: Decision) -> bool {
     matches!(decision, Decision::Wait { retry_in } if retry_in.as_nanos() > u128::from(u64::MAX / 2))
 }

@@ -3,11 +3,11 @@ use std::time::Duration;
 use paceline::feedback::{Caps, Feedback};
 use paceline::time::Rate;
 
-/// Any lines of `name: value` are understood or not, and whatever they say stays within the caps.
+/// Any lines of `name: value` can be parsed, and all values stay within the caps.
 ///
 /// # Panics
 ///
-/// If not.
+/// If a value does not, or if the parser panics.
 pub fn feedback(data: &[u8]) {
     let headers: Vec<_> = data.split(|byte| *byte == b'\n').map(header).collect();
     for now in [
@@ -32,7 +32,7 @@ pub fn feedback(data: &[u8]) {
     }
 }
 
-/// A line without a colon is a name alone.
+/// A line without a colon is a name without a value.
 fn header(line: &[u8]) -> (&[u8], &[u8]) {
     match line.iter().position(|byte| *byte == b':') {
         Some(at) => (&line[..at], &line[at + 1..]),
@@ -67,7 +67,7 @@ impl Bounds {
                 slowest: Rate::per_second(7),
                 fastest: Rate::per_second(7),
             },
-            // Crossed: the fastest wins.
+            // These caps cross. The fastest rate wins.
             Self {
                 longest: Duration::from_nanos(1),
                 slowest: Rate::per_second(5),
@@ -106,14 +106,14 @@ impl Bounds {
         }
     }
 
-    /// What was not cut is what it would be without caps, and what was is the cap.
+    /// A value that was cut is the cap. The others are the same as without caps.
     fn cut_nothing_else(&self, cut: &Feedback, uncut: &Feedback) {
         let waits = |said: &Feedback| [said.pause(), said.retry_after(), said.reset_in()];
         for (cut, uncut) in waits(cut).into_iter().zip(waits(uncut)) {
             assert_eq!(cut, uncut.map(|wait| wait.min(self.longest)));
         }
-        let told = (uncut.remaining(), uncut.quota(), uncut.ignored());
-        assert_eq!((cut.remaining(), cut.quota(), cut.ignored()), told);
+        let others = (uncut.remaining(), uncut.quota(), uncut.ignored());
+        assert_eq!((cut.remaining(), cut.quota(), cut.ignored()), others);
         if !cut.was_capped() {
             assert_eq!(cut, uncut);
         }

@@ -14,12 +14,12 @@ use crate::expected::{Expected, is_never, is_wait};
 use crate::mirror::Mirror;
 use crate::virtual_time::in_virtual_time;
 
-/// Whoever asks for whatever key: each is answered as if no key were ever forgotten, there are no more of them than there may
-/// be, and whoever waits passes in the end.
+/// Requests for any keys. Each answer is as if no key were ever forgotten, there are at most as many keys as allowed, and
+/// every waiter passes eventually.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of this does not hold.
 pub fn keyed(data: &[u8]) {
     let mut bytes = Unstructured::new(data);
     let kind: u8 = bytes.arbitrary().unwrap_or_default();
@@ -34,7 +34,7 @@ async fn trace<P: Tunable>(mut bytes: Unstructured<'_>) {
     let (Ok(policy), Ok(max)) = (P::any(&mut bytes), bytes.arbitrary::<u8>()) else {
         return;
     };
-    // Of one that never settles no key is ever forgotten.
+    // A key of a policy that never settles is never forgotten.
     let settles = policy.settled_at(&policy.fresh(Tick::ZERO)) < Tick::MAX;
     let max = (settles && max % 2 == 1).then(|| 1 + usize::from(max / 2) % (KEYS - 1));
     let mut map = Map::of(policy, max);
@@ -53,13 +53,13 @@ const MOST_WAITERS: usize = 32;
 
 const KEYS: usize = 6;
 
-/// Who was not polled for so long may have been passed by.
+/// A waiter that was not polled for this long may have been overtaken.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 struct Map<P: Tunable> {
     limit: Keyed<usize, P>,
     max: Option<usize>,
-    /// One for each key, and none is forgotten.
+    /// One for each key. None is forgotten.
     mirrors: Vec<Mirror<P>>,
     waiters: Vec<Waiter>,
     tickets: u64,
@@ -72,7 +72,7 @@ struct Waiter {
     place: Option<Place>,
 }
 
-/// Since the first poll.
+/// The position in the queue, since the first poll.
 #[derive(Clone, Copy)]
 struct Place {
     ticket: u64,
@@ -105,10 +105,10 @@ impl<P: Tunable> Map<P> {
             (13 | 14, Some(n)) => drop(self.waiters.remove(n)),
             (15..20, _) => self.try_acquire(key, cost(bytes)?),
             (20, _) => self.peek(key, cost(bytes)?),
-            // A key with parameters or a pause of its own takes a place that is never free.
+            // A key with its own parameters or pause takes room that is never freed.
             (21, _) if self.max.is_none() => {
                 let policy = P::any(bytes)?;
-                // What has settled may be forgotten, and slower parameters would count it.
+                // A settled state may be forgotten, but slower parameters would still count it.
                 if self.mirrors[key].settles_in().is_zero() {
                     return Ok(());
                 }
@@ -124,7 +124,7 @@ impl<P: Tunable> Map<P> {
                 self.limit.resume(&key);
                 self.mirrors[key].resume();
             }
-            // Where there is no room, what passes in another mode is not remembered.
+            // Without room, a request that passes in another mode is not remembered.
             (24, _) if self.max.is_none() => self.set_mode(bytes.arbitrary()?),
             _ => self.jump(duration(bytes)?).await,
         }
@@ -214,10 +214,10 @@ impl<P: Tunable> Map<P> {
     }
 
     fn is_right(&self, expected: &Expected, answer: Decision) {
-        let is_for_want_of_room =
+        let is_without_room =
             self.is_full() && is_wait(answer) && expected.allows(Decision::is_pass);
         assert!(
-            expected.is_told(answer) || is_for_want_of_room,
+            expected.agrees_with(answer) || is_without_room,
             "{answer:?}, not {expected:?}"
         );
     }
@@ -241,12 +241,12 @@ impl<P: Tunable> Map<P> {
         }
     }
 
-    /// The wait of one behind others is not foretold here.
+    /// The wait behind other waiters is not computed here.
     fn expected(&mut self, key: usize, ticket: u64, cost: u32) -> Expected {
         let mirror = &mut self.mirrors[key];
         let is_off = mirror.mode == Mode::Off && cost > 0;
         if is_off || mirror.never_passes(cost) {
-            // That does not start the clock of a key.
+            // Such a request does not start the clock of a key.
             return Expected::Sure(mirror.timeless(cost));
         }
         let now = mirror.now();
@@ -254,7 +254,7 @@ impl<P: Tunable> Map<P> {
             return Expected::Sure(Decision::Pass);
         }
         let alone = mirror.look(now, cost);
-        // Who waits for room stands in a line of its own, and may be overtaken when it lets its turn go by.
+        // A request that waits for room has a queue of its own, and may be overtaken when it misses its turn.
         let is_before = |other: u64| other < ticket || (self.max.is_some() && other != ticket);
         let is_ahead = |one: &&Waiter| {
             one.key == key && one.place.is_some_and(|place| is_before(place.ticket))
@@ -289,7 +289,7 @@ impl<P: Tunable> Map<P> {
         }
     }
 
-    /// Whether a new key may find no room, or only some that is spoken for by those who wait for it.
+    /// Whether a new key may find no room, or only room that is reserved for waiters.
     fn is_full(&self) -> bool {
         let spoken_for = self.limit.len() + self.waiters.len();
         self.max.is_some_and(|max| spoken_for >= max)
@@ -313,11 +313,11 @@ impl<P: Tunable> Map<P> {
         }
     }
 
-    /// Only who was woken is polled.
+    /// Polls only the woken waiters.
     async fn serve_all(&mut self) {
         self.set_mode(Mode::Enforce as u8);
         for key in 0..KEYS {
-            // Else the key would be remembered for it.
+            // Otherwise the key would be kept for its pause.
             if self.max.is_none() {
                 self.limit.resume(&key);
                 self.mirrors[key].resume();
@@ -335,11 +335,11 @@ impl<P: Tunable> Map<P> {
                     .map(|one| one.future.woken().boxed_local()),
             );
             let in_time = tokio::time::timeout(FOR_EVER, woken).await;
-            assert!(in_time.is_ok(), "nobody is woken any more");
+            assert!(in_time.is_ok(), "no waiter is woken any more");
         }
     }
 
-    /// Whether somebody may have to wait longer than a test can. Who waits for room asks each second.
+    /// Whether a waiter may have to wait longer than a test can. A request that waits for room tries again each second.
     fn is_for_ever(&mut self) -> bool {
         let longest = match self.max {
             Some(_) => Duration::from_secs(60),

@@ -1,7 +1,7 @@
-//! Hostile bytes for `paceline`: each function takes any bytes, makes a trace of calls of them, and panics if the library
-//! does what it says it never does.
+//! Hostile bytes for `paceline`. Each function makes a trace of calls from any bytes, and panics if the library breaks a
+//! promise.
 //!
-//! `cargo fuzz` runs them on what it finds worth trying, and `tests/bodies.rs` on thousands of random inputs.
+//! `cargo fuzz` runs the functions on the inputs that it finds, and `tests/bodies.rs` on thousands of random inputs.
 
 use std::path::Path;
 
@@ -14,18 +14,18 @@ mod rate;
 mod shared;
 mod virtual_time;
 
-/// What the tests of the laws know of each policy, read where it stands.
-#[path = "../../tests/it/laws"]
+/// The models and bounds of the tests of the laws, included from there.
+#[path = "../../laws"]
 mod laws {
-    #[expect(dead_code, reason = "the tests look for more")]
+    #[expect(dead_code, reason = "only the tests use the rest")]
     mod bounds;
     mod model;
-    #[path = "../../../fuzz/src/policies.rs"]
+    #[path = "../fuzz/src/policies.rs"]
     pub(super) mod policies;
-    #[path = "../../../fuzz/src/steps.rs"]
+    #[path = "../fuzz/src/steps.rs"]
     mod steps;
     mod subject;
-    #[expect(dead_code, reason = "proptest makes the traces of the tests")]
+    #[expect(dead_code, reason = "only the tests make traces with proptest")]
     mod trace;
 }
 
@@ -35,7 +35,7 @@ pub use laws::policies::policies;
 pub use rate::rate;
 pub use shared::shared;
 
-/// Runs `body` on each file that the program was given.
+/// Runs `body` on each file of the command line.
 ///
 /// # Errors
 ///

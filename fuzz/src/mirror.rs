@@ -1,4 +1,4 @@
-//! A limit without a line, a lock or a task: what a shared one has to answer to whoever's turn it is.
+//! A limit without a queue, a lock or a task: the answers of a shared limit to the head of its queue.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use paceline::policy::{Decision, Policy};
 use paceline::time::Tick;
 use testkit::clock::Stopwatch;
 
-/// A policy with its state, and what was said to the limit. Its clock starts when it is first asked.
+/// A policy with its state, pause, mode and counts. Its clock starts at the first request.
 pub(crate) struct Mirror<P: Policy> {
     policy: P,
     state: Option<P::State>,
@@ -40,7 +40,7 @@ impl<P: Policy> Mirror<P> {
         now
     }
 
-    /// What one whose turn it is would be told at `then`.
+    /// The answer at `then` to the head of the queue.
     pub(crate) fn look(&self, then: Tick, cost: u32) -> Decision {
         let Some(state) = &self.state else {
             return Decision::Pass;
@@ -55,7 +55,7 @@ impl<P: Policy> Mirror<P> {
         }
     }
 
-    /// Whether it costs more than could ever pass.
+    /// Whether the cost is more than can ever pass.
     pub(crate) fn never_passes(&self, cost: u32) -> bool {
         let decision = self
             .policy
@@ -63,7 +63,7 @@ impl<P: Policy> Mirror<P> {
         matches!(decision, Decision::Never { .. })
     }
 
-    /// What one is told to whom the time does not matter.
+    /// The answer to a request that does not depend on the time.
     pub(crate) fn timeless(&self, cost: u32) -> Decision {
         if self.mode != Mode::Enforce {
             return Decision::Pass;
@@ -72,7 +72,7 @@ impl<P: Policy> Mirror<P> {
             .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost)
     }
 
-    /// Counts what passes; true if it conforms.
+    /// Counts a request that passes. Returns whether it conforms to the policy.
     pub(crate) fn pay(&mut self, cost: u32) -> bool {
         if self.never_passes(cost) {
             return false;
@@ -86,11 +86,11 @@ impl<P: Policy> Mirror<P> {
         conforms
     }
 
-    /// How long one more would wait behind those who ask for `costs`, each as early as possible.
+    /// The wait of one more request behind waiters with these `costs`, if each passes as early as possible.
     pub(crate) fn wait_behind(&mut self, costs: &[u32], cost: u32) -> Duration {
         let now = self.now();
         let mut at = now.max(self.paused_until);
-        let mut state = self.state.clone().expect("it was asked for the time");
+        let mut state = self.state.clone().expect("`now` was called before");
         for &ahead in costs {
             if let Decision::Wait { retry_in } = self.policy.decide(&mut state, at, ahead) {
                 at = at.after(retry_in);
@@ -103,7 +103,7 @@ impl<P: Policy> Mirror<P> {
         at.since(now)
     }
 
-    /// How long it is until it is as good as unused.
+    /// The time until the limit is as good as unused.
     pub(crate) fn settles_in(&mut self) -> Duration {
         let now = self.now();
         let settled_at = self

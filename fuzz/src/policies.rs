@@ -1,4 +1,4 @@
-//! Every policy and its laws, on traces that a fuzzer makes up.
+//! Checks the laws of every policy on the traces of a fuzzer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::steps::{Cost, Gap, Step};
 use super::subject::Subject;
 use super::trace::Ask;
 
-/// One policy, three sets of parameters for it, and whatever can be done to its state.
+/// A policy with three sets of parameters, and all operations on its state.
 ///
 /// # Panics
 ///
@@ -39,7 +39,7 @@ pub fn policies(data: &[u8]) {
     obeys[usize::from(*kind) % obeys.len()](data);
 }
 
-/// That no window of what `passed` holds more than the docs of a policy say.
+/// Checks that no window of the `passed` requests exceeds the bound in the docs of the policy.
 pub(crate) trait Bounded {
     fn assert_bound(&self, passed: &[(Tick, u32)]);
 }
@@ -53,7 +53,7 @@ impl<S: Subject> Bounded for S {
     }
 }
 
-/// No longer: models are slow.
+/// Not more, since models are slow.
 const MOST_STEPS: usize = 200;
 
 fn obeys<S: Subject>(data: &[u8]) {
@@ -76,7 +76,7 @@ fn obeys<S: Subject>(data: &[u8]) {
     trace.bound_holds();
 }
 
-/// One of those that the tests of the laws try.
+/// A policy of the tests of the laws.
 fn subject<S: Subject>(seed: u16) -> S {
     let seed = seed.to_be_bytes().repeat(16);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
@@ -90,12 +90,12 @@ struct Trace<'a, S: Subject> {
     policy: &'a S,
     state: S::State,
     now: Tick,
-    told: Tick,
+    due: Tick,
     cost: u32,
-    /// `None` where it can no longer know: the policy may round when it is retuned, and what is rounded twice can be much.
+    /// `None` after two retunes, which may round twice.
     model: Option<S::Model>,
     late: u128,
-    /// Since the last refund or retune.
+    /// The requests that passed since the last refund or retune.
     passed: Vec<(Tick, u32)>,
 }
 
@@ -107,7 +107,7 @@ impl<'a, S: Subject> Trace<'a, S> {
             policy,
             state: policy.fresh(now),
             now,
-            told: now,
+            due: now,
             cost: 1,
             model: Some(S::Model::start(policy, now)),
             late: 0,
@@ -157,7 +157,7 @@ impl<'a, S: Subject> Trace<'a, S> {
         if let Some(model) = self.model.as_mut().filter(|_| now < Tick::MAX) {
             let due = model.due(now, cost);
             assert!(
-                due.is_told_by(answer, now, self.late),
+                due.agrees_with(answer, now, self.late),
                 "{}, due {due:?}",
                 context()
             );
@@ -165,11 +165,11 @@ impl<'a, S: Subject> Trace<'a, S> {
                 model.count(now, cost);
             }
         }
-        self.told = match answer {
+        self.due = match answer {
             Decision::Wait { retry_in } => now.after(retry_in),
             Decision::Pass | Decision::Never { .. } => now,
         };
-        // After the last tick nobody counts.
+        // After the last tick, which means never, there is no bound.
         if answer.is_pass() && cost > 0 && now < Tick::MAX {
             self.passed.push((now, cost));
         }
@@ -185,7 +185,7 @@ impl<'a, S: Subject> Trace<'a, S> {
         self.is_no_better_than_full();
     }
 
-    /// Where time is cut into pieces, those of a full one may end later: there, in this instant.
+    /// If a policy divides time into windows, those of a full limit may end later. Then only this instant is compared.
     fn is_no_better_than_full(&self) {
         let best = self.policy.full();
         let (mut state, mut full) = (self.state.clone(), best.fresh(self.now));
@@ -199,7 +199,7 @@ impl<'a, S: Subject> Trace<'a, S> {
                     "{best:?}: {cost} at {at:?}, {from_full:?}"
                 );
             } else if !S::PHASED {
-                at = told(at, answer);
+                at = end_of(at, answer);
             }
         }
     }
@@ -219,7 +219,7 @@ impl<'a, S: Subject> Trace<'a, S> {
         self.late = S::Model::LATE_WHEN_RETUNED;
     }
 
-    /// And from then on it answers like a fresh one.
+    /// From the instant at which it settles, the state answers as a fresh one does.
     fn settle(&mut self, later: u8) {
         let settled = self.policy.settled_at(&self.state);
         if settled == Tick::MAX {
@@ -234,8 +234,8 @@ impl<'a, S: Subject> Trace<'a, S> {
         for cost in [self.policy.burst(), 1, self.policy.burst(), self.cost, 2] {
             let answer = self.policy.decide(&mut used, at, cost);
             let fresh = self.policy.decide(&mut fresh, at, cost);
-            let told = told(at, answer);
-            if told == Tick::MAX && told == self::told(at, fresh) {
+            let then = end_of(at, answer);
+            if then == Tick::MAX && then == end_of(at, fresh) {
                 return;
             }
             assert_eq!(
@@ -243,7 +243,7 @@ impl<'a, S: Subject> Trace<'a, S> {
                 "{:?} settled at {settled:?}, to {cost} at {at:?}",
                 self.policy
             );
-            at = told;
+            at = then;
         }
     }
 
@@ -284,7 +284,7 @@ impl<'a, S: Subject> Trace<'a, S> {
             Gap::Much(nanos) => self.now.after(Duration::from_nanos(nanos)),
             Gap::Grains(times, off) => by(after(self.policy.grain(), times), off),
             Gap::Periods(times, off) => by(after(self.policy.period(), times), off),
-            Gap::Told(off) => by(self.told, off),
+            Gap::Due(off) => by(self.due, off),
         }
     }
 
@@ -300,7 +300,7 @@ impl<'a, S: Subject> Trace<'a, S> {
     }
 }
 
-/// A wait is exact, and only what is dearer than the capacity never passes.
+/// A wait is exact, and only a cost above the capacity never passes.
 fn is_right<S: Subject>(
     policy: &S,
     state: &S::State,
@@ -317,19 +317,19 @@ fn is_right<S: Subject>(
         Decision::Never { capacity } => cost > capacity && !never(capacity),
         Decision::Wait { retry_in } => {
             let then = now.after(retry_in);
-            let is_told = |left| {
-                let told = policy.peek(state, then.before(left), cost);
-                left.is_zero() || told == Decision::Wait { retry_in: left }
+            let waits = |left| {
+                let answer = policy.peek(state, then.before(left), cost);
+                left.is_zero() || answer == Decision::Wait { retry_in: left }
             };
-            let is_refused_until_then = is_told(Duration::from_nanos(1)) && is_told(retry_in / 2);
+            let is_refused_until_then = waits(Duration::from_nanos(1)) && waits(retry_in / 2);
             let passes_then = policy.peek(state, then, cost).is_pass();
-            // The last tick is for ever.
+            // The last tick means never.
             then == Tick::MAX || (!retry_in.is_zero() && is_refused_until_then && passes_then)
         }
     }
 }
 
-fn told(now: Tick, answer: Decision) -> Tick {
+fn end_of(now: Tick, answer: Decision) -> Tick {
     match answer {
         Decision::Wait { retry_in } => now.after(retry_in),
         Decision::Pass | Decision::Never { .. } => now,

@@ -3,11 +3,11 @@ use std::time::Duration;
 use arbitrary::Unstructured;
 use paceline::time::Rate;
 
-/// Any text is a rate or an error that quotes it; and a rate is parsed as it is displayed.
+/// Any text is a rate or an error that quotes the text. A displayed rate parses to the same rate.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of this does not hold.
 pub fn rate(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match text.parse::<Rate>() {

@@ -15,12 +15,12 @@ use crate::expected::{is_never, is_wait};
 use crate::mirror::Mirror;
 use crate::virtual_time::{in_millis, in_virtual_time};
 
-/// Whoever asks, waits, leaves or changes a shared limit, and whenever: it is what a plain line before the bare policy is,
-/// to the nanosecond; it counts right; and whoever can pass was woken.
+/// Requests, waits, cancels and changes of a shared limit at any time. The limit behaves as a plain FIFO queue in front of
+/// the policy, to the nanosecond. It counts correctly, and a waiter that can pass was woken.
 ///
 /// # Panics
 ///
-/// If not.
+/// If one of this does not hold.
 pub fn shared(data: &[u8]) {
     let mut bytes = Unstructured::new(data);
     let kind: u8 = bytes.arbitrary().unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn shared(data: &[u8]) {
     }
 }
 
-/// What is asked, until the bytes are used up; then all who wait are served.
+/// Takes steps until the bytes are used up. Then it serves all waiters.
 async fn trace<P: Tunable>(mut bytes: Unstructured<'_>) {
     let Ok(policy) = P::any(&mut bytes) else {
         return;
@@ -48,10 +48,10 @@ async fn trace<P: Tunable>(mut bytes: Unstructured<'_>) {
 
 const MOST_STEPS: usize = 300;
 
-/// Fewer than the forecast goes through for each question.
+/// Fewer than the estimate considers for each request.
 const MOST_WAITERS: usize = 32;
 
-/// Who was not polled for so long may have been passed by.
+/// A waiter that was not polled for this long may have been overtaken.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 struct Line<P: Tunable> {
@@ -59,9 +59,9 @@ struct Line<P: Tunable> {
     mirror: Mirror<P>,
     waiters: Vec<Waiter>,
     tickets: u64,
-    /// Of the runtime, and so of the grid of its timers.
+    /// The time since the start of the runtime, which is the origin of the grid of its timers.
     since_start: Stopwatch,
-    /// Since the last refund or retune.
+    /// The requests that passed since the last refund or retune.
     passed: Vec<(Tick, u32)>,
 }
 
@@ -72,7 +72,7 @@ struct Waiter {
     place: Option<Place>,
 }
 
-/// Since the first poll.
+/// The position in the queue, since the first poll.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     ticket: u64,
@@ -85,8 +85,8 @@ impl Waiter {
         self.place.is_some_and(|place| place.ticket < ticket)
     }
 
-    /// Nobody says whether the others lost patience.
-    fn may_be_aside(&self, now: Tick) -> bool {
+    /// The limit does not report whether the others have overtaken this waiter.
+    fn may_be_overdue(&self, now: Tick) -> bool {
         self.place
             .is_some_and(|place| now.since(place.polled) >= PATIENCE)
     }
@@ -211,7 +211,7 @@ impl<P: Tunable> Line<P> {
 
         let is_over = match (within, place) {
             (Some(within), Some(place)) => now >= place.joined.after(within),
-            // Zero is over as soon as it has begun.
+            // A time of zero ends at once.
             (Some(within), None) => within.is_zero() || behind.is_some_and(|wait| wait > within),
             (None, _) => false,
         };
@@ -228,7 +228,7 @@ impl<P: Tunable> Line<P> {
                 assert!(expected.allows(is_wait), "{context}");
                 let is_unsure = place.is_none() && behind.is_none();
                 assert!(is_over || is_unsure, "{context}: too early");
-                // One who stood in line for no time at all was held back too.
+                // A request that was queued for no time at all was held back too.
                 let has_joined = place.is_none() && behind.is_none_or(|wait| Some(wait) <= within);
                 if has_joined && behind.is_some() {
                     self.mirror.held_back += 1;
@@ -275,7 +275,7 @@ impl<P: Tunable> Line<P> {
     fn try_acquire(&mut self, cost: u32) {
         let expected = self.expected(u64::MAX, cost);
         let answer = self.limit.try_acquire(cost);
-        assert!(expected.is_told(answer), "{answer:?} to {cost}");
+        assert!(expected.agrees_with(answer), "{answer:?} to {cost}");
         if answer.is_pass() {
             self.has_passed(cost);
         } else {
@@ -286,7 +286,7 @@ impl<P: Tunable> Line<P> {
     fn peek(&mut self, cost: u32) {
         let expected = self.expected(u64::MAX, cost);
         let answer = self.limit.peek(cost);
-        assert!(expected.is_told(answer), "{answer:?} to {cost}");
+        assert!(expected.agrees_with(answer), "{answer:?} to {cost}");
     }
 
     fn refund(&mut self, cost: u32) {
@@ -316,17 +316,17 @@ impl<P: Tunable> Line<P> {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
-        self.whoever_can_pass_was_woken();
+        self.a_waiter_that_can_pass_was_woken();
     }
 
-    /// Only who was woken is polled; each passes at the first millisecond at which it may.
+    /// Polls only the woken waiters. Each passes at the first millisecond at which it can.
     async fn serve_all(&mut self) {
         self.waiters.retain(|one| one.place.is_some());
         self.limit.resume();
         self.mirror.resume();
         self.limit.set_mode(Mode::Enforce);
         self.mirror.mode = Mode::Enforce;
-        // From here on the clock moves by whole milliseconds, as long as nothing else moves it.
+        // From here on the clock moves by whole milliseconds.
         let now = self.since_start.elapsed();
         let aligned = in_millis(now, u128::div_ceil);
         self.jump(aligned.saturating_sub(now)).await;
@@ -337,7 +337,7 @@ impl<P: Tunable> Line<P> {
             let now = self.mirror.now();
             let retry_in = match self.mirror.look(now, self.waiters[first].cost) {
                 Decision::Wait { retry_in } => retry_in,
-                // Its timer rings at the next whole millisecond.
+                // Its timer fires at the next whole millisecond.
                 Decision::Pass | Decision::Never { .. } => Duration::ZERO,
             };
             if retry_in > FOR_EVER {
@@ -357,7 +357,7 @@ impl<P: Tunable> Line<P> {
                 for _ in 0..4 {
                     tokio::task::yield_now().await;
                 }
-                self.whoever_can_pass_was_woken();
+                self.a_waiter_that_can_pass_was_woken();
             }
             assert!(self.since_start.elapsed() <= due, "woken after {due:?}");
         }

@@ -1,4 +1,4 @@
-//! What is done to a policy, made of bytes: mostly it is asked, about when something changes.
+//! Operations on a policy, made from bytes: mostly requests, near the instants at which a decision changes.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
@@ -14,11 +14,11 @@ pub(super) enum Step {
     Retune {
         to: u8,
     },
-    /// As soon as it settles.
+    /// At the instant at which the state settles.
     Settle {
         later: u8,
     },
-    /// At any time, also one that is over; on a copy.
+    /// At any time, also in the past; on a copy.
     Elsewhen {
         at: u64,
         cost: u32,
@@ -58,8 +58,8 @@ pub(super) enum Gap {
     Much(u64),
     Grains(u8, i8),
     Periods(u8, i8),
-    /// When it was told to come again.
-    Told(i8),
+    /// At the end of the last wait.
+    Due(i8),
 }
 
 impl<'a> Arbitrary<'a> for Gap {
@@ -71,7 +71,7 @@ impl<'a> Arbitrary<'a> for Gap {
             4 => Self::Nanos(much),
             5..8 => Self::Grains(much / 3 % 6, off),
             8..10 => Self::Periods(much / 3 % 6, off),
-            10..15 => Self::Told(off),
+            10..15 => Self::Due(off),
             _ => Self::Much(bytes.arbitrary::<u64>()? >> (much % 64)),
         })
     }
@@ -82,7 +82,7 @@ pub(super) enum Cost {
     One,
     Some(u8),
     Any(u32),
-    /// All that may pass at once.
+    /// The most that can pass at once.
     Burst,
     More,
     Again,

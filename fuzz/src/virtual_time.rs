@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-/// Runs it on a paused clock that begins with it.
+/// Runs the future on a paused clock that starts with it.
 pub(crate) fn in_virtual_time(trace: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -11,7 +11,7 @@ pub(crate) fn in_virtual_time(trace: impl Future<Output = ()>) {
     runtime.block_on(trace);
 }
 
-/// To whole milliseconds, as timers count.
+/// Rounds to whole milliseconds, as timers do.
 pub(crate) fn in_millis(time: Duration, round: fn(u128, u128) -> u128) -> Duration {
     let millis = round(time.as_nanos(), 1_000_000);
     Duration::from_millis(u64::try_from(millis).expect("less than an age"))

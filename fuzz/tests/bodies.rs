@@ -1,39 +1,39 @@
-//! Each body on thousands of random inputs, the same ones each time, and on the seeds.
+//! Runs each fuzz function on the seeds and on thousands of random inputs, which are the same each time.
 
 use std::fs;
 use std::path::Path;
 
 use fastrand::Rng;
 
-/// Of inputs, for each body.
+/// The number of random inputs for each function.
 const TIMES: u64 = 3_000;
 
 #[test]
 fn policies_keep_their_laws() {
-    try_many("policies", paceline_fuzz::policies, 600);
+    run_many("policies", paceline_fuzz::policies, 600);
 }
 
 #[test]
-fn a_shared_limit_is_what_a_plain_line_is() {
-    try_many("shared", paceline_fuzz::shared, 400);
+fn a_shared_limit_behaves_as_a_plain_queue() {
+    run_many("shared", paceline_fuzz::shared, 400);
 }
 
 #[test]
-fn keys_are_as_if_none_were_ever_forgotten() {
-    try_many("keyed", paceline_fuzz::keyed, 400);
+fn every_key_behaves_as_if_none_were_ever_forgotten() {
+    run_many("keyed", paceline_fuzz::keyed, 400);
 }
 
 #[test]
-fn a_rate_is_parsed_as_it_is_displayed() {
-    try_many("rate", paceline_fuzz::rate, 24);
+fn a_displayed_rate_parses_to_the_same_rate() {
+    run_many("rate", paceline_fuzz::rate, 24);
 }
 
 #[test]
-fn what_headers_say_stays_within_the_caps() {
-    try_many("feedback", paceline_fuzz::feedback, 200);
+fn values_in_headers_stay_within_the_caps() {
+    run_many("feedback", paceline_fuzz::feedback, 200);
 }
 
-fn try_many(name: &str, body: fn(&[u8]), longest: usize) {
+fn run_many(name: &str, body: fn(&[u8]), longest: usize) {
     let seeds = seeds(name);
     for seed in &seeds {
         body(seed);
@@ -47,13 +47,13 @@ fn try_many(name: &str, body: fn(&[u8]), longest: usize) {
         for _ in 0..rng.usize(..8) {
             change(&mut input, &mut rng);
         }
-        // What panics names the input: the same number makes the same bytes.
+        // If the function panics, this names the input: the same number makes the same bytes.
         println!("{name} {n}");
         body(&input);
     }
 }
 
-/// A byte more, a byte less, another byte, or a piece twice.
+/// Inserts, removes or replaces a byte, or repeats a part.
 fn change(input: &mut Vec<u8>, rng: &mut Rng) {
     let at = rng.usize(..=input.len());
     match rng.u8(..4) {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::value::{NANOS_PER_SEC, decimal, duration};
+use super::value::seconds;
 
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -65,14 +65,13 @@ pub(super) fn timestamp(text: &str) -> Option<Duration> {
     let zone_at = rest.find(['Z', 'z', '+', '-'])?;
     let (time, zone) = rest.split_at(zone_at);
     let (time, fraction) = time.split_at(time.find('.').unwrap_or(time.len()));
-    let nanos = if fraction.is_empty() {
-        0
-    } else {
-        decimal(fraction, NANOS_PER_SEC)?
+    let fraction = match fraction {
+        "" => Duration::ZERO,
+        fraction => seconds(fraction)?,
     };
     let start = start_of_day(year_of_four(year)?, month, day)?;
     let secs = start + time_of_day(time)? - offset(zone)?;
-    Some(since_epoch(secs).saturating_add(duration(nanos)))
+    Some(since_epoch(secs).saturating_add(fraction))
 }
 
 /// When a day of the Gregorian calendar begins, in seconds since 1970; `None` if there is no such day.
@@ -245,7 +244,7 @@ mod tests {
         let later = NOW + Duration::new(0, 123_456_790);
         assert_eq!(timestamp("2024-07-15T08:49:37.1234567891Z"), Some(later));
 
-        let minute = Some(NOW - Duration::from_secs(37));
+        let minute = Some(Duration::from_secs(NOW.as_secs() - 37));
         assert_eq!(timestamp("2024-07-15T08:49Z"), minute);
         assert_eq!(timestamp("2024-07-15 10:49+0200"), minute);
     }

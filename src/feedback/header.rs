@@ -113,22 +113,15 @@ pub(super) fn window_named(name: &str) -> Option<Duration> {
 
 /// The part and the rest of the name, of `remaining-tokens` or `tokens-remaining`.
 fn part(name: &str) -> Option<(Part, &str)> {
-    let first = PARTS.iter().find_map(|(word, part)| {
-        let rest = name.strip_prefix(word)?;
-        let rest = if rest.is_empty() {
-            rest
-        } else {
-            rest.strip_prefix('-')?
-        };
-        Some((*part, rest))
-    });
-    let last = || {
-        PARTS.iter().find_map(|(word, part)| {
-            let rest = name.strip_suffix(word)?;
-            Some((*part, rest.strip_suffix('-')?))
-        })
-    };
-    first.or_else(last)
+    PARTS.iter().find_map(|(word, part)| {
+        let after = name.strip_prefix(word);
+        let after = after.and_then(|rest| match rest {
+            "" => Some(rest),
+            _ => rest.strip_prefix('-'),
+        });
+        let before = || name.strip_suffix(word)?.strip_suffix('-');
+        Some((*part, after.or_else(before)?))
+    })
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use crate::time::Rate;
 
 use super::date::http_date;
 use super::header::{Header, Part, STANDARD, counts_requests, window_named};
-use super::value::{
-    Member, NANOS_PER_MILLI, NANOS_PER_SEC, Unit, count, count_left, decimal, duration, members,
-    wait,
-};
+use super::value::{Member, Unit, count, count_left, members, millis, seconds, wait};
 use super::{Caps, Feedback, Ignored};
 
 // What a value must be; the end of a message of `Ignored`.
@@ -147,13 +144,13 @@ impl HeaderReader {
         match part {
             Part::Limit => self.read_quotas(family, name, text),
             Part::LimitPerWindow => each(text, |member| {
-                let (quota, seconds, window) = per_window(member.item)?;
-                merge_min(&mut self.limit(family, seconds, true).quota, quota);
-                self.add_policy(family, seconds, quota, window)
+                let (quota, name, window) = per_window(member.item)?;
+                merge_min(&mut self.limit(family, name, true).quota, quota);
+                self.add_policy(family, name, quota, window)
             }),
             Part::UsedPerWindow => each(text, |member| {
-                let (used, seconds, window) = per_window(member.item)?;
-                let limit = self.limit(family, seconds, true);
+                let (used, name, window) = per_window(member.item)?;
+                let limit = self.limit(family, name, true);
                 merge_max(&mut limit.used, used);
                 merge_max(&mut limit.window, window);
                 Ok(())
@@ -183,8 +180,8 @@ impl HeaderReader {
                 merge_waits(&mut limit.reset_in, text, unit, now)
             }
             Part::IntervalMillis => {
-                let nanos = decimal(text, NANOS_PER_MILLI).filter(|nanos| *nanos > 0);
-                let interval = duration(nanos.ok_or(INTERVAL)?);
+                let interval = millis(text).filter(|interval| !interval.is_zero());
+                let interval = interval.ok_or(INTERVAL)?;
                 let limit = self.limit(family, name, counts_requests(name));
                 merge_max(&mut limit.window, interval);
                 merge_max(&mut limit.interval, interval);
@@ -393,25 +390,21 @@ fn each(
 /// The longest window among the parameters.
 fn window_of(member: &Member<'_>) -> Result<Option<Duration>, &'static str> {
     let mut longest = None;
-    for (_, window) in member
-        .params()
-        .filter(|(key, _)| matches!(*key, "w" | "window"))
-    {
-        merge_max(
-            &mut longest,
-            duration(decimal(window, NANOS_PER_SEC).ok_or(POLICY)?),
-        );
+    for (key, window) in member.params() {
+        if matches!(key, "w" | "window") {
+            merge_max(&mut longest, seconds(window).ok_or(POLICY)?);
+        }
     }
     Ok(longest)
 }
 
 /// `20:1`, a count and a window in seconds. Also returns the text of the window.
 fn per_window(item: &str) -> Result<(u64, &str, Duration), &'static str> {
-    let (number, seconds) = item.split_once(':').ok_or(PER_WINDOW)?;
-    let seconds = seconds.trim();
-    let nanos = decimal(seconds, NANOS_PER_SEC).filter(|nanos| *nanos > 0);
-    let window = duration(nanos.ok_or(PER_WINDOW)?);
-    Ok((count(number).ok_or(PER_WINDOW)?, seconds, window))
+    let (number, text) = item.split_once(':').ok_or(PER_WINDOW)?;
+    let text = text.trim();
+    let window = seconds(text).filter(|window| !window.is_zero());
+    let number = count(number).ok_or(PER_WINDOW)?;
+    Ok((number, text, window.ok_or(PER_WINDOW)?))
 }
 
 /// A quota above the largest rate is cut.

@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use super::date::{http_date, timestamp};
 
-pub(super) const NANOS_PER_SEC: u128 = 1_000_000_000;
-pub(super) const NANOS_PER_MILLI: u128 = 1_000_000;
+const NANOS_PER_SEC: u128 = 1_000_000_000;
+const NANOS_PER_MILLI: u128 = 1_000_000;
 
 /// The first number that is a time since 1970 in seconds (in 2001), and not a wait in seconds (31 years).
-const FIRST_UNIX_SECS: u128 = 1_000_000_000;
+const FIRST_UNIX_SECS: u64 = 1_000_000_000;
 
 /// The first number that is a time since 1970 in milliseconds, and not in seconds.
-const FIRST_UNIX_MILLIS: u128 = 1_000 * FIRST_UNIX_SECS;
+const FIRST_UNIX_MILLIS: u64 = 1_000 * FIRST_UNIX_SECS;
 
 /// The unit of a wait that is a plain number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,40 +25,47 @@ pub(super) enum Unit {
 /// A wait from `now` on: a number, a duration with units, an HTTP date or a timestamp. An instant in the past is no wait.
 pub(super) fn wait(text: &str, unit: Unit, now: Duration) -> Option<Duration> {
     let until = |instant: Duration| instant.saturating_sub(now);
-    if let Some(secs) = decimal(text, NANOS_PER_SEC) {
-        let millis = || decimal(text, NANOS_PER_MILLI).map(duration);
-        let whole = secs / NANOS_PER_SEC;
-        return match unit {
-            Unit::Millis => millis(),
-            Unit::SecondsOrUnixTime if whole >= FIRST_UNIX_MILLIS => millis().map(until),
-            Unit::SecondsOrUnixTime if whole >= FIRST_UNIX_SECS => Some(until(duration(secs))),
-            Unit::Seconds | Unit::SecondsOrUnixTime => Some(duration(secs)),
-        };
-    }
-    with_units(text)
+    let number = match unit {
+        Unit::Millis => millis(text),
+        Unit::Seconds => seconds(text),
+        Unit::SecondsOrUnixTime => seconds(text).and_then(|number| match number.as_secs() {
+            ..FIRST_UNIX_SECS => Some(number),
+            FIRST_UNIX_SECS..FIRST_UNIX_MILLIS => Some(until(number)),
+            FIRST_UNIX_MILLIS.. => millis(text).map(until),
+        }),
+    };
+    number
+        .or_else(|| with_units(text))
         .or_else(|| http_date(text, now).map(until))
         .or_else(|| timestamp(text).map(until))
 }
 
-/// A duration in nanoseconds, or the longest possible one.
-pub(super) fn duration(nanos: u128) -> Duration {
-    let rest = u32::try_from(nanos % NANOS_PER_SEC).unwrap_or(0);
-    u64::try_from(nanos / NANOS_PER_SEC).map_or(Duration::MAX, |secs| Duration::new(secs, rest))
+/// A decimal number of seconds.
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    decimal(text, NANOS_PER_SEC)
 }
 
-/// A decimal number of units, each of `unit` nanoseconds. The result is in nanoseconds, rounded up.
-pub(super) fn decimal(text: &str, unit: u128) -> Option<u128> {
+/// A decimal number of milliseconds.
+pub(super) fn millis(text: &str) -> Option<Duration> {
+    decimal(text, NANOS_PER_MILLI)
+}
+
+/// A decimal number of units, each of `unit` nanoseconds. It is rounded up to nanoseconds, and saturates.
+fn decimal(text: &str, unit: u128) -> Option<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
     // This cannot overflow: 60 bits times the 47 bits of a day.
     let fraction = (fraction_digits(fraction)? * unit).div_ceil(FRACTIONS);
-    Some(digits(whole)?.saturating_mul(unit).saturating_add(fraction))
+    let nanos = digits(whole)?.saturating_mul(unit).saturating_add(fraction);
+    let rest = u32::try_from(nanos % NANOS_PER_SEC).ok()?;
+    let secs = u64::try_from(nanos / NANOS_PER_SEC);
+    Some(secs.map_or(Duration::MAX, |secs| Duration::new(secs, rest)))
 }
 
 /// A whole number, or the largest possible one.
-pub(super) fn digits(text: &str) -> Option<u128> {
+fn digits(text: &str) -> Option<u128> {
     text.bytes().try_fold(0_u128, |number, byte| {
         let digit = byte.is_ascii_digit().then(|| u128::from(byte - b'0'))?;
         Some(number.saturating_mul(10).saturating_add(digit))
@@ -79,7 +86,7 @@ const FRACTIONS: u128 = 1_000_000_000_000_000_000;
 /// A duration as Go prints it: `6m0s`, `1.5s`, `120ms`.
 fn with_units(text: &str) -> Option<Duration> {
     let mut rest = text;
-    let mut nanos = 0_u128;
+    let mut sum = Duration::ZERO;
     while !rest.is_empty() {
         let unit_at = rest.find(char::is_alphabetic)?;
         let (number, tail) = rest.split_at(unit_at);
@@ -87,10 +94,10 @@ fn with_units(text: &str) -> Option<Duration> {
             .find(|c: char| !c.is_alphabetic())
             .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        nanos = nanos.saturating_add(decimal(number, nanos_of(unit)?)?);
+        sum = sum.saturating_add(decimal(number, nanos_of(unit)?)?);
         rest = tail;
     }
-    (!text.is_empty()).then(|| duration(nanos))
+    (!text.is_empty()).then_some(sum)
 }
 
 fn nanos_of(unit: &str) -> Option<u128> {
@@ -203,38 +210,38 @@ mod tests {
         wait(text, unit, NOW).map(|wait| wait.as_nanos())
     }
 
-    fn seconds(text: &str) -> Option<u128> {
+    fn in_seconds(text: &str) -> Option<u128> {
         nanos(text, Unit::Seconds)
     }
 
     #[test]
     fn fractions_are_rounded_up() {
-        assert_eq!(seconds("2"), Some(2_000_000_000));
-        assert_eq!(seconds("1.337"), Some(1_337_000_000));
-        assert_eq!(seconds(".5"), Some(500_000_000));
-        assert_eq!(seconds("5."), Some(5_000_000_000));
-        assert_eq!(seconds("0.0000000001"), Some(1));
-        assert_eq!(seconds("0.0000000010"), Some(1));
-        assert_eq!(seconds("0.9999999999999"), Some(1_000_000_000));
-        assert_eq!(seconds("0.00000000000"), Some(0));
-        let millis = |text| nanos(text, Unit::Millis);
-        assert_eq!(millis("1"), Some(1_000_000));
-        assert_eq!(millis("0.0000001"), Some(1));
-        assert_eq!(millis("2.5"), Some(2_500_000));
+        assert_eq!(in_seconds("2"), Some(2_000_000_000));
+        assert_eq!(in_seconds("1.337"), Some(1_337_000_000));
+        assert_eq!(in_seconds(".5"), Some(500_000_000));
+        assert_eq!(in_seconds("5."), Some(5_000_000_000));
+        assert_eq!(in_seconds("0.0000000001"), Some(1));
+        assert_eq!(in_seconds("0.0000000010"), Some(1));
+        assert_eq!(in_seconds("0.9999999999999"), Some(1_000_000_000));
+        assert_eq!(in_seconds("0.00000000000"), Some(0));
+        let in_millis = |text| nanos(text, Unit::Millis);
+        assert_eq!(in_millis("1"), Some(1_000_000));
+        assert_eq!(in_millis("0.0000001"), Some(1));
+        assert_eq!(in_millis("2.5"), Some(2_500_000));
     }
 
     #[test]
     fn a_duration_may_have_units() {
-        assert_eq!(seconds("6m0s"), Some(360_000_000_000));
-        assert_eq!(seconds("1s"), Some(1_000_000_000));
-        assert_eq!(seconds("120ms"), Some(120_000_000));
-        assert_eq!(seconds("2m59.56s"), Some(179_560_000_000));
-        assert_eq!(seconds("1h2m3.5s"), Some(3_723_500_000_000));
-        assert_eq!(seconds("1d"), Some(86_400_000_000_000));
-        assert_eq!(seconds("17µs4ns"), Some(17_004));
-        assert_eq!(seconds("0.0000000001h"), Some(360));
-        assert_eq!(seconds("0.00000000000000000001d"), Some(1));
-        assert_eq!(seconds("0.1ns"), Some(1));
+        assert_eq!(in_seconds("6m0s"), Some(360_000_000_000));
+        assert_eq!(in_seconds("1s"), Some(1_000_000_000));
+        assert_eq!(in_seconds("120ms"), Some(120_000_000));
+        assert_eq!(in_seconds("2m59.56s"), Some(179_560_000_000));
+        assert_eq!(in_seconds("1h2m3.5s"), Some(3_723_500_000_000));
+        assert_eq!(in_seconds("1d"), Some(86_400_000_000_000));
+        assert_eq!(in_seconds("17µs4ns"), Some(17_004));
+        assert_eq!(in_seconds("0.0000000001h"), Some(360));
+        assert_eq!(in_seconds("0.00000000000000000001d"), Some(1));
+        assert_eq!(in_seconds("0.1ns"), Some(1));
     }
 
     #[test]
@@ -247,15 +254,18 @@ mod tests {
         assert_eq!(read("999999999999"), wait(998_999_999_999, 0));
         assert_eq!(read("1000000000000"), wait(0, 0));
         assert_eq!(read("1470173023123"), wait(470_173_023, 123_000_000));
-        assert_eq!(seconds("1470173023"), Some(1_470_173_023 * NANOS_PER_SEC));
+        assert_eq!(
+            in_seconds("1470173023"),
+            Some(1_470_173_023 * NANOS_PER_SEC)
+        );
     }
 
     #[test]
     fn huge_numbers_are_the_longest_wait() {
         let huge = "9".repeat(300);
-        assert_eq!(seconds(&huge), Some(Duration::MAX.as_nanos()));
+        assert_eq!(in_seconds(&huge), Some(Duration::MAX.as_nanos()));
         assert_eq!(
-            seconds(&format!("{huge}h{huge}h")),
+            in_seconds(&format!("{huge}h{huge}h")),
             Some(Duration::MAX.as_nanos())
         );
         assert_eq!(
@@ -288,7 +298,7 @@ mod tests {
             "½",
             "\0",
         ] {
-            assert_eq!(seconds(text), None, "{text}");
+            assert_eq!(in_seconds(text), None, "{text}");
         }
     }
 

@@ -79,7 +79,7 @@ impl<L: Limiter> Gate<L> {
         match self.limiter.poll_decide(cost, cx) {
             // The most frequent answer.
             Poll::Ready(Ok(Decision::Pass)) if !is_asleep => Poll::Ready(Ok(())),
-            answer => self.poll_wait(answer, L::poll_decide, cost, cx),
+            answer => self.poll_wait(answer, is_asleep, L::poll_decide, cost, cx),
         }
     }
 
@@ -107,9 +107,9 @@ impl<L: Limiter> Gate<L> {
     ///
     /// As [`poll_one`](Self::poll_one) and [`poll_pass`](Self::poll_pass).
     pub fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), L::Error>> {
-        let _ = self.is_asleep(cx);
+        let is_asleep = self.is_asleep(cx);
         let answer = self.limiter.poll_open(1, cx);
-        self.poll_wait(answer, L::poll_open, 1, cx)
+        self.poll_wait(answer, is_asleep, L::poll_open, 1, cx)
             .map(never_refused)
     }
 
@@ -140,6 +140,7 @@ impl<L: Limiter> Gate<L> {
     fn poll_wait(
         &mut self,
         mut answer: Poll<Result<Decision, L::Error>>,
+        is_asleep: bool,
         ask: Ask<L>,
         cost: u32,
         cx: &mut Context<'_>,
@@ -160,7 +161,10 @@ impl<L: Limiter> Gate<L> {
             let timer = self
                 .timer
                 .get_or_insert_with(|| Timer::new().with_resolution(limiter.resolution()));
-            timer.arm(retry_in);
+            let is_same_wait = !timer.rearm(retry_in);
+            if is_same_wait && is_asleep {
+                return Poll::Pending;
+            }
             ready!(timer.poll_elapsed(cx));
             answer = ask(&mut self.limiter, cost, cx);
         }

@@ -16,6 +16,7 @@ use super::cache::DenialSource;
 use super::config::{Fallback, LimitConfig};
 use super::connection::{Connection, sleep};
 use super::error::CallError;
+use super::health::LastOutage;
 use super::policy::RedisPolicy;
 use super::queue::{Answer, FlushStep, RequestId, RequestQueue, WaitMode};
 use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
@@ -151,7 +152,8 @@ impl<P: RedisPolicy> Batcher<P> {
     ) -> Result<DecideReply, CallError> {
         let mut health = self.connection.health();
         if !matches!(self.config.fallback, Fallback::Insured(_)) {
-            health = health.without_last_outage();
+            // Such a limit passes nothing or everything during an outage: its length does not matter.
+            health.last_outage = LastOutage::default();
         }
         let (id, params) = (self.connection.new_id(), &self.config.params);
         let call =

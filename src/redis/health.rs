@@ -123,16 +123,6 @@ pub(super) struct HealthSnapshot {
     pub(super) restart: Restart,
 }
 
-impl HealthSnapshot {
-    /// For limits without an insurance, which pass nothing or everything during an outage: its length does not matter.
-    pub(super) fn without_last_outage(self) -> Self {
-        Self {
-            last_outage: LastOutage::default(),
-            ..self
-        }
-    }
-}
-
 impl ServerHealth {
     pub(super) const fn snapshot(&self) -> HealthSnapshot {
         self.snapshot

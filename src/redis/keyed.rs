@@ -22,6 +22,7 @@ const BETWEEN_EVICTIONS: usize = REMEMBERED / 100;
 /// when requests are denied) is evicted when there are too many keys and the key is not in use. The state in Redis stays, and
 /// expires when it has settled. A key that finds no place in memory is limited in Redis like any other, but while Redis is down
 /// an [insurance](super::OutagePolicy::insured) lets nothing of it pass.
+#[derive(Clone)]
 pub struct Keyed<P: RedisPolicy> {
     connection: Arc<Connection>,
     config: Arc<LimitConfig<P>>,
@@ -111,17 +112,6 @@ impl<P: RedisPolicy> KeyCache<P> {
             .retain(|_, batcher| Arc::strong_count(batcher) > 1 || !batcher.is_idle());
         self.evicts_after = BETWEEN_EVICTIONS;
         self.batchers.len() < REMEMBERED
-    }
-}
-
-impl<P: RedisPolicy> Clone for Keyed<P> {
-    fn clone(&self) -> Self {
-        Self {
-            connection: Arc::clone(&self.connection),
-            config: Arc::clone(&self.config),
-            prefix: Arc::clone(&self.prefix),
-            cache: Arc::clone(&self.cache),
-        }
     }
 }
 

@@ -60,7 +60,7 @@ impl ScriptParams {
     }
 
     pub(super) fn numbers(&self) -> impl Iterator<Item = Arg> + '_ {
-        self.numbers.iter().map(|number| Arg::from(*number))
+        self.numbers.iter().copied().map(Arg::Number)
     }
 
     /// The largest cost that can pass.

@@ -85,20 +85,20 @@ impl DecideRequest<'_> {
         id: &str,
     ) -> ScriptCall {
         let mut args = vec![
-            Arg::from(self.task),
+            Arg::Word(self.task),
             Arg::Text(id.into()),
-            Arg::from(0_u64),
-            Arg::from(self.extra),
-            Arg::from(health.last_outage.from),
-            Arg::from(health.last_outage.to),
+            Arg::number(0_u64),
+            Arg::number(self.extra),
+            Arg::number(health.last_outage.from),
+            Arg::number(health.last_outage.to),
         ];
         self.write_groups(&mut args);
         for (params, stamp) in params.iter().zip(stamps) {
             let stamp = stamp.given(health, params);
             args.extend([
-                Arg::from(params.policy()),
-                Arg::from(stamp.settles_at),
-                Arg::from(stamp.written_at),
+                Arg::Word(params.policy()),
+                Arg::number(stamp.settles_at),
+                Arg::number(stamp.written_at),
             ]);
             args.extend(params.numbers());
         }
@@ -113,10 +113,10 @@ impl DecideRequest<'_> {
     fn write_groups(self, args: &mut Vec<Arg>) {
         let groups = self.asked.chunk_by(|(_, one), (_, other)| one == other);
         let groups: Vec<_> = groups.collect();
-        args.push(Arg::from(groups.len() as u64));
+        args.push(Arg::number(groups.len() as u64));
         for group in groups {
-            args.extend(group.first().map(|(_, cost)| Arg::from(*cost)));
-            args.push(Arg::from(group.len() as u64));
+            args.extend(group.first().map(|(_, cost)| Arg::number(*cost)));
+            args.push(Arg::number(group.len() as u64));
         }
     }
 }
@@ -227,14 +227,17 @@ impl LeaseRequest<'_> {
     pub(super) fn call(self, keys: &Arc<[String]>) -> ScriptCall {
         // Rounded up: the server never forgets a lease before its holder does.
         let lasts = self.lasts.as_nanos().div_ceil(1_000);
-        let mut args = vec![Arg::from(u64::try_from(lasts).unwrap_or(u64::MAX))];
+        let mut args = vec![Arg::number(u64::try_from(lasts).unwrap_or(u64::MAX))];
         for limit in self.limits {
-            args.extend([Arg::from(limit.own), Arg::from(limit.total)]);
+            args.extend([Arg::number(limit.own), Arg::number(limit.total)]);
         }
         for ids in [self.released, self.renewed, self.wanted] {
-            args.push(Arg::from(ids.len() as u64));
+            args.push(Arg::number(ids.len() as u64));
             for LeaseId { class, member } in ids {
-                args.extend([Arg::from(*class as u64 + 1), Arg::Text(Arc::clone(member))]);
+                args.extend([
+                    Arg::number(*class as u64 + 1),
+                    Arg::Text(Arc::clone(member)),
+                ]);
             }
         }
         ScriptCall {
@@ -295,7 +298,7 @@ mod tests {
         };
         let mut args = Vec::new();
         request.write_groups(&mut args);
-        assert_eq!(args, [3_u64, 1, 2, 3, 1, 1, 1].map(Arg::from));
+        assert_eq!(args, [3_u64, 1, 2, 3, 1, 1, 1].map(Arg::number));
     }
 
     #[test]
@@ -337,7 +340,7 @@ mod tests {
             renewed: &[],
             wanted: &[id(1, "b"), id(0, "c")],
         };
-        let number = |number: u64| Arg::from(number);
+        let number = |number: u64| Arg::number(number);
         let args = request.call(&Arc::from(["key".to_owned()])).args;
         let written = [
             number(3),

@@ -54,21 +54,9 @@ pub(super) enum Arg {
     Text(Arc<str>),
 }
 
-impl From<u64> for Arg {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<u32> for Arg {
-    fn from(number: u32) -> Self {
+impl Arg {
+    pub(super) fn number(number: impl Into<u64>) -> Self {
         Self::Number(number.into())
-    }
-}
-
-impl From<&'static str> for Arg {
-    fn from(word: &'static str) -> Self {
-        Self::Word(word)
     }
 }
 

@@ -49,7 +49,7 @@ impl<S, L: Limiter, Item> ShedSends<S, L, Item> {
         self.dropped
     }
 
-    /// The inner sink, and the item whose request was under way, if there was one.
+    /// The inner sink, and the item that was waiting for its answer, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
         self.enforced.into_parts()
     }

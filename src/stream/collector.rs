@@ -26,7 +26,9 @@ pub(super) trait Accumulator {
     /// What leaves `now`, if anything is held.
     fn take(&mut self, now: Tick) -> Option<Self::Complete>;
     /// What leaves with the end of the input.
-    fn end(&mut self, now: Tick) -> Option<Self::Complete>;
+    fn end(&mut self, now: Tick) -> Option<Self::Complete> {
+        self.take(now)
+    }
     fn is_empty(&self) -> bool;
     /// The `size_hint` of the adapter, given that of its input.
     fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>);

@@ -456,7 +456,7 @@ pub trait PaceTryStreamExt: TryStream {
     /// Groups the items that are `Ok` as [`grouped_within`](PaceStreamExt::grouped_within) does. An error leaves on its
     /// own, after the group that was being collected.
     ///
-    /// With [`on_error`](TryGroupedWithin::on_error) the error drops that group instead. See [`TryGroupedWithin`] for exactly
+    /// With [`OnError::Discard`](super::OnError::Discard) the error drops that group instead. See [`TryGroupedWithin`] for exactly
     /// when.
     ///
     /// ```

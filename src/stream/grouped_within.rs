@@ -241,10 +241,6 @@ impl<T, F: FnMut(&T) -> u64> Accumulator for GroupBy<T, F> {
         Some(self.group.take(now)).filter(|group| !group.is_empty())
     }
 
-    fn end(&mut self, now: Tick) -> Option<Vec<T>> {
-        self.take(now)
-    }
-
     fn is_empty(&self) -> bool {
         self.group.is_empty()
     }

@@ -123,7 +123,12 @@ where
             *this.counts = Counts::AtNextPoll;
         }
         if ready!(this.input.as_mut().poll_peek(cx)).is_some() {
-            let Ok(()) = ready!(poll_emit(this.gate, this.counts, cx));
+            if *this.counts == Counts::AtOnce {
+                let Ok(()) = ready!(this.gate.poll_one(cx));
+            } else {
+                let Ok(()) = ready!(this.gate.poll_open(cx));
+                *this.counts = Counts::Now;
+            }
         }
         Poll::Ready(this.input.take())
     }
@@ -131,21 +136,6 @@ where
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.input.size_hint()
     }
-}
-
-/// Waits until an item may leave, and counts it if emissions are counted at once.
-#[inline]
-fn poll_emit<L: Limiter>(
-    gate: &mut Gate<L>,
-    counts: &mut Counts,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), L::Error>> {
-    if *counts == Counts::AtOnce {
-        return gate.poll_one(cx);
-    }
-    let open = ready!(gate.poll_open(cx));
-    *counts = Counts::Now;
-    Poll::Ready(open)
 }
 
 impl<S, L> FusedStream for Pace<S, L>

@@ -9,14 +9,9 @@ use std::task::Wake;
 ///
 /// A slot that was freed is used again, with its waker and the memory of its value.
 pub(super) struct ReadySet<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<(T, Waker)>,
     free: Vec<usize>,
     ready: Arc<Mutex<ReadyQueue>>,
-}
-
-struct Slot<T> {
-    value: T,
-    waker: Waker,
 }
 
 /// The slots that were woken and not polled since, and the task to wake.
@@ -61,15 +56,15 @@ impl<T> ReadySet<T> {
 
     /// The value of a slot, and the waker that marks the slot ready.
     pub(super) fn slot(&mut self, index: usize) -> (&mut T, &Waker) {
-        let slot = &mut self.slots[index];
-        (&mut slot.value, &slot.waker)
+        let (value, waker) = &mut self.slots[index];
+        (value, waker)
     }
 
     /// The values of all slots, free ones too.
     pub(super) fn into_values(mut self) -> impl Iterator<Item = T> {
         mem::take(&mut self.slots)
             .into_iter()
-            .map(|slot| slot.value)
+            .map(|(value, _)| value)
     }
 
     /// Puts a slot into the queue without waking the task.
@@ -106,7 +101,7 @@ impl<T> ReadySet<T> {
             index,
             ready: Arc::clone(&self.ready),
         }));
-        self.slots.push(Slot { value, waker });
+        self.slots.push((value, waker));
         index
     }
 }

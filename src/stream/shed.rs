@@ -58,7 +58,7 @@ impl<S: Stream, L: Limiter> Shed<S, L> {
         self.dropped
     }
 
-    /// The input, and the item whose request was under way, if there was one.
+    /// The input, and the item that was waiting for its answer, if there was one.
     pub fn into_parts(self) -> (S, Option<S::Item>) {
         self.input.into_parts()
     }

@@ -264,10 +264,6 @@ impl<T, E, F: FnMut(&T) -> u64> Accumulator for TryGroupBy<T, E, F> {
         }
     }
 
-    fn end(&mut self, now: Tick) -> Option<Result<Vec<T>, E>> {
-        self.take(now)
-    }
-
     fn is_empty(&self) -> bool {
         self.error.is_none() && self.groups.is_empty()
     }

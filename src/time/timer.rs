@@ -143,16 +143,20 @@ impl Timer {
 
     /// Sets it to fire `after` from now, whatever it was set to before.
     pub fn arm(&mut self, after: Duration) {
+        self.rearm(after);
+    }
+
+    /// The same. Returns whether it fires at another instant than before: a waiter asks its limit whenever it is polled, and arms
+    /// its timer anew with what is left of the same wait.
+    pub(crate) fn rearm(&mut self, after: Duration) -> bool {
         let due = instant() + after.min(FAR_AHEAD);
-        // A waiter asks its limit whenever it is polled, and arms its timer anew with what is left of the same wait.
-        if self
-            .due
-            .is_some_and(|set| set.max(due) - set.min(due) < SAME)
-        {
-            return;
+        let set = self.due;
+        let is_same = set.is_some_and(|set| set.max(due) - set.min(due) < SAME);
+        if !is_same {
+            self.due = Some(due);
+            self.was_polled = false;
         }
-        self.due = Some(due);
-        self.was_polled = false;
+        !is_same
     }
 
     /// Stops it: it wakes no task any more.

@@ -201,9 +201,9 @@ impl<R: Resource> Future for TimeoutTask<R> {
                 self.timer.disarm();
                 return Poll::Pending;
             }
+            self.timer.arm(sleep);
             // In a runtime without timers this panics, and another task would fare no better there.
             self.is_lost = false;
-            self.timer.arm(sleep);
             let elapsed = self.timer.poll_elapsed(cx);
             self.is_lost = true;
             ready!(elapsed);

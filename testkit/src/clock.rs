@@ -44,7 +44,7 @@ pub async fn jump(by: Duration) {
     tokio::time::advance(by).await;
 }
 
-/// Tells how much of tokio's time has passed since it was started.
+/// Measures how much of tokio's time has passed since its start.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]

@@ -1,7 +1,7 @@
-//! What paceline's adapters are tested with: virtual time, exact equality, failures that draw themselves.
+//! Tools to test paceline's adapters: virtual time, exact equality, and failures that are shown as timelines.
 //!
 //! * [`marble`]: timelines drawn as rows, `a - b |`, played into an adapter and compared with what came out.
-//! * [`wakes`]: futures and streams polled by hand, and who kept the waker.
+//! * [`wakes`]: futures and streams polled by hand, and where their wakers are.
 //! * [`clock`]: leaps and stopwatches on tokio's paused clock.
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
 //! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.

@@ -1,4 +1,4 @@
-//! How long a test waits for a stream before it says that the stream is stuck.
+//! How long a test waits for a stream before it reports that the stream is stuck.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 use futures_core::Stream;
 use tokio::time::timeout;
 
-/// On a paused clock an hour is free, and nothing under test waits that long for good reason.
+/// On a paused clock an hour costs nothing, and no tested code has a reason to wait that long.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// While a task wakes itself over and over the clock stands still, so a spin has to be counted, not timed.
@@ -44,7 +44,7 @@ impl Patience {
         Ok(item)
     }
 
-    /// To be called before every poll.
+    /// Call it before every poll.
     pub(crate) fn polled(&mut self) -> Result<(), Stuck> {
         self.idle_polls += 1;
         if self.idle_polls > IDLE_POLLS {
@@ -53,7 +53,7 @@ impl Patience {
         Ok(())
     }
 
-    /// To be called for every item.
+    /// Call it for every item.
     pub(crate) fn given(&mut self) -> Result<(), Stuck> {
         self.idle_polls = 0;
         self.items += 1;
@@ -69,7 +69,7 @@ pub(crate) async fn wait<F: Future>(future: F) -> Result<F::Output, Stuck> {
     timeout(HOUR, future).await.map_err(|_| Stuck::Hangs)
 }
 
-/// The ways not to come to an end.
+/// The ways in which a stream fails to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stuck {
     Hangs,

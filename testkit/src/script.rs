@@ -1,4 +1,4 @@
-//! Items at given instants: what every timed input of the testkit plays.
+//! Items at given instants: the base of every timed input of the testkit.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +19,7 @@ pub(crate) struct Script<T> {
     end: Option<Duration>,
     start: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Where there is nothing to come and no end, somebody must still hold the waker.
+    /// Keeps the waker while there is nothing to come and no end, so that the waker counts as kept.
     idle: Option<Waker>,
     ended: bool,
 }
@@ -57,7 +57,7 @@ impl<T> Script<T> {
         Poll::Ready(item)
     }
 
-    /// Whether the end was given out.
+    /// Whether the end was returned.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -68,7 +68,7 @@ impl<T> Script<T> {
         (left, self.end.map(|_| left))
     }
 
-    /// The items not given out yet.
+    /// The items that were not emitted yet.
     pub(crate) fn into_rest(self) -> impl Iterator<Item = T> {
         self.items.into_iter().map(|(_, item)| item)
     }

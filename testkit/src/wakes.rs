@@ -1,6 +1,6 @@
-//! Futures and streams polled by hand, and what became of the waker.
+//! Futures and streams polled by hand, with a waker that counts.
 //!
-//! A `Pending` is a promise that somebody will wake the task. Here a test looks whether anybody could.
+//! A `Pending` is a promise that the task will be woken. Here a test can check whether a clone of the waker still exists.
 
 use std::{
     fmt,
@@ -37,7 +37,7 @@ pub fn counter() -> (Waker, Wakes) {
     (waker, Wakes { counter })
 }
 
-/// What became of a waker from [`counter`].
+/// The state of a waker from [`counter`].
 #[derive(Debug)]
 pub struct Wakes {
     counter: Arc<Counter>,
@@ -50,9 +50,9 @@ impl Wakes {
         self.counter.count.load(Ordering::SeqCst)
     }
 
-    /// Whether anybody besides the test holds a clone of the waker.
+    /// Whether a clone of the waker exists besides the one of the test.
     ///
-    /// The test itself is taken to hold one: the waker that [`counter`] gave it. Keep that while you ask.
+    /// Keep the waker that [`counter`] returned while you call this: it is not counted.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         Arc::strong_count(&self.counter) > 2
@@ -74,7 +74,7 @@ impl Wakes {
 #[derive(Debug, Default)]
 struct Counter {
     count: AtomicUsize,
-    /// The test's own task, if it waits for a wake.
+    /// The waker of the test's task, if the test waits for a wake.
     watcher: Mutex<Option<Waker>>,
 }
 
@@ -120,14 +120,14 @@ pub struct Driven<T> {
     inner: Pin<Box<T>>,
     waker: Waker,
     wakes: Wakes,
-    /// The count of wakes when it was polled last.
+    /// The count of wakes at the last poll.
     seen: usize,
-    /// The tasks it lived in before, and how often they had been woken when it left.
+    /// The tasks it was in before, and how often each had been woken when it was left.
     earlier: Vec<(Wakes, usize)>,
 }
 
 impl<T> Driven<T> {
-    /// Boxes and pins it; it is polled when the test says so.
+    /// Boxes and pins `inner`. Only the test polls it.
     pub fn new(inner: T) -> Self {
         let (waker, counted) = counter();
         Self {
@@ -139,7 +139,7 @@ impl<T> Driven<T> {
         }
     }
 
-    /// Gives it back.
+    /// Returns what was driven.
     #[must_use]
     pub fn into_inner(self) -> T
     where
@@ -148,13 +148,13 @@ impl<T> Driven<T> {
         *Pin::into_inner(self.inner)
     }
 
-    /// Gives it back, still pinned.
+    /// Returns what was driven, still pinned.
     #[must_use]
     pub fn into_pin(self) -> Pin<Box<T>> {
         self.inner
     }
 
-    /// Polls in any way the closure likes: for sinks, or for methods of its own.
+    /// Polls by a closure: for the methods of a sink, or other poll methods.
     ///
     /// ```
     /// use futures::Sink;
@@ -217,20 +217,20 @@ impl<T> Driven<T> {
         self.wakes.count() + earlier.sum::<usize>()
     }
 
-    /// Whether anybody could still wake the task it is in.
+    /// Whether a clone of the current task's waker exists, so that the task can still be woken.
     #[must_use]
     pub fn is_waker_kept(&self) -> bool {
         self.wakes.is_kept()
     }
 
-    /// Whether a task that it had left was woken, later.
+    /// Whether a task was woken after it had been left.
     pub(crate) fn is_earlier_task_woken(&self) -> bool {
         self.earlier
             .iter()
             .any(|(wakes, count)| wakes.count() > *count)
     }
 
-    /// Looks at it.
+    /// Borrows what is driven.
     #[must_use]
     pub fn get(&self) -> &T {
         &self.inner

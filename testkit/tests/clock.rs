@@ -8,7 +8,7 @@ use testkit::{
 };
 use tokio::time::timeout;
 
-/// Sleeps, and tells when it woke.
+/// Sleeps, and returns the instant at which it woke.
 async fn nap(watch: Stopwatch, ms: u64) -> u128 {
     let never = timeout(Duration::from_millis(ms), future::pending::<()>());
     never.await.unwrap_err();

@@ -22,13 +22,13 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<String>().unwrap()
 }
 
-/// What is said about a bad row.
+/// The message about a bad row.
 fn complaint(row: &str) -> String {
     let panic = catch_unwind(|| Row::new(row)).unwrap_err();
     message(&*panic).to_owned()
 }
 
-/// The item, so much later.
+/// The item, later by a delay.
 async fn later<T>(item: T, by: Duration) -> T {
     let never = tokio::time::timeout(by, future::pending::<()>());
     never.await.unwrap_err();
@@ -81,7 +81,7 @@ mod rows {
     }
 
     #[test]
-    fn a_bad_row_says_where_and_what_would_be_right() {
+    fn the_message_about_a_bad_row_says_where_and_how_to_draw_it() {
         assert_eq!(
             complaint("a - + |"),
             "not a marble row, at position 4: a tick is a letter or digit, `X`, `-`, `|`, `(ab)` for several things \
@@ -203,7 +203,7 @@ mod runs {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_happened_is_drawn() {
+    async fn run_draws_the_events_of_a_stream() {
         let row = marble::run(marble::source("a - (bc) - |")).await;
 
         assert_eq!(row, "a - (bc) - |");
@@ -363,7 +363,7 @@ mod on_demand {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_consumer_stays_until_it_is_served_and_then_asks_what_it_owes() {
+    async fn a_consumer_that_got_its_item_late_asks_at_once_for_the_next() {
         marble::check_on_demand(
             |input| input,
             "- - - (abc) - - |",

@@ -23,7 +23,7 @@ mod source {
     use super::*;
 
     #[test]
-    fn it_gives_what_was_sent_in_order_and_then_ends() {
+    fn it_emits_the_items_sent_in_order_and_then_ends() {
         let (handle, source) = probe::source();
         let mut source = Driven::new(source);
         handle.send('a');
@@ -78,7 +78,7 @@ mod source {
     }
 
     #[test]
-    fn it_hints_what_was_sent_or_what_it_was_told_to() {
+    fn its_size_hint_is_the_number_sent_or_the_one_set() {
         let (handle, source) = probe::source();
         handle.send('a');
         assert_eq!(source.size_hint(), (1, None));
@@ -153,7 +153,7 @@ mod sink {
     }
 
     #[test]
-    fn an_item_sent_without_asking_is_taken_and_told_of() {
+    fn an_item_sent_without_poll_ready_is_accepted_and_reported() {
         let (handle, sink) = probe::sink();
         let mut sink = Driven::new(sink);
         handle.accept(2);
@@ -168,7 +168,7 @@ mod sink {
     }
 
     #[test]
-    fn an_item_sent_while_it_is_pending_is_told_of() {
+    fn an_item_sent_while_it_is_pending_is_reported() {
         let (handle, sink) = probe::sink();
         let mut sink = Driven::new(sink);
         assert!(ready(&mut sink).is_pending());
@@ -220,7 +220,7 @@ mod sink {
     }
 
     #[tokio::test]
-    async fn flushes_are_counted_and_closing_is_told() {
+    async fn flushes_are_counted_and_a_close_is_reported() {
         let (handle, mut sink) = probe::sink();
         handle.accept_all();
         sink.send('a').await.unwrap();

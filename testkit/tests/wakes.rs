@@ -106,7 +106,7 @@ fn a_waker_of_the_task_it_left_is_not_kept_for_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn woken_waits_until_somebody_wakes_it() {
+async fn woken_waits_until_the_waker_is_woken() {
     let watch = Stopwatch::start();
     let mut source = Driven::new(marble::source("- - a |"));
     assert_eq!(source.poll_next(), Poll::Pending);
@@ -127,7 +127,7 @@ async fn woken_is_over_at_once_if_it_was_woken_before() {
 }
 
 #[test]
-fn what_is_driven_comes_back() {
+fn into_inner_returns_what_was_driven() {
     let first = Driven::new(future::ready(7)).into_inner();
     let pinned = Driven::new(async { 1 }).into_pin();
 

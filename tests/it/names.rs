@@ -21,7 +21,7 @@ use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
     KeyedAt, Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
-    TooCostly,
+    TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -65,6 +65,7 @@ fn values_are_plain() {
     value::<Window>();
     value::<Caps>();
     value::<Mode>();
+    value::<WhenFull<Interval>>();
     value::<Event>();
     value::<Stats>();
     value::<OnError>();

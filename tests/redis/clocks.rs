@@ -1,4 +1,4 @@
-//! Processes whose clocks differ: the server's is the one that counts.
+//! Processes with different clocks: only the server's clock counts.
 
 use std::env;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::process::Command;
 use crate::limits::PATIENT;
 use crate::servers::Server;
 
-/// How the process that is started here is told where the server is.
+/// The variable that names the server for the child process.
 const URL: &str = "PACELINE_TEST_URL";
 
 const CALLS: usize = 2_500;
@@ -20,7 +20,7 @@ const CALLS: usize = 2_500;
 async fn ask(url: &str) -> usize {
     let redis = Redis::open(url, OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
-    // 500 at once; none comes back while this runs.
+    // A burst of 500, and no refill while the test runs.
     let limit = redis
         .limit("a", TokenBucket::new(Rate::per_day(1), 500))
         .unwrap();
@@ -31,23 +31,23 @@ async fn ask(url: &str) -> usize {
             .into_iter()
             .filter(|answer| *answer == Ok(Decision::Pass))
             .count();
-        // What is known to be denied would not be asked for; here everybody asks.
+        // A refund drops the cached denial, so that every request reaches the server.
         limit.refund(0).await.unwrap();
     }
     assert_eq!(redis.stats().timeouts, 0);
     passed
 }
 
-/// Not a test: what the other process runs.
+/// Not a test: the code of the child process.
 #[tokio::test]
 #[ignore = "is run by the test below, in a process with a clock of its own"]
-async fn asks_in_a_process_of_its_own() {
+async fn asks_in_another_process() {
     let url = env::var(URL).expect("it is run by the test below");
     println!("passed: {}", ask(&url).await);
 }
 
 #[tokio::test]
-async fn two_processes_with_clocks_a_second_apart_pass_a_burst_once() {
+async fn two_processes_with_different_clocks_pass_a_burst_once() {
     let server = Server::start().await;
     let other = |offset: &str| {
         let mut faketime = Command::new("faketime");
@@ -56,12 +56,12 @@ async fn two_processes_with_clocks_a_second_apart_pass_a_burst_once() {
             .arg(env::current_exe().unwrap())
             .args([
                 "--exact",
-                "clocks::asks_in_a_process_of_its_own",
+                "clocks::asks_in_another_process",
                 "--ignored",
                 "--nocapture",
             ])
             .env(URL, server.url())
-            // It has to wait in real time.
+            // Its timers have to run in real time.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
             .stderr(Stdio::inherit());
         async move {
@@ -69,10 +69,10 @@ async fn two_processes_with_clocks_a_second_apart_pass_a_burst_once() {
                 .output()
                 .await
                 .expect("faketime is there: scripts/test installs it");
-            let said = String::from_utf8(output.stdout).unwrap();
-            let passed = said.lines().find_map(|line| line.split_once("passed: "));
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            let passed = stdout.lines().find_map(|line| line.split_once("passed: "));
             passed
-                .unwrap_or_else(|| panic!("{said}"))
+                .unwrap_or_else(|| panic!("{stdout}"))
                 .1
                 .parse::<usize>()
                 .unwrap()
@@ -81,7 +81,7 @@ async fn two_processes_with_clocks_a_second_apart_pass_a_burst_once() {
     let began = server.time_us().await;
     let (ahead, behind) = tokio::join!(other("+1s"), other("-1s"));
     let took = server.time_us().await - began;
-    // Were it for their clocks, each would find the bucket two seconds fuller than the other left it.
+    // By the clocks of the processes, each would find the bucket two seconds fuller than the other left it.
     let passed = u64::try_from(ahead + behind).unwrap();
     let most = 500 + took * 100 / 1_000_000;
     assert!(

@@ -19,7 +19,7 @@ async fn redis(cluster: &Cluster, when_down: OutagePolicy) -> Redis {
 }
 
 #[tokio::test]
-async fn keys_on_all_nodes_have_their_limit() {
+async fn keys_on_all_nodes_are_limited() {
     let cluster = Cluster::start().await;
     let redis = redis(&cluster, OutagePolicy::closed()).await;
     let users = redis.keyed("users", SlidingLog::new(2, MINUTE)).unwrap();
@@ -35,7 +35,7 @@ async fn keys_on_all_nodes_have_their_limit() {
 }
 
 #[tokio::test]
-async fn several_limits_of_one_name_lie_in_one_slot() {
+async fn several_limits_of_one_name_are_in_one_slot() {
     let cluster = Cluster::start().await;
     let redis = redis(&cluster, OutagePolicy::closed()).await;
     let bucket = TokenBucket::new(Rate::per_minute(1), 3);
@@ -103,7 +103,7 @@ async fn a_key_that_moves_to_another_node_keeps_its_state() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_killed_is_an_outage() {
+async fn a_killed_node_is_an_outage() {
     let mut cluster = Cluster::start().await;
     let redis = redis(&cluster, OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();

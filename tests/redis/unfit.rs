@@ -1,4 +1,4 @@
-//! What cannot be kept in Redis is refused when it is made, with the value that is at fault. No server is asked.
+//! Parameters that Redis cannot represent are refused at construction, with the offending value. No server is needed.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use paceline::time::Rate;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Times are at most so long.
+/// The longest time.
 const LONGEST: Duration = Duration::from_micros(1 << 51);
 
-/// And products at most so large.
+/// The largest product.
 const MOST: u64 = 1 << 52;
 
 fn redis(when_down: OutagePolicy) -> Redis {
@@ -38,7 +38,7 @@ fn fits<P: RedisPolicy>(policy: P) {
 }
 
 #[test]
-fn nothing_starts_empty_or_delayed() {
+fn a_policy_that_starts_empty_or_delayed_is_refused() {
     let bucket = TokenBucket::new(Rate::per_second(1), 2);
     let interval = Interval::every(MINUTE);
     says(bucket.empty(), &["token bucket", "starts full"]);
@@ -51,7 +51,7 @@ fn nothing_starts_empty_or_delayed() {
 }
 
 #[test]
-fn an_interval_is_longer_than_nothing_and_has_room() {
+fn a_zero_or_too_long_interval_is_refused() {
     let longest = Duration::from_micros(MOST);
     says(
         Interval::every(Duration::ZERO),
@@ -74,7 +74,7 @@ fn an_interval_is_longer_than_nothing_and_has_room() {
 }
 
 #[test]
-fn a_bucket_has_room() {
+fn a_bucket_that_is_too_large_is_refused() {
     let rate = Rate::new(1, Duration::from_micros(MOST / 4));
     says(
         TokenBucket::new(rate, 5),
@@ -98,7 +98,7 @@ fn a_bucket_has_room() {
 }
 
 #[test]
-fn a_window_ends_in_the_time_of_the_server() {
+fn a_window_that_is_too_long_is_refused() {
     let longer = LONGEST + Duration::from_nanos(1);
     let named = [&*format!("{longer:?}"), "2^51 microseconds"];
     says(SlidingLog::new(1, longer), &named);
@@ -116,7 +116,7 @@ fn a_window_ends_in_the_time_of_the_server() {
 }
 
 #[test]
-fn a_log_has_so_many_permits_and_a_counter_so_many_buckets() {
+fn a_log_with_too_many_permits_or_a_counter_with_too_many_buckets_is_refused() {
     says(SlidingLog::new(100_001, MINUTE), &["100000", "got 100001"]);
     says(SlidingLog::new(u32::MAX, MINUTE), &["got 4294967295"]);
     says(
@@ -128,7 +128,7 @@ fn a_log_has_so_many_permits_and_a_counter_so_many_buckets() {
 }
 
 #[test]
-fn a_counter_has_room_for_its_limit_in_each_bucket() {
+fn a_counter_that_is_too_large_is_refused() {
     says(
         SlidingCounter::smooth(3, LONGEST),
         &["limit of 3", &format!("{LONGEST:?}"), "2^52"],
@@ -141,7 +141,7 @@ fn a_counter_has_room_for_its_limit_in_each_bucket() {
 }
 
 #[test]
-fn each_replica_has_a_part_of_its_own() {
+fn an_insurance_with_less_than_one_permit_a_replica_is_refused() {
     let five = OutagePolicy::insured(5);
     for why in [
         why(five, SlidingLog::new(4, MINUTE)),
@@ -186,20 +186,20 @@ fn each_replica_has_a_part_of_its_own() {
 }
 
 #[test]
-fn a_name_is_neither_empty_nor_too_long() {
+fn an_empty_or_too_long_name_is_refused() {
     let redis = redis(OutagePolicy::closed());
     let policy = FixedWindow::new(1, MINUTE);
     let long = "x".repeat(201);
-    for (name, said) in [("", "got 0"), (&*long, "got 201")] {
+    for (name, length) in [("", "got 0"), (&*long, "got 201")] {
         let why = redis.limit(name, policy).unwrap_err().to_string();
         assert!(
-            why.contains("1 to 200 bytes") && why.contains(said),
+            why.contains("1 to 200 bytes") && why.contains(length),
             "{why}"
         );
         let keyed = redis.keyed("name", policy).unwrap();
         let why = keyed.at(name).unwrap_err().to_string();
         assert!(
-            why.contains("1 to 200 bytes") && why.contains(said),
+            why.contains("1 to 200 bytes") && why.contains(length),
             "{why}"
         );
         assert!(redis.clone().with_prefix(name).is_err());
@@ -207,9 +207,9 @@ fn a_name_is_neither_empty_nor_too_long() {
     redis.limit(&long[1..], policy).unwrap();
 }
 
-/// Their states are not alike, and are kept apart.
+/// Their states have different formats.
 #[test]
-fn each_policy_has_a_key_of_its_own() {
+fn each_policy_has_its_own_key() {
     let redis = redis(OutagePolicy::closed());
     let all = All::new((
         Interval::every(MINUTE),

@@ -20,37 +20,37 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src",
-        ceiling: 13_841,
+        ceiling: 13_522,
         target: 12_800,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src (struct, enum, trait)",
-        ceiling: 248,
+        ceiling: 228,
         target: 210,
         measure: types_of_src,
     },
     Limit {
         name: "files with more than 400 lines of code",
-        ceiling: 2,
+        ceiling: 1,
         target: 0,
         measure: long_files,
     },
     Limit {
         name: "files of src that import each other in a circle",
-        ceiling: 17,
+        ceiling: 13,
         target: 0,
         measure: circular_imports,
     },
     Limit {
         name: "duplicates in src of more than 10 lines of code",
-        ceiling: 2,
+        ceiling: 1,
         target: 0,
         measure: duplicates,
     },
     Limit {
         name: "frames from the poll of `pace(shared)` to the policy",
-        ceiling: 9,
+        ceiling: 8,
         target: 7,
         measure: frames::to_the_policy,
     },

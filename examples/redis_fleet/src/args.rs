@@ -12,22 +12,22 @@ use crate::{
 };
 
 /// Three worker processes share one quota in Redis, in front of one strict provider. A worker is killed, then Redis is,
-/// and comes back without what it knew. The provider counts.
+/// and comes back without its data. The provider counts.
 ///
-/// The provider is an HTTP server on loopback. In every window there is, it counts what arrives, with code of its own,
-/// and answers 429 to what is too much; that counts too. Each policy has a redis-server, a provider and three workers
-/// of its own, all at the same time:
+/// The provider is an HTTP server on loopback. It counts the requests in every possible window, with its own code,
+/// and answers 429 to those above the quota, which count too. Each policy has its own redis-server, provider and three
+/// workers. All policies run at the same time:
 ///
 ///   closed    while Redis is down nothing passes
-///   insured   each worker goes on alone with a third of the limit, after a first window in which nothing passes
+/// insured   each worker continues with a third of the limit, after a first window in which nothing passes
 ///   open      everything passes
 ///
 /// The limit in Redis has the quota's count and a longer window: a permit may be used up to 125 ms after it was counted
-/// (100 ms, and the trip to Redis before that), and one request may be on its way for longer than another (--way). By
-/// both together two requests can be closer at the provider than in Redis. With the quota's own window there would be
-/// nothing to spare for that. The price is that part of the throughput.
+/// (100 ms, and the round trip to Redis), and one request may travel longer than another (--way). So two requests can be
+/// closer at the provider than in Redis, by the sum of both. With the quota's own window there would be no margin for
+/// that. The price is that part of the throughput.
 ///
-/// Exit status: 0 if closed and insured kept the quota; 1 if one did not; 2 if nothing could be done; 130 after Ctrl-C.
+/// Exit status: 0 if closed and insured kept the quota; 1 if one did not; 2 if the run failed; 130 after Ctrl-C.
 #[derive(Debug, Parser)]
 #[command(
     name = "redis_fleet",
@@ -39,15 +39,15 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) role: Option<Role>,
 
-    /// What the provider takes: so many requests in any window, as in 60/s or 30/500ms.
+    /// The quota of the provider: a number of requests in any window, as in 60/s or 30/500ms.
     #[arg(long, value_name = "RATE", default_value = "60/s")]
     quota: Rate,
 
-    /// How much longer than another a request may be on its way to the provider.
+    /// How much longer than another a request may travel to the provider.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 75)]
     way: u16,
 
-    /// Only these of closed, insured, open.
+    /// Runs only these of closed, insured and open.
     #[arg(
         long = "policy",
         value_name = "POLICY",
@@ -57,11 +57,11 @@ pub(crate) struct Args {
     )]
     policies: Vec<Policy>,
 
-    /// How long all is well.
+    /// The length of the phase before the first failure.
     #[arg(long, value_name = "SECONDS", default_value = "2.4", value_parser = seconds)]
     before: Duration,
 
-    /// How long Redis still runs when one worker has been killed.
+    /// How long Redis still runs after one worker has been killed.
     #[arg(long, value_name = "SECONDS", default_value = "2.4", value_parser = seconds)]
     worker_killed: Duration,
 
@@ -69,29 +69,29 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
     redis_down: Duration,
 
-    /// How long it goes on when Redis is back.
+    /// How long the run continues when Redis is back.
     #[arg(long, value_name = "SECONDS", default_value = "3.6", value_parser = seconds)]
     back: Duration,
 
-    /// Decides which worker is killed, and where in a window it all begins. Another one in each run, unless said.
+    /// Decides which worker is killed, and where in a window the run begins. Random by default.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// One JSON object on standard output instead of the table.
+    /// Prints one JSON object instead of the table.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What this process is, if not the one that starts the others.
+/// The role of this process, if it does not start the others.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
-    /// One of the three. It ends when its standard input does.
+    /// One of the three workers. It ends when its standard input does.
     #[command(hide = true)]
     Worker(Task),
 }
 
 impl Args {
-    /// Each once, in the order of the table.
+    /// The policies to run, each once, in the order of the table.
     pub(crate) fn policies(&self) -> Result<Vec<Policy>, String> {
         let mut policies = Vec::new();
         for policy in &self.policies {
@@ -116,7 +116,7 @@ impl Args {
     }
 }
 
-/// The longest that a phase may be.
+/// The longest phase in seconds.
 const LONGEST: f64 = 60.0;
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_understands_what_it_is_told() {
+    fn the_arguments_of_a_worker_are_parsed_back() {
         let plan = parse(&[]).plan().unwrap();
         let words = super::Task {
             policy: Policy::Insured,

@@ -10,10 +10,10 @@ use tokio::task::spawn_blocking;
 
 use crate::worker::{Account, Task};
 
-/// How many share the limit.
+/// How many workers share the limit.
 pub(crate) const WORKERS: u32 = 3;
 
-/// A worker that runs. It is killed when this is dropped.
+/// A running worker. Dropping this kills it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     number: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// This very program, in another role.
+    /// This program in another role.
     pub(crate) fn start(task: &Task) -> Result<Self, String> {
         let program = env::current_exe();
         let process = program.and_then(|program| {
@@ -42,24 +42,24 @@ impl Worker {
         self.number
     }
 
-    /// From now on it sends.
+    /// Makes the worker send.
     pub(crate) fn go(&mut self) -> Result<(), String> {
         let number = self.number;
-        let told = match &mut self.process.stdin {
+        let written = match &mut self.process.stdin {
             Some(stdin) => stdin.write_all(b"!"),
             None => Ok(()),
         };
-        told.map_err(|error| format!("worker {number} does not listen: {error}"))
+        written.map_err(|error| format!("worker {number} does not listen: {error}"))
     }
 
-    /// Without warning: whatever permits it has are lost with it.
+    /// Kills the worker without warning. Its permits are lost.
     pub(crate) fn kill(mut self) -> Result<(), String> {
         let number = self.number;
         let killed = self.process.kill();
         killed.map_err(|error| format!("cannot kill worker {number}: {error}"))
     }
 
-    /// Tells it to stop, and waits for what it has to say.
+    /// Stops the worker, and waits for its report.
     pub(crate) async fn stop(mut self) -> Result<Account, String> {
         let said = spawn_blocking(move || {
             drop(self.process.stdin.take());
@@ -85,7 +85,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Of one that has ended, both do nothing.
+        // Both do nothing if the worker has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! Three processes share one limit in Redis; one of them is killed, and then Redis is. What does the provider count?
+//! Three processes share one limit in Redis. One of them is killed, and then Redis is. What does the provider count?
 //!
 //! `cargo run --release -p redis_fleet -- --help`
 
@@ -36,7 +36,7 @@ use crate::{
     scenario::Scenario,
 };
 
-/// What a shell says of who was ended by Ctrl-C.
+/// The exit status that shells use for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn run(args: &Args) -> Result<u8, String> {
     }
     let policies = args.policies()?;
     let plan = args.plan()?;
-    there_is_a_server()?;
+    check_for_a_server()?;
     let mut clock = Clock::new();
     let start = clock.now();
 
@@ -73,7 +73,7 @@ fn run(args: &Args) -> Result<u8, String> {
         }
     })?;
     let Some(outcomes) = outcomes else {
-        // All that was started is gone by now: who held it was dropped.
+        // Dropping the scenarios has ended all processes they started.
         return Ok(INTERRUPTED);
     };
 
@@ -88,7 +88,7 @@ fn run(args: &Args) -> Result<u8, String> {
     Ok(u8::from(!report.kept))
 }
 
-fn there_is_a_server() -> Result<(), String> {
+fn check_for_a_server() -> Result<(), String> {
     let program = servers::process::program();
     let asked = Command::new(&program)
         .arg("--version")

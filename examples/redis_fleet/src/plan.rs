@@ -1,4 +1,4 @@
-//! The quota, the limit that keeps it, and how long what lasts.
+//! The quota, the limit that keeps it, and the lengths of the phases.
 
 use core::time::Duration;
 
@@ -6,29 +6,29 @@ use paceline::time::Rate;
 
 use crate::fleet::WORKERS;
 
-/// By how much a permit can be used later than it was counted: the docs of `RedisLimiter` allow 100 ms from its arrival, and the
-/// trip from Redis has the deadline, 25 ms.
+/// How much later a permit can be used than it was counted: the docs of `RedisLimiter` allow 100 ms from its arrival, and the
+/// round trip takes at most the deadline, 25 ms.
 const PERMIT_LATE: Duration = Duration::from_millis(125);
 
-/// With fewer, each worker's part is too small to tell one phase from another; with more a second, the machine is too small.
+/// With fewer requests, each worker's share is too small to tell the phases apart; with more a second, the machine is too slow.
 const FEWEST: u32 = 4 * WORKERS;
 const MOST_A_SECOND: u32 = 300;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The same for all policies.
+/// The settings that all policies share.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The provider takes so many in any `window`.
+    /// The number of requests that the provider accepts in any `window`.
     pub(crate) requests: u32,
     pub(crate) window: Duration,
-    /// How much longer than another a request may be on its way.
+    /// How much longer than another a request may travel.
     pub(crate) way: Duration,
     pub(crate) lengths: Lengths,
     pub(crate) seed: u64,
 }
 
-/// How long each phase lasts.
+/// The length of each phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     pub(crate) before: Duration,
@@ -71,9 +71,9 @@ impl Plan {
 
     /// The window of the limit in Redis.
     ///
-    /// Let Redis count `i` and then `m` at `c_i ≤ c_m`. They arrive between `c + lo` and `c + PERMIT_LATE + lo + way`, if
-    /// `lo` is the quickest way. So if `m` arrives after `i`, it does so at least `c_m − c_i − PERMIT_LATE − way` later.
-    /// With that much added, what Redis counts a window apart arrives a window of the provider's apart.
+    /// Let Redis count `i` and then `m` at `c_i ≤ c_m`. They arrive between `c + lo` and `c + PERMIT_LATE + lo + way`, where
+    /// `lo` is the shortest travel time. So if `m` arrives after `i`, it is at least `c_m − c_i − PERMIT_LATE − way` later.
+    /// With that added to the window, requests a window apart in Redis arrive at least a window of the provider apart.
     pub(crate) fn limit_window(&self) -> Duration {
         self.window + self.margin()
     }
@@ -82,12 +82,12 @@ impl Plan {
         PERMIT_LATE + self.way
     }
 
-    /// How long the provider takes for an answer. A worker waits for it, and so each could use up the quota alone.
+    /// How long the provider takes to answer. A worker waits for the answer, and each worker could still use up the quota alone.
     pub(crate) fn takes(&self) -> Duration {
         self.window / self.requests
     }
 
-    /// So long nothing is sent when all is well, and no longer: a burst takes a third of a window, but for its last
+    /// The longest time without a request while nothing fails: a burst takes a third of a window, except for its last
     /// requests.
     pub(crate) fn silence(&self) -> Duration {
         self.limit_window().mul_f64(0.9)
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_says_nothing_here_is_refused_with_its_numbers() {
+    fn a_quota_too_small_or_too_large_for_the_example_is_refused_with_its_numbers() {
         for (quota, said) in [
             ("11/s", "at least 12 requests in a window, got 11/s"),
             ("12/99ms", "lasts 100ms to 10s here, got 12/99ms"),

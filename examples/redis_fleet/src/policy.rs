@@ -1,4 +1,4 @@
-//! What the workers do while Redis does not answer.
+//! The outage policies of the workers.
 
 use clap::ValueEnum;
 use paceline::redis::OutagePolicy;
@@ -12,7 +12,7 @@ use crate::fleet::WORKERS;
 pub(crate) enum Policy {
     /// Nothing passes.
     Closed,
-    /// Each worker goes on alone, with a third of the limit, and begins empty-handed.
+    /// Each worker continues with a third of the limit, which starts empty.
     Insured,
     /// Everything passes.
     Open,
@@ -27,7 +27,7 @@ impl Policy {
         }
     }
 
-    /// Whether it promises that the quota is kept while Redis is down.
+    /// Whether the policy promises to keep the quota while Redis is down.
     pub(crate) const fn promises(self) -> bool {
         matches!(self, Self::Closed | Self::Insured)
     }

@@ -1,4 +1,4 @@
-//! The other side: one provider, which counts what reaches it with code of its own.
+//! The provider, which counts the requests that reach it, with its own code.
 
 #![expect(
     clippy::disallowed_types,
@@ -39,16 +39,16 @@ use crate::{
 
 pub(crate) use self::books::{Figures, Part, Phase};
 
-/// When a request left, in microseconds since 1970.
+/// The time when a request was sent, in microseconds since 1970.
 pub(crate) const SENT_AT: &str = "x-sent-at";
 
-/// A provider that is up: where it is, and what it has written down.
+/// A running provider: its address, and its records.
 #[derive(Clone, Debug)]
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     books: Arc<Mutex<Books>>,
     ready: Arc<AtomicU32>,
-    /// How long it takes for an answer.
+    /// How long it takes to answer.
     takes: Duration,
     window: Duration,
 }
@@ -72,34 +72,34 @@ impl Provider {
         Ok(provider)
     }
 
-    /// How many workers have found their way here.
+    /// How many workers have sent a request.
     pub(crate) fn ready(&self) -> u32 {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// From now on arrivals are of this phase.
+    /// Starts a phase.
     pub(crate) fn turn(&self, phase: Phase) {
         let now = Instant::now();
         self.books().turn(now, phase);
     }
 
-    /// From now on arrivals are of no phase.
+    /// Ends the phase.
     pub(crate) fn close(&self) {
         let now = Instant::now();
         self.books().close(now);
     }
 
-    /// How many arrivals there were of this worker.
+    /// How many requests of this worker arrived.
     pub(crate) fn arrivals_of(&self, worker: u32) -> u64 {
         self.books().arrivals_of(worker)
     }
 
-    /// The sums; `silence` is how long it must last to be one.
+    /// The totals. A gap of at least `silence` counts as a silence.
     pub(crate) fn figures(&self, silence: Duration) -> Figures {
         self.books().figures(silence)
     }
 
-    /// Not counted.
+    /// This request is not counted.
     fn greet(State(provider): State<Self>) -> Ready<StatusCode> {
         provider.ready.fetch_add(1, Ordering::Relaxed);
         ready(StatusCode::NO_CONTENT)
@@ -126,7 +126,7 @@ impl Provider {
     }
 }
 
-/// How long it was on its way, by the clock that all processes here have in common; a little longer rather than shorter.
+/// The travel time, by the clock that all processes on this machine share; rather a little too long than too short.
 fn way(headers: &HeaderMap) -> Option<Duration> {
     let sent_at: u64 = headers.get(SENT_AT)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_micros(micros_now().saturating_sub(sent_at)))

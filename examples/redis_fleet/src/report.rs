@@ -1,4 +1,4 @@
-//! What came of it all, as a table or as JSON.
+//! The results, as a table or as JSON.
 
 use core::{fmt::Write, time::Duration};
 
@@ -18,20 +18,20 @@ use crate::{
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     workers: u32,
-    /// What the provider takes: so many requests in any window.
+    /// The quota of the provider: a number of requests in any window.
     requests: u32,
     window_ms: f64,
-    /// What the limit's window in Redis is longer by, and how much of that is for the way.
+    /// How much longer the window in Redis is, and how much of that is for the travel time.
     margin_ms: f64,
     way_ms: f64,
     seed: u64,
     seconds: f64,
-    /// Whether those that promise to keep the quota did.
+    /// Whether the policies that promise to keep the quota kept it.
     pub(crate) kept: bool,
     policies: Vec<Line>,
 }
 
-/// What the provider says of one policy.
+/// The provider's count for one policy.
 #[derive(Debug, Serialize)]
 struct Line {
     policy: Policy,
@@ -39,13 +39,13 @@ struct Line {
     accepted: u64,
     violations: u64,
     phases: Vec<Share>,
-    /// All silences together, and each.
+    /// The total of all silences, and each.
     standing_still_s: f64,
     silences_s: Vec<f64>,
     killed_worker: u32,
-    /// That any request was on its way. If that is more than the margin is for, no promise was broken by what came of it.
+    /// The longest travel time of a request. If it exceeds the margin, the count says nothing about the limit.
     longest_way_ms: f64,
-    /// By the workers that were not killed.
+    /// Reported by the workers that were not killed.
     unanswered: u64,
     last_failure: Option<String>,
     lost_states: u64,
@@ -53,14 +53,14 @@ struct Line {
     cost: String,
 }
 
-/// One phase of it.
+/// One phase.
 #[derive(Debug, Serialize)]
 struct Share {
     phase: &'static str,
     seconds: f64,
     sent: u64,
     accepted: u64,
-    /// Of what the quota allows for so long.
+    /// The share of what the quota allows in that time.
     percent_of_allowed: f64,
 }
 
@@ -173,7 +173,7 @@ impl Line {
         cells
     }
 
-    /// In a sentence or two.
+    /// The result in a sentence or two.
     fn cost(&self, plan: &Plan) -> String {
         let window = seconds(plan.limit_window());
         let still = self.standing_still_s;

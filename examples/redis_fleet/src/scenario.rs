@@ -1,4 +1,4 @@
-//! What happens under one policy, from the first request to the last.
+//! The run of one policy, from the first request to the last.
 
 #![expect(
     clippy::disallowed_methods,
@@ -21,7 +21,7 @@ use crate::{
 /// How long workers may take to start, on a busy machine too.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
-/// A policy, and what is left to chance.
+/// A policy, and the random choices.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     policy: Policy,
@@ -32,13 +32,13 @@ pub(crate) struct Scenario {
     lead: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) policy: Policy,
     pub(crate) victim: u32,
     pub(crate) figures: Figures,
-    /// What those say who were not killed.
+    /// The reports of the workers that were not killed.
     pub(crate) accounts: Vec<Account>,
 }
 
@@ -52,7 +52,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it. Dropped before its end, it leaves no process and no file behind.
+    /// Runs the scenario. Dropping the future leaves no process and no file behind.
     pub(crate) async fn run(self) -> Result<Outcome, String> {
         let lengths = self.plan.lengths;
         let mut server = Server::start().await;
@@ -108,7 +108,7 @@ impl Scenario {
             .collect()
     }
 
-    /// What a worker says, if the provider says the same.
+    /// The worker's report, if the provider's count agrees.
     async fn account(&self, worker: Worker, provider: &Provider) -> Result<Account, String> {
         let number = worker.number();
         let account = worker.stop().await?;

@@ -1,4 +1,4 @@
-//! One worker: a process that sends what it has as fast as the limit lets it.
+//! One worker: a process that sends requests as fast as the limit allows.
 
 #![expect(
     clippy::disallowed_types,
@@ -24,37 +24,37 @@ use crate::{
     strict::{self, reason},
 };
 
-/// What a worker is told on its command line.
+/// The command line of a worker.
 #[derive(Args, Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Task {
     #[arg(value_enum)]
     pub(crate) policy: Policy,
-    /// Its URL.
+    /// The URL of the server.
     pub(crate) redis: String,
-    /// Its address.
+    /// The address of the provider.
     pub(crate) provider: String,
     pub(crate) number: u32,
-    /// The limit: so many in any window of so many microseconds.
+    /// The limit: a number of requests in any window, which is in microseconds.
     pub(crate) requests: u32,
     pub(crate) window: u64,
 }
 
-/// What a worker says at its end, on standard output, as JSON.
+/// The report that a worker prints at its end, as JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Account {
-    /// What passed the limit.
+    /// The requests that passed the limit.
     pub(crate) sent: u64,
-    /// Of these, what nobody answered, and why.
+    /// How many of them got no answer, and why.
     pub(crate) unanswered: u64,
     pub(crate) last_failure: Option<String>,
-    /// Of [`paceline::redis::Stats`].
+    /// From [`paceline::redis::Stats`].
     pub(crate) outages: u64,
     pub(crate) lost_states: u64,
     pub(crate) passed_alone: u64,
 }
 
 impl Task {
-    /// The arguments that are parsed into it.
+    /// The arguments that are parsed into this.
     pub(crate) fn words(&self) -> Vec<String> {
         vec![
             "worker".into(),
@@ -68,7 +68,7 @@ impl Task {
     }
 }
 
-/// Is ready, and sends from the first byte on standard input to its end. That ends also if the fleet is killed.
+/// Sends from the first byte on standard input to its end. The end comes too if the fleet is killed.
 pub(crate) async fn run(task: &Task) -> Result<(), String> {
     let redis = Redis::open(&task.redis, task.policy.when_down());
     let redis = redis.map_err(|unfit| unfit.to_string())?;
@@ -78,20 +78,20 @@ pub(crate) async fn run(task: &Task) -> Result<(), String> {
 
     let client = strict::client()?;
     let url = format!("http://{}/workers/{}", task.provider, task.number);
-    // What is slow only once is over before it counts.
+    // A first request, so that slow first steps are over before the run is measured.
     let _ = redis.connect().await;
     let greeted = client.get(&url).send().await;
     greeted.map_err(|error| format!("the provider: {}", reason(&error)))?;
-    told().await;
+    next_byte().await;
 
     let mut account = Account::default();
-    // There is always more to be sent.
+    // There is always another request to send.
     let requests = stream::iter(0_u64..).pace(limit);
-    let mut requests = pin!(requests.take_until(told_to_stop()));
+    let mut requests = pin!(requests.take_until(until_stopped()));
     while requests.next().await.is_some() {
         let sent = client.post(&url).header(SENT_AT, micros_now()).send().await;
         account.sent += 1;
-        // A refusal is no reason to stop: the question is what the limit does.
+        // A refusal by the provider does not stop the worker.
         let answered =
             sent.map_err(|error| reason(&error))
                 .and_then(|response| match response.status() {
@@ -112,17 +112,17 @@ pub(crate) async fn run(task: &Task) -> Result<(), String> {
     writeln!(io::stdout(), "{line}").map_err(|error| format!("standard output: {error}"))
 }
 
-/// Whether a byte came, and not the end.
-async fn told() -> bool {
-    // What cannot be read has ended.
+/// Whether there is a byte, and not the end.
+async fn next_byte() -> bool {
+    // An error counts as the end.
     tokio::io::stdin().read(&mut [0]).await.unwrap_or(0) > 0
 }
 
-async fn told_to_stop() {
-    while told().await {}
+async fn until_stopped() {
+    while next_byte().await {}
 }
 
-/// Since 1970.
+/// In microseconds since 1970.
 pub(crate) fn micros_now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(now.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Runs the `redis_fleet` example as a user does: what the provider counted, what it prints, and that nothing stays behind.
+//! Runs the `redis_fleet` example as a user does: the provider's count, the output, and that no process stays behind.
 #![cfg(unix)]
 
 #[path = "../../strict/running.rs"]
@@ -17,7 +17,7 @@ use crate::running::{Run, Scratch, count};
 
 const EXAMPLE: &str = env!("CARGO_BIN_EXE_redis_fleet");
 
-/// Phases that are as short as can be: a little longer than the one or two windows that each has to hold.
+/// The shortest possible phases: a little longer than the one or two windows that each has to contain.
 const SHORT: [&str; 12] = [
     "--quota",
     "60/600ms",
@@ -38,7 +38,7 @@ impl Scratch {
         Self::of("redis_fleet", test)
     }
 
-    /// With its temporary files here.
+    /// Puts its temporary files into this directory.
     fn fleet(&self, args: &[&str]) -> Command {
         let mut command = self.command(EXAMPLE, args);
         command.env("TMPDIR", &self.0);
@@ -62,16 +62,16 @@ fn of<'a>(report: &'a Value, policy: &str) -> &'a Value {
         .unwrap()
 }
 
-/// What arrived while Redis was down.
+/// How many requests arrived while Redis was down.
 fn sent_without_redis(line: &Value) -> u64 {
     let phases = line["phases"].as_array().unwrap();
     let down = phases.iter().find(|phase| phase["phase"] == "Redis down");
     count(down.unwrap(), "sent")
 }
 
-/// A run that shows something: where a request was on its way for longer than the margin is for, the machine was too busy, and
-/// what the provider counts says nothing of the limit.
-fn kept_to_the_way(scratch: &Scratch, args: &[&str]) -> Run {
+/// Repeats the run until no request travelled longer than the margin allows. If one did, the machine was too busy, and the
+/// provider's count says nothing about the limit.
+fn within_the_margin(scratch: &Scratch, args: &[&str]) -> Run {
     loop {
         let run = scratch.run(args);
         let report = run.json();
@@ -86,7 +86,7 @@ fn kept_to_the_way(scratch: &Scratch, args: &[&str]) -> Run {
     }
 }
 
-/// Who was started by this process, directly.
+/// The direct children of this process.
 fn children_of(parent: &Child) -> Vec<String> {
     let ids = Command::new("pgrep")
         .args(["-P", &parent.id().to_string()])
@@ -101,9 +101,9 @@ fn signal(name: &str, process: &str) -> bool {
     status.unwrap().status.success()
 }
 
-/// Waits until it is so. The test is stopped if it never is.
-fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
+/// Waits until the condition holds. If it never does, the test runner stops the test.
+fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -111,7 +111,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 #[test]
 fn closed_and_insured_keep_the_quota_and_open_does_not() {
     let scratch = Scratch::new("all");
-    let run = kept_to_the_way(&scratch, &[&SHORT[..], &["--json"]].concat());
+    let run = within_the_margin(&scratch, &[&SHORT[..], &["--json"]].concat());
     let report = run.json();
 
     assert_eq!(run.status, Some(0), "{run:?}");
@@ -122,7 +122,7 @@ fn closed_and_insured_keep_the_quota_and_open_does_not() {
         let parts = count(line, "accepted") + count(line, "violations");
         assert_eq!(parts, count(line, "sent"), "{line}");
         assert!(count(line, "accepted") > 0, "{line}");
-        // It came back without its state, and some worker told it so.
+        // The server came back without its state, and some worker detected that.
         assert!(count(line, "lost_states") > 0, "{line}");
         assert_eq!(count(line, "unanswered"), 0, "{line}");
         assert_eq!(line["phases"].as_array().unwrap().len(), 4);
@@ -140,14 +140,14 @@ fn closed_and_insured_keep_the_quota_and_open_does_not() {
     assert!(count(insured, "passed_alone") > 0, "{insured}");
     assert!(sent_without_redis(open) > sent_without_redis(insured));
     assert!(sent_without_redis(insured) > sent_without_redis(closed));
-    // Redis was down for that long, and one window of the limit is waited after it.
+    // Redis was down for that long, and then the workers wait for one window of the limit.
     assert!(closed["standing_still_s"].as_f64().unwrap() > 2.8);
     assert!(insured["standing_still_s"].as_f64().unwrap() > 2.0 * 0.8);
     assert!(scratch.is_empty());
 }
 
 #[test]
-fn the_table_says_it_too() {
+fn the_table_has_the_same_numbers() {
     let run = Scratch::new("table").run(
         &[
             &SHORT[..8],
@@ -185,7 +185,7 @@ fn the_table_says_it_too() {
 }
 
 #[test]
-fn without_a_server_it_says_how_to_get_one() {
+fn without_a_server_the_error_names_how_to_install_one() {
     let scratch = Scratch::new("none");
     let here = scratch
         .fleet(&[])
@@ -212,7 +212,7 @@ fn without_a_server_it_says_how_to_get_one() {
 }
 
 #[test]
-fn nonsense_is_said_and_ends_with_2() {
+fn invalid_arguments_are_named_and_exit_with_2() {
     let scratch = Scratch::new("nonsense");
     for (args, said) in [
         (
@@ -254,11 +254,11 @@ fn nonsense_is_said_and_ends_with_2() {
     }
 }
 
-/// How it ends, and that with it all ends that it started.
+/// Sends a signal, and checks the exit status and that all children end.
 fn leaves_nothing_behind(test: &str, how: &str) -> Option<i32> {
     let scratch = Scratch::new(test);
     let mut fleet = scratch.fleet(&["--policy", "insured"]).spawn().unwrap();
-    // A server, who keeps an eye on it, and three workers.
+    // A server, its keeper, and three workers.
     until(|| children_of(&fleet).len() == 5);
     let children = children_of(&fleet);
     assert!(!scratch.is_empty());
@@ -270,11 +270,11 @@ fn leaves_nothing_behind(test: &str, how: &str) -> Option<i32> {
 }
 
 #[test]
-fn interrupted_it_leaves_nothing_behind() {
+fn an_interrupted_run_leaves_nothing_behind() {
     assert_eq!(leaves_nothing_behind("interrupted", "-INT"), Some(130));
 }
 
 #[test]
-fn killed_it_leaves_nothing_behind() {
+fn a_killed_run_leaves_nothing_behind() {
     assert_eq!(leaves_nothing_behind("killed", "-KILL"), None);
 }

@@ -1,4 +1,4 @@
-//! What a line has to answer, and whether it did.
+//! The expected answers of a wait queue, and the comparison with the real ones.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::expected::{Expected, is_never, is_wait};
 use crate::virtual_time::in_millis;
 
 impl<P: Tunable> Line<P> {
-    /// What one of this place in line is told now. For one without a place, the wait is what a forecast says.
+    /// The answer to a waiter with this ticket now. For a request that is not queued, the wait is the estimate.
     pub(super) fn expected(&mut self, ticket: u64, cost: u32) -> Expected {
         if cost == 0 || self.mirror.mode != Mode::Enforce {
-            // What is not asked for is not begun.
+            // Even such a request starts the clock.
             let _ = self.mirror.now();
             return Expected::Sure(Decision::Pass);
         }
@@ -28,20 +28,20 @@ impl<P: Tunable> Line<P> {
         if is_never(alone) || ahead.peek().is_none() {
             return Expected::Sure(alone);
         }
-        if ahead.all(|one| one.may_be_aside(now)) {
+        if ahead.all(|one| one.may_be_overdue(now)) {
             return Expected::Unsure;
         }
         let retry_in = self.wait_for(cost).unwrap_or_default();
         Expected::Sure(Decision::Wait { retry_in })
     }
 
-    /// How long one more has to wait, where that does not depend on who stands aside.
+    /// The wait of one more request, if it does not depend on overdue waiters.
     pub(super) fn wait_for(&mut self, cost: u32) -> Option<Duration> {
         let now = self.mirror.now();
         if self.mirror.mode != Mode::Enforce || is_never(self.mirror.look(now, cost)) {
             return Some(Duration::ZERO);
         }
-        if self.waiters.iter().any(|one| one.may_be_aside(now)) {
+        if self.waiters.iter().any(|one| one.may_be_overdue(now)) {
             return None;
         }
         let mut ahead: Vec<_> = self
@@ -52,7 +52,7 @@ impl<P: Tunable> Line<P> {
         ahead.sort_unstable();
         let costs: Vec<_> = ahead.into_iter().map(|(_, cost)| cost).collect();
         let wait = self.mirror.wait_behind(&costs, cost);
-        // Behind others it is never nothing.
+        // A request behind others always waits.
         let is_behind = !costs.is_empty();
         Some(wait.max(Duration::from_nanos(is_behind.into())))
     }
@@ -91,13 +91,13 @@ impl<P: Tunable> Line<P> {
         );
     }
 
-    /// The first in line, if it is certain who that is; timers count in whole milliseconds.
-    pub(super) fn whoever_can_pass_was_woken(&mut self) {
+    /// Checks the head of the queue, if it is certain which waiter that is. Timers count in whole milliseconds.
+    pub(super) fn a_waiter_that_can_pass_was_woken(&mut self) {
         if self.mirror.mode != Mode::Enforce {
             let mut waiting = self.waiters.iter().filter(|one| one.place.is_some());
             assert!(
                 waiting.all(|one| one.future.is_woken()),
-                "not told of the mode"
+                "not woken by the mode"
             );
             return;
         }

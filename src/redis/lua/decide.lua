@@ -1,36 +1,36 @@
--- Asks one limit or several: all or none.
+-- Decides for one limit or several. A request passes all of them or none.
 --
 -- KEYS     one for each limit
--- ARGV     what to do: 'ask', 'peek', 'give_back'
---          an id that no other call has
---          now, or 0 for the server's time: only tests bring their own
---          ahead: as many permits as there are beyond what is asked for, but no more than these; of 'give_back', how many
---          since when and until when this client could not reach the server, both 0 if that is over
---          how many groups of requests there are; then of each group the cost of one, and how many there are in a row
---          then for each limit: its policy, until when it cannot have settled, when it was last written as far as is known,
---          and the policy's parameters
+-- ARGV     the task: 'ask', 'peek' or 'give_back'
+--          a unique id of this call
+--          the time, or 0 for the server's clock: only tests pass their own
+--          extra: up to how many permits to take beyond the requests; for 'give_back', how many to return
+--          start and end of the client's last outage, both 0 if there was none
+--          the number of groups of requests; then for each group the cost of a request, and how many follow each other
+--          then for each limit: its policy, when its state settles and when it was last written as far as the client knows,
+--          and the parameters of the policy
 -- returns  the time
---          how many requests passed, in their order, before the first that did not
---          how many permits ahead
---          which limit binds the first that did not pass, from 1; 0 if all passed
---          how long that one has to wait, in microseconds
---          and for each limit: when it was written, until when it cannot have settled, whether it had been lost
+--          how many requests passed, from the first on
+--          how many extra permits were taken
+--          which limit the first denied request waits for, from 1; 0 if all passed
+--          how long that request has to wait, in microseconds
+--          and for each limit: when its state was written, when it settles, and whether it had been lost
 
-local place = 0
-local function word()
-  place = place + 1
-  return ARGV[place]
+local index = 0
+local function next_text()
+  index = index + 1
+  return ARGV[index]
 end
-local function argument()
-  return tonumber(word())
+local function next_number()
+  return tonumber(next_text())
 end
 
-local task, id = word(), word()
-local now, ahead = argument(), argument()
-local blind_from, blind_to = argument(), argument()
+local task, id = next_text(), next_text()
+local now, extra = next_number(), next_number()
+local outage_from, outage_to = next_number(), next_number()
 local groups = {}
-for group = 1, argument() do
-  groups[group] = { cost = argument(), count = argument() }
+for group = 1, next_number() do
+  groups[group] = { cost = next_number(), count = next_number() }
 end
 if now == 0 then
   local time = redis.call('TIME')
@@ -39,9 +39,9 @@ end
 
 local limits = {}
 for number, key in ipairs(KEYS) do
-  local policy = word()
-  local memory = { until_then = argument(), known_at = argument(), blind_from = blind_from, blind_to = blind_to }
-  local limit, fault = policies[policy](key, argument, memory, now)
+  local policy = next_text()
+  local memory = { settles_at = next_number(), written_at = next_number(), outage_from = outage_from, outage_to = outage_to }
+  local limit, fault = policies[policy](key, next_number, memory, now)
   if not limit then return redis.error_reply(fault) end
   limits[number] = limit
 end
@@ -52,7 +52,7 @@ local function room()
   return least
 end
 
--- Which of them 'cost' has to wait for longest, and how long; 0 if it passes.
+-- The longest wait for 'cost', and its limit; 0 if it passes.
 local function wait(cost)
   local longest, binding = 0, 0
   for number, limit in ipairs(limits) do
@@ -71,14 +71,14 @@ local spent = 0
 
 if task == 'give_back' then
   for _, limit in ipairs(limits) do
-    limit.give_back(ahead)
+    limit.give_back(extra)
     if limit.at > 0 or limit.has_changed then limit.save(id) end
   end
 else
   for _, group in ipairs(groups) do
     local fit = min(group.count, floor_div(room(), group.cost))
     if fit == 0 and wait(group.cost) == 0 then
-      -- Dearer than there is room for, and yet it passes: it owes.
+      -- The cost exceeds what is available, and passes as a debt.
       fit = 1
     end
     if fit > 0 then
@@ -91,8 +91,8 @@ else
       break
     end
   end
-  if binding == 0 and ahead > 0 then
-    granted = min(ahead, room())
+  if binding == 0 and extra > 0 then
+    granted = min(extra, room())
     if granted > 0 then
       spend(granted)
       spent = spent + granted
@@ -105,7 +105,7 @@ else
       if spent > 0 or limit.has_changed then
         limit.save(id)
       else
-        outlive(KEYS[number], limit.settles_at() - limit.now)
+        extend_lifetime(KEYS[number], limit.settles_at() - limit.now)
       end
     end
   end

@@ -1,16 +1,16 @@
 -- The twin of policy/fixed_window.rs.
 --
--- The key holds: when it was written, when the window began, and what was spent in it.
+-- The key holds: when it was written, when the window began, and how much was spent in it.
 
-policies.fixed_window = function(key, argument, memory, server_now)
-  local most, window = argument(), argument()
+policies.fixed_window = function(key, next_number, memory, server_now)
+  local most, window = next_number(), next_number()
 
   local kept, fault = read('a fixed window', 'GET', key)
   if fault then return nil, fault end
   local at, began, spent = nil, 0, 0
   if kept then
     local fields = { string.match(kept, '^(%d+) (%d+) (%d+)$') }
-    if #fields == 0 then return nil, foreign(key, 'a fixed window') end
+    if #fields == 0 then return nil, wrong_type(key, 'a fixed window') end
     at, began, spent = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
   end
   local now = max(server_now, at or 0)
@@ -41,7 +41,7 @@ policies.fixed_window = function(key, argument, memory, server_now)
     spent = max(0, spent - cost)
   end
 
-  -- A window in which nothing was spent has not begun.
+  -- An unspent window has not begun.
   function limit.settles_at()
     if spent == 0 then return now end
     return began + window

@@ -1,28 +1,28 @@
--- Leases: so many at once, each for a time.
+-- Leases: a limited number at once, each for a limited time.
 --
 -- KEYS     a sorted set for each class of leases, in one slot of a cluster
 -- ARGV     how long a lease lasts, in microseconds
---          for each class: below how many of its own, and below how many of all, one more of it is granted
---          how many are given back, and of each its class, from 1, and its id
---          how many are renewed, and of each the same
---          how many are wanted, and of each the same
+--          for each class: the number of its leases, and of all leases, below which one more is granted
+--          how many are released, and for each its class, from 1, and its member
+--          how many are renewed, and for each the same
+--          how many are wanted, and for each the same
 -- returns  the time
---          in how many microseconds the first of all leases ends, unless it is renewed; 0 if there are none
---          for each class: how many there are now
---          for each to be renewed: 1 if it was, 0 if it had lapsed
---          for each that is wanted: 1 if it was granted, 0 if not
+--          in how many microseconds the first lease ends if it is not renewed; 0 if there are none
+--          for each class: its number of leases
+--          for each to be renewed: 1 if it was, 0 if it had expired
+--          for each wanted: 1 if it was granted, 0 if not
 --
--- The members are the ids, scored by when the lease ends. A lease that ends now has ended. One member is no lease: 'at' is
--- when the set was written last, negative, so that it is none of those that have ended. Time never goes back behind it.
--- Times are microseconds of the server's clock, and exact: doubles are up to 2^53.
+-- The score of a member is the end of its lease. A lease that ends now has ended. One member is no lease: the score of 'at' is
+-- the time of the last write, negative, so that it never counts as ended. The script's time never goes back behind it.
+-- Times are microseconds of the server's clock. They are exact: doubles are, up to 2^53.
 
-local place = 0
-local function word()
-  place = place + 1
-  return ARGV[place]
+local index = 0
+local function next_text()
+  index = index + 1
+  return ARGV[index]
 end
-local function argument()
-  return tonumber(word())
+local function next_number()
+  return tonumber(next_text())
 end
 
 -- Redis reads numbers as text, and tostring() rounds.
@@ -30,7 +30,7 @@ local function text(number)
   return string.format('%d', number)
 end
 
-local lease = argument()
+local lease = next_number()
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
@@ -42,7 +42,7 @@ for number, key in ipairs(KEYS) do
     return redis.error_reply('WRONGTYPE ' .. key .. ' holds something else than leases')
   end
   if at then now = math.max(now, -tonumber(at)) end
-  classes[number] = { key = key, below = argument(), below_in_all = argument(), exists = at and true, count = 0 }
+  classes[number] = { key = key, below = next_number(), below_in_all = next_number(), exists = at and true, count = 0 }
 end
 
 local in_all = 0
@@ -61,17 +61,17 @@ for _, class in ipairs(classes) do
   end
 end
 
-for _ = 1, argument() do
-  local class, id = classes[argument()], word()
+for _ = 1, next_number() do
+  local class, id = classes[next_number()], next_text()
   if redis.call('ZREM', class.key, id) == 1 then change(class, -1) end
 end
 
 local renewed = {}
-for number = 1, argument() do
-  local class, id = classes[argument()], word()
+for number = 1, next_number() do
+  local class, id = classes[next_number()], next_text()
   local ends = redis.call('ZSCORE', class.key, id)
   if ends then
-    -- Whoever was promised more keeps it.
+    -- A renewal never shortens a lease.
     redis.call('ZADD', class.key, text(math.max(tonumber(ends), now + lease)), id)
     change(class, 0)
   end
@@ -79,8 +79,8 @@ for number = 1, argument() do
 end
 
 local granted = {}
-for number = 1, argument() do
-  local class, id = classes[argument()], word()
+for number = 1, next_number() do
+  local class, id = classes[next_number()], next_text()
   local has_room = class.count < class.below and in_all < class.below_in_all
   if has_room then
     redis.call('ZADD', class.key, text(now + lease), id)
@@ -89,7 +89,7 @@ for number = 1, argument() do
   granted[number] = has_room and 1 or 0
 end
 
--- The score of the member at that place, in the order of their ends.
+-- The score of the member at that rank, in the order of their ends.
 local function score(class, rank)
   return tonumber(redis.call('ZRANGE', class.key, rank, rank, 'WITHSCORES')[2])
 end
@@ -100,7 +100,7 @@ for _, class in ipairs(classes) do
     redis.call('DEL', class.key)
   elseif class.changed then
     redis.call('ZADD', class.key, text(-now), 'at')
-    -- It goes with the last lease, and not before.
+    -- The key expires with its last lease, and not before.
     redis.call('PEXPIRE', class.key, text(math.ceil((score(class, '-1') - now) / 1000)))
   end
   if class.count > 0 then

@@ -1,12 +1,12 @@
 -- The twin of policy/sliding_counter.rs, strict and smooth.
 --
--- The key is a hash. An entry for each bucket in which something was spent is named by when the first of that was, and says when
--- the last was, and how much it is. Other parameters with other buckets count it where the last lies, so that it is moved by none
--- of them, however often they take turns. 'at' is when the hash was written, 'origin' when bucket 0 began.
+-- The key is a hash with an entry for each bucket in use. The name of an entry is the time of its first permit; its value is the
+-- time of its last permit, and their number. Other parameters with other buckets count the entry at its last permit, so that
+-- alternating parameters do not move it. 'at' is the time of the last write, 'origin' the start of bucket 0.
 
-policies.sliding_counter = function(key, argument, memory, server_now)
-  local most, bucket, reach = argument(), argument(), argument()
-  local is_smooth = argument() == 1
+policies.sliding_counter = function(key, next_number, memory, server_now)
+  local most, bucket, reach = next_number(), next_number(), next_number()
+  local is_smooth = next_number() == 1
 
   local kept, fault = read('a sliding counter', 'HGETALL', key)
   if fault then return nil, fault end
@@ -18,12 +18,12 @@ policies.sliding_counter = function(key, argument, memory, server_now)
     else
       local first = tonumber(name)
       local last, spent = string.match(value, '^(%d+) (%d+)$')
-      if not (first and last) then return nil, foreign(key, 'a sliding counter') end
+      if not (first and last) then return nil, wrong_type(key, 'a sliding counter') end
       firsts[#firsts + 1] = first
       known[first] = { first = first, last = tonumber(last), spent = tonumber(spent) }
     end
   end
-  if #kept > 0 and not (at and origin) then return nil, foreign(key, 'a sliding counter') end
+  if #kept > 0 and not (at and origin) then return nil, wrong_type(key, 'a sliding counter') end
   local now = max(server_now, at or 0)
   local lost = is_lost(memory, at, now)
 
@@ -35,7 +35,7 @@ policies.sliding_counter = function(key, argument, memory, server_now)
     return origin + number * bucket
   end
 
-  -- What no longer counts is forgotten; when nothing is left, the buckets begin anew.
+  -- Entries that no longer count are dropped. When none is left, the buckets start anew.
   local entries, gone, total = {}, {}, 0
   if at then
     local counts_from = beginning_of(bucket_at(now) - reach + 1)
@@ -55,7 +55,7 @@ policies.sliding_counter = function(key, argument, memory, server_now)
 
   local function spend(cost)
     local latest = entries[#entries]
-    -- One of others may have begun in the bucket before. It may not grow into this one, or it would never be gone.
+    -- An entry of other parameters may have started in the bucket before. It must not grow into this one, or it would never expire.
     if not latest or latest.first < beginning_of(present) then
       latest = { first = now, spent = 0 }
       entries[#entries + 1] = latest
@@ -86,7 +86,7 @@ policies.sliding_counter = function(key, argument, memory, server_now)
     return 0
   end
 
-  -- The last window's count falls in proportion as time goes on in the present one, and that one's in the next.
+  -- The count of the last window falls in proportion to the time in the present one, and the present count in the next window.
   local function wait_smooth(room)
     local spent = spent_in(present)
     local begins, falling, left = present, spent_in(present - 1), room - spent
@@ -145,7 +145,7 @@ policies.sliding_counter = function(key, argument, memory, server_now)
         redis.call('HSET', key, text(entry.first), text(entry.last) .. ' ' .. text(entry.spent))
       end
     end
-    live_on(key, limit.settles_at() - now)
+    set_lifetime(key, limit.settles_at() - now)
   end
 
   return limit

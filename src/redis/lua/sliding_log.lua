@@ -1,17 +1,17 @@
 -- The twin of policy/sliding_log.rs.
 --
--- The key is a sorted set: a member for each permit, scored by when it was spent. Members are unique, since the id of a call
--- is. Two members are not permits: 'at' is when the last of them was spent, 'lost' when all counted as spent.
+-- The key is a sorted set with a member for each permit, scored by its time. Members are unique, because call ids are. Two members
+-- are not permits: 'at' is the time of the last permit, 'lost' the time when everything counted as spent.
 
-policies.sliding_log = function(key, argument, memory, server_now)
-  local most, window = argument(), argument()
+policies.sliding_log = function(key, next_number, memory, server_now)
+  local most, window = next_number(), next_number()
 
   local kept, fault = read('a sliding log', 'ZSCORE', key, 'at')
-  if not fault and not kept and redis.call('EXISTS', key) == 1 then fault = foreign(key, 'a sliding log') end
+  if not fault and not kept and redis.call('EXISTS', key) == 1 then fault = wrong_type(key, 'a sliding log') end
   if fault then return nil, fault end
   local at = kept and tonumber(kept) or nil
   local now = max(server_now, at or 0)
-  -- An entry exactly one window old is gone.
+  -- A permit exactly one window old no longer counts.
   local gone = now - window
 
   local lost_at = at and tonumber(redis.call('ZSCORE', key, 'lost') or nil)
@@ -19,7 +19,7 @@ policies.sliding_log = function(key, argument, memory, server_now)
   local live = '(' .. text(gone)
   local spent = 0
   if at and at > gone then
-    -- Not 'at' itself. If there is 'lost' too, how much it is does not matter.
+    -- Without 'at' itself. With 'lost', the number does not matter.
     spent = redis.call('ZCOUNT', key, live, '+inf') - 1
   end
   local added = 0
@@ -46,7 +46,7 @@ policies.sliding_log = function(key, argument, memory, server_now)
     added = added + cost
   end
 
-  -- The latest first. When they were spent is remembered: it says how long the set is to be there.
+  -- The latest first. 'at' stays, because it determines the lifetime of the set.
   function limit.give_back(cost)
     cost = min(cost, spent)
     if lost_at or cost == 0 then return end
@@ -77,7 +77,7 @@ policies.sliding_log = function(key, argument, memory, server_now)
         members = {}
       end
     end
-    live_on(key, limit.settles_at() - now)
+    set_lifetime(key, limit.settles_at() - now)
   end
 
   return limit

@@ -1,13 +1,13 @@
--- What all limits have in common: how time is read, how a state is read and kept, and how it is known to be lost.
+-- What all policies share: reading and writing a state, its lifetime, and detecting that it was lost.
 --
--- Times are microseconds of the server's clock; for one limit it never goes back, since a state says when it was written.
--- Lua numbers are doubles, exact up to 2^53: whoever builds a limit refuses what would pass that.
+-- Times are microseconds of the server's clock. For one limit it never goes back, because a state says when it was written.
+-- Lua numbers are doubles, exact up to 2^53. The client refuses parameters that would exceed that.
 --
--- Whoever asks remembers of each limit when it was last written as far as they know ('known_at'), and until when it cannot have
--- settled ('until_then'). A state that is older, or gone before its time, was lost: the server was started anew or flushed, or a
--- replica with old data has taken over. What else was spent nobody knows, and so all counts as spent now.
+-- The client remembers for each limit when its state was last written ('written_at'), and when it settles ('settles_at'). A state
+-- that is older, or missing before it settles, was lost: the server was restarted or flushed, or a replica with old data has
+-- taken over. How much was spent besides is unknown, so everything counts as spent now.
 --
--- A refusal writes nothing, but where what was read is not what was kept: then it has changed ('has_changed'), and is kept so.
+-- A denial writes nothing, unless reading has changed the state ('has_changed'): then the changed state is written.
 
 local policies = {}
 
@@ -38,28 +38,28 @@ local function text(number)
   return string.format('%d', number)
 end
 
-local function foreign(key, what)
+local function wrong_type(key, what)
   return 'WRONGTYPE ' .. key .. ' holds something else than ' .. what
 end
 
--- What a command reads of a key, or nil and why it cannot.
+-- The value that a command reads, or nil and an error.
 local function read(what, command, key, ...)
   local kept = redis.pcall(command, key, ...)
   if type(kept) ~= 'table' or not kept.err then return kept end
-  if string.find(kept.err, 'WRONGTYPE', 1, true) then return nil, foreign(key, what) end
+  if string.find(kept.err, 'WRONGTYPE', 1, true) then return nil, wrong_type(key, what) end
   return nil, kept.err
 end
 
--- How long a key is to live, in milliseconds, so that it is gone when its state has settled and not before; nil if it lives that
--- long already: what was given back since, others may not know of. Not less than two: PEXPIRE with one may find it over already,
--- and end the key at once.
+-- The lifetime of a key in milliseconds, so that it expires when its state has settled and not before; nil if it lives that long
+-- already, because other clients may not know what was given back since. At least two: PEXPIRE with one may delete the key at
+-- once.
 local function lifetime(key, micros)
   local life = max(2, ceil_div(micros, 1000))
   if redis.call('PTTL', key) >= life then return nil end
   return text(life)
 end
 
--- Keeps a state that is one text.
+-- Writes a state that is one string.
 local function keep(key, state, micros)
   local life = lifetime(key, micros)
   if life then
@@ -69,37 +69,37 @@ local function keep(key, state, micros)
   end
 end
 
--- Keeps a state that has been written already.
-local function live_on(key, micros)
+-- Sets the lifetime of a state that has been written.
+local function set_lifetime(key, micros)
   local life = lifetime(key, micros)
   if life then redis.call('PEXPIRE', key, life) end
 end
 
--- Others with shorter windows may have kept it for less long than it counts for this one.
-local function outlive(key, micros)
+-- Extends the lifetime: clients with shorter windows may have set a shorter one.
+local function extend_lifetime(key, micros)
   local left = redis.call('PTTL', key)
-  -- Ten milliseconds are not worth it: while a busy server decides, its clock goes on.
-  if left >= 0 and left + 10 < ceil_div(micros, 1000) then live_on(key, micros) end
+  -- Not for less than ten milliseconds: the clock of a busy server advances while it decides.
+  if left >= 0 and left + 10 < ceil_div(micros, 1000) then set_lifetime(key, micros) end
 end
 
 -- 'at': when the state was written; nil if there is none.
 local function is_lost(memory, at, now)
-  if at then return at < memory.known_at end
-  return now < memory.until_then
+  if at then return at < memory.written_at end
+  return now < memory.settles_at
 end
 
--- From when on a limit that fills all the time, and from nothing in 'fills_in', is full, if it would have been at 'full_at'; nil if
--- nothing has changed that. 'at' and 'full_at' are nil if nothing is kept.
+-- When a limit that fills continuously is full again, if an outage delays that; nil if not. Without the outage it is full at
+-- 'full_at', and it fills from nothing in 'fills_in'. 'at' and 'full_at' are nil if there is no state.
 --
--- While the server could not be seen others went on without asking, at no more than the rate: for that long it did not fill. Once
--- that is written down, it is not counted again.
-local function after_blindness(memory, at, full_at, fills_in, now)
+-- During the outage, insurances of other clients may have passed permits at up to the rate, so the limit did not fill. After the
+-- state has been written, the outage does not count again.
+local function after_outage(memory, at, full_at, fills_in, now)
   if not at then
-    -- What was kept may have been gone before it was asked for again. If all was taken for spent then, it has filled since.
-    at, full_at = memory.known_at, memory.until_then
-    if full_at == memory.blind_to + fills_in then return nil end
+    -- The key may have expired meanwhile. If everything counted as spent at the end of the outage, the limit has filled since.
+    at, full_at = memory.written_at, memory.settles_at
+    if full_at == memory.outage_to + fills_in then return nil end
   end
-  local from, to = memory.blind_from, min(memory.blind_to, now)
+  local from, to = memory.outage_from, min(memory.outage_to, now)
   if at > from or to <= from then return nil end
   return full_at + to - from
 end

@@ -1,20 +1,20 @@
 -- The twin of policy/token_bucket.rs.
 --
--- A token takes token / permits microseconds. Sums are in shares of 1 / permits of a microsecond, as in Rust, but counted from
--- now, so that they stay small.
+-- A token takes token / permits microseconds. Amounts are in fractions of 1 / permits of a microsecond, as in Rust, but relative
+-- to now, so that they stay small.
 --
--- The key holds: when it was written, when the bucket is full again (microseconds, and shares beyond), and token, permits and
--- burst at that time.
+-- The key holds: when it was written, when the bucket is full again (microseconds, and fractions), and token, permits and burst
+-- at that time.
 
--- part * to / from, rounded up, for part < from. Where the product has no room it may be two more.
+-- part * to / from, rounded up, for part < from. If the product is not exact, the result may be two more.
 local function scaled_up(part, to, from)
   if part * to < 9007199254740992 then return ceil_div(part * to, from) end
   return min(to, math.ceil(part / from * to) + 1)
 end
 
-policies.token_bucket = function(key, argument, memory, server_now)
-  local token, permits = argument(), argument()
-  local burst = argument()
+policies.token_bucket = function(key, next_number, memory, server_now)
+  local token, permits = next_number(), next_number()
+  local burst = next_number()
   local room = token * burst
 
   local kept, fault = read('a token bucket', 'GET', key)
@@ -23,14 +23,14 @@ policies.token_bucket = function(key, argument, memory, server_now)
   local old_token, old_permits, old_burst = token, permits, burst
   if kept then
     local fields = { string.match(kept, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$') }
-    if #fields == 0 then return nil, foreign(key, 'a token bucket') end
+    if #fields == 0 then return nil, wrong_type(key, 'a token bucket') end
     at, full_at, beyond = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
     old_token, old_permits, old_burst = tonumber(fields[4]), tonumber(fields[5]), tonumber(fields[6])
   end
   local now = max(server_now, at or 0)
 
   local has_changed = false
-  local full_later = after_blindness(memory, at, full_at, ceil_div(room, permits), now)
+  local full_later = after_outage(memory, at, full_at, ceil_div(room, permits), now)
   if full_later then
     full_at = full_later
     has_changed = full_at > now
@@ -38,7 +38,7 @@ policies.token_bucket = function(key, argument, memory, server_now)
   local missing = 0
   if full_at then missing = max(0, (full_at - now) * old_permits + beyond) end
   if token ~= old_token or permits ~= old_permits or burst ~= old_burst then
-    -- Other parameters: the tokens stay with their fraction, cut to the new burst, and a debt up to one new burst.
+    -- New parameters: the tokens are kept with their fraction, cut to the new burst, and a debt up to one new burst.
     local whole = floor_div(missing, old_token) + burst - old_burst
     local part = scaled_up(math.fmod(missing, old_token), token, old_token)
     missing = min(max(0, whole * token + part), 2 * room)
@@ -46,7 +46,7 @@ policies.token_bucket = function(key, argument, memory, server_now)
   end
   local lost = is_lost(memory, at, now)
   if lost then
-    -- A debt is more than that.
+    -- A debt exceeds that, and is kept.
     missing = max(missing, room)
     has_changed = true
   end
@@ -73,7 +73,7 @@ policies.token_bucket = function(key, argument, memory, server_now)
     missing = max(0, missing - token * cost)
   end
 
-  -- Until when this state differs from none.
+  -- When this state equals a fresh one.
   function limit.settles_at()
     return now + ceil_div(missing, permits)
   end

@@ -47,7 +47,7 @@ impl Input {
         self.log.polls.load(Ordering::SeqCst)
     }
 
-    /// How often it was polled after it had said `None`.
+    /// How often it was polled after it returned `None`.
     #[must_use]
     pub fn polls_after_end(&self) -> usize {
         self.log.polls_after_end()
@@ -57,7 +57,7 @@ impl Input {
         Arc::clone(&self.log)
     }
 
-    /// What it has not given yet.
+    /// The items that it has not emitted yet.
     pub(super) fn into_rest(self) -> impl Iterator<Item = u32> {
         self.script.into_rest()
     }
@@ -91,7 +91,7 @@ impl FusedStream for Input {
     }
 }
 
-/// How much an input says of what is to come; all of it is true.
+/// How precise the `size_hint` of an input is. It is always true.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hint {
     Exact,
@@ -104,7 +104,7 @@ impl Hint {
     pub(super) const ALL: [Self; 4] = [Self::Exact, Self::AtMost, Self::AtLeast, Self::Nothing];
 }
 
-/// What was done to an input, to be read when the adapter has it.
+/// The record of calls on an input, which can be read while the adapter owns the input.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     polls: AtomicUsize,

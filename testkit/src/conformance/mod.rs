@@ -1,8 +1,8 @@
 //! The rules that every stream adapter keeps, checked on any of them; those for sinks are in [`sink`].
 //!
-//! A [`Subject`] is an adapter described by closures: how to build it over an [`Input`], and how to read what comes out
-//! of it. Every [`Rule`] then builds it anew, runs it over many schedules of arrivals and kinds of consumers, and says
-//! how it was broken. All of it is in virtual time, and the same every time.
+//! A [`Subject`] describes an adapter by closures: how to build it over an [`Input`], and how to read its output. Every
+//! [`Rule`] builds the adapter anew, runs it over many schedules of arrivals and kinds of consumers, and reports how the
+//! adapter breaks the rule. All runs are in virtual time and deterministic.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -31,9 +31,9 @@
 //! # }
 //! ```
 //!
-//! Where items are lost or doubled although nothing disturbs, the rules that count items ([`Rule::SizeHint`],
-//! [`Rule::CancelSafe`], [`Rule::IntoParts`], [`Rule::LateWakeUp`]) have nothing to say, and are left out. So is
-//! [`Rule::CancelSafe`], which moves the adapter from task to task, where [`Rule::KeepsAWaker`] is broken.
+//! If an undisturbed run loses or doubles items, the rules that count items ([`Rule::SizeHint`], [`Rule::CancelSafe`],
+//! [`Rule::IntoParts`], [`Rule::LateWakeUp`]) are skipped. If [`Rule::KeepsAWaker`] is broken, [`Rule::CancelSafe`] is
+//! skipped, because it moves the adapter from task to task.
 
 mod input;
 mod rule;
@@ -61,14 +61,14 @@ use crate::{
     wakes::Driven,
 };
 
-/// How long the gaps in a schedule are about, if nothing is said.
+/// The default for the typical gap in a schedule.
 const SCALE: Duration = Duration::from_millis(10);
 
 type Build<A> = Box<dyn FnMut(Input) -> A>;
 type Carried<T> = Box<dyn FnMut(T) -> Vec<u32>>;
 type Split<A> = Box<dyn FnMut(Driven<A>) -> (Input, Vec<u32>)>;
 
-/// An adapter, described for the suite.
+/// The description of an adapter for the suite.
 #[must_use = "a subject does nothing unless checked"]
 pub struct Subject<A: Stream> {
     build: Build<A>,
@@ -79,7 +79,7 @@ pub struct Subject<A: Stream> {
     keeps: Keeps,
 }
 
-/// Which items an adapter gives, and in what order.
+/// Which items an adapter emits, and in what order.
 #[derive(Clone, Copy, Debug)]
 enum Keeps {
     All,
@@ -90,7 +90,7 @@ enum Keeps {
 }
 
 impl<A: FusedStream> Subject<A> {
-    /// The adapter that `build` makes; it is called for every run, at the run's first instant.
+    /// The adapter that `build` makes. `build` is called for every run, at its first instant.
     pub fn new(build: impl FnMut(Input) -> A + 'static) -> Self {
         Self {
             build: Box::new(build),
@@ -102,13 +102,13 @@ impl<A: FusedStream> Subject<A> {
         }
     }
 
-    /// Says which input items an output item carries. Needed always.
+    /// Sets the function from an output item to its input items. It is required.
     pub fn items(mut self, carried: impl FnMut(A::Item) -> Vec<u32> + 'static) -> Self {
         self.carried = Some(Box::new(carried));
         self
     }
 
-    /// Says how to take the adapter apart: the input, and the items held. Without it, [`Rule::IntoParts`] is left out.
+    /// Sets how to take the adapter apart: into the input and the items held. Without it [`Rule::IntoParts`] is skipped.
     pub fn into_parts(mut self, mut split: impl FnMut(A) -> (Input, Vec<u32>) + 'static) -> Self
     where
         A: Unpin,
@@ -117,27 +117,27 @@ impl<A: FusedStream> Subject<A> {
         self
     }
 
-    /// Promises that two emissions are never closer than this, whatever is late.
+    /// Promises that two emissions are never closer than this, even if polls are late.
     pub fn spacing(mut self, spacing: Duration) -> Self {
         self.spacing = Some(spacing);
         self
     }
 
-    /// Says how long the adapter's own delays are, so that arrivals fall around them.
+    /// Sets how long the adapter's own delays are, so that arrivals are near them.
     ///
-    /// Without it: the spacing, or else 10 ms. Above two minutes the suite's own gaps would look like a hang.
+    /// The default is the spacing, or 10 ms without one. Above two minutes the gaps of the suite would look like a hang.
     pub fn scale(mut self, scale: Duration) -> Self {
         self.scale = Some(scale);
         self
     }
 
-    /// Allows that items are dropped; what comes is still in order, and nothing is doubled.
+    /// Allows the adapter to drop items. The others still have to be in order, and none doubled.
     pub fn lossy(mut self) -> Self {
         self.keeps = Keeps::Some;
         self
     }
 
-    /// Allows that items overtake each other; none is lost, and none doubled.
+    /// Allows items to overtake each other. None may be lost or doubled.
     pub fn unordered(mut self) -> Self {
         self.keeps = Keeps::Unordered;
         self
@@ -163,13 +163,13 @@ impl<A: FusedStream> Subject<A> {
         }
     }
 
-    /// Checks every rule; gives one violation for each that is broken.
+    /// Checks every rule. Returns one violation for each rule that is broken.
     ///
     /// # Panics
     ///
-    /// When the clock is not paused, and when [`items`](Self::items) was not said.
+    /// If the clock is not paused, or [`items`](Self::items) was not called.
     pub async fn violations(mut self) -> Vec<Violation> {
-        // It says so at once if the clock is not paused.
+        // Panics at once if the clock is not paused.
         jump(Duration::ZERO).await;
         let subject = &mut self;
         let mut found = Found::default();
@@ -206,13 +206,13 @@ impl<A: FusedStream> Subject<A> {
         Run::start(adapter, carried, log, manner)
     }
 
-    /// Takes the adapter apart, if it was said how.
+    /// Takes the adapter apart, if `into_parts` was set.
     fn split(&mut self, adapter: Driven<A>) -> Option<(Input, Vec<u32>)> {
         let split = self.split.as_mut()?;
         Some(split(adapter))
     }
 
-    /// Compares what came with what should have.
+    /// Compares the output with the expected items.
     fn compare(&self, schedule: &Schedule, mut came: Vec<u32>) -> Result<(), String> {
         let whole = schedule.whole();
         let is_right = match self.keeps {
@@ -221,7 +221,7 @@ impl<A: FusedStream> Subject<A> {
                 came.sort_unstable();
                 came == whole
             }
-            // The whole is strictly ascending, so its subsequences are the ascending rows of its items.
+            // The input ascends strictly, so every ascending row of its items is a subsequence.
             Keeps::Some => {
                 came.is_sorted_by(|a, b| a < b) && came.iter().all(|item| whole.contains(item))
             }
@@ -232,7 +232,7 @@ impl<A: FusedStream> Subject<A> {
         Err(format!("{came:?} came of {whole:?}"))
     }
 
-    /// How long the gaps in a schedule are about: whole milliseconds, which tokio's timers keep exactly.
+    /// The typical gap in a schedule, in whole milliseconds, which tokio's timers keep exactly.
     fn gaps(&self) -> Duration {
         let asked = self.scale.or(self.spacing).unwrap_or(SCALE);
         schedule::whole_ms(asked).max(Duration::from_millis(1))

@@ -9,7 +9,7 @@ pub enum Rule {
     /// It comes to an end: it neither hangs (an hour with nothing) nor spins (20,000 polls with nothing), nor goes on
     /// giving (10,000 items).
     Alive,
-    /// After every `Pending` somebody holds the waker of the latest poll, or has woken it, and it is the one woken.
+    /// After every `Pending` a clone of the latest poll's waker exists or was woken, and wakes go to that waker.
     KeepsAWaker,
     /// Every item comes once, in order; from a lossy adapter, some of them, in order.
     NothingLost,

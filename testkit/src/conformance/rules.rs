@@ -16,7 +16,7 @@ const SEEDS: u64 = 24;
 
 type Outcome = Result<(), Violation>;
 
-/// Every item comes once, in order, to an eager consumer and to a lazy one.
+/// Every item is emitted once, in order, to an eager consumer and to a lazy one.
 pub(super) async fn nothing_lost<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for seed in 0..SEEDS {
         let schedule = Schedule::random(&mut Dice::new(seed), subject.gaps());
@@ -32,7 +32,7 @@ pub(super) async fn nothing_lost<A: FusedStream>(subject: &mut Subject<A>) -> Ou
     Ok(())
 }
 
-/// A fresh waker at every poll is kept, and is the one woken.
+/// Every poll has a new waker. The adapter keeps it, and wakes that one.
 pub(super) async fn keeps_a_waker<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         subject.run(&schedule, Manner::Wandering).await?;
@@ -40,7 +40,7 @@ pub(super) async fn keeps_a_waker<A: FusedStream>(subject: &mut Subject<A>) -> O
     Ok(())
 }
 
-/// The input is left alone after its end, also when the adapter is not.
+/// The input is not polled after its end, even if the adapter is.
 pub(super) async fn input_after_end<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         let mut run = subject.start(&schedule, Hint::Exact, Manner::Eager);
@@ -60,7 +60,7 @@ pub(super) async fn input_after_end<A: FusedStream>(subject: &mut Subject<A>) ->
     Ok(())
 }
 
-/// The end comes with the last emission or with the input's end; an empty input gives nothing.
+/// The end comes with the last emission or with the input's end. An empty input gives no emission.
 pub(super) async fn ends_on_time<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         let trace = subject.run(&schedule, Manner::Eager).await?;
@@ -79,7 +79,7 @@ pub(super) async fn ends_on_time<A: FusedStream>(subject: &mut Subject<A>) -> Ou
     Ok(())
 }
 
-/// `is_terminated` goes with what is to come.
+/// `is_terminated` is right before every poll.
 pub(super) async fn terminated<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         let trace = subject.run(&schedule, Manner::Eager).await?;
@@ -101,7 +101,7 @@ pub(super) async fn terminated<A: FusedStream>(subject: &mut Subject<A>) -> Outc
     Ok(())
 }
 
-/// `size_hint` is right before every poll, however much the input says.
+/// `size_hint` is right before every poll, however precise that of the input is.
 pub(super) async fn size_hint<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         for hint in Hint::ALL {
@@ -122,12 +122,12 @@ pub(super) async fn size_hint<A: FusedStream>(subject: &mut Subject<A>) -> Outco
     Ok(())
 }
 
-/// Waits that are given up, each in a task of its own, leave no trace.
+/// Waits that are given up, each in a task of its own, have no effect.
 pub(super) async fn cancel_safe<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     let patience = (subject.gaps() / 4).max(Duration::from_millis(1));
     for schedule in Schedule::cases(subject.gaps()) {
         let calm = subject.run(&schedule, Manner::Eager).await?;
-        // If it only gets stuck when it is disturbed, that is what it is guilty of.
+        // If the adapter hangs only when it is disturbed, this is the rule that it breaks.
         let disturbed = subject.run(&schedule, Manner::Restless(patience)).await;
         let disturbed = disturbed.map_err(|stuck| Rule::CancelSafe.broken(stuck.detail))?;
         if disturbed.emitted != calm.emitted {
@@ -140,7 +140,7 @@ pub(super) async fn cancel_safe<A: FusedStream>(subject: &mut Subject<A>) -> Out
     Ok(())
 }
 
-/// Taken apart after every number of polls, it accounts for the whole input.
+/// Taken apart after any number of polls, the adapter accounts for the whole input.
 pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for schedule in Schedule::cases(subject.gaps()) {
         for polls in 0.. {
@@ -171,13 +171,13 @@ pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outc
     Ok(())
 }
 
-/// Whatever is late, nothing is lost and no two emissions are too close.
+/// Late polls lose nothing and bring no two emissions too close.
 pub(super) async fn late_wake_up<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     let scale = subject.gaps();
     for seed in 0..SEEDS {
         let schedule = match seed % 2 {
             0 => Schedule::random(&mut Dice::new(seed), scale),
-            // Something is always due, so that every leap passes over an instant.
+            // There is always something due, so that every leap skips an instant.
             _ => Schedule {
                 items: vec![Duration::ZERO; 9],
                 end: Duration::ZERO,

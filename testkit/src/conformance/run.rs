@@ -1,4 +1,4 @@
-//! One adapter, one input, one consumer: what happened.
+//! A run of one adapter with one input and one consumer.
 
 use std::{fmt, sync::Arc, task::Poll, time::Duration};
 
@@ -23,9 +23,9 @@ pub(super) enum Manner {
     Eager,
     /// The same, from another task at every poll.
     Wandering,
-    /// Gives up waiting after so long, and comes back as another task.
+    /// Gives up a wait after this long, and comes back in another task.
     Restless(Duration),
-    /// Takes its time after an item.
+    /// Works for a while after each item.
     Lazy(Dice, Duration),
     /// The same, and sometimes the clock leaps while it waits.
     Late(Dice, Duration),
@@ -43,12 +43,12 @@ impl fmt::Display for Manner {
     }
 }
 
-/// What happened in a run.
+/// The record of a run.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     /// The input items that each emission carried.
     pub(super) emitted: Vec<(Duration, Vec<u32>)>,
-    /// What the adapter said before each poll.
+    /// The hints of the adapter before each poll.
     pub(super) said: Vec<Said>,
     pub(super) ended_at: Option<Duration>,
     pub(super) is_terminated: bool,
@@ -62,7 +62,7 @@ impl Trace {
     }
 }
 
-/// What the adapter said before a poll.
+/// The hints of the adapter before a poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     /// How many emissions there had been.
@@ -71,7 +71,7 @@ pub(super) struct Said {
     pub(super) is_terminated: bool,
 }
 
-/// An adapter under way.
+/// A run in progress.
 pub(super) struct Run<'s, A: FusedStream> {
     adapter: Driven<A>,
     carried: &'s mut dyn FnMut(A::Item) -> Vec<u32>,
@@ -83,7 +83,7 @@ pub(super) struct Run<'s, A: FusedStream> {
     trace: Trace,
 }
 
-/// What the poll before this gave.
+/// The result of the poll before this one.
 enum Last {
     Nothing,
     Pending,
@@ -125,7 +125,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
         (self.adapter, items)
     }
 
-    /// Waits as long as the consumer would, and polls once.
+    /// Waits as long as the consumer does, then polls once.
     pub(super) async fn turn(&mut self) -> Result<(), Violation> {
         self.pause().await?;
         self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
@@ -147,7 +147,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
         }
     }
 
-    /// Polls after the end, whatever comes of it.
+    /// Polls after the end, and ignores the result.
     pub(super) fn poll_again(&mut self) {
         let _ = self.adapter.poll_next();
     }
@@ -186,7 +186,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
                 self.dally().await;
                 Ok(())
             }
-            // Others may have to run before the answer changes, also when it was woken already.
+            // Other tasks may have to run before the answer changes, even if this one was woken already.
             Last::Pending => {
                 yield_now().await;
                 self.await_wake().await.map_err(|stuck| self.stuck(stuck))
@@ -212,7 +212,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
                 Ok(())
             }
             Manner::Restless(patience) => {
-                // Woken or not: it comes back.
+                // The consumer comes back, woken or not.
                 let _ = timeout(*patience, self.adapter.woken()).await;
                 self.adapter.change_task();
                 Ok(())

@@ -184,7 +184,7 @@ where
     }
 }
 
-/// What was drawn, and by whom.
+/// The rows of a check, with their labels.
 struct Expected {
     input: Row,
     output: Row,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::patience::Stuck;
 
-/// Beyond so many empty ticks the instant is named instead of counted.
+/// After more empty ticks than this a row names the instant instead of drawing the ticks.
 const LONG_GAP: u32 = 100;
 
 /// A timeline: what happened, and when.

@@ -1,7 +1,7 @@
 //! A source and a sink driven by hand, one step at a time.
 //!
-//! The half that goes into the adapter is dumb; the handle that stays with the test says what it does next, and what
-//! was done to it.
+//! One half goes into the adapter. The test keeps the handle, which decides what the other half does next and records the
+//! calls on it.
 
 mod sink;
 mod source;

@@ -11,7 +11,7 @@ use std::{
 
 use crate::clock::Stopwatch;
 
-/// A sink that takes items when its handle lets it. It starts able to take none.
+/// A sink that accepts items when its handle allows it. At first it accepts none.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -66,7 +66,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// What every call on the sink does first.
+    /// The first step of every call on the sink.
     fn begin(&mut self) -> Result<Duration, Broken> {
         let watch = self.watch.get_or_insert_with(Stopwatch::start);
         if mem::take(&mut self.fails_next) {
@@ -86,28 +86,28 @@ pub struct SinkHandle<T> {
 }
 
 impl<T> SinkHandle<T> {
-    /// Lets the sink take `more` items.
+    /// The sink accepts `more` items.
     pub fn accept(&self, more: usize) {
         let mut state = lock(&self.state);
         state.room = state.room.map(|room| room + more);
         Self::wake(state);
     }
 
-    /// Lets the sink take whatever comes.
+    /// The sink accepts all items.
     pub fn accept_all(&self) {
         let mut state = lock(&self.state);
         state.room = None;
         Self::wake(state);
     }
 
-    /// Makes the next call on the sink fail, whichever it is; once.
+    /// The next call on the sink fails, whichever method it is. Later calls do not.
     pub fn fail_next(&self) {
         let mut state = lock(&self.state);
         state.fails_next = true;
         Self::wake(state);
     }
 
-    /// What the sink has taken since this was asked last, here or by [`taken_at`](Self::taken_at).
+    /// The items that the sink has accepted since the last call of this or of [`taken_at`](Self::taken_at).
     #[must_use]
     pub fn taken(&self) -> Vec<T> {
         self.taken_at().into_iter().map(|(_, item)| item).collect()
@@ -131,13 +131,13 @@ impl<T> SinkHandle<T> {
         lock(&self.state).is_closed
     }
 
-    /// Whether the sink was ever sent an item without having said that it is ready: a fault of the caller.
+    /// Whether the sink was ever sent an item while it was not ready: a fault of the caller.
     #[must_use]
     pub fn sent_when_not_ready(&self) -> bool {
         lock(&self.state).sent_when_not_ready
     }
 
-    /// With the lock released: whoever is woken may poll at once.
+    /// Wakes with the lock released, because a task that is woken may poll at once.
     fn wake(mut state: MutexGuard<'_, State<T>>) {
         let waker = state.waker.take();
         drop(state);
@@ -205,7 +205,7 @@ impl<T> fmt::Debug for Sink<T> {
     }
 }
 
-/// What a call on the sink fails with after [`SinkHandle::fail_next`].
+/// The error of a call on the sink after [`SinkHandle::fail_next`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_structs,

@@ -10,7 +10,7 @@ use std::{
 
 use futures_core::{FusedStream, Stream};
 
-/// A stream that gives what its handle sends, when it sends it.
+/// A stream of the items that its handle sends.
 ///
 /// ```
 /// use std::task::Poll;
@@ -68,7 +68,7 @@ pub struct SourceHandle<T> {
 }
 
 impl<T> SourceHandle<T> {
-    /// Lets the source give this item, after those sent before.
+    /// The source emits this item, after those sent before.
     ///
     /// # Panics
     ///
@@ -84,7 +84,7 @@ impl<T> SourceHandle<T> {
         Self::wake(state);
     }
 
-    /// Lets the source end, after the items sent before.
+    /// The source ends, after the items sent before.
     pub fn end(&self) {
         let mut state = lock(&self.state);
         if state.progress == Progress::Open {
@@ -99,19 +99,19 @@ impl<T> SourceHandle<T> {
         lock(&self.state).polls
     }
 
-    /// Whether the source was polled again after it had said `None`.
+    /// Whether the source was polled again after it returned `None`.
     #[must_use]
     pub fn polled_after_end(&self) -> bool {
         lock(&self.state).polled_after_end
     }
 
-    /// Whether the source is gone.
+    /// Whether the source was dropped.
     #[must_use]
     pub fn is_dropped(&self) -> bool {
         lock(&self.state).dropped
     }
 
-    /// With the lock released: whoever is woken may poll at once.
+    /// Wakes with the lock released, because a task that is woken may poll at once.
     fn wake(mut state: MutexGuard<'_, State<T>>) {
         let waker = state.waker.take();
         drop(state);
@@ -137,7 +137,7 @@ pub struct Source<T> {
 }
 
 impl<T> Source<T> {
-    /// Says this as its `size_hint`, true or not. Without it, counts what was sent.
+    /// Sets the `size_hint`, whether it is true or not. By default it counts the items that were sent.
     ///
     /// ```
     /// use futures::Stream;

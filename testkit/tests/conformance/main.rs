@@ -258,7 +258,7 @@ async fn the_lossy_may_neither_double_nor_reorder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_was_in_the_input_is_seen_also_in_the_lossy() {
+async fn an_item_that_was_not_in_the_input_is_detected_in_lossy_adapters_too() {
     let subject = Subject::new(|input| input.map(|item| item + 100).fuse())
         .items(|item| vec![item])
         .lossy();
@@ -310,7 +310,7 @@ async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "`.items(..)`")]
-async fn a_subject_has_to_say_what_its_items_carry() {
+async fn a_subject_needs_a_function_from_output_to_input_items() {
     Subject::new(<Input as StreamExt>::fuse).check().await;
 }
 

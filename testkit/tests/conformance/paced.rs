@@ -96,7 +96,7 @@ impl<S: Stream> Paced<S> {
         sleep.as_mut().poll(cx)
     }
 
-    /// Waits for the slot; tells when it was due if that had to be waited for.
+    /// Waits for the slot. Returns when the slot was due, if there was a wait.
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         if let Some(at) = self.open_at {
             ready!(self.poll_until(at, cx));

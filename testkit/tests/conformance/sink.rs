@@ -143,7 +143,7 @@ async fn a_held_item_missing_from_the_parts_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_too_close_or_is_lost_after_a_leap_is_seen() {
+async fn items_too_close_or_lost_after_a_leap_are_detected() {
     let faults = [Fault::KeepsToAGrid, Fault::LosesWhatIsLate];
     break_one_rule(Rule::LateWakeUp, &faults).await;
 }
@@ -156,7 +156,7 @@ async fn a_spacing_longer_than_kept_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_is_allowed_to_the_lossy_who_may_neither_double_nor_reorder() {
+async fn a_lossy_sink_may_drop_but_neither_double_nor_reorder() {
     let evens = || {
         let build = |inner: Inner<u32>| {
             let even = |item: u32| stream::iter(item.is_multiple_of(2).then_some(Ok(item)));

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use crate::timed::{ms, now, since};
 
-/// A hundred bytes at once, and one each millisecond.
+/// A hundred bytes at once, then one each millisecond.
 fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(1_000), 100)
 }
@@ -20,7 +20,7 @@ fn bytes(count: usize) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hands_on_what_passes_in_order_and_loses_nothing() {
+async fn reads_bytes_in_order_and_loses_none() {
     let start = now();
     let file = bytes(1_000);
     let mut reader = file.as_slice().pace_reads(bucket().owned());
@@ -75,7 +75,7 @@ async fn the_end_comes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_what_waits_and_a_dropped_read_takes_nothing() {
+async fn into_parts_returns_the_bytes_held_and_a_dropped_read_takes_none() {
     let file = bytes(300);
     let mut reader = file.as_slice().pace_reads(bucket().owned());
     let mut buf = [0; 200];
@@ -130,7 +130,7 @@ async fn holds_one_slice_at_most_however_large_the_buffer_is() {
 
 /// There is no runtime to wait in.
 #[test]
-fn what_was_read_is_held_when_the_limit_panics() {
+fn bytes_that_were_read_are_held_when_the_limiter_panics() {
     let file = bytes(200);
     let mut reader = file.as_slice().pace_reads(bucket().owned());
     let mut buf = [0; 100];

@@ -12,7 +12,7 @@ fn bucket() -> TokenBucket {
 }
 
 #[tokio::test(start_paused = true)]
-async fn takes_what_passes_and_loses_nothing() {
+async fn writes_bytes_in_order_and_loses_none() {
     let start = now();
     let mut writer = Vec::new().pace_writes(bucket().owned());
     let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(1_000).collect();
@@ -34,7 +34,7 @@ async fn a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_full_peer_does_not_take_is_paid_for_once() {
+async fn bytes_that_a_full_peer_does_not_accept_need_one_grant() {
     let start = now();
     let (mut theirs, ours) = duplex(60);
     let mut writer = ours.pace_writes(bucket().owned());
@@ -66,7 +66,7 @@ async fn two_writers_share_the_bandwidth_and_feel_a_change() {
         limit.retune(TokenBucket::new(Rate::per_second(10_000), 100));
     });
     tokio::try_join!(first.write_all(&[1; 1_000]), second.write_all(&[2; 1_000])).unwrap();
-    // 600 by then, and 1,400 ten times as fast.
+    // 600 bytes by then, and 1,400 bytes ten times as fast.
     assert_eq!(since(start), 640);
 }
 

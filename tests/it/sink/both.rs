@@ -1,4 +1,4 @@
-//! A type that is both stream and sink: each side can be adapted, together or apart.
+//! A type that is both a stream and a sink: each side can be adapted, together or alone.
 
 use futures::{SinkExt, StreamExt, stream};
 use paceline::policy::Interval;

@@ -1,5 +1,5 @@
-//! Every await point of `send` and `feed`: dropped after any number of polls, while the inner sink is full or not. What was
-//! handed over is delivered once and in order, with one permit each.
+//! `send` and `feed` are dropped at every await point, after any number of polls, while the inner sink is full or not. Each
+//! item that the sink was given is delivered once, in order, with one permit.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use crate::timed::ms;
 
 const D: u64 = 10;
 
-/// One call; the future is polled before each of its steps, and dropped after the last one.
+/// One call. Its future is polled before each of its steps and dropped after the last one.
 #[derive(Clone, Debug)]
 struct Call {
     how: How,
@@ -32,7 +32,7 @@ struct Call {
 enum How {
     Send,
     Feed,
-    /// Ready first, then a rival asks, and then the item is sent.
+    /// The sink is ready, then a rival asks, then the item is sent.
     ByHand,
 }
 
@@ -42,7 +42,7 @@ enum Step {
     Nothing,
     InnerTakes(usize),
     TimePasses(u64),
-    /// Somebody else asks the limit, and gives up at once.
+    /// A rival asks the limit, and gives up at once.
     RivalLeaves,
 }
 
@@ -59,7 +59,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..25)
 }
 
-/// Writes down what a sink is given and does not give back.
+/// Records the items that a sink is given and does not return.
 struct Recorded<S> {
     sink: Pin<Box<S>>,
     given: Arc<Mutex<Vec<u32>>>,
@@ -113,17 +113,17 @@ impl<T> GivesBack for SendError<probe::Broken, T> {
 
 type Limit = Shared<Interval>;
 
-/// What became of some calls.
+/// The results of some calls.
 struct Outcome<T> {
-    /// Handed over, and not given back.
+    /// Items that the sink was given and did not return.
     given: Vec<u32>,
-    /// Delivered, and in which millisecond.
+    /// Items that were delivered, with their milliseconds.
     taken: Vec<(u128, T)>,
     /// Permits that the sink took.
     paid: u64,
 }
 
-/// Makes the calls, and closes; a sink that drops says in the end how many.
+/// Makes the calls, then closes. A sink that drops items reports their number at the end.
 fn outcome<S, T>(
     calls: Vec<Call>,
     adapter: impl FnOnce(probe::Sink<T>, Limit) -> S,
@@ -177,13 +177,13 @@ where
     })
 }
 
-/// Whether a future is ready, and how many rivals have passed meanwhile.
+/// Whether a future is ready, and how many rivals got a permit meanwhile.
 struct Done {
     is_ready: bool,
     rivals: u64,
 }
 
-/// Somebody else asks once, and whether that passed.
+/// A rival asks once. Returns whether it got a permit.
 fn rival(limit: &Limit) -> u64 {
     Driven::new(limit.acquire(1)).poll().is_ready().into()
 }
@@ -231,13 +231,13 @@ impl<T: Clone> Outcome<T> {
     }
 }
 
-/// Whether each of `part` stands in `all`, in the same order.
+/// Whether `all` contains the items of `part` in the same order.
 fn is_in_order(part: &[u32], all: &[u32]) -> bool {
     let mut all = all.iter();
     part.iter().all(|item| all.any(|other| other == item))
 }
 
-/// Of those that do not drop.
+/// Only for sinks that do not drop.
 fn nothing<S>(_: &S) -> u64 {
     0
 }

@@ -15,7 +15,7 @@ use crate::timed::ms;
 
 const D: Duration = ms(100);
 
-/// What came apart of an adapter that holds one item at most.
+/// The parts of an adapter that holds at most one item.
 fn parts<S>((inner, held): (S, Option<u32>)) -> (S, Vec<u32>) {
     (inner, held.into_iter().collect())
 }
@@ -71,7 +71,7 @@ async fn pace_sends_over_a_bucket_and_a_window() {
     subject.check().await;
 }
 
-/// An interval that cannot look without counting, and needs two polls to answer: as if it were on another machine.
+/// An interval that cannot peek without counting, and needs two polls to answer, like a limit on another machine.
 struct Remote {
     limit: Owned<Interval>,
     is_asked: bool,
@@ -105,7 +105,7 @@ impl Limiter for Remote {
     }
 }
 
-/// Most items are held for a while.
+/// With this limit most items are held for a while.
 #[tokio::test(start_paused = true)]
 async fn pace_sends_over_a_limit_that_is_not_in_memory() {
     Subject::new(
@@ -127,7 +127,7 @@ async fn enforce_sends_over_a_limit_that_is_not_in_memory() {
         .await;
 }
 
-/// Items that cost nothing, one, more, and more than could ever pass.
+/// Items that cost nothing, 1, more, and more than the limit can ever grant.
 #[tokio::test(start_paused = true)]
 async fn pace_sends_by_cost() {
     let build = |inner: Inner<u32>| {

@@ -1,4 +1,4 @@
-//! Sinks polled by hand, and limiters that a library of somebody else's could have.
+//! Sinks polled by hand, and limiters as another library could write them.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -40,13 +40,13 @@ impl<S: Sink<Item>, Item> Steps<Item> for Driven<S> {
     }
 }
 
-/// What was taken, with the milliseconds since the sink's first call.
+/// The items that the sink has accepted, with the milliseconds since its first call.
 pub(crate) fn taken_ms<T>(handle: &probe::SinkHandle<T>) -> Vec<(u128, T)> {
     let taken = handle.taken_at().into_iter();
     taken.map(|(at, item)| (at.as_millis(), item)).collect()
 }
 
-/// A limiter without a line that answers what it is told, and cannot look without counting.
+/// A limiter without a queue. It answers as the test decides, and cannot peek without counting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told(pub(crate) Rc<RefCell<Option<Decision>>>);
 

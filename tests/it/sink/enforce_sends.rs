@@ -71,7 +71,7 @@ async fn takes_no_permit_while_the_inner_sink_is_full_or_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_costs_nothing_and_never_overtakes_those_who_wait() {
+async fn a_refusal_takes_no_permit_and_no_item_overtakes_a_queued_waiter() {
     let (handle, limit, mut sink) = enforced();
     handle.accept_all();
     limit.acquire(1).await.unwrap();

@@ -1,4 +1,4 @@
-//! Over a real codec on a real pipe: what counts is when the lines come out at the other end.
+//! A real codec on a real pipe: the tests check when the lines come out at the other end.
 
 use futures::{SinkExt, StreamExt, stream};
 use paceline::policy::Interval;
@@ -21,7 +21,7 @@ fn pipe(
     )
 }
 
-/// The lines that come out, and when.
+/// The lines that come out, with their instants.
 async fn arrivals(mut there: Framed<DuplexStream, LinesCodec>) -> Vec<(u64, String)> {
     let start = now();
     let mut arrived = Vec::new();
@@ -36,7 +36,7 @@ fn lines(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
     owned.collect()
 }
 
-/// A codec has a buffer. Without a flush while the adapter waits, all would arrive at the end, together.
+/// A codec has a buffer. Without a flush while the adapter waits, all lines would arrive together at the end.
 #[tokio::test(start_paused = true)]
 async fn lines_arrive_as_far_apart_as_they_were_sent() {
     let (here, there) = pipe(64);
@@ -71,7 +71,7 @@ async fn lines_that_pay_by_length_arrive_when_they_are_paid() {
     );
 }
 
-/// Four bytes of room, and nobody reads before 350.
+/// The pipe has room for four bytes, and the reader starts at 350 ms.
 #[tokio::test(start_paused = true)]
 async fn a_pipe_that_is_full_delays_and_loses_nothing() {
     let (here, there) = pipe(4);

@@ -16,7 +16,7 @@ use crate::timed::{ms, now, since, sleep};
 
 type Groups = GroupSends<probe::Sink<Vec<char>>, char>;
 
-/// An inner sink whose instants count from now.
+/// An inner sink that counts its instants from now.
 fn inner() -> (SinkHandle<Vec<char>>, probe::Sink<Vec<char>>) {
     let (handle, sink) = probe::sink();
     let mut sink = Driven::new(sink);
@@ -65,7 +65,7 @@ async fn collects_one_group_while_the_inner_sink_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flush_and_close_send_what_there_is_and_no_empty_group() {
+async fn flush_and_close_send_all_items_and_no_empty_group() {
     let (handle, mut sink) = groups(3);
     handle.accept_all();
     feed(&mut sink, "a");
@@ -85,10 +85,14 @@ async fn a_group_whose_window_is_over_leaves_at_the_next_poll() {
     feed(&mut sink, "b");
     assert_eq!(taken_ms(&handle), []);
     jump(ms(180)).await;
-    assert!(!sink.is_woken(), "nobody fires a window");
+    assert!(!sink.is_woken(), "there is no timer for the window");
     assert_eq!(taken_ms(&handle), []);
     feed(&mut sink, "c");
-    assert_eq!(handle.taken(), [vec!['a', 'b']], "without what came after");
+    assert_eq!(
+        handle.taken(),
+        [vec!['a', 'b']],
+        "without the item that came after"
+    );
     assert_eq!(sink.into_inner().into_parts().1, ['c']);
 }
 
@@ -139,7 +143,7 @@ async fn a_late_wake_up_costs_no_item_and_no_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_start_where_they_are_told_to() {
+async fn windows_start_as_configured() {
     for (window, expected) in [
         (
             Window::FirstItem,
@@ -203,7 +207,7 @@ async fn windows_are_counted_from_the_first_poll_although_nothing_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_in_order_what_a_failing_inner_sink_did_not_take() {
+async fn into_parts_returns_in_order_the_items_that_a_failing_inner_sink_was_not_given() {
     let (handle, mut sink) = groups(9);
     handle.accept_all();
     feed(&mut sink, "ab");
@@ -262,9 +266,9 @@ async fn groups_first_and_then_spacing() {
     sending.await.unwrap().unwrap();
 }
 
-/// The inner sink may stand in the line of a shared limit: there, it is asked only when a group has to leave.
+/// The inner sink may join the queue of a shared limit. So it is polled only when a group has to leave.
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_not_complete_holds_up_nobody_at_the_limit_behind_it() {
+async fn an_incomplete_group_holds_up_no_waiter_of_the_limit_behind_it() {
     let limit = Interval::every(ms(100)).shared();
     let inner = futures::sink::drain().pace_sends(limit.clone());
     let mut sink = Driven::new(inner.group_sends(9, ms(1_000)));

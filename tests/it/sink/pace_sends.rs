@@ -22,7 +22,7 @@ type PollOfAnyKind = fn(&mut Driven<Paced>) -> Poll<Result<(), Broken>>;
 const OK: Poll<Result<(), Broken>> = Poll::Ready(Ok(()));
 
 #[tokio::test(start_paused = true)]
-async fn spaces_what_a_stream_sends() {
+async fn spaces_the_items_of_a_stream() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
     let sink = sink.pace_sends(Interval::every(ms(100)).owned());
@@ -47,7 +47,7 @@ async fn over_a_channel_that_is_full() {
         sleep(if item == 2 { 250 } else { 0 }).await;
     }
     sending.await.unwrap().unwrap();
-    // The second leaves at 100; there is room again for the fourth at 350, and the third left at 200.
+    // The second item leaves at 100 and the third at 200. There is room for the fourth at 350.
     assert_eq!(left, [(50, 1), (100, 2), (350, 3), (350, 4)]);
 }
 
@@ -67,7 +67,7 @@ async fn takes_no_permit_before_the_inner_sink_can_take_the_item() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_leaves_when_the_inner_sink_can_take_it_and_the_next_counts_from_there() {
+async fn the_item_held_leaves_when_the_inner_sink_is_ready_and_the_next_counts_from_there() {
     let (handle, sink) = probe::sink();
     let limit = Interval::every(ms(100)).shared();
     let mut sink = Driven::new(sink.pace_sends(limit.clone()));
@@ -192,7 +192,7 @@ async fn an_item_held_when_the_inner_sink_fails_stays_held_and_is_given_back() {
     assert_eq!(held, Some('a'));
 }
 
-/// Fails when it is flushed; else it takes what it is given.
+/// Accepts every item, and fails when it is flushed.
 struct Clogged;
 
 impl Sink<char> for Clogged {
@@ -216,17 +216,17 @@ impl Sink<char> for Clogged {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_while_it_waits_is_told_and_it_leaves_the_line() {
+async fn a_failure_while_it_waits_is_reported_and_it_leaves_the_queue() {
     let limit = Interval::every(ms(100)).shared();
     let mut sink = Driven::new(Clogged.pace_sends(limit.clone()));
     assert_eq!(sink.ready(), OK);
     sink.start('a').unwrap();
     assert_eq!(sink.ready(), Poll::Ready(Err(Broken)));
     jump(ms(100)).await;
-    assert!(limit.try_acquire(1).is_pass(), "nobody stands in line");
+    assert!(limit.try_acquire(1).is_pass(), "no waiter is queued");
 }
 
-/// Ready on the first call and every call when it is told to be.
+/// Ready on the first call, or on every call, as the test decides.
 struct Fickle(std::rc::Rc<std::cell::Cell<bool>>);
 
 impl Sink<char> for Fickle {
@@ -255,17 +255,17 @@ async fn leaves_the_line_while_the_inner_sink_can_take_nothing() {
     let limit = Interval::every(ms(100)).shared();
     let mut sink = Driven::new(Fickle(is_ready.clone()).pace_sends(limit.clone()));
     assert!(limit.try_acquire(1).is_pass());
-    assert!(sink.ready().is_pending(), "in line");
+    assert!(sink.ready().is_pending(), "queued");
     is_ready.set(false);
     assert!(sink.ready().is_pending());
 
     let start = now();
     limit.acquire(1).await.unwrap();
-    assert_eq!(since(start), 100, "nobody stands before it");
+    assert_eq!(since(start), 100, "no waiter is queued before it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn takes_no_permit_for_what_is_held_while_the_inner_sink_can_take_nothing() {
+async fn takes_no_permit_for_the_item_held_while_the_inner_sink_is_full() {
     let is_ready = std::rc::Rc::new(std::cell::Cell::new(true));
     let limit = Interval::every(ms(100)).shared();
     let mut sink = Driven::new(Fickle(is_ready.clone()).pace_sends(limit.clone()));
@@ -315,7 +315,7 @@ async fn dropping_a_send_midway_costs_nothing() {
 async fn dropping_a_send_whose_item_is_held_loses_nothing() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
-    // Says that it is open, since it cannot look.
+    // It answers that a permit is available, because it cannot peek.
     let limit = Told::default();
     limit.set(Some(Decision::Wait { retry_in: ms(100) }));
     let mut sink = sink.pace_sends(limit.clone());
@@ -430,7 +430,7 @@ async fn the_item_it_holds_is_not_printed() {
 
 #[test]
 #[should_panic(expected = "an item was sent before the sink was ready")]
-fn refuses_to_lose_an_item_for_a_caller_who_does_not_ask() {
+fn panics_rather_than_lose_an_item_that_is_sent_without_poll_ready() {
     let mut sink = Driven::new(futures::sink::drain().pace_sends(Told::default()));
     let _ = sink.start('a');
     let _ = sink.start('b');

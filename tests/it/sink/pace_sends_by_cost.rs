@@ -16,7 +16,7 @@ use crate::timed::ms;
 const LIMIT: TokenBucket = TokenBucket::new(Rate::new(1, ms(100)), 3);
 
 #[tokio::test(start_paused = true)]
-async fn each_item_pays_what_it_costs_and_nothing_passes_free() {
+async fn each_item_takes_as_many_permits_as_it_costs() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
     let sink = sink.pace_sends_by_cost(LIMIT.owned(), |cost| *cost);
@@ -48,7 +48,7 @@ async fn is_ready_when_nothing_is_held_and_the_inner_sink_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_costly_comes_back_at_once_and_the_sink_goes_on() {
+async fn an_item_that_is_too_costly_is_returned_at_once_and_the_sink_goes_on() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
     let cost = |text: &&str| u32::try_from(text.len()).unwrap();
@@ -110,7 +110,7 @@ async fn a_late_wake_up_keeps_the_grid_of_a_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_sends_what_is_held_first_and_gives_it_back_if_the_inner_sink_fails() {
+async fn close_sends_the_item_held_first_and_keeps_it_if_the_inner_sink_fails() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
     let limit = LIMIT.shared();
@@ -128,7 +128,7 @@ async fn close_sends_what_is_held_first_and_gives_it_back_if_the_inner_sink_fail
     jump(ms(200)).await;
     assert!(
         limit.peek(2).is_pass(),
-        "it left the line, and took nothing"
+        "it left the queue, and took nothing"
     );
     assert!(sink.close().is_ready() && handle.is_closed());
     assert_eq!(taken_ms(&handle), [(0, 3), (200, 2)]);
@@ -150,7 +150,7 @@ async fn the_cost_of_an_item_is_asked_for_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stands_in_line_for_all_of_its_cost() {
+async fn queues_for_its_whole_cost() {
     let limit = LIMIT.shared();
     let (handle, sink) = probe::sink();
     handle.accept_all();

@@ -1,4 +1,4 @@
-//! Several sinks, and others, on one limit.
+//! Several sinks and other users of one limit.
 
 use std::task::Poll;
 
@@ -26,7 +26,7 @@ fn greedy(
     tokio::spawn(items.map(Ok).forward(sink));
 }
 
-/// Who sent at each slot of 10 ms, from the start on.
+/// The sender of each slot of 10 ms, from the start on.
 async fn turns(calls: mpsc::UnboundedReceiver<char>) -> String {
     let start = now();
     let mut slot = 0;
@@ -46,7 +46,7 @@ async fn greedy_sinks_take_turns() {
         greedy(name, 4, &limit, &outlet);
     }
     drop(outlet);
-    // The first one asks for its second slot before the others have begun.
+    // The first sink asks for its second slot before the others start.
     assert_eq!(turns(calls).await, "aabcabcabcbc");
 }
 
@@ -71,12 +71,12 @@ async fn sinks_streams_and_plain_calls_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ready_sink_that_never_sends_holds_up_nobody() {
+async fn a_ready_sink_that_never_sends_holds_up_no_waiter() {
     let limit = Interval::every(ms(10)).shared();
     let mut idle = Driven::new(futures::sink::drain::<char>().pace_sends(limit.clone()));
     assert!(idle.ready().is_ready());
     limit.acquire(1).await.unwrap();
-    assert!(idle.ready().is_pending(), "in line");
+    assert!(idle.ready().is_pending(), "queued");
     let waits = tokio::spawn(limit.acquire(1));
     tokio::task::yield_now().await;
 
@@ -90,7 +90,7 @@ async fn a_ready_sink_that_never_sends_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_overtaken_by_an_item_that_was_ready_before_they_came() {
+async fn an_item_that_is_sent_later_overtakes_no_queued_waiter() {
     let limit = Interval::every(ms(10)).shared();
     let (handle, sink) = probe::sink();
     handle.accept_all();
@@ -102,7 +102,7 @@ async fn nobody_is_overtaken_by_an_item_that_was_ready_before_they_came() {
 
     jump(ms(10)).await;
     sink.start('a').unwrap();
-    assert!(handle.taken().is_empty(), "somebody stands in line");
+    assert!(handle.taken().is_empty(), "a waiter is queued");
     assert!(sink.flush().is_pending());
     waits.now_or_never().unwrap().unwrap();
     assert!(sink.flush().is_pending());
@@ -112,7 +112,7 @@ async fn nobody_is_overtaken_by_an_item_that_was_ready_before_they_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
+async fn a_sink_that_queued_until_it_was_ready_does_not_queue_again() {
     let limit = Interval::every(ms(10)).shared();
     let (handle, sink) = probe::sink();
     handle.accept_all();
@@ -124,7 +124,7 @@ async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
 
     jump(ms(10)).await;
     assert!(sink.ready().is_ready());
-    assert!(behind[0].is_woken(), "in nobody's way");
+    assert!(behind[0].is_woken(), "it holds up no waiter");
     assert!(behind[0].poll().is_ready());
     sink.start('a').unwrap(); // the slot is gone: held
     assert!(sink.flush().is_pending());
@@ -132,7 +132,7 @@ async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
     assert!(behind[1].poll().is_pending());
     assert!(sink.flush().is_ready());
 
-    assert!(sink.ready().is_pending(), "behind those in line now");
+    assert!(sink.ready().is_pending(), "behind the queued waiters");
     for (n, waits) in behind[1..].iter_mut().enumerate() {
         waits.woken().await;
         assert!(waits.poll().is_ready(), "{n}");
@@ -144,7 +144,7 @@ async fn a_sink_that_stood_in_line_until_it_was_ready_has_not_to_queue_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_holds_an_item_and_is_not_polled_holds_up_nobody() {
+async fn a_sink_that_holds_an_item_and_is_not_polled_holds_up_no_waiter() {
     let start = now();
     let limit = Interval::every(ms(10)).shared();
     let mut sink = Driven::new(futures::sink::drain().pace_sends(limit.clone()));

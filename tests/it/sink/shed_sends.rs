@@ -9,7 +9,7 @@ use super::driven::{Steps, Told, taken_ms};
 use crate::timed::ms;
 
 #[tokio::test(start_paused = true)]
-async fn drops_and_counts_what_is_sent_too_soon() {
+async fn drops_and_counts_items_that_are_sent_too_soon() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
     let mut sink = sink.shed_sends(Interval::every(ms(100)).owned());
@@ -22,7 +22,7 @@ async fn drops_and_counts_what_is_sent_too_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_sheds_costs_nothing() {
+async fn a_dropped_item_takes_no_permit() {
     let limit = Interval::every(ms(100)).shared();
     let mut sink = futures::sink::drain().shed_sends(limit.clone());
     sink.send_all(&mut stream::iter(0..1_000).map(Ok))
@@ -34,7 +34,7 @@ async fn what_it_sheds_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_overtakes_those_who_wait() {
+async fn never_overtakes_a_queued_waiter() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut waits = limit.acquire(1);

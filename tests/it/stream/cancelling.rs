@@ -1,5 +1,5 @@
-//! Every await point of `next`: dropped after any number of polls, while the source and a rival for the same limit do what they
-//! like; and then the stream is taken apart. No item is lost or doubled, and no permit.
+//! `next` is dropped at every await point, after any number of polls, while the source and a rival for the same limit do
+//! anything. Then the stream is taken apart. No item and no permit is lost or counted twice.
 
 use std::pin::Pin;
 
@@ -24,11 +24,11 @@ enum Step {
     Nothing,
     Arrive(u32),
     TimePasses(u64),
-    /// Somebody else asks the limit, and gives up at once.
+    /// A rival asks the limit, and gives up at once.
     RivalLeaves,
 }
 
-/// One `next`: polled before each of its steps, and dropped after the last one.
+/// One `next`, which is polled before each of its steps and dropped after the last one.
 type Call = Vec<Step>;
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
@@ -46,9 +46,9 @@ type Limit = Shared<Interval>;
 
 struct Outcome<T> {
     arrived: u32,
-    /// With the millisecond in which it was emitted.
+    /// Each item with the millisecond of its emission.
     emitted: Vec<(u128, T)>,
-    /// Held by the adapter, and still in the input.
+    /// The items held by the adapter, and those still in the input.
     held: Vec<u32>,
     left: Vec<u32>,
     /// Permits that the stream took.
@@ -56,7 +56,7 @@ struct Outcome<T> {
     limit: Limit,
 }
 
-/// Makes the calls, and takes the adapter apart.
+/// Makes the calls, then takes the adapter apart.
 fn outcome<S: Stream>(
     calls: Vec<Call>,
     adapter: impl FnOnce(Source<u32>, Limit) -> S,
@@ -138,7 +138,7 @@ impl Run {
 }
 
 impl<T> Outcome<T> {
-    /// Everything that arrived is somewhere, once; `emitted` is what came out of it.
+    /// Every item that arrived is in exactly one place. `emitted` has the items that were emitted.
     fn accounts_for(&self, emitted: &[u32]) -> bool {
         let mut all = [emitted, &self.held, &self.left].concat();
         all.sort_unstable();
@@ -256,7 +256,7 @@ proptest! {
         prop_assert!(outcome.is_paid(), "{:?}", outcome.emitted);
     }
 
-    /// The futures under way can only be dropped; they end with the stream, and their permits come back.
+    /// The futures can only be dropped. They end with the stream, which releases their permits.
     #[test]
     fn concurrent_doubles_nothing_and_gives_every_permit_back(calls in calls(), most in 1..4_u32) {
         let permits = Permits::new(most);

@@ -13,7 +13,7 @@ use testkit::wakes::{Driven, count_polls, counter};
 
 use crate::timed::{arriving, assert_left, drained, ms, sleep};
 
-/// Takes as many milliseconds as it says, and gives them back.
+/// A future that takes this many milliseconds and returns them.
 async fn take(millis: u64) -> u64 {
     sleep(millis).await;
     millis
@@ -62,7 +62,7 @@ async fn streams_that_share_permits_are_served_as_their_items_come() {
     let order: String = stream::select(a, b).collect().await;
     assert_eq!(
         order, "aababb",
-        "the second item of the first stream stood in line before the other stream came"
+        "the second item of the first stream was queued before the other stream came"
     );
 }
 
@@ -89,25 +89,25 @@ async fn takes_one_item_ahead_of_its_permit_and_gives_it_back() {
 
     let (rest, held) = calls.into_inner().into_parts();
     assert_eq!(held, Some(2));
-    assert_eq!(permits.in_use(), 0, "what was under way is dropped");
+    assert_eq!(permits.in_use(), 0, "the futures are dropped");
     assert_eq!(rest.collect::<Vec<_>>().await, [3, 4, 5]);
     drop(permits.acquire().await);
 }
 
 #[test]
-fn while_it_has_something_to_give_it_is_in_nobodys_way() {
+fn it_joins_no_queue_while_an_output_is_ready() {
     let permits = Permits::new(1);
     let mut calls = Driven::new(stream::iter(1..=3).concurrent(permits.clone(), ready));
 
     assert_eq!(calls.poll_next(), Poll::Ready(Some(1)));
     let other = permits.try_acquire();
-    assert!(other.is_some(), "the second item is held, and not in line");
+    assert!(other.is_some(), "the second item is held, and not queued");
     assert!(calls.poll_next().is_pending());
     assert!(permits.try_acquire().is_none());
 
     drop(other);
     assert!(calls.is_woken());
-    assert!(permits.try_acquire().is_none(), "now it is in line");
+    assert!(permits.try_acquire().is_none(), "now it is queued");
     assert_eq!(calls.poll_next(), Poll::Ready(Some(2)));
     assert_eq!(calls.poll_next(), Poll::Ready(Some(3)));
 }
@@ -124,14 +124,14 @@ fn where_others_wait_it_takes_its_place_although_it_has_something_to_give() {
     let mut behind = Driven::new(permits.acquire());
     assert!(behind.poll().is_pending());
     assert!(before.poll().is_ready());
-    assert!(behind.poll().is_pending(), "the third item is in line");
+    assert!(behind.poll().is_pending(), "the third item is queued");
 
     assert_eq!(calls.poll_next(), Poll::Ready(Some(3)));
     assert!(behind.poll().is_ready());
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_what_it_holds_and_what_is_under_way() {
+async fn size_hint_counts_the_item_held_and_the_futures() {
     let mut calls = stream::iter([10, 20, 30, 40]).concurrent(Permits::new(2), take);
     assert_eq!(calls.size_hint(), (4, Some(4)));
     assert!(calls.next().now_or_never().is_none());
@@ -258,7 +258,7 @@ fn a_future_that_panics_gives_its_permit_back_and_the_others_go_on() {
 }
 
 #[test]
-fn a_waker_that_outlives_it_keeps_nobody() {
+fn a_waker_that_outlives_it_keeps_no_task_alive() {
     let kept = Rc::new(Cell::new(None));
     let keep = |()| {
         let kept = Rc::clone(&kept);
@@ -278,7 +278,7 @@ fn a_waker_that_outlives_it_keeps_nobody() {
     assert_eq!(counted.count(), 0);
 }
 
-/// Whose task does something else keeps its permits: there is nobody to run its futures.
+/// A stream that is not polled keeps its permits, because its futures make no progress.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_not_polled_keeps_its_permits() {
     let permits = Permits::new(1);

@@ -155,12 +155,12 @@ fn results(input: Input) -> Results {
     input.map(|item| if item % 4 == 2 { Err(item) } else { Ok(item) })
 }
 
-/// What an output item of a `try_` adapter carries.
+/// The input items in an output item of a `try_` adapter.
 fn carried(result: Result<Vec<u32>, u32>) -> Vec<u32> {
     result.unwrap_or_else(|error| vec![error])
 }
 
-/// What came apart of a `try_` adapter.
+/// The parts of a `try_` adapter.
 fn parts((input, held): (Results, Vec<Result<u32, u32>>)) -> (Input, Vec<u32>) {
     let held = held
         .into_iter()
@@ -244,7 +244,7 @@ async fn shed() {
         .await;
 }
 
-/// A future that is done at once, after a turn of the others, or after a while.
+/// A future that is done at once, after one yield, or after a delay.
 async fn work(item: u32) -> u32 {
     match item % 3 {
         0 => {}
@@ -258,7 +258,7 @@ async fn work(item: u32) -> u32 {
 async fn concurrent() {
     for n in [1, 2, 100] {
         for cooldown in [Duration::ZERO, D] {
-            // What is under way cannot be given back, so it is not taken apart here.
+            // Futures cannot be returned, so this test does not take the adapter apart.
             Subject::new(move |input: Input| {
                 let permits = Permits::new(n).with_cooldown(cooldown);
                 input.concurrent(permits, |item| Box::pin(work(item)))

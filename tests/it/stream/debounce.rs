@@ -47,7 +47,7 @@ async fn the_end_emits_the_waiting_one_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asked_for_leaves_at_the_next_poll_and_the_input_is_newer() {
+async fn a_late_poll_emits_the_item_held_before_it_reads_the_input() {
     let (handle, source) = testkit::probe::source();
     let start = now();
     let mut debounced = source.debounce(ms(50));
@@ -64,7 +64,7 @@ async fn what_nobody_asked_for_leaves_at_the_next_poll_and_the_input_is_newer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_of_one_that_was_dropped_wakes_nobody() {
+async fn the_delay_of_a_dropped_item_wakes_no_task() {
     let (handle, source) = testkit::probe::source();
     let mut debounced = source.debounce(ms(100));
     handle.send('a');
@@ -95,7 +95,7 @@ async fn the_delay_holds_though_the_input_is_never_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lets_other_tasks_run_while_the_input_is_never_pending() {
+async fn other_tasks_run_while_the_input_is_never_pending() {
     let mut debounced = stream::repeat(1).debounce(ms(100));
     assert!(debounced.next().now_or_never().is_none());
     assert!(debounced.dropped_count() > 0);
@@ -108,7 +108,7 @@ async fn the_longest_delay_is_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_item_that_waits() {
+async fn into_parts_returns_the_item_held() {
     let input = stream::iter(1..=2).chain(stream::pending());
     let mut debounced = input.debounce(ms(50));
     assert!(debounced.next().now_or_never().is_none());

@@ -29,7 +29,7 @@ async fn answers_at_once_and_says_how_long_it_would_have_been() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_overtakes_those_who_wait() {
+async fn never_overtakes_a_queued_waiter() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
     limit.acquire(1).await.unwrap();
     let mut dear = limit.acquire(2);

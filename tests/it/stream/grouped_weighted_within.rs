@@ -10,7 +10,7 @@ use crate::timed::{arriving, assert_left, busy, drained, ms, now, since, sleep};
 
 const WINDOWS: [Window; 3] = [Window::FirstItem, Window::LastGroup, Window::Grid];
 
-/// What a digit weighs.
+/// The weight of a digit.
 fn digit(item: char) -> u64 {
     item.to_digit(10).unwrap().into()
 }
@@ -33,7 +33,7 @@ async fn reaching_the_maximum_exactly_closes_the_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_overflow_closes_the_group_and_starts_the_next() {
+async fn an_item_that_does_not_fit_starts_the_next_group() {
     check(
         Window::FirstItem,
         "3 - 3    - - - - - |",
@@ -88,7 +88,7 @@ async fn a_group_without_room_restarts_its_windows_as_a_full_one_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_with_the_end_of_the_window_finds_it_over() {
+async fn an_item_that_arrives_as_the_window_ends_is_in_the_next_group() {
     for window in WINDOWS {
         check(window, "2 - - - 2 - - - |", "- - - - [2] - - - ([2]|)").await;
         check(window, "2 - - - 9 - |", "- - - - ([2][9]) - |").await;
@@ -96,7 +96,7 @@ async fn what_comes_with_the_end_of_the_window_finds_it_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_weighs_nothing_waits_for_the_window() {
+async fn items_without_weight_wait_for_the_window() {
     check(Window::FirstItem, "0 0 0 - - |", "- - - - [000] |").await;
     check(Window::FirstItem, "0 0 9 - |", "- - ([00][9]) - |").await;
     check(Window::FirstItem, "5 0 - |", "[5] - - ([0]|)").await;
@@ -134,7 +134,7 @@ async fn the_largest_weights_do_not_overflow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heavy_item_that_nobody_asked_for_is_held_and_leaves_at_the_next_poll() {
+async fn a_heavy_item_leaves_at_the_next_poll_if_the_stream_is_polled_late() {
     let start = now();
     let mut groups = stream::iter([1, 9]).grouped_weighted_within(5, ms(50), |item| *item);
     assert_eq!(groups.next().await, Some(vec![1]));
@@ -147,7 +147,7 @@ async fn a_heavy_item_that_nobody_asked_for_is_held_and_leaves_at_the_next_poll(
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_heavy_item_that_waits() {
+async fn into_parts_returns_the_heavy_item_held() {
     let mut groups = stream::iter([1, 9, 2]).grouped_weighted_within(5, ms(50), |item| *item);
     groups.next().await;
 

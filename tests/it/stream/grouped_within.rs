@@ -8,20 +8,20 @@ use testkit::marble::{self, TICK};
 
 use crate::timed::{arriving, assert_left, busy, drained, ms, now, since, sleep};
 
-/// The vector that tells the windows apart.
+/// An input for which the three kinds of window give different groups.
 async fn grouped(window: Window) -> crate::timed::Left<Vec<char>> {
     let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000);
     drained(input.grouped_within(10, ms(1_000)).window(window)).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_from_the_first_item_makes_nobody_wait_longer() {
+async fn a_window_from_the_first_item_bounds_the_wait_of_every_item() {
     let left = grouped(Window::FirstItem).await;
     assert_left(&left, [(1_900, vec!['a', 'b']), (3_100, vec!['c'])], 5_000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_from_the_last_group_lets_one_out_alone_after_a_pause() {
+async fn after_a_pause_a_window_from_the_last_group_emits_one_item_alone() {
     let left = grouped(Window::LastGroup).await;
     assert_left(&left, [(1_000, vec!['a', 'b']), (2_100, vec!['c'])], 5_000);
 }
@@ -67,7 +67,7 @@ async fn an_item_that_arrives_with_the_end_of_the_window_is_in_the_next_group() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_leaves_with_the_end() {
+async fn the_group_held_leaves_with_the_end() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         let group = |s: marble::Source| s.grouped_within(9, TICK * 9).window(window);
         marble::check(group, "a b |", "- - ([ab]|)").await;
@@ -76,7 +76,7 @@ async fn what_is_held_leaves_with_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_nobody_asked_for_leaves_at_the_next_poll() {
+async fn a_group_leaves_at_the_next_poll_if_the_stream_is_polled_late() {
     let (handle, source) = testkit::probe::source();
     let start = now();
     let mut groups = source.grouped_within(9, ms(50));
@@ -128,7 +128,7 @@ async fn the_largest_group_and_the_longest_window_work() {
     }
 }
 
-/// A paused clock leaps to whatever is due next, and be it in thirty years.
+/// A paused clock leaps to the next instant that is due, even if that is in thirty years.
 #[tokio::test(start_paused = true)]
 async fn a_window_longer_than_any_timer_does_not_spin() {
     let input = stream::iter(['a']).chain(stream::pending());
@@ -153,7 +153,7 @@ async fn the_timer_of_a_window_that_was_replaced_is_never_heard_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_group_that_waits() {
+async fn into_parts_returns_the_group_held() {
     let mut groups = stream::iter(1..=2)
         .chain(stream::pending())
         .grouped_within(9, ms(50));

@@ -1,4 +1,4 @@
-//! What the lossy adapters drop is counted, at every moment.
+//! The lossy adapters count every item that they drop, at every moment.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use testkit::clock::jump;
 
 use crate::timed::{arriving, ms};
 
-/// Several in one instant, some on a multiple of the 100 ms, some a little off it.
+/// Several items in one instant, some at a multiple of 100 ms, some near it.
 const ARRIVALS: [u64; 14] = [
     0, 0, 30, 100, 100, 101, 199, 300, 450, 451, 600, 600, 700, 999,
 ];
 
-/// Leaps that land on instants, between them and far behind them.
+/// Leaps of the clock to instants, between them and far behind them.
 const LEAPS: [u64; 12] = [0, 50, 50, 1, 49, 130, 70, 100, 220, 29, 301, 100];
 
-/// The items that arrived, counted when they are handed over.
+/// How many items the input has emitted.
 type Arrived = Rc<Cell<u64>>;
 
-/// An input that counts.
+/// An input that counts its items.
 fn input(arrived: &Arrived) -> Pin<Box<dyn Stream<Item = u64>>> {
     let arrived = Rc::clone(arrived);
     let counted = arriving((0..).zip(ARRIVALS).map(|(n, at)| (at, n)), 1_050)
@@ -29,7 +29,7 @@ fn input(arrived: &Arrived) -> Pin<Box<dyn Stream<Item = u64>>> {
     Box::pin(counted)
 }
 
-/// Asks now and then, and compares after each answer.
+/// Polls now and then, and compares the counts after each poll.
 async fn adds_up<S: Stream + Unpin>(
     build: impl Fn(Pin<Box<dyn Stream<Item = u64>>>) -> S,
     count: impl Fn(&S) -> u64,
@@ -61,7 +61,7 @@ async fn adds_up<S: Stream + Unpin>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_debounce_emits_drops_and_holds_is_what_arrived() {
+async fn debounce_accounts_for_every_item() {
     adds_up(
         |input| input.debounce(ms(100)),
         paceline::stream::Debounce::dropped_count,
@@ -71,7 +71,7 @@ async fn what_debounce_emits_drops_and_holds_is_what_arrived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_sample_emits_drops_and_holds_is_what_arrived() {
+async fn sample_accounts_for_every_item() {
     adds_up(
         |input| input.sample(ms(100)),
         paceline::stream::Sample::dropped_count,
@@ -87,7 +87,7 @@ async fn what_sample_emits_drops_and_holds_is_what_arrived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_throttle_first_emits_and_drops_is_what_arrived() {
+async fn throttle_first_accounts_for_every_item() {
     adds_up(
         |input| input.throttle_first(ms(100)),
         paceline::stream::ThrottleFirst::dropped_count,

@@ -24,9 +24,7 @@ fn results() -> Pending<Result<u8, ()>> {
     stream::pending()
 }
 
-fn weigh(item: &u8) -> u64 {
-    u64::from(*item)
-}
+const WEIGH: fn(&u8) -> u64 = |item| u64::from(*item);
 
 fn assert_refused<A, B>(
     method: impl FnOnce() -> A,
@@ -61,11 +59,11 @@ fn groups_need_room_for_an_item() {
 #[test]
 fn groups_need_room_for_a_weight() {
     let message = "a group needs room for a weight of at least 1, got 0";
-    let group = GroupedWeightedWithin::try_weighing(input(), 0, D, weigh);
-    let method = || input().grouped_weighted_within(0, D, weigh);
+    let group = GroupedWeightedWithin::try_weighing(input(), 0, D, WEIGH);
+    let method = || input().grouped_weighted_within(0, D, WEIGH);
     assert_refused(method, group, "max", message);
-    let group = TryGroupedWeightedWithin::try_weighing(results(), 0, D, weigh);
-    let method = || results().try_grouped_weighted_within(0, D, weigh);
+    let group = TryGroupedWeightedWithin::try_weighing(results(), 0, D, WEIGH);
+    let method = || results().try_grouped_weighted_within(0, D, WEIGH);
     assert_refused(method, group, "max", message);
 }
 
@@ -81,11 +79,11 @@ fn groups_need_a_window() {
         "window",
         message,
     );
-    let group = GroupedWithin::try_weighing(input(), 1, ZERO, weigh);
-    let method = || input().grouped_weighted_within(1, ZERO, weigh);
+    let group = GroupedWithin::try_weighing(input(), 1, ZERO, WEIGH);
+    let method = || input().grouped_weighted_within(1, ZERO, WEIGH);
     assert_refused(method, group, "window", message);
-    let group = TryGroupedWithin::try_weighing(results(), 1, ZERO, weigh);
-    let method = || results().try_grouped_weighted_within(1, ZERO, weigh);
+    let group = TryGroupedWithin::try_weighing(results(), 1, ZERO, WEIGH);
+    let method = || results().try_grouped_weighted_within(1, ZERO, WEIGH);
     assert_refused(method, group, "window", message);
     let drain = sink::drain::<Vec<u8>>;
     let group = GroupSends::<_, u8>::try_new(drain(), 1, ZERO);

@@ -30,7 +30,7 @@ async fn an_emission_may_count_from_the_next_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_say_so_twice_forgets_no_emission() {
+async fn calling_from_next_poll_twice_forgets_no_emission() {
     let start = now();
     let mut paced = stream::iter(0..3).min_interval(ms(100)).from_next_poll();
     assert_eq!(paced.next().await, Some(0));
@@ -111,7 +111,7 @@ async fn a_bucket_passes_its_burst_then_its_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_of_ten_a_second_lets_nineteen_through_in_its_first_second() {
+async fn a_bucket_of_ten_a_second_emits_nineteen_items_in_its_first_second() {
     let limit = TokenBucket::new(Rate::per_second(10), 10);
 
     let left = drained(stream::iter(0..40).pace(limit.owned())).await;
@@ -153,7 +153,7 @@ async fn errors_are_items_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_asks_and_nothing_is_owed() {
+async fn without_polls_no_emission_is_owed() {
     marble::check_on_demand(
         |s| s.min_interval(TICK * 2),
         "(abc) |",
@@ -175,7 +175,7 @@ async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_item_that_waits() {
+async fn into_parts_returns_the_item_held() {
     let mut paced = stream::iter([1, 2, 3]).min_interval(ms(100));
     paced.next().await;
     assert!(paced.next().now_or_never().is_none());
@@ -210,7 +210,7 @@ async fn lends_a_limiter_and_leaves_the_line_with_it() {
         assert!(paced.next().now_or_never().is_none());
     }
     other.acquire(1).await.unwrap();
-    assert_eq!(since(start), 100, "nobody stands before it any more");
+    assert_eq!(since(start), 100, "no waiter is queued before it any more");
 }
 
 #[tokio::test(start_paused = true)]

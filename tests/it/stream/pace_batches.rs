@@ -50,7 +50,7 @@ async fn the_first_batch_is_not_delayed_and_a_batch_need_not_be_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_at_the_end_leaves_when_due() {
+async fn the_last_batch_leaves_when_it_is_due() {
     marble::check(
         |s| s.pace_batches(every(40), 2),
         "(abc|)",
@@ -105,7 +105,7 @@ async fn a_batch_of_any_size_is_collected_from_an_input_that_is_never_pending() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn lets_other_tasks_run_while_it_collects() {
+async fn other_tasks_run_while_it_collects() {
     let mut batches = stream::iter(0..10_000).pace_batches(every(100), usize::MAX);
     assert!(batches.next().now_or_never().is_none());
     assert!(batches.size_hint().0 == 1);
@@ -132,7 +132,7 @@ async fn a_slot_is_not_missed_though_the_input_is_never_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_items_that_wait() {
+async fn into_parts_returns_the_items_held() {
     let mut batches = stream::iter(1..=9).pace_batches(every(100), 3);
     batches.next().await;
     assert!(batches.next().now_or_never().is_none());

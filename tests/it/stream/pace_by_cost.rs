@@ -30,7 +30,7 @@ async fn an_interval_is_bought_as_often_as_the_cost_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_never_pass_is_given_back_at_once_and_the_rest_goes_on() {
+async fn an_item_that_is_too_costly_is_returned_at_once_and_the_stream_goes_on() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 3).owned();
     let input = stream::iter([("a", 3), ("dear", 4), ("b", 1)]);
 
@@ -55,7 +55,7 @@ async fn what_could_never_pass_is_given_back_at_once_and_the_rest_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_costs_nothing_passes_at_once_also_behind_others() {
+async fn an_item_of_cost_0_passes_at_once_even_behind_queued_waiters() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut waits = limit.acquire(1);

@@ -57,7 +57,7 @@ async fn items_of_a_key_stay_in_order_and_keys_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_so_many_items_are_inside() {
+async fn at_most_the_given_number_of_items_is_held() {
     let (handle, source) = probe::source();
     let limits = Interval::every(ms(100)).keyed();
     let mut paced = Driven::new(source.pace_by_key(limits, |_| (), 3));
@@ -73,7 +73,7 @@ async fn at_most_so_many_items_are_inside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_what_is_held_in_order_of_arrival() {
+async fn into_parts_returns_the_items_in_order_of_arrival() {
     let limits = Interval::every(ms(100)).keyed();
     let items = [('a', 0), ('a', 1), ('b', 2), ('a', 3), ('b', 4), ('c', 5)];
     let mut paced = stream::iter(items).pace_by_key(limits, |(key, _)| *key, 5);
@@ -105,7 +105,7 @@ async fn only_keys_that_were_woken_are_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_lets_one_of_each_key_pass() {
+async fn a_late_wake_up_emits_one_item_of_each_key() {
     let start = now();
     let limits = Interval::every(ms(100)).keyed();
     let items = [('a', 1), ('b', 1), ('a', 2), ('b', 2), ('a', 3)];
@@ -122,7 +122,7 @@ async fn a_late_wake_up_lets_one_of_each_key_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_shared_with_others_who_pace_by_them() {
+async fn keys_are_shared_with_other_streams() {
     let start = now();
     let limits = Interval::every(ms(100)).keyed();
     limits.acquire('a', 1).await.unwrap();

@@ -58,7 +58,7 @@ async fn an_end_that_comes_with_a_tick_comes_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asked_for_leaves_at_the_next_poll_and_the_grid_stays() {
+async fn a_late_poll_emits_the_item_held_and_the_grid_stays() {
     let (handle, source) = testkit::probe::source();
     let start = now();
     let mut sampled = source.sample(ms(50));
@@ -75,7 +75,7 @@ async fn what_nobody_asked_for_leaves_at_the_next_poll_and_the_grid_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_consumer_that_comes_back_waits_for_the_next_tick_with_what_is_newest_then() {
+async fn a_consumer_that_comes_back_waits_for_the_latest_item_of_the_next_tick() {
     let (handle, source) = testkit::probe::source();
     let start = now();
     let mut sampled = source.sample(ms(100));
@@ -110,7 +110,7 @@ async fn the_grid_holds_though_the_input_is_never_pending() {
     assert_eq!(sampled.dropped_count(), 32);
 }
 
-/// The tick was over before the end was told, though nobody could look in between.
+/// The tick came before the end of the input, although there was no poll in between.
 #[tokio::test(start_paused = true)]
 async fn an_end_of_a_slow_poll_comes_after_the_tick() {
     let input = busy([1, 14]).filter(|n| std::future::ready(*n == 1));
@@ -118,7 +118,7 @@ async fn an_end_of_a_slow_poll_comes_after_the_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lets_other_tasks_run_while_the_input_is_never_pending() {
+async fn other_tasks_run_while_the_input_is_never_pending() {
     let mut sampled = stream::repeat(1).sample(ms(100));
     assert!(sampled.next().now_or_never().is_none());
     assert!(sampled.dropped_count() > 0);
@@ -133,7 +133,7 @@ async fn the_widest_grid_has_no_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_the_item_that_waits() {
+async fn into_parts_returns_the_item_held() {
     let input = stream::iter(1..=2).chain(stream::pending());
     let mut sampled = input.sample(ms(50));
     assert!(sampled.next().now_or_never().is_none());

@@ -6,7 +6,7 @@ use testkit::clock::jump;
 use crate::timed::{arriving, assert_left, drained, ms};
 
 #[tokio::test(start_paused = true)]
-async fn drops_and_counts_what_comes_too_soon() {
+async fn drops_and_counts_items_that_come_too_soon() {
     let limit = Interval::every(ms(100)).owned();
     let arrivals = [
         (0, 1),
@@ -25,7 +25,7 @@ async fn drops_and_counts_what_comes_too_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_sheds_costs_nothing() {
+async fn a_dropped_item_takes_no_permit() {
     let limit = Interval::every(ms(100)).shared();
     let left = drained(stream::iter(0..1_000).shed(limit.clone())).await;
     assert_left(&left, [(0, 0)], 0);
@@ -34,7 +34,7 @@ async fn what_it_sheds_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_overtakes_those_who_wait() {
+async fn never_overtakes_a_queued_waiter() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut waits = limit.acquire(1);
@@ -48,7 +48,7 @@ async fn never_overtakes_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lets_other_tasks_run_while_it_sheds_an_input_that_is_never_pending() {
+async fn other_tasks_run_while_it_sheds_an_input_that_is_never_pending() {
     let limit = Interval::every(ms(100)).owned();
     let mut shed = stream::repeat(1).shed(limit);
     shed.next().await;

@@ -17,7 +17,7 @@ async fn emits_and_then_ignores_until_the_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_ignores_does_not_prolong_the_time() {
+async fn dropped_items_do_not_prolong_the_quiet_time() {
     marble::check(
         |s| s.throttle_first(TICK * 3),
         "a b c d e f g |",
@@ -34,7 +34,7 @@ async fn ends_with_its_input() {
     marble::check(first, "|", "|").await;
 }
 
-/// The second is asked for late; what follows within the time after *that* is ignored.
+/// The consumer asks late for the second item. Items within the time after *that* emission are dropped.
 #[tokio::test(start_paused = true)]
 async fn the_time_counts_from_the_emission() {
     let (handle, source) = testkit::probe::source();
@@ -57,7 +57,7 @@ async fn the_time_counts_from_the_emission() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_wake_up_lets_one_pass_and_no_more() {
+async fn a_late_wake_up_emits_one_item_and_no_more() {
     let input = arriving([(0, 1), (110, 2), (120, 3), (280, 4)], 300);
     let start = now();
     let mut first = Box::pin(input.throttle_first(ms(100)));
@@ -77,7 +77,7 @@ async fn the_time_holds_though_the_input_is_never_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lets_other_tasks_run_while_the_input_is_never_pending() {
+async fn other_tasks_run_while_the_input_is_never_pending() {
     let mut first = stream::repeat(1).throttle_first(ms(100));
     first.next().await;
     assert!(first.next().now_or_never().is_none());
@@ -85,7 +85,7 @@ async fn lets_other_tasks_run_while_the_input_is_never_pending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_time_lets_one_pass() {
+async fn the_longest_quiet_time_emits_one_item() {
     let first = arriving([(0, 1), (1_000_000, 2)], 2_000_000).throttle_first(Duration::MAX);
     assert_left(&drained(first).await, [(0, 1)], 2_000_000);
 }

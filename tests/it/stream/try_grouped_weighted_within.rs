@@ -40,7 +40,7 @@ async fn two_groups_and_an_error_leave_in_one_instant() {
     }
 }
 
-/// What was discarded weighs nothing in the next group.
+/// The weight of a discarded group does not count in the next one.
 #[tokio::test(start_paused = true)]
 async fn an_error_leaves_no_weight_behind() {
     for (rule, dropped) in [(OnError::Flush, 0), (OnError::Discard, 1)] {
@@ -54,7 +54,7 @@ async fn an_error_leaves_no_weight_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heavy_item_that_nobody_asked_for_is_not_discarded() {
+async fn a_heavy_item_that_is_due_is_not_discarded() {
     let input = stream::iter([Ok(1), Ok(9), Err("no")]);
     let groups = input.try_grouped_weighted_within(5, ms(50), |item| *item);
     let mut groups = groups.on_error(OnError::Discard);

@@ -35,7 +35,7 @@ async fn an_error_flushes_the_group_and_follows_it_in_the_same_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_discards_the_group_if_told_so() {
+async fn an_error_discards_the_group_with_on_error_discard() {
     check(
         OnError::Discard,
         "a b X - c - - - - |",
@@ -81,7 +81,7 @@ async fn an_error_that_comes_with_the_end_of_the_window_finds_the_group_gone() {
     assert_eq!(groups.dropped_count(), 0);
 }
 
-/// The window was over before the error was handed over, though nobody could look in between.
+/// The window ended before the error arrived, although there was no poll in between.
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_slow_poll_finds_the_group_gone() {
     let input = stream::iter([(0, Ok(1)), (20, Err("no")), (0, Ok(2))]).map(|(gap, result)| {
@@ -139,7 +139,7 @@ async fn a_late_timer_costs_neither_group_nor_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_nobody_asked_for_is_held_and_counted() {
+async fn an_error_behind_its_group_is_held_and_counted() {
     let input = stream::iter([Ok(1), Err("no"), Ok(2)]);
     let mut groups = input.try_grouped_within(9, ms(50));
     assert_eq!(groups.next().await, Some(Ok(vec![1])));
@@ -151,7 +151,7 @@ async fn an_error_that_nobody_asked_for_is_held_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gives_back_what_waits_as_the_input_gave_it() {
+async fn into_parts_returns_results_as_in_the_input() {
     let input = stream::iter([Ok(1), Ok(2), Err("no"), Ok(3)]);
     let mut groups = input.try_grouped_within(9, ms(50));
     assert_eq!(groups.next().await, Some(Ok(vec![1, 2])));

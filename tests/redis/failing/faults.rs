@@ -7,7 +7,7 @@ use crate::limits::MINUTE;
 use crate::servers::Server;
 
 #[tokio::test]
-async fn a_key_that_holds_something_else_is_an_error_that_says_so_and_no_outage() {
+async fn a_key_of_another_type_is_an_error_and_no_outage() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::open()).await;
     let log = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
@@ -22,10 +22,7 @@ async fn a_key_that_holds_something_else_is_an_error_that_says_so_and_no_outage(
         let error = log.try_acquire(1).await.unwrap_err().to_string();
         assert!(error.contains("WRONGTYPE"), "{error}");
         let error = bucket.acquire(1).await.unwrap_err();
-        let error = error
-            .server_error()
-            .expect("the server said it")
-            .to_string();
+        let error = error.server_error().expect("a server error").to_string();
         assert!(error.contains("WRONGTYPE"), "{error}");
     }
     let stats = redis.stats();
@@ -35,7 +32,7 @@ async fn a_key_that_holds_something_else_is_an_error_that_says_so_and_no_outage(
 }
 
 #[tokio::test]
-async fn a_server_that_wants_a_password_says_so() {
+async fn a_missing_password_is_reported() {
     let server = Server::start().await;
     server
         .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
@@ -79,7 +76,7 @@ async fn a_server_out_of_memory_is_an_outage_and_no_fault() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_by_name() {
+fn a_malformed_address_is_named_in_the_error() {
     let error = Redis::open("http://example.org", OutagePolicy::closed())
         .unwrap_err()
         .to_string();
@@ -104,6 +101,6 @@ fn an_insurance_for_more_replicas_than_permits_is_refused() {
 
 #[test]
 #[should_panic(expected = "an insurance needs at least 1 replica, got 0")]
-fn an_insurance_for_nobody_is_refused() {
+fn an_insurance_for_no_replicas_is_refused() {
     let _ = OutagePolicy::insured(0);
 }

@@ -1,4 +1,4 @@
-//! Replicas that lose Redis together and find it again apart.
+//! Replicas that lose Redis together and reconnect at different times.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ enum Outage {
     Killed,
 }
 
-/// The most that two insured replicas passed in any window, less the 100 ms that a permit may be late.
+/// The most that two insured replicas pass in any window, less the 100 ms that a permit may be late.
 async fn most_in_a_window(outage: Outage, lag: Duration) -> usize {
     let mut server = Server::start().await;
     let passed = Arc::new(Mutex::new(Passed::default()));
@@ -32,7 +32,7 @@ async fn most_in_a_window(outage: Outage, lag: Duration) -> usize {
         let passed = Arc::clone(&passed);
         replicas.push(tokio::spawn(async move {
             let mut paced = stream::iter(0..).pace(limit);
-            // The second notices the outage later, and so tries to connect at other times.
+            // The second replica notices the outage later, and so reconnects at other times.
             pause((WINDOW / 2 + lag) * number).await;
             while paced.next().await.is_some() {
                 passed.lock().unwrap().note();
@@ -58,7 +58,7 @@ async fn most_in_a_window(outage: Outage, lag: Duration) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn insured_replicas_that_return_apart_stay_inside_the_limit() {
+async fn insured_replicas_that_reconnect_at_different_times_stay_inside_the_limit() {
     for outage in [Outage::Frozen, Outage::Killed] {
         let rounds = [0, 130, 310].map(|lag| most_in_a_window(outage, Duration::from_millis(lag)));
         for most in futures::future::join_all(rounds).await {

@@ -11,7 +11,7 @@ use crate::limits::{MINUTE, Passed, pause, wait_of};
 use crate::servers::{Relay, Server};
 
 #[tokio::test]
-async fn flushing_everything_mid_stream_lets_no_more_pass() {
+async fn flushing_all_keys_mid_stream_passes_nothing_extra() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let window = 3 * DEADLINE;
@@ -32,7 +32,7 @@ async fn flushing_everything_mid_stream_lets_no_more_pass() {
 }
 
 #[tokio::test]
-async fn every_policy_counts_all_as_spent_when_its_state_is_lost() {
+async fn every_policy_counts_as_spent_when_its_state_is_lost() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
 
@@ -55,7 +55,7 @@ async fn every_policy_counts_all_as_spent_when_its_state_is_lost() {
 }
 
 #[tokio::test]
-async fn flushing_the_scripts_mid_stream_goes_unnoticed() {
+async fn flushing_the_scripts_mid_stream_has_no_effect() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
@@ -68,7 +68,7 @@ async fn flushing_the_scripts_mid_stream_goes_unnoticed() {
 }
 
 #[tokio::test]
-async fn a_failover_to_an_old_state_lets_no_more_pass() {
+async fn after_a_failover_to_old_state_nothing_more_passes() {
     let mut master = Server::start().await;
     let relay = Relay::start(master.address());
     let redis = redis(&relay.url(), OutagePolicy::closed()).await;
@@ -78,7 +78,7 @@ async fn a_failover_to_an_old_state_lets_no_more_pass() {
     replica.cut_off().await;
     limit.acquire(3).await.unwrap();
 
-    // The replica has heard of one of the four.
+    // The replica has received one of the four permits.
     master.kill();
     replica.promote().await;
     relay.switch_to(replica.address()).await;
@@ -92,7 +92,7 @@ async fn a_failover_to_an_old_state_lets_no_more_pass() {
 }
 
 #[tokio::test]
-async fn an_idle_limit_leaves_nothing_behind_and_is_not_taken_for_lost() {
+async fn an_idle_limit_leaves_no_key_behind_and_does_not_count_as_lost() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis

@@ -1,4 +1,4 @@
-//! Redis is slow or gone, or comes back without what it knew.
+//! Redis is slow or gone, or comes back without its data.
 
 mod faults;
 mod fleet;

@@ -11,7 +11,7 @@ use super::{hasty, opened, redis, until_down, until_up};
 use crate::limits::{MINUTE, Passed, pause};
 use crate::servers::{Cut, Relay, Server};
 
-/// Asks until the outage is noticed.
+/// Asks until the client notices the outage.
 async fn notice<P: RedisPolicy>(redis: &Redis, limit: &RedisLimiter<P>) {
     while redis.is_up() {
         let _ = limit.try_acquire(1).await;
@@ -19,7 +19,7 @@ async fn notice<P: RedisPolicy>(redis: &Redis, limit: &RedisLimiter<P>) {
 }
 
 #[tokio::test]
-async fn closed_lets_nothing_pass_until_redis_is_back() {
+async fn closed_passes_nothing_until_redis_is_back() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
@@ -42,14 +42,14 @@ async fn closed_lets_nothing_pass_until_redis_is_back() {
 
     server.start_again().await;
     until_up(&redis).await;
-    // It was started anew, and nobody knows what was spent before.
+    // The restarted server does not know what was spent before.
     drop(waiting);
     assert!(!limit.try_acquire(1).await.unwrap().is_pass());
     assert_eq!(redis.stats().lost_states, 1);
 }
 
 #[tokio::test]
-async fn open_lets_everything_pass_and_counts_it() {
+async fn open_passes_everything_and_counts_it() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();
@@ -65,10 +65,10 @@ async fn open_lets_everything_pass_and_counts_it() {
 }
 
 #[tokio::test]
-async fn an_insurance_starts_empty_handed_and_goes_on_at_its_part() {
+async fn an_insurance_starts_empty_and_continues_at_its_share() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(4)).await;
-    // One each 50 ms for all four, one each 200 ms for this one.
+    // One each 50 ms for all four replicas, one each 200 ms for this one.
     let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(50)), 4);
     let limit = redis.limit("a", bucket).unwrap();
 
@@ -87,7 +87,7 @@ async fn an_insurance_starts_empty_handed_and_goes_on_at_its_part() {
 }
 
 #[tokio::test]
-async fn an_insurance_of_a_window_lets_nothing_pass_before_a_whole_one_is_over() {
+async fn an_insured_window_passes_nothing_before_a_whole_window_is_over() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let window = Duration::from_millis(400);
@@ -110,7 +110,7 @@ async fn an_insurance_of_a_window_lets_nothing_pass_before_a_whole_one_is_over()
 }
 
 #[tokio::test]
-async fn what_is_dearer_than_the_part_waits_for_redis() {
+async fn a_cost_above_the_share_of_an_insurance_waits_for_redis() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let limit = redis
@@ -130,7 +130,7 @@ async fn what_is_dearer_than_the_part_waits_for_redis() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_when_a_killed_server_is_back() {
+async fn a_stream_continues_when_a_killed_server_is_back() {
     let mut server = Server::start().await;
     let redis = hasty(&server.url(), OutagePolicy::closed()).await;
     let window = Duration::from_millis(200);
@@ -153,7 +153,7 @@ async fn a_stream_goes_on_when_a_killed_server_is_back() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_is_noticed_and_its_return_too() {
+async fn a_frozen_server_is_detected_and_so_is_its_return() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::open()).await;
     let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
@@ -182,7 +182,7 @@ async fn a_frozen_server_is_noticed_and_its_return_too() {
 }
 
 #[tokio::test]
-async fn a_bucket_does_not_fill_while_others_may_have_used_their_parts() {
+async fn a_bucket_does_not_fill_while_other_insurances_may_be_in_use() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
     let limit = redis
@@ -195,13 +195,13 @@ async fn a_bucket_does_not_fill_while_others_may_have_used_their_parts() {
     pause(Duration::from_secs(4)).await;
     server.thaw();
     until_up(&redis).await;
-    // It fills until the outage is noticed, about half a second. With the outage it would be six.
+    // It fills until the outage is noticed, for about half a second. With the outage it would be six seconds.
     let there = limit.try_acquire_up_to(10).await.unwrap();
     assert!(there <= 2, "{there}");
 }
 
 #[tokio::test]
-async fn a_connection_that_is_refused_from_the_start_is_an_outage() {
+async fn a_refused_first_connection_is_an_outage() {
     let mut server = Server::start().await;
     server.kill();
     let redis = opened(&server.url(), OutagePolicy::closed());
@@ -219,7 +219,7 @@ async fn a_connection_that_is_refused_from_the_start_is_an_outage() {
 }
 
 #[tokio::test]
-async fn a_network_that_swallows_everything_is_noticed() {
+async fn a_network_that_drops_everything_is_detected() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     let redis = redis(&relay.url(), OutagePolicy::closed()).await;
@@ -234,7 +234,7 @@ async fn a_network_that_swallows_everything_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_waiting_handle_that_is_polled_by_nobody_holds_up_no_other() {
+async fn a_waiting_handle_that_is_not_polled_delays_no_other() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis

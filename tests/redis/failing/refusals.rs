@@ -8,7 +8,7 @@ use crate::limits::{MINUTE, PATIENT, pause};
 use crate::servers::Server;
 
 #[tokio::test]
-async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
+async fn a_refused_login_is_a_fault_and_no_outage() {
     let server = Server::start().await;
     server
         .cli::<()>(&["CONFIG", "SET", "requirepass", "secret"])
@@ -37,7 +37,7 @@ async fn a_server_that_does_not_let_us_in_is_a_fault_and_no_outage() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
+async fn a_missing_database_is_a_fault_and_no_outage() {
     let server = Server::start().await;
     let url = format!("{}/99", server.url());
     let redis = opened(&url, OutagePolicy::open());
@@ -48,7 +48,7 @@ async fn a_database_that_is_not_there_is_a_fault_and_no_outage() {
 }
 
 #[tokio::test]
-async fn who_is_let_in_at_last_goes_on() {
+async fn a_client_continues_after_its_login_is_accepted() {
     let server = Server::start().await;
     let url = server.url().replace("redis://", "redis://:secret@");
     let redis = opened(&url, OutagePolicy::open());
@@ -82,7 +82,7 @@ async fn too_many_clients_are_an_outage_and_no_fault() {
 }
 
 #[tokio::test]
-async fn a_short_wait_hears_of_a_fault_too() {
+async fn a_wait_with_a_time_limit_returns_a_fault() {
     let server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::closed()).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
@@ -94,7 +94,7 @@ async fn a_short_wait_hears_of_a_fault_too() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_without_telling_the_password() {
+fn a_malformed_address_is_refused_without_its_password() {
     for url in ["http://bob:hunter2@example.org", "redis://bob:hunter2@"] {
         let Err(error) = Redis::open(url, OutagePolicy::closed()) else {
             continue;

@@ -9,7 +9,7 @@ use super::{hasty, redis, until_down, until_up};
 use crate::limits::{MINUTE, PATIENT, Passed, pause, wait_of};
 use crate::servers::{Relay, Server};
 
-/// A permit is used at most so much later than it was counted.
+/// How late a permit may be used after it was counted: the default deadline and 100 ms.
 const LATE: Duration = Duration::from_millis(125);
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn what_an_insurance_may_have_passed_is_missing_in_the_bucket_afterwards() {
+async fn after_an_outage_the_bucket_lacks_what_insurances_may_have_passed() {
     let mut server = Server::start().await;
     let redis = redis(&server.url(), OutagePolicy::insured(1)).await;
     let rate = Rate::new(1, Duration::from_millis(700));
@@ -61,7 +61,7 @@ async fn what_an_insurance_may_have_passed_is_missing_in_the_bucket_afterwards()
 }
 
 #[tokio::test]
-async fn what_passed_without_redis_and_was_left_is_not_given_back_to_it() {
+async fn permits_of_the_outage_policy_are_not_given_back_to_redis() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     let redis = redis(&relay.url(), OutagePolicy::open()).await;
@@ -70,7 +70,7 @@ async fn what_passed_without_redis_and_was_left_is_not_given_back_to_it() {
 
     let ended = || redis.stats().passed_alone + redis.stats().answered;
     for _ in 0..5 {
-        // The call breaks, and the next one does not.
+        // The connection of this call breaks; the next one works.
         relay.switch_to(server.address()).await;
         let before = ended();
         let mut asking = Box::pin(limit.acquire(1));
@@ -83,13 +83,13 @@ async fn what_passed_without_redis_and_was_left_is_not_given_back_to_it() {
         until_up(&redis).await;
     }
     assert!(redis.stats().passed_alone > 0, "{:?}", redis.stats());
-    // The three, and the time when they were written. A busy machine may have been too late for the answer to others.
+    // The three permits, and the member that says when the state was written. A reply that a busy machine reads too late adds more.
     let counted: u64 = server.cli(&["ZCARD", &limit.keys()[0]]).await;
     assert!(counted >= 4, "{counted}");
 }
 
 #[tokio::test]
-async fn a_slow_start_is_not_taken_for_a_server_that_was_started_anew() {
+async fn a_slow_first_connection_is_not_taken_for_a_restart() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     pause(Duration::from_millis(2_500)).await;
@@ -105,7 +105,7 @@ async fn a_slow_start_is_not_taken_for_a_server_that_was_started_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_greets_and_then_cannot_serve_is_left_alone_for_longer_and_longer() {
+async fn the_pauses_grow_for_a_server_that_accepts_connections_and_cannot_serve() {
     let server =
         Server::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
     let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
@@ -114,7 +114,7 @@ async fn a_server_that_greets_and_then_cannot_serve_is_left_alone_for_longer_and
 
     let mut clock = Clock::new();
     let began = clock.now();
-    // It takes a second, and more than 10 if each new connection began a new outage.
+    // It takes a second. It would take more than 10 if each new connection started a new outage.
     for _ in 0..5 {
         limit.acquire(1).await.unwrap();
     }
@@ -134,7 +134,7 @@ async fn a_server_that_greets_and_then_cannot_serve_is_left_alone_for_longer_and
 }
 
 #[test]
-fn a_runtime_that_ends_while_it_connects_spoils_nothing_for_the_next() {
+fn a_runtime_that_ends_while_connecting_does_not_block_the_next() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -166,7 +166,7 @@ fn a_runtime_that_ends_while_it_connects_spoils_nothing_for_the_next() {
 }
 
 #[test]
-fn a_limit_goes_on_when_the_runtime_that_served_it_has_ended() {
+fn a_limit_continues_when_the_runtime_of_its_task_has_ended() {
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -183,7 +183,7 @@ fn a_limit_goes_on_when_the_runtime_that_served_it_has_ended() {
     let passing = runtime();
     let first = limit.clone();
     passing.block_on(async { while !first.try_acquire(1).await.unwrap().is_pass() {} });
-    // It stands in line and starts whoever makes the trips, in the runtime that ends.
+    // The waiter starts the task in the runtime that ends.
     let first = limit.clone();
     passing.spawn(async move { first.acquire(1).await });
     std::thread::sleep(Duration::from_millis(20));
@@ -194,7 +194,7 @@ fn a_limit_goes_on_when_the_runtime_that_served_it_has_ended() {
 }
 
 #[test]
-fn a_runtime_that_stands_still_keeps_nobody_in_another_beyond_the_deadline() {
+fn a_blocked_runtime_delays_another_by_at_most_the_deadline() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -207,7 +207,7 @@ fn a_runtime_that_stands_still_keeps_nobody_in_another_beyond_the_deadline() {
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     running.block_on(until_up(&redis));
 
-    // Whoever makes the trips was started there, and nobody runs them.
+    // The task was started in a runtime that does not run.
     let mut asking = Box::pin(limit.try_acquire(1));
     still.block_on(async { assert!(futures::poll!(asking.as_mut()).is_pending()) });
     running.block_on(async {
@@ -216,13 +216,13 @@ fn a_runtime_that_stands_still_keeps_nobody_in_another_beyond_the_deadline() {
         let asked = tokio::time::timeout(PATIENT, limit.acquire_within(1, PATIENT / 20)).await;
         assert!(asked.expect("there is an end").unwrap_err().is_too_late());
     });
-    // And when they run, all goes on.
+    // When that runtime runs again, the requests continue.
     let _ = still.block_on(asking).unwrap();
     still.block_on(limit.acquire(1)).unwrap();
     drop(server);
 }
 
-/// A socket does not keep tokio's paused clock from leaping: an answer is in time or not as it happens.
+/// Tokio's paused clock does not wait for sockets, so whether a reply is in time is arbitrary.
 #[test]
 fn on_a_paused_clock_nothing_hangs() {
     let real = tokio::runtime::Runtime::new().unwrap();

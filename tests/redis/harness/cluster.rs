@@ -48,7 +48,7 @@ async fn every_node_but_the_owner_of_a_key_says_that_it_has_moved() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_well_again_when_a_killed_node_is_back() {
+async fn a_cluster_recovers_when_a_killed_node_is_back() {
     let mut cluster = Cluster::start().await;
     let node = cluster.owner_of("key").await;
     node.cli::<()>(&["SET", "key", "lost"]).await;

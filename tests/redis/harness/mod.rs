@@ -1,4 +1,4 @@
-//! What the servers of the tests promise to the tests.
+//! Tests of the test servers.
 
 mod cluster;
 mod one;

@@ -28,7 +28,7 @@ async fn a_server_is_empty_and_ready() {
 }
 
 #[tokio::test]
-async fn each_server_is_another() {
+async fn two_servers_have_different_addresses_and_states() {
     let (one, other) = tokio::join!(Server::start(), Server::start());
 
     one.cli::<()>(&["SET", "key", "here"]).await;
@@ -39,7 +39,7 @@ async fn each_server_is_another() {
 
 #[tokio::test]
 #[should_panic(expected = "GET: ")]
-async fn a_command_that_fails_says_which() {
+async fn a_failed_command_is_named_in_the_panic() {
     Server::start().await.cli::<Value>(&["GET"]).await;
 }
 
@@ -76,15 +76,15 @@ async fn a_dropped_server_is_gone_with_its_files() {
 
 #[tokio::test]
 async fn a_server_is_gone_after_a_panic() {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let panics = tokio::spawn(async move {
         let server = Server::start().await;
-        tell.send(server.address()).unwrap();
+        sender.send(server.address()).unwrap();
         panic!("on purpose");
     });
 
     assert!(panics.await.unwrap_err().is_panic());
-    assert!(TcpStream::connect(told.await.unwrap()).await.is_err());
+    assert!(TcpStream::connect(receiver.await.unwrap()).await.is_err());
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_killed_server_can_be_killed_again() {
 
 #[tokio::test]
 #[should_panic(expected = "still runs")]
-async fn a_server_that_runs_is_not_started_again() {
+async fn starting_a_running_server_panics() {
     Server::start().await.start_again().await;
 }
 
@@ -180,12 +180,12 @@ async fn a_server_is_gone_when_its_tests_are_killed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(tests.stdout.take().unwrap()).lines();
-    let at = said.find_map(|line| Some(line.unwrap().split_once(STAYS)?.1.to_owned()));
+    let mut output = BufReader::new(tests.stdout.take().unwrap()).lines();
+    let at = output.find_map(|line| Some(line.unwrap().split_once(STAYS)?.1.to_owned()));
     let (address, dir) = at.as_deref().unwrap().split_once(' ').unwrap();
     assert!(TcpStream::connect(address).await.is_ok());
 
-    // As SIGKILL: nothing is dropped.
+    // This is SIGKILL: nothing is dropped.
     tests.kill().unwrap();
     tests.wait().unwrap();
     let gone = async {

@@ -18,7 +18,7 @@ async fn read(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_replica_has_what_its_master_had_and_what_it_is_told_since() {
+async fn a_replica_copies_its_master_and_follows_it() {
     let master = Server::start().await;
     write(&master, "before").await;
 
@@ -48,10 +48,10 @@ async fn a_replica_refuses_writes_until_it_is_promoted() {
 }
 
 #[tokio::test]
-async fn a_replica_that_was_cut_off_hears_nothing_and_is_promoted_with_the_old_state() {
+async fn a_replica_that_is_cut_off_keeps_the_old_state_when_promoted() {
     let mut master = Server::start().await;
     let replica = Server::start_replica_of(&master).await;
-    // Now it is told each write at once.
+    // From here on the replica receives each write at once.
     write(&master, "old").await;
     replica.catch_up_with(&master).await;
 

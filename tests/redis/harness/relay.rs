@@ -23,7 +23,7 @@ async fn relayed() -> (Server, Relay) {
     (server, relay)
 }
 
-/// A connection that is patient, and does not connect again.
+/// A connection with long timeouts that does not reconnect.
 async fn connect(relay: &Relay) -> MultiplexedConnection {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
@@ -42,7 +42,7 @@ async fn get(mut connection: MultiplexedConnection) -> RedisResult<Option<u32>> 
     cmd("GET").arg("key").query_async(&mut connection).await
 }
 
-/// What the server itself says, without the relay.
+/// The value on the server, read without the relay.
 async fn stored(server: &Server) -> Option<u32> {
     server.cli(&["GET", "key"]).await
 }
@@ -109,10 +109,10 @@ async fn many_replies_are_delayed_at_the_same_time() {
     let mut asked = Vec::new();
     for _ in 0..100 {
         asked.push(tokio::spawn(get(connection.clone())));
-        // Each reply for itself.
+        // Pauses so that each reply is read separately.
         sleep(Duration::from_millis(5)).await;
     }
-    // One after the other they would take 50 s.
+    // Delayed one after the other, they would take 50 s.
     let answered = async {
         for asked in asked {
             assert_eq!(asked.await.unwrap().unwrap(), None);
@@ -123,7 +123,7 @@ async fn many_replies_are_delayed_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_delay_that_is_taken_back_lets_go_of_what_it_held() {
+async fn removing_a_delay_delivers_the_delayed_replies() {
     let (server, relay) = relayed().await;
     let connection = connect(&relay).await;
     relay.delay_replies(PATIENCE * 100).await;
@@ -139,7 +139,7 @@ async fn a_delay_that_is_taken_back_lets_go_of_what_it_held() {
 }
 
 #[tokio::test]
-async fn a_dropped_reply_is_to_a_request_that_was_carried_out() {
+async fn a_dropped_reply_belongs_to_a_request_that_was_carried_out() {
     let (server, relay) = relayed().await;
     let connection = connect(&relay).await;
 
@@ -156,7 +156,7 @@ async fn a_dropped_reply_is_to_a_request_that_was_carried_out() {
 }
 
 #[tokio::test]
-async fn a_cut_that_refuses_closes_what_is_open_and_lets_nobody_in() {
+async fn a_refusing_cut_closes_open_connections_and_refuses_new_ones() {
     let (server, relay) = relayed().await;
     let connection = connect(&relay).await;
 
@@ -237,7 +237,7 @@ async fn a_killed_server_is_gone_behind_a_relay_too() {
 }
 
 #[tokio::test]
-async fn a_switched_relay_closes_what_is_open_and_leads_to_the_other() {
+async fn a_switched_relay_closes_open_connections_and_leads_to_the_other_server() {
     let (server, relay) = relayed().await;
     let other = Server::start().await;
     let connection = connect(&relay).await;

@@ -74,17 +74,17 @@ async fn costs_and_batches_work_as_in_memory() {
 }
 
 #[tokio::test]
-async fn an_observer_around_it_hears_what_was_decided() {
+async fn an_observer_of_the_limit_sees_each_decision() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis
         .limit("a", SlidingLog::new(1, Duration::from_millis(50)))
         .unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
-    let limit = Observed::new(limit, move |event| tell.send(event).unwrap());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let limit = Observed::new(limit, move |event| sender.send(event).unwrap());
 
     assert_eq!(stream::iter(0..2).pace(limit).count().await, 2);
-    let waits: Vec<_> = told
+    let waits: Vec<_> = receiver
         .iter()
         .map(|event| match event {
             Event::Passed { waited, .. } => waited,

@@ -12,14 +12,14 @@ use paceline::time::Rate;
 use super::{MINUTE, PATIENT, pause, redis, wait_of};
 use crate::servers::{Relay, Server};
 
-/// A limit of five in a minute, of which three are spent.
+/// A limit of five a minute with three spent.
 async fn with_two_left(redis: &Redis) -> RedisLimiter<SlidingLog> {
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     limit.acquire(3).await.unwrap();
     limit
 }
 
-/// Stands in line for more than there is, and has heard so.
+/// A handle that waits for more than is available, after its first denial.
 async fn stand(
     redis: &Redis,
     limit: &RedisLimiter<SlidingLog>,
@@ -37,14 +37,14 @@ async fn stand(
     handle
 }
 
-/// Four are spent, and the minute is not over: whoever passed did not wait for that.
+/// Four are spent, and the minute is not over: the last one passed without waiting for its end.
 async fn assert_one_left(limit: &RedisLimiter<SlidingLog>) {
     assert!(wait_of(limit.peek(2).await) > Duration::ZERO);
     assert_eq!(limit.peek(1).await, Ok(Decision::Pass));
 }
 
 #[tokio::test]
-async fn who_comes_during_a_trip_that_is_denied_is_told_so_too() {
+async fn a_request_made_during_a_denied_round_trip_is_denied_too() {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
@@ -53,7 +53,7 @@ async fn who_comes_during_a_trip_that_is_denied_is_told_so_too() {
     limit.acquire(1).await.unwrap();
 
     relay.delay_replies(Duration::from_millis(100)).await;
-    // Each in a task of its own, or the answer of one would wake the other.
+    // In separate tasks, because the answer to one would otherwise wake the other.
     let asking = [0, 30].map(|later| {
         let limit = limit.clone();
         tokio::spawn(async move {
@@ -67,7 +67,7 @@ async fn who_comes_during_a_trip_that_is_denied_is_told_so_too() {
 }
 
 #[tokio::test]
-async fn who_asks_for_less_than_before_does_not_wait_for_what_they_wanted() {
+async fn a_request_with_a_reduced_cost_does_not_wait_for_the_old_cost() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = with_two_left(&redis).await;
@@ -79,7 +79,7 @@ async fn who_asks_for_less_than_before_does_not_wait_for_what_they_wanted() {
 }
 
 #[tokio::test]
-async fn who_stood_and_then_only_tries_makes_way_for_others() {
+async fn a_waiter_that_turns_into_a_try_no_longer_blocks_others() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = with_two_left(&redis).await;
@@ -91,7 +91,7 @@ async fn who_stood_and_then_only_tries_makes_way_for_others() {
 }
 
 #[tokio::test]
-async fn who_only_tries_is_answered_whoever_stands_before() {
+async fn a_try_behind_a_waiter_is_answered() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = with_two_left(&redis).await;
@@ -110,7 +110,7 @@ async fn who_only_tries_is_answered_whoever_stands_before() {
 }
 
 #[tokio::test]
-async fn as_many_as_there_are_never_overtakes_who_stands_in_line() {
+async fn taking_all_available_permits_never_overtakes_a_waiter() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = with_two_left(&redis).await;
@@ -126,7 +126,7 @@ async fn as_many_as_there_are_never_overtakes_who_stands_in_line() {
 }
 
 #[tokio::test]
-async fn who_asks_outside_a_runtime_spoils_nothing_for_others() {
+async fn a_request_outside_a_runtime_panics_and_blocks_no_other() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
@@ -142,7 +142,7 @@ async fn who_asks_outside_a_runtime_spoils_nothing_for_others() {
 }
 
 #[test]
-fn what_was_left_behind_outside_a_runtime_is_used_by_nobody_later() {
+fn permits_dropped_outside_a_runtime_become_void() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -168,14 +168,14 @@ fn what_was_left_behind_outside_a_runtime_is_used_by_nobody_later() {
     std::thread::sleep(Duration::from_millis(150));
     runtime.block_on(async {
         limit.acquire(1).await.unwrap();
-        // The other one is void, as any that was not fetched in time.
+        // The dropped permit is void, as any that is not fetched in time.
         assert_eq!(limit.try_acquire_up_to(9).await, Ok(3));
     });
     drop(server);
 }
 
 #[tokio::test]
-async fn ten_thousand_who_ask_at_once_are_answered_in_few_trips() {
+async fn ten_thousand_simultaneous_requests_are_answered_in_few_round_trips() {
     const MANY: u32 = 10_000;
     let server = Server::start().await;
     let redis = redis(&server).await;
@@ -194,7 +194,7 @@ async fn ten_thousand_who_ask_at_once_are_answered_in_few_trips() {
 }
 
 #[tokio::test]
-async fn times_without_an_end_and_without_a_length_are_both_borne() {
+async fn zero_and_endless_time_limits_work() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(1, MINUTE)).unwrap();

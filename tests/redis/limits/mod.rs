@@ -16,10 +16,10 @@ use crate::servers::Server;
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// Long enough for a machine that is busy with other tests.
+/// Long enough for a busy machine.
 pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
-/// A connected client that is patient: for tests in which nothing fails.
+/// A connected client with a long deadline, for tests in which nothing fails.
 pub(crate) async fn redis(server: &Server) -> Redis {
     let redis = Redis::open(&server.url(), OutagePolicy::closed()).unwrap();
     let redis = redis.with_deadline(PATIENT).unwrap();
@@ -41,7 +41,7 @@ pub(crate) fn wait_of<E: std::fmt::Debug>(answer: Result<Decision, E>) -> Durati
     }
 }
 
-/// When things passed, and the most of them in any window.
+/// Records when items passed, and counts the most in any window.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     clock: Clock,

@@ -48,7 +48,7 @@ async fn every_policy_passes_its_limit_and_no_more() {
 }
 
 #[tokio::test]
-async fn costs_zero_and_never_need_no_trip() {
+async fn costs_of_zero_and_above_the_limit_need_no_round_trip() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
@@ -83,7 +83,7 @@ async fn a_peek_counts_nothing_and_a_refund_gives_back() {
 }
 
 #[tokio::test]
-async fn as_many_as_there_are_can_be_taken_at_once() {
+async fn all_available_permits_can_be_taken_at_once() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis
@@ -97,7 +97,7 @@ async fn as_many_as_there_are_can_be_taken_at_once() {
 }
 
 #[tokio::test]
-async fn of_several_limits_all_are_charged_or_none_and_the_one_that_binds_is_named() {
+async fn several_limits_are_charged_together_or_not_at_all_and_the_binding_one_is_named() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let policy = All::new((
@@ -117,12 +117,12 @@ async fn of_several_limits_all_are_charged_or_none_and_the_one_that_binds_is_nam
     let [log, _] = limit.keys() else {
         panic!("{:?}", limit.keys())
     };
-    // The members, and when it was written.
+    // Two permits, and the member that says when the state was written.
     assert_eq!(server.cli::<u64>(&["ZCARD", log]).await, 3);
 }
 
 #[tokio::test]
-async fn keys_share_nothing_and_names_that_look_alike_are_apart() {
+async fn keys_share_nothing_and_similar_names_are_different_keys() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
@@ -153,7 +153,7 @@ async fn keys_share_nothing_and_names_that_look_alike_are_apart() {
 }
 
 #[test]
-fn no_two_names_share_a_key_whatever_they_are_made_of() {
+fn different_names_never_share_a_key() {
     let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::closed()).unwrap();
     let under = |prefix| redis.clone().with_prefix(prefix).unwrap();
     let log = SlidingLog::new(1, MINUTE);
@@ -186,7 +186,7 @@ fn no_two_names_share_a_key_whatever_they_are_made_of() {
 }
 
 #[tokio::test]
-async fn keys_in_use_are_not_forgotten_however_many_there_are_and_idle_ones_are() {
+async fn idle_keys_are_evicted_and_keys_in_use_never_are() {
     const MANY: usize = 100_000;
     let server = Server::start().await;
     let redis = redis(&server).await;
@@ -201,7 +201,7 @@ async fn keys_in_use_are_not_forgotten_however_many_there_are_and_idle_ones_are(
     }
     assert_eq!(keyed.remembered(), MANY);
     held.truncate(10);
-    // It looks for room now and then.
+    // Keys are evicted only now and then.
     for key in 0..1_000 {
         let _ = keyed.at(&format!("new {key}")).unwrap();
     }
@@ -209,7 +209,7 @@ async fn keys_in_use_are_not_forgotten_however_many_there_are_and_idle_ones_are(
 }
 
 #[tokio::test]
-async fn who_waits_passes_when_the_server_says_so() {
+async fn a_waiter_passes_at_the_time_the_server_states() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let window = Duration::from_millis(200);
@@ -221,13 +221,13 @@ async fn who_waits_passes_when_the_server_says_so() {
     }
     let took = server.time_us().await - began;
     assert!(took >= 600_000, "{took} µs");
-    // One trip for each that passed, one for each that had to wait, and some more if a busy machine fetches a permit too late.
+    // One round trip for each permit and one for each wait, and some more if a busy machine fetches a permit too late.
     let answered = redis.stats().answered;
     assert!((7..=10).contains(&answered), "{answered}");
 }
 
 #[tokio::test]
-async fn who_cannot_pass_in_time_is_told_so_and_not_counted() {
+async fn a_request_that_cannot_pass_in_time_fails_and_is_not_counted() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(2, MINUTE)).unwrap();

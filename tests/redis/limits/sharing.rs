@@ -18,7 +18,7 @@ fn passes(answers: &[Result<Decision, paceline::redis::ServerError>]) -> usize {
 }
 
 #[tokio::test]
-async fn those_who_ask_at_the_same_time_go_on_one_trip() {
+async fn simultaneous_requests_share_one_round_trip() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(70, MINUTE)).unwrap();
@@ -29,7 +29,7 @@ async fn those_who_ask_at_the_same_time_go_on_one_trip() {
 }
 
 #[tokio::test]
-async fn costs_are_served_in_order_and_nobody_is_overtaken_by_a_cheaper_one() {
+async fn requests_are_served_in_order_and_a_cheaper_one_does_not_overtake() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
@@ -41,7 +41,7 @@ async fn costs_are_served_in_order_and_nobody_is_overtaken_by_a_cheaper_one() {
 }
 
 #[tokio::test]
-async fn what_was_denied_is_not_asked_for_again_before_its_time() {
+async fn a_denial_is_cached_until_its_retry_time() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
@@ -62,7 +62,7 @@ async fn what_was_denied_is_not_asked_for_again_before_its_time() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_line_leaves_no_trace() {
+async fn a_cancelled_request_leaves_no_trace() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis
@@ -82,12 +82,12 @@ async fn who_leaves_the_line_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn what_came_for_one_who_left_is_given_back() {
+async fn permits_for_a_cancelled_request_are_given_back() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
 
-    // Dropped before it is asked for, while the answer is under way, and when it has come.
+    // The request is dropped before it is sent, while it is in flight, and after its answer.
     for looks in 0..100 {
         let mut asking = Box::pin(limit.acquire(2));
         for _ in 0..=looks {
@@ -107,7 +107,7 @@ async fn what_came_for_one_who_left_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_lease_saves_trips_and_no_more_than_the_limit_is_counted() {
+async fn prefetching_saves_round_trips_and_counts_no_more_than_the_limit() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
@@ -122,7 +122,7 @@ async fn a_lease_saves_trips_and_no_more_than_the_limit_is_counted() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_over_is_void() {
+async fn prefetched_permits_are_void_after_their_time() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
@@ -134,7 +134,7 @@ async fn a_lease_that_is_over_is_void() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
+async fn prefetching_exceeds_a_window_by_at_most_replicas_times_its_size() {
     const LIMIT: u32 = 40;
     const LEASE: u32 = 10;
     const REPLICAS: u32 = 3;
@@ -151,7 +151,7 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
         let passed = Arc::clone(&passed);
         replicas.spawn(async move {
             for _ in 0..3 {
-                // One, with a lease that is kept until it is nearly over; and then as much as there is, for a window.
+                // Takes one permit and prefetches, waits until the prefetched ones are nearly void, and then takes all it can for a window.
                 limit.acquire(1).await.unwrap();
                 passed.lock().unwrap().note();
                 pause(window * 2 / 5).await;
@@ -169,14 +169,14 @@ async fn leases_overshoot_a_window_by_no_more_than_replicas_times_lease() {
     while let Some(done) = replicas.join_next().await {
         done.unwrap();
     }
-    // What is not fetched within 100 ms of its answer is void.
+    // A permit that is not fetched within 100 ms of its answer is void.
     let most = passed.lock().unwrap().most_in(window * 3 / 4);
     println!("at most {most} in a window");
     assert!(most <= (LIMIT + REPLICAS * LEASE) as usize, "{most}");
 }
 
 #[tokio::test]
-async fn a_lease_that_makes_no_sense_is_refused() {
+async fn a_prefetch_of_nothing_or_too_much_is_refused() {
     let redis = Redis::open(
         "redis://127.0.0.1/",
         paceline::redis::OutagePolicy::closed(),
@@ -202,21 +202,21 @@ async fn a_lease_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_clients_never_pass_one_too_many_by_the_servers_clock() {
+async fn sixty_four_clients_never_exceed_the_limit_by_the_servers_clock() {
     const LIMIT: u32 = 100;
-    let window = Duration::from_millis(500);
+    let window = Duration::from_secs(2);
     let server = Server::start().await;
     let policy = SlidingLog::new(LIMIT, window);
     let mut clients = JoinSet::new();
     for _ in 0..64 {
         let limit = redis(&server).await.limit("a", policy).unwrap();
         clients.spawn(async move {
-            for _ in 0..10 {
+            for _ in 0..5 {
                 limit.acquire(1).await.unwrap();
             }
         });
     }
-    // When each permit was spent, as the server wrote it down: read again and again, since entries go.
+    // When the server recorded each permit. Read repeatedly, because entries expire.
     let key = redis(&server).await.limit("a", policy).unwrap().keys()[0].clone();
     let mut spent = std::collections::BTreeMap::new();
     let mut connection = server.connection().await.unwrap();
@@ -240,12 +240,12 @@ async fn sixty_four_clients_never_pass_one_too_many_by_the_servers_clock() {
         }
     }
     spent.remove("at");
-    // A permit that a busy machine fetches too late is void, and counted all the same.
-    assert!(spent.len() >= 640, "{}", spent.len());
+    // A permit that a busy machine fetches too late is void, but counted.
+    assert!(spent.len() >= 320, "{}", spent.len());
     let mut times: Vec<u64> = spent.into_values().collect();
     times.sort_unstable();
     for pair in times.windows(LIMIT as usize + 1) {
         let gap = pair[LIMIT as usize] - pair[0];
-        assert!(gap >= 500_000, "{} in {gap} µs", LIMIT + 1);
+        assert!(gap >= 2_000_000, "{} in {gap} µs", LIMIT + 1);
     }
 }

@@ -13,7 +13,7 @@ async fn down(when_down: OutagePolicy) -> (Server, Redis) {
 }
 
 #[tokio::test]
-async fn open_lets_all_in_and_says_that_redis_does_not_know() {
+async fn open_grants_local_leases_to_every_request() {
     let (_server, redis) = down(OutagePolicy::open()).await;
     let permits = permits(&redis, 1, LONG);
 
@@ -27,7 +27,7 @@ async fn open_lets_all_in_and_says_that_redis_does_not_know() {
 }
 
 #[tokio::test]
-async fn closed_lets_nobody_in_until_redis_is_back() {
+async fn closed_grants_nothing_until_redis_is_back() {
     let (mut server, redis) = down(OutagePolicy::closed()).await;
     let permits = permits(&redis, 1, LONG);
 
@@ -41,14 +41,14 @@ async fn closed_lets_nobody_in_until_redis_is_back() {
 }
 
 #[tokio::test]
-async fn insured_lets_a_share_in_when_all_others_have_lost_theirs() {
+async fn insured_grants_a_share_after_all_other_leases_have_ended() {
     let (_server, redis) = down(OutagePolicy::insured(2)).await;
     let permits = permits(&redis, 5, SHORT);
     let start = Instant::now();
     assert!(permits.try_acquire().await.unwrap().is_none());
 
     let one = taken(&permits).await;
-    // Until then others may hold all of them.
+    // Until then other processes may hold all leases.
     assert!(start.elapsed() >= SHORT);
     let two = taken(&permits).await;
     assert!(permits.try_acquire().await.unwrap().is_none());
@@ -60,7 +60,7 @@ async fn insured_lets_a_share_in_when_all_others_have_lost_theirs() {
 }
 
 #[tokio::test]
-async fn an_insurance_counts_those_whose_lease_is_lost_until_they_are_gone() {
+async fn an_insurance_counts_holders_of_lost_leases_until_they_are_dropped() {
     let mut server = Server::start().await;
     let redis = process_with(&server.url(), OutagePolicy::insured(1), DEADLINE);
     let permits = permits(&redis, 2, SHORT);
@@ -92,7 +92,7 @@ async fn a_local_lease_is_counted_when_redis_is_back() {
 }
 
 #[tokio::test]
-async fn who_waits_without_redis_and_leaves_leaves_nothing_running() {
+async fn a_waiter_cancelled_during_an_outage_leaves_no_task_running() {
     let (_server, redis) = down(OutagePolicy::closed()).await;
     let permits = permits(&redis, 1, LONG);
     let waiting = tokio::spawn(async move { permits.acquire().await });
@@ -106,7 +106,7 @@ async fn who_waits_without_redis_and_leaves_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_holds_up_nobody_longer_than_the_deadline() {
+async fn a_frozen_server_delays_a_request_by_at_most_the_deadline() {
     let mut server = Server::start().await;
     let redis = process_with(&server.url(), OutagePolicy::open(), DEADLINE);
     let permits = permits(&redis, 1, LONG);

@@ -6,7 +6,7 @@ fn refused(n: u32, lease: Duration, when_down: OutagePolicy) -> String {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_value() {
+fn values_outside_the_bounds_are_refused_and_named() {
     assert_eq!(
         refused(0, SHORT, OutagePolicy::open()),
         "there must be at least 1 permit, got 0"
@@ -26,7 +26,7 @@ fn what_cannot_be_is_refused_with_its_value() {
 }
 
 #[test]
-fn what_can_just_be_is_taken() {
+fn values_at_the_bounds_are_accepted() {
     let redis = process_with(
         "redis://127.0.0.1:1/",
         OutagePolicy::insured(3),

@@ -24,13 +24,13 @@ async fn an_idle_limit_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_key_goes_with_its_last_lease() {
+async fn a_key_expires_with_its_last_lease() {
     let server = Server::start().await;
     let redis = hasty(&server.url());
     let long = permits(&redis, 2, LONG);
     let short = permits(&redis, 2, SHORT);
     let held = taken(&long).await;
-    // One that is shorter does not shorten it.
+    // A shorter lease does not shorten the lifetime of the key.
     let _short = taken(&short).await;
 
     let left = ttl(&server).await;
@@ -40,14 +40,14 @@ async fn a_key_goes_with_its_last_lease() {
     assert!(left <= SHORT, "{left:?}");
 }
 
-/// All members and scores, and when the key goes.
+/// All members and scores, and when the key expires.
 async fn whole(server: &Server) -> (Vec<String>, i64) {
     let members = server.cli(&["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
     (members, server.cli(&["PEXPIRETIME", KEY]).await)
 }
 
 #[tokio::test]
-async fn what_is_refused_leaves_nothing_behind() {
+async fn a_refused_request_leaves_no_trace_in_redis() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
     let _held = taken(&permits).await;
@@ -60,7 +60,7 @@ async fn what_is_refused_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_key_that_holds_something_else_is_said_to() {
+async fn a_key_of_another_type_is_an_error() {
     let server = Server::start().await;
     let redis = process(&server.url());
     let permits = permits(&redis, 1, LONG);
@@ -87,14 +87,14 @@ async fn a_key_that_holds_something_else_is_said_to() {
         timeout(PATIENCE, permits.acquire()).await.unwrap()
     };
     assert!(waited.unwrap_err().to_string().contains("WRONGTYPE"));
-    // It is no outage.
+    // This is no outage.
     assert!(redis.is_up());
     assert_eq!(redis.stats().outages, 0);
 }
 
-/// A server's clock cannot be turned, so what it has written is: as if it had gone back by a minute since.
+/// The server's clock cannot be set, so the recorded times are moved instead, as if the clock had gone back by a minute.
 #[tokio::test]
-async fn a_servers_clock_that_goes_back_ends_no_lease_late_or_early() {
+async fn a_server_clock_that_goes_back_ends_no_lease_late_or_early() {
     const MINUTE: u64 = 60_000_000;
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 2, LONG);
@@ -116,7 +116,7 @@ async fn a_servers_clock_that_goes_back_ends_no_lease_late_or_early() {
         .await;
 
     let _other = taken(&permits).await;
-    // Granted at the time that was, and not before it.
+    // The second lease starts at the recorded time, not before it.
     let ends: Vec<_> = members(&server).await.iter().map(|(_, end)| *end).collect();
     assert_eq!(ends, [end_then, end_then]);
     assert!(permits.try_acquire().await.unwrap().is_none());

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 
 #[tokio::test]
-async fn who_comes_first_in_a_process_is_served_first() {
+async fn waiters_of_one_process_are_served_in_order() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 3, LONG);
     let held = [
@@ -21,7 +21,7 @@ async fn who_comes_first_in_a_process_is_served_first() {
             order.lock().unwrap().push(number);
             lease
         }));
-        // It stands in line before the next one comes, and all have been refused together.
+        // Each waiter joins the queue before the next one is spawned.
         tokio::task::yield_now().await;
         sleep(Duration::from_millis(10)).await;
     }
@@ -35,7 +35,7 @@ async fn who_comes_first_in_a_process_is_served_first() {
 }
 
 #[tokio::test]
-async fn who_tries_does_not_overtake_who_waits() {
+async fn a_try_does_not_overtake_a_waiter() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
     let held = taken(&permits).await;
@@ -52,7 +52,7 @@ async fn who_tries_does_not_overtake_who_waits() {
 }
 
 #[tokio::test]
-async fn one_that_another_process_gives_back_is_found() {
+async fn a_waiter_finds_a_lease_that_another_process_releases() {
     let server = Server::start().await;
     let here = permits(&process(&server.url()), 1, LONG);
     let there = permits(&process(&server.url()), 1, LONG);
@@ -66,7 +66,7 @@ async fn one_that_another_process_gives_back_is_found() {
 }
 
 #[tokio::test]
-async fn who_waits_does_not_keep_asking() {
+async fn waiters_ask_less_and_less_often() {
     let server = Server::start().await;
     let here = permits(&process(&server.url()), 1, LONG);
     let there = permits(&process(&server.url()), 1, LONG);
@@ -84,7 +84,7 @@ async fn who_waits_does_not_keep_asking() {
     sleep(Duration::from_millis(640)).await;
     let asked = calls(&server).await - before;
 
-    // At 0, 10, 30, 70, 150, 310, 630 ms: fewer on a busy machine, and maybe one more for those who came later.
+    // At 0, 10, 30, 70, 150, 310 and 630 ms: fewer on a busy machine, and maybe one more for the waiters that joined later.
     assert!((1..=8).contains(&asked), "{asked}");
     for waiting in waiting {
         waiting.abort();

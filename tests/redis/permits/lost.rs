@@ -2,19 +2,19 @@ use crate::servers::Cut;
 
 use super::*;
 
-/// Whether the server has forgotten it, or would let another in.
+/// Whether the server would grant the lease to another holder.
 async fn has_ended(server: &Server) -> bool {
     alive(server).await == 0
 }
 
 #[tokio::test]
-async fn a_holder_that_is_gone_without_a_word_lapses_and_another_gets_in() {
+async fn the_lease_of_a_dead_holder_expires_and_another_gets_in() {
     let server = Server::start().await;
     let url = server.url();
     let gone = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let lease = runtime.block_on(async { taken(&permits(&steady(&url), 1, STEADY)).await });
-        // With all tasks, before anybody can give it back.
+        // All tasks end before the lease can be released.
         runtime.shutdown_background();
         std::mem::forget(lease);
     });
@@ -28,7 +28,7 @@ async fn a_holder_that_is_gone_without_a_word_lapses_and_another_gets_in() {
 }
 
 #[tokio::test]
-async fn one_lapses_while_others_are_renewed() {
+async fn one_lease_expires_while_others_are_renewed() {
     let (server, relay) = relayed().await;
     let here = permits(&steady(&relay.url()), 2, STEADY);
     let there = permits(&steady(&server.url()), 2, STEADY);
@@ -44,7 +44,7 @@ async fn one_lapses_while_others_are_renewed() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
+async fn a_holder_that_is_cut_off_knows_before_another_holder_gets_in() {
     let (server, relay) = relayed().await;
     let here = permits(&steady(&relay.url()), 1, STEADY);
     let there = permits(&steady(&server.url()), 1, STEADY);
@@ -56,7 +56,7 @@ async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
     timeout(PATIENCE, lease.lost()).await.unwrap();
     assert!(!other.is_lost());
 
-    // What is heard of it later changes nothing, and takes nothing from anybody.
+    // Later replies do not change that, and take nothing from the new holder.
     relay.mend().await;
     until("it is up again", async || here.in_use().await.is_ok()).await;
     assert!(lease.is_lost());
@@ -66,9 +66,9 @@ async fn a_holder_that_is_cut_off_knows_before_another_gets_in() {
     assert!(!other.is_lost());
 }
 
-/// The answer comes a quarter of a second after the lease was granted: what counts is when it was asked for.
+/// The answer arrives a quarter of a second after the grant. The lease counts from the request.
 #[tokio::test]
-async fn a_holder_whose_answers_are_late_knows_before_the_server_forgets() {
+async fn a_holder_with_late_answers_knows_before_the_server_forgets() {
     let (server, relay) = relayed().await;
     let redis = process_with(
         &relay.url(),
@@ -100,7 +100,7 @@ async fn a_holder_of_a_renewed_lease_knows_before_the_server_forgets() {
     let granted = members(&server).await;
     relay.delay_replies(Duration::from_millis(250)).await;
     until("it is renewed", async || members(&server).await != granted).await;
-    // So late that the answer is heard.
+    // Long enough for the delayed reply to arrive.
     sleep(Duration::from_millis(300)).await;
     relay.cut(Cut::BlackHole).await;
 
@@ -113,7 +113,7 @@ async fn a_holder_of_a_renewed_lease_knows_before_the_server_forgets() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_frozen_tells_nobody_and_all_know() {
+async fn when_the_server_is_frozen_holders_know_that_their_leases_are_lost() {
     let mut server = Server::start().await;
     let redis = hasty(&server.url());
     let permits = permits(&redis, 2, SHORT);
@@ -122,14 +122,14 @@ async fn a_server_that_is_frozen_tells_nobody_and_all_know() {
 
     server.freeze();
     timeout(PATIENCE, heard).await.unwrap().unwrap();
-    // No call waits for it.
+    // No call waits for the frozen server.
     assert!(permits.try_acquire().await.unwrap().is_none());
     server.thaw();
     assert_eq!(redis.stats().lost_leases, 1);
 }
 
 #[tokio::test]
-async fn what_redis_forgot_is_told_at_the_next_renewal_and_not_added_again() {
+async fn a_lease_that_redis_forgot_is_lost_at_the_next_renewal() {
     let server = Server::start().await;
     let redis = hasty(&server.url());
     let permits = permits(&redis, 1, Duration::from_secs(3));
@@ -142,7 +142,7 @@ async fn what_redis_forgot_is_told_at_the_next_renewal_and_not_added_again() {
     assert_eq!(members(&server).await.len(), 0);
     assert_eq!(redis.stats().lost_leases, 1);
 
-    // There is no harm in giving it back.
+    // Releasing the lost lease does not affect the other holder.
     let other = taken(&permits).await;
     lease.release().await.unwrap();
     assert_eq!(alive(&server).await, 1);
@@ -150,7 +150,7 @@ async fn what_redis_forgot_is_told_at_the_next_renewal_and_not_added_again() {
 }
 
 #[tokio::test]
-async fn a_lease_that_lapsed_in_redis_is_not_renewed() {
+async fn a_lease_that_expired_in_redis_is_not_renewed() {
     let server = Server::start().await;
     let redis = hasty(&server.url());
     let permits = permits(&redis, 1, Duration::from_secs(3));
@@ -164,13 +164,13 @@ async fn a_lease_that_lapsed_in_redis_is_not_renewed() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_started_anew_has_forgotten_and_all_are_told() {
+async fn after_a_server_restart_holders_hear_that_their_leases_are_lost() {
     let mut server = Server::start().await;
     let permits = permits(&hasty(&server.url()), 1, LONG);
     let lease = taken(&permits).await;
 
     server.kill();
-    // So that it is noticed: nothing is to be renewed for minutes.
+    // Only this call notices the outage: no renewal is due for minutes.
     until("it is down", async || {
         permits
             .in_use()
@@ -183,9 +183,9 @@ async fn a_server_that_is_started_anew_has_forgotten_and_all_are_told() {
     timeout(PATIENCE, lease.lost()).await.unwrap();
 }
 
-/// The task that renews, and the connection, run in the runtime in which it was asked for first.
+/// The task that renews, and the connection, run in the runtime of the first request.
 #[tokio::test]
-async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
+async fn a_lease_outlives_the_runtime_that_renewed_it_if_its_holder_waits_for_its_loss() {
     let server = Server::start().await;
     let url = server.url();
     let (send, lease) = tokio::sync::oneshot::channel();
@@ -207,7 +207,7 @@ async fn a_lease_outlives_the_runtime_that_renewed_it_if_somebody_listens() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_well_is_not_lost() {
+async fn a_renewed_lease_is_not_lost() {
     let server = Server::start().await;
     let permits = permits(&steady(&server.url()), 1, STEADY);
     let lease = taken(&permits).await;

@@ -1,5 +1,5 @@
-//! So many at once in a fleet, as leases: what one holder sees, what many see together, what is in Redis, and what happens
-//! when it is slow, gone or forgetful. In real time.
+//! Leases of a fleet: one holder, many holders, the keys in Redis, and what happens when Redis is slow, gone or has lost its
+//! data. In real time.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -24,26 +24,26 @@ use crate::servers::{PATIENCE, Relay, Server};
 
 pub(crate) const KEY: &str = "paceline:{jobs}:permits";
 
-/// Long enough that nothing ends by itself during a test, also on a busy machine.
+/// Long enough that no lease ends during a test, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// Short enough to wait for, and long enough to be renewed on a busy machine.
+/// Short enough to wait for, and long enough for a busy machine to renew it.
 pub(crate) const STEADY: Duration = Duration::from_secs(3);
 
-/// Short enough to wait for until it ends.
+/// Short enough to wait for its end.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// A process of its own, as far as Redis can tell; it is patient with a busy machine.
+/// A client with its own connection, which Redis takes for a process. Its deadline is long enough for a busy machine.
 pub(crate) fn process(url: &str) -> Redis {
     process_with(url, OutagePolicy::closed(), Duration::from_secs(10))
 }
 
-/// The same for leases that are to be renewed in time, on a busy machine too.
+/// The same, for leases of [`STEADY`].
 pub(crate) fn steady(url: &str) -> Redis {
     process_with(url, OutagePolicy::closed(), Duration::from_millis(700))
 }
 
-/// The same for short leases, and where Redis is not to answer.
+/// The same, for leases of [`SHORT`], and for tests in which Redis does not answer.
 pub(crate) fn hasty(url: &str) -> Redis {
     process_with(url, OutagePolicy::closed(), Duration::from_millis(500))
 }
@@ -63,13 +63,13 @@ pub(crate) async fn relayed() -> (Server, Relay) {
     (server, relay)
 }
 
-/// A lease that must be there: the server is up, and one is free. A busy machine may miss a deadline, so it is asked again.
+/// A lease that must be available. A busy machine may miss a deadline, so this waits.
 pub(crate) async fn taken(permits: &RedisPermits) -> Lease {
     let lease = timeout(PATIENCE, permits.acquire()).await;
     lease.expect("one is free").unwrap()
 }
 
-/// Until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let looking = async {
         while !is_so().await {
@@ -80,7 +80,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
     seen.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"));
 }
 
-/// The ids in Redis, and when their leases end.
+/// The members in Redis, and when their leases end.
 pub(crate) async fn members(server: &Server) -> Vec<(String, u64)> {
     let members: Vec<(String, f64)> = server.cli(&["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
     let leases = members.into_iter().filter(|(id, _)| id != "at");
@@ -92,7 +92,7 @@ pub(crate) async fn members(server: &Server) -> Vec<(String, u64)> {
     leases.map(|(id, end)| (id, end as u64)).collect()
 }
 
-/// How many leases there are in Redis that have not ended.
+/// How many leases in Redis have not ended.
 pub(crate) async fn alive(server: &Server) -> usize {
     let members = members(server).await;
     let now = server.time_us().await;
@@ -104,7 +104,7 @@ pub(crate) async fn calls(server: &Server) -> u64 {
     count(server, "eval").await + count(server, "evalsha").await
 }
 
-/// How often the server has carried out this command, for a script too.
+/// How often the server has run this command, including from scripts.
 pub(crate) async fn count(server: &Server, command: &str) -> u64 {
     let stat = server
         .info("commandstats", &format!("cmdstat_{command}"))

@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test]
-async fn so_many_are_granted_and_no_more() {
+async fn the_limit_is_granted_and_no_more() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 3, LONG);
     let held = [
@@ -20,7 +20,7 @@ async fn so_many_are_granted_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_dropped_one_is_free_again() {
+async fn a_dropped_lease_is_free_again() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
 
@@ -34,7 +34,7 @@ async fn a_dropped_one_is_free_again() {
 }
 
 #[tokio::test]
-async fn release_returns_when_redis_knows() {
+async fn release_returns_when_redis_has_applied_it() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
     let lease = taken(&permits).await;
@@ -45,7 +45,7 @@ async fn release_returns_when_redis_knows() {
 }
 
 #[tokio::test]
-async fn an_unpolled_release_gives_back_too() {
+async fn an_unpolled_release_releases_too() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
 
@@ -54,7 +54,7 @@ async fn an_unpolled_release_gives_back_too() {
 }
 
 #[tokio::test]
-async fn two_names_are_two_limits_and_two_handles_of_one_name_are_one() {
+async fn different_names_are_different_limits_and_equal_names_are_one() {
     let server = Server::start().await;
     let redis = process(&server.url());
     let other = redis.permits("other", 1, LONG).unwrap();
@@ -67,7 +67,7 @@ async fn two_names_are_two_limits_and_two_handles_of_one_name_are_one() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_leaves_holds_nothing() {
+async fn a_cancelled_acquire_holds_nothing() {
     let server = Server::start().await;
     let redis = process(&server.url());
     let permits = permits(&redis, 1, LONG);
@@ -85,7 +85,7 @@ async fn an_acquire_that_leaves_holds_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_granted_to_one_who_left_is_given_back() {
+async fn a_lease_granted_to_a_cancelled_request_is_released() {
     let (server, relay) = relayed().await;
     let redis = process(&relay.url());
     let permits = permits(&redis, 1, LONG);

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// How many are at it, and the most there ever were.
+/// Counts the present holders, and the most at once.
 #[derive(Clone, Default)]
 struct Gauge(Arc<Mutex<(u32, u32)>>);
 
@@ -23,7 +23,7 @@ impl Gauge {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_more_than_so_many_are_held_by_two_processes() {
+async fn two_processes_never_hold_more_than_the_limit() {
     let server = Server::start().await;
     let gauge = Gauge::default();
     let mut tasks = Vec::new();
@@ -51,12 +51,12 @@ async fn never_more_than_so_many_are_held_by_two_processes() {
 }
 
 #[tokio::test]
-async fn a_process_whose_clock_is_ahead_evicts_nobody() {
+async fn a_process_with_a_fast_clock_evicts_no_other_holder() {
     let server = Server::start().await;
     let holder = permits(&process(&server.url()), 1, LONG);
     let held = taken(&holder).await;
 
-    // An hour ahead, from the middle of its life on.
+    // This process's clock jumps an hour ahead while it runs.
     let url = server.url();
     let ahead = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
@@ -70,7 +70,7 @@ async fn a_process_whose_clock_is_ahead_evicts_nobody() {
             tokio::time::advance(Duration::from_secs(3600)).await;
             tokio::time::resume();
             assert!(permits.try_acquire().await.unwrap().is_none());
-            // This was an answer.
+            // The second refusal came from the server.
             assert_eq!(redis.stats().answered, 2);
         });
     });
@@ -99,6 +99,6 @@ async fn ids_of_one_process_and_of_two_differ() {
         .map(|(nonce, _)| nonce)
         .collect();
     assert_eq!(nonces.len(), 2);
-    // 128 bits of each process.
+    // Each process has 128 random bits.
     assert!(nonces.iter().all(|nonce| nonce.len() == 32));
 }

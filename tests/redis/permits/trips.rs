@@ -3,7 +3,7 @@ use crate::servers::Cut;
 use super::*;
 
 #[tokio::test]
-async fn many_that_are_dropped_together_go_in_one_call() {
+async fn leases_dropped_together_are_released_in_one_call() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 100, LONG);
     let mut held = Vec::new();
@@ -18,7 +18,7 @@ async fn many_that_are_dropped_together_go_in_one_call() {
 }
 
 #[tokio::test]
-async fn many_that_ask_together_are_granted_in_one_or_two_calls() {
+async fn simultaneous_requests_are_granted_in_a_few_calls() {
     let server = Server::start().await;
     let redis = process(&server.url());
     let permits = permits(&redis, 64, LONG);
@@ -41,7 +41,7 @@ async fn many_that_ask_together_are_granted_in_one_or_two_calls() {
 }
 
 #[tokio::test]
-async fn one_given_back_and_one_wanted_go_on_one_trip() {
+async fn a_release_and_a_request_share_one_round_trip() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
     let mut held = taken(&permits).await;
@@ -59,7 +59,7 @@ async fn one_given_back_and_one_wanted_go_on_one_trip() {
 }
 
 #[tokio::test]
-async fn many_leases_are_renewed_in_one_call_beyond_their_length() {
+async fn many_leases_are_renewed_in_one_call() {
     let server = Server::start().await;
     let permits = permits(&steady(&server.url()), 50, STEADY);
     let mut held = Vec::new();
@@ -83,13 +83,13 @@ async fn many_leases_are_renewed_in_one_call_beyond_their_length() {
 
     assert_eq!(alive(&server).await, 50);
     assert!(held.iter().all(|lease| !lease.is_lost()));
-    // Two lengths, renewed at each third: not 300.
+    // Two lease times, with one call for each third: not 300.
     assert!((3..=15).contains(&asked), "{asked}");
     assert_eq!(permits.in_use().await.unwrap(), 50);
 }
 
 #[tokio::test]
-async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobody() {
+async fn repeating_a_release_with_a_lost_reply_is_harmless() {
     let (server, relay) = relayed().await;
     let redis = hasty(&relay.url());
     let permits = permits(&redis, 1, LONG);
@@ -100,7 +100,7 @@ async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobo
     until("it is given back", async || alive(&server).await == 0).await;
     relay.drop_replies(false).await;
 
-    // Somebody else has it now, and keeps it while it is given back again.
+    // Another holder has the permit now, and keeps it while the release is repeated.
     let other = permits_of(&server);
     let held = taken(&other).await;
     until("it is up again", async || permits.in_use().await.is_ok()).await;
@@ -110,7 +110,7 @@ async fn what_was_given_back_and_not_heard_of_is_given_back_again_and_harms_nobo
 }
 
 #[tokio::test]
-async fn what_could_not_be_given_back_is_given_back_when_redis_is_there_again() {
+async fn a_failed_release_is_repeated_when_redis_is_back() {
     let (server, relay) = relayed().await;
     let permits = permits(&hasty(&relay.url()), 1, LONG);
     let lease = taken(&permits).await;
@@ -129,7 +129,7 @@ fn permits_of(server: &Server) -> RedisPermits {
 }
 
 #[tokio::test]
-async fn what_was_granted_and_not_heard_of_is_given_back() {
+async fn a_grant_with_a_lost_reply_is_released() {
     let (server, relay) = relayed().await;
     let redis = hasty(&relay.url());
     let permits = permits(&redis, 1, LONG);
@@ -140,7 +140,7 @@ async fn what_was_granted_and_not_heard_of_is_given_back() {
 
     relay.drop_replies(true).await;
     assert!(permits.try_acquire().await.unwrap().is_none());
-    // What was granted is removed, though nobody hears of that either.
+    // The granted lease is removed, although the reply to that is lost too.
     until("it is removed", async || {
         count(&server, "zrem").await > removed
     })

@@ -6,9 +6,9 @@ use super::{PATIENCE, Server, a_moment, soon};
 const SLOTS: u16 = 16_384;
 const MASTERS: u16 = 3;
 
-/// Three masters that share all slots evenly, in order, and know of each other.
+/// Three masters that share all slots evenly, in order.
 ///
-/// Such a cluster takes two seconds to start: a master waits that long before it calls a cluster well.
+/// A cluster takes two seconds to start: a master waits that long before it reports the cluster as up.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     nodes: Vec<Server>,
@@ -30,12 +30,12 @@ impl Cluster {
         cluster
     }
 
-    /// Of each node; `redis::cluster::ClusterClient` takes them.
+    /// The URLs of all nodes, as `redis::cluster::ClusterClient` takes them.
     pub(crate) fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
 
-    /// A client that is patient with a busy machine.
+    /// A client with timeouts that are long enough for a busy machine.
     pub(crate) fn client(&self) -> ClusterClient {
         ClusterClient::builder(self.urls())
             .connection_timeout(PATIENCE)
@@ -48,14 +48,14 @@ impl Cluster {
         &self.nodes
     }
 
-    /// The node that has this key when all is well, to kill or freeze it.
+    /// The node that owns this key in the initial layout.
     pub(crate) async fn owner_of(&mut self, key: &str) -> &mut Server {
         let slot: u16 = self.nodes[0].cli(&["CLUSTER", "KEYSLOT", key]).await;
         let owner = shares().position(|slots| slots.contains(&slot));
         &mut self.nodes[owner.expect("every slot has an owner")]
     }
 
-    /// Waits until every node sees every other and all slots.
+    /// Waits until every node knows every other node and all slots.
     pub(crate) async fn is_well(&self) {
         for node in &self.nodes {
             let well = async {
@@ -74,7 +74,7 @@ async fn node() -> Server {
         "yes",
         "--cluster-announce-ip",
         "127.0.0.1",
-        // Long enough for a busy machine. The state is well after two seconds, whatever stands here.
+        // Long enough for a busy machine. The cluster is up after two seconds, whatever this value is.
         "--cluster-node-timeout",
         "2000",
     ])
@@ -95,12 +95,13 @@ fn meet(node: &Server) -> Cmd {
 
 async fn sees_all(node: &Server) -> bool {
     let info: String = node.cli(&["CLUSTER", "INFO"]).await;
-    let said = [
+    let expected = [
         "cluster_state:ok".to_owned(),
         format!("cluster_slots_ok:{SLOTS}"),
         format!("cluster_known_nodes:{MASTERS}"),
         format!("cluster_size:{MASTERS}"),
     ];
-    said.iter()
-        .all(|line| info.lines().any(|told| told == line))
+    expected
+        .iter()
+        .all(|line| info.lines().any(|present| present == line))
 }

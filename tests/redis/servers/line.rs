@@ -10,10 +10,10 @@ use super::relay::Rules;
 
 type Obeyed = watch::Receiver<Rules>;
 
-/// What was read at once, and when; nothing is the end.
+/// The bytes of one read, and its time. No bytes stand for the end.
 type Reply = (Instant, Vec<u8>);
 
-/// One connection through a relay, until one side closes it. The relay drops this to close it too.
+/// Forwards one connection until one side closes it. The relay closes it by dropping the future.
 pub(super) async fn carry(mut client: TcpStream, mut rules: Obeyed) {
     open(&mut rules).await;
     let server = rules.borrow().server;
@@ -21,20 +21,20 @@ pub(super) async fn carry(mut client: TcpStream, mut rules: Obeyed) {
         return;
     };
     for end in [&client, &server] {
-        // Or small replies would come in lumps.
+        // Without this, small replies would be delayed and merged.
         let _ = end.set_nodelay(true);
     }
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     tokio::select! {
         () = requests(from_client, to_server, rules.clone()) => {}
-        () = read_replies(from_server, tell) => {}
-        () = write_replies(told, to_client, rules) => {}
+        () = read_replies(from_server, sender) => {}
+        () = write_replies(receiver, to_client, rules) => {}
     }
 }
 
-/// Ends when the client has closed its side, and is heard to.
+/// Ends when the client has closed its side, and the network delivers that.
 async fn requests(mut client: ReadHalf<'_>, mut server: WriteHalf<'_>, mut rules: Obeyed) {
     let mut bytes = [0; 8192];
     loop {
@@ -44,31 +44,31 @@ async fn requests(mut client: ReadHalf<'_>, mut server: WriteHalf<'_>, mut rules
             return;
         }
         if server.write_all(&bytes[..count]).await.is_err() {
-            // It has closed. The client hears of that after the replies that are under way.
+            // The server has closed. The client learns that after the replies in flight.
             pending::<()>().await;
         }
     }
 }
 
-/// Does not end: whoever writes the replies does, after the last of them.
-async fn read_replies(mut server: ReadHalf<'_>, tell: mpsc::UnboundedSender<Reply>) {
+/// Never ends: `write_replies` ends after the last reply.
+async fn read_replies(mut server: ReadHalf<'_>, sender: mpsc::UnboundedSender<Reply>) {
     loop {
         let mut bytes = vec![0; 8192];
         let count = server.read(&mut bytes).await.unwrap_or(0);
         bytes.truncate(count);
-        let told = tell.send((Instant::now(), bytes));
-        if count == 0 || told.is_err() {
+        let sent = sender.send((Instant::now(), bytes));
+        if count == 0 || sent.is_err() {
             pending::<()>().await;
         }
     }
 }
 
 async fn write_replies(
-    mut told: mpsc::UnboundedReceiver<Reply>,
+    mut receiver: mpsc::UnboundedReceiver<Reply>,
     mut client: WriteHalf<'_>,
     mut rules: Obeyed,
 ) {
-    while let Some((read, bytes)) = told.recv().await {
+    while let Some((read, bytes)) = receiver.recv().await {
         due(read, &mut rules).await;
         if bytes.is_empty() {
             return;
@@ -80,14 +80,14 @@ async fn write_replies(
     }
 }
 
-/// Until the line is not a black hole.
+/// Waits while the network is cut.
 async fn open(rules: &mut Obeyed) {
     if rules.wait_for(|rules| rules.cut.is_none()).await.is_err() {
         gone().await;
     }
 }
 
-/// Until what was read then may arrive, by the rules of now.
+/// Waits until bytes read at that time may arrive, by the present rules.
 async fn due(read: Instant, rules: &mut Obeyed) {
     loop {
         open(rules).await;
@@ -100,7 +100,7 @@ async fn due(read: Instant, rules: &mut Obeyed) {
     }
 }
 
-/// The relay is dropped, and drops this.
+/// The relay is gone, and will drop this future.
 async fn gone() {
     pending::<()>().await;
 }

@@ -1,7 +1,7 @@
-//! Real servers for tests, benches and examples, each a process of its own that ends with whoever started it.
+//! Real servers for tests, benches and examples. Each is a process that ends with the process that started it.
 //!
-//! They run in real time, so whoever uses them does: no paused clock. `scripts/test` installs `redis-server`; another program,
-//! such as `valkey-server`, may be named in the variable `REDIS_SERVER`. Whatever already listens on port 6379 is left alone.
+//! They need real time, not a paused clock. `scripts/test` installs `redis-server`; the variable `REDIS_SERVER` names another
+//! program, such as `valkey-server`. A server on port 6379 is not touched.
 #![expect(
     clippy::disallowed_methods,
     reason = "servers know nothing of a paused clock"
@@ -23,19 +23,19 @@ pub(crate) use cluster::Cluster;
 pub(crate) use one::Server;
 pub(crate) use relay::{Cut, Relay};
 
-/// How long a server may take over anything at all before the test gives up. It is a guard, and says nothing about speed.
+/// The longest wait for anything before a test gives up. It is a guard, not a statement about speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often another port is tried when one is taken after all, by a stranger.
+/// How many ports are tried if another program has taken one.
 const TRIES: usize = 5;
 
-/// A guard around what must come to pass.
+/// Waits for the future, and panics after [`PATIENCE`].
 async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
     let came = tokio::time::timeout(PATIENCE, coming).await;
     came.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"))
 }
 
-/// Between two looks at something that is not so yet.
+/// The pause between two checks of a condition.
 async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }

@@ -9,10 +9,10 @@ use super::place::Place;
 use super::process::Process;
 use super::{PATIENCE, TRIES, a_moment, soon};
 
-/// A server of its own, empty and ready. It is gone when this is dropped, and so are its files.
+/// An empty server. Dropping it ends the process and removes its files.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// `None` while it is killed. Dropped before the place is free for another.
+    /// `None` after `kill`. Dropped before the place is freed.
     process: Option<Process>,
     place: Place,
     options: Vec<String>,
@@ -23,10 +23,10 @@ impl Server {
         Self::start_with(&[]).await
     }
 
-    /// A server with these options more, as on its command line.
+    /// A server with these additional command-line options.
     pub(crate) async fn start_with(options: &[&str]) -> Self {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
-        let mut said = String::new();
+        let mut log_of_last = String::new();
         for _ in 0..TRIES {
             let mut server = Self {
                 process: None,
@@ -35,10 +35,13 @@ impl Server {
             };
             match server.run().await {
                 Ok(()) => return server,
-                Err(log) => said = log,
+                Err(log) => log_of_last = log,
             }
         }
-        panic!("no server came up in {TRIES} tries with {options:?}; the last one said:\n{said}");
+        panic!(
+            "no server came up in {TRIES} tries with {options:?}; log of the last:
+{log_of_last}"
+        );
     }
 
     /// `redis://127.0.0.1:port`
@@ -54,37 +57,37 @@ impl Server {
         self.address().port()
     }
 
-    /// Where its files are, its log among them.
+    /// The directory of its files and its log.
     pub(crate) fn dir(&self) -> &Path {
         self.place.dir()
     }
 
-    /// A connection that is patient with a busy machine.
+    /// A connection with timeouts that are long enough for a busy machine.
     pub(crate) async fn connection(&self) -> RedisResult<MultiplexedConnection> {
         let patient = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
         let client = Client::open(self.url())?;
-        // Boxed, or it would make every future that asks a server a large one.
+        // Boxed, because it would make every future around it large.
         Box::pin(client.get_multiplexed_async_connection_with_config(&patient)).await
     }
 
-    /// What the server answers to this, on a connection of its own.
+    /// The reply to a command, on a new connection.
     pub(crate) async fn try_command<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         command.query_async(&mut self.connection().await?).await
     }
 
-    /// The same, where nothing else than an answer will do.
+    /// The same, for commands that must succeed.
     ///
     /// # Panics
     ///
-    /// If the server cannot be asked, or answers with an error, or with something that is no `T`.
+    /// If there is no connection, or the reply is an error or not a `T`.
     pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> T {
         let answer = self.try_command(command).await;
         answer.unwrap_or_else(|error| panic!("{}: {error}", in_words(command)))
     }
 
-    /// The same, in the words that one would give to `redis-cli`.
+    /// The same, with the arguments of `redis-cli`.
     pub(crate) async fn cli<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = Cmd::new();
         for word in words {
@@ -93,7 +96,7 @@ impl Server {
         self.command(&command).await
     }
 
-    /// What the clock of the server shows, in microseconds since 1970.
+    /// The server's clock in microseconds since 1970.
     pub(crate) async fn time_us(&self) -> u64 {
         let (seconds, micros): (u64, u64) = self.cli(&["TIME"]).await;
         seconds * 1_000_000 + micros
@@ -103,21 +106,21 @@ impl Server {
         self.cli::<()>(&["FLUSHALL"]).await;
     }
 
-    /// Forgets all scripts, so that it has to be sent them again.
+    /// Makes the server forget all scripts, so that they have to be sent again.
     pub(crate) async fn flush_scripts(&self) {
         self.cli::<()>(&["SCRIPT", "FLUSH"]).await;
     }
 
-    /// Ends it without warning. Its port stays ours.
+    /// Kills the process. The port stays reserved.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// On the same port, and empty: what it knew is lost.
+    /// Starts the server on the same port, without its data.
     ///
     /// # Panics
     ///
-    /// If it has not been killed before, or does not come up.
+    /// If it has not been killed, or does not start.
     pub(crate) async fn start_again(&mut self) {
         assert!(self.process.is_none(), "{} still runs", self.url());
         if let Err(log) = self.run().await {
@@ -125,7 +128,7 @@ impl Server {
         }
     }
 
-    /// From now on it answers nothing. What it is sent waits until it is thawed.
+    /// Suspends the process. Requests wait until it is thawed.
     ///
     /// # Panics
     ///
@@ -147,7 +150,7 @@ impl Server {
         process.unwrap_or_else(|| panic!("the server on port {port} is killed"))
     }
 
-    /// Waits until it answers. If it ends instead, as when its port is taken: what it has said.
+    /// Starts the process and waits until it answers. If it ends instead, for example because its port is taken, the error is its log.
     async fn run(&mut self) -> Result<(), String> {
         let mut process = Process::spawn(&self.place, &self.options);
         let answered = async {
@@ -166,13 +169,13 @@ impl Server {
         Ok(())
     }
 
-    /// By this very process: another may have had the port first.
+    /// Whether this process answers: another program may have taken the port.
     async fn is_answered_by(&self, process: u32) -> bool {
         let id = self.try_info("server", "process_id").await;
         id.is_ok_and(|id| id == process.to_string())
     }
 
-    /// One line of a section of `INFO`; nothing if there is none.
+    /// The value of one line of `INFO`; empty if there is none.
     pub(crate) async fn info(&self, section: &str, name: &str) -> String {
         let line = self.try_info(section, name).await;
         line.unwrap_or_else(|error| panic!("INFO {section}: {error}"))

@@ -1,10 +1,10 @@
 use super::{Server, a_moment, soon};
 
-/// What makes one server follow another, and what ends that.
+/// Replication.
 ///
-/// A failover that loses writes: `catch_up_with` the master, `cut_off`, write to the master, `kill` it, `promote`.
+/// For a failover that loses writes: `catch_up_with` the master, `cut_off`, write to the master, `kill` it, `promote`.
 impl Server {
-    /// A replica of this one, with a full copy. It refuses to be written to.
+    /// A replica of `master` with a full copy. It refuses writes.
     pub(crate) async fn start_replica_of(master: &Self) -> Self {
         let of = format!("127.0.0.1 {}", master.port());
         let replica = Self::start_with(&["--replicaof", &of]).await;
@@ -12,7 +12,7 @@ impl Server {
         replica
     }
 
-    /// Waits until it has whatever the master has now.
+    /// Waits until the replica has everything the master has now.
     pub(crate) async fn catch_up_with(&self, master: &Self) {
         let goal = master.offset("master_repl_offset").await;
         let caught_up = async {
@@ -25,13 +25,13 @@ impl Server {
         soon("a replica has caught up", caught_up).await;
     }
 
-    /// From now on it hears nothing of its master. It stays a replica, with what it has.
+    /// Stops replication. The server stays a replica, with the data it has.
     pub(crate) async fn cut_off(&self) {
-        // Nobody listens there.
+        // No server listens on this port.
         self.cli::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     }
 
-    /// Makes it a master, with what it has.
+    /// Makes the replica a master, with the data it has.
     pub(crate) async fn promote(&self) {
         self.cli::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     }

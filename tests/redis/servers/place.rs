@@ -4,14 +4,14 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Below the ports that systems give to outgoing connections, so that none of those takes the port of a server that is down
-/// for a moment. The bus of a cluster is 10,000 further up, and below them too.
+/// Below the ephemeral ports, so that no outgoing connection takes the port of a server that is down for a moment. The cluster bus
+/// is 10,000 ports above, and below the ephemeral ports too.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
 /// A port that no other test uses, and a directory named after it.
 ///
-/// Making the directory is what reserves the port, among all processes. Both are free again when this is dropped. If the tests
-/// are killed, the keeper of a server frees its place; that of a relay stays reserved, an empty directory.
+/// Creating the directory reserves the port, among all processes. Dropping this frees both. If the tests are killed, the keeper of
+/// a server frees its place; that of a relay stays reserved as an empty directory.
 #[derive(Debug)]
 pub(super) struct Place {
     port: u16,
@@ -48,7 +48,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Whoever removed it before meant the same.
+        // It may have been removed already.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -8,12 +8,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::place::Place;
 
-/// Reads until its input ends, which it does when the process that holds the other end is gone, however it went.
+/// Reads until its input ends: when the process at the other end is gone, for whatever reason.
 const KEEPER: &str = r#"read -r _; kill -KILL "$1"; rm -rf "$2""#;
 
-/// A server that runs, and the shell that ends it should the tests be killed: then nothing is dropped.
+/// A running server, and a shell (the keeper) that ends it if the tests are killed and drop nothing.
 ///
-/// Both are in process groups of their own, so that a Ctrl-C for the tests does not reach the keeper.
+/// Both have their own process groups, so that a Ctrl-C for the tests does not reach the keeper.
 #[derive(Debug)]
 pub(super) struct Process {
     server: Child,
@@ -32,7 +32,7 @@ impl Process {
             .arg("--logfile")
             .arg(place.log())
             .args(["--save", "", "--appendonly", "no"])
-            // A replica is given its copy at once, not five seconds later.
+            // A replica gets its copy at once, not five seconds later.
             .args(["--repl-diskless-sync-delay", "0"])
             .args(options)
             .stdin(Stdio::null())
@@ -60,12 +60,12 @@ impl Process {
         self.server.id()
     }
 
-    /// Whether it ended by itself.
+    /// Whether the server ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         self.server.try_wait().expect("it is our child").is_some()
     }
 
-    /// Returns when it has stopped, not only been told to.
+    /// Returns when the server has stopped.
     pub(super) fn freeze(&mut self) {
         if self.is_frozen {
             return;
@@ -90,7 +90,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The keeper goes in between: until the server is waited for, nobody else can have the id that the keeper would kill.
+        // The keeper is ended before the server is waited for: until then no other process can have the id that the keeper would kill.
         let _ = self.server.kill();
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
@@ -98,7 +98,7 @@ impl Drop for Process {
     }
 }
 
-/// What is started as a server: `redis-server`, or what the variable `REDIS_SERVER` names.
+/// The server program: `redis-server`, or the value of the variable `REDIS_SERVER`.
 pub(crate) fn program() -> OsString {
     env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }

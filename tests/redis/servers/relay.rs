@@ -12,10 +12,10 @@ use super::line::carry;
 use super::place::Place;
 use super::{TRIES, soon};
 
-/// An address of its own in front of a server, and the network in between, which can fail.
+/// A TCP proxy in front of a server that simulates network failures.
 ///
-/// It runs in the runtime of the test. Whatever is sent after a change has returned obeys it, on open connections too.
-/// While the server is not there, new connections come about and are closed at once; `Cut::Refuse` refuses them.
+/// It runs in the runtime of the test. A change applies to everything sent after its method returns, on open connections too.
+/// While the server is down, new connections are accepted and closed at once; `Cut::Refuse` refuses them.
 #[derive(Debug)]
 pub(crate) struct Relay {
     rules: watch::Sender<Rules>,
@@ -23,17 +23,17 @@ pub(crate) struct Relay {
     address: SocketAddr,
 }
 
-/// How a line is cut.
+/// How the network fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Cut {
-    /// Connections are closed, and new ones refused: the process is gone, the machine is not.
+    /// Open connections are closed, and new ones refused, as if the process had ended.
     Refuse,
-    /// Nothing is heard any more, neither on open connections nor on new ones, which still come about. What is sent meanwhile
-    /// arrives when the line is mended, as TCP has it.
+    /// Nothing arrives any more, on open connections and on new ones, which are still accepted. It all arrives when the network is
+    /// mended, as with TCP.
     BlackHole,
 }
 
-/// What the network does now.
+/// The present behaviour of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) server: SocketAddr,
@@ -42,12 +42,12 @@ pub(super) struct Rules {
     pub(super) drops_replies: bool,
     /// How often all connections have been closed.
     closed: u64,
-    /// How often anything has been changed.
+    /// How many changes there were.
     changed: u64,
 }
 
 impl Relay {
-    /// In front of the server at this address.
+    /// Starts a relay in front of the server at this address.
     pub(crate) fn start(server: SocketAddr) -> Self {
         let places = iter::repeat_with(Place::reserve).take(TRIES);
         let mut listening = places.filter_map(|place| Some((listen(place.address()).ok()?, place)));
@@ -79,13 +79,13 @@ impl Relay {
         self.address
     }
 
-    /// Each reply arrives this much later, however many are under way.
+    /// Delays each reply by this time, independently of the others.
     pub(crate) async fn delay_replies(&self, delay: Duration) {
         self.change(|rules| rules.delay = delay).await;
     }
 
-    /// Requests arrive and replies do not. When replies arrive again, open connections are closed: on them the next reply would
-    /// be taken for one that is lost.
+    /// Drops replies and delivers requests. When that ends, open connections are closed: on them the next reply would be taken for a
+    /// lost one.
     pub(crate) async fn drop_replies(&self, drops_replies: bool) {
         self.change(|rules| {
             rules.closed += u64::from(rules.drops_replies && !drops_replies);
@@ -102,12 +102,12 @@ impl Relay {
         .await;
     }
 
-    /// Ends a cut, and nothing else.
+    /// Ends a cut.
     pub(crate) async fn mend(&self) {
         self.change(|rules| rules.cut = None).await;
     }
 
-    /// New connections lead to this server. Open ones are closed: they led to the other.
+    /// Sends new connections to this server, and closes open ones.
     pub(crate) async fn switch_to(&self, server: SocketAddr) {
         self.change(|rules| {
             rules.server = server;
@@ -129,7 +129,7 @@ impl Relay {
     }
 }
 
-/// Until the relay is dropped; with it go the connections, and the place is free.
+/// Runs until the relay is dropped, which closes the connections and frees the place.
 async fn serve(
     place: Place,
     listener: TcpListener,
@@ -166,7 +166,7 @@ async fn serve(
     }
 }
 
-/// Nobody while the line is cut so that connections are refused.
+/// Waits while connections are refused.
 async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     let Some(listener) = listener else {
         return pending().await;
@@ -175,7 +175,7 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     accepted.expect("there is room for a connection").0
 }
 
-/// Of the standard library, since it does not wait, and takes a port again whose connections linger.
+/// The standard library's listener, because it binds at once, and can reuse a port with lingering connections.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

@@ -4,7 +4,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::numbers::Numbers;
 use crate::servers::Server;
 
-/// What decides, whole.
+/// The whole deciding script.
 const SCRIPT: &str = concat!(
     include_str!("../../../src/redis/lua/state.lua"),
     include_str!("../../../src/redis/lua/token_bucket.lua"),
@@ -15,8 +15,8 @@ const SCRIPT: &str = concat!(
     include_str!("../../../src/redis/lua/decide.lua"),
 );
 
-/// Whatever comes after it keeps keys that do not end by themselves, however slow the server is; the answer says how long they
-/// were to live.
+/// Put before the script, it makes keys last, so that a slow server does not expire them. The answer then says what lifetimes
+/// the script would have set.
 const LASTING: &str = "
 local server, lives = redis, {}
 local redis = { pcall = server.pcall, error_reply = server.error_reply }
@@ -39,37 +39,37 @@ local function with_lives(reply)
 end
 ";
 
-/// A server, and a connection that waits for each answer.
+/// A server, with a blocking connection.
 pub(super) struct Store {
     connection: Connection,
     script: redis::Script,
-    /// The same, after [`LASTING`].
+    /// The script after [`LASTING`].
     lasting: redis::Script,
     calls: u64,
     server: Server,
     runtime: Runtime,
 }
 
-/// What a script is asked.
+/// The arguments of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     task: &'static str,
-    /// 0 for the server's.
+    /// 0 for the server's clock.
     now: u64,
     ahead: u32,
     blind: (u64, u64),
     groups: Vec<(u32, u32)>,
 }
 
-/// A limit as a script is told of it: where, what, and what is remembered of it.
+/// A limit as the script takes it: the key, the policy, and what the client remembers.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct LimitArgs {
     pub(super) key: String,
     pub(super) numbers: Numbers,
     pub(super) known: Known,
 }
 
-/// What is known of the state of a limit.
+/// What the client remembers of the state of a limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Known {
     pub(super) at: u64,
@@ -85,17 +85,17 @@ pub(super) struct Answer {
     pub(super) retry_in: u64,
     pub(super) known: Vec<Known>,
     pub(super) lost: Vec<bool>,
-    /// How many milliseconds they are to live by what was written now, 0 if nothing was. Empty unless they were made to last.
+    /// The lifetime in milliseconds that this call set for each key, 0 if it wrote nothing. Empty without [`LASTING`].
     pub(super) lives: Vec<u64>,
 }
 
 impl Question {
-    /// For so many permits at once.
+    /// One request of this cost.
     pub(super) fn ask(now: u64, cost: u32) -> Self {
         Self::groups(now, vec![(cost, 1)])
     }
 
-    /// For requests of so much, so many in a row.
+    /// Groups of requests: a cost, and how many in a row.
     pub(super) fn groups(now: u64, groups: Vec<(u32, u32)>) -> Self {
         Self {
             task: "ask",
@@ -139,7 +139,7 @@ impl Question {
     }
 }
 
-impl Told {
+impl LimitArgs {
     pub(super) fn new(key: &str, numbers: &Numbers) -> Self {
         Self {
             key: key.into(),
@@ -148,7 +148,7 @@ impl Told {
         }
     }
 
-    /// By somebody who remembers that.
+    /// The client remembers this.
     pub(super) fn knowing(&self, known: Known) -> Self {
         Self {
             known,
@@ -158,12 +158,12 @@ impl Told {
 }
 
 impl Answer {
-    /// Of one limit.
+    /// A call to one limit.
     pub(super) fn known(&self) -> Known {
         self.known[0]
     }
 
-    /// One request: whether it passed, or how long it has to wait.
+    /// The wait of a single request; `None` if it passed.
     pub(super) fn wait(&self) -> Option<u64> {
         (self.passed == 0).then_some(self.retry_in)
     }
@@ -186,21 +186,25 @@ impl Store {
         }
     }
 
-    /// What the scripts answer; keys live as long as they are told to.
-    pub(super) fn try_ask(&mut self, question: &Question, limits: &[Told]) -> RedisResult<Answer> {
+    /// A server on which keys expire as the scripts set it.
+    pub(super) fn try_ask(
+        &mut self,
+        question: &Question,
+        limits: &[LimitArgs],
+    ) -> RedisResult<Answer> {
         let script = self.script.clone();
         self.run(&script, question, limits)
     }
 
     #[track_caller]
-    pub(super) fn ask(&mut self, question: &Question, limits: &[Told]) -> Answer {
+    pub(super) fn ask(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
         let answer = self.try_ask(question, limits);
         answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
     }
 
-    /// The same, and no key ends by itself.
+    /// A server on which no key expires.
     #[track_caller]
-    pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[Told]) -> Answer {
+    pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
         let script = self.lasting.clone();
         let answer = self.run(&script, question, limits);
         answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
@@ -210,7 +214,7 @@ impl Store {
         &mut self,
         script: &redis::Script,
         question: &Question,
-        limits: &[Told],
+        limits: &[LimitArgs],
     ) -> RedisResult<Answer> {
         self.calls += 1;
         let mut call = script.prepare_invoke();
@@ -224,7 +228,7 @@ impl Store {
         for limit in limits {
             call.key(&limit.key).arg(limit.numbers.policy);
             call.arg(limit.known.until).arg(limit.known.at);
-            for number in &limit.numbers.told {
+            for number in &limit.numbers.params {
                 call.arg(number);
             }
         }
@@ -232,7 +236,7 @@ impl Store {
         Ok(Answer::read(&words, limits.len()))
     }
 
-    /// What the server answers to a command in these words.
+    /// The reply to a command.
     #[track_caller]
     pub(super) fn cli<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
         let mut command = cmd(words[0]);
@@ -243,7 +247,7 @@ impl Store {
         answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// What a key holds, whatever that is.
+    /// The value of a key of any type.
     pub(super) fn dump(&mut self, key: impl ToRedisArgs) -> Option<Vec<u8>> {
         cmd("DUMP").arg(key).query(&mut self.connection).unwrap()
     }
@@ -252,7 +256,7 @@ impl Store {
         self.cli(&["PTTL", key])
     }
 
-    /// Forgets all keys; the scripts stay.
+    /// Deletes all keys; the scripts stay.
     pub(super) fn flush(&mut self) {
         self.cli::<()>(&["FLUSHALL"]);
     }
@@ -261,7 +265,7 @@ impl Store {
         self.runtime.block_on(self.server.time_us())
     }
 
-    /// Until the server's clock shows that time, at least.
+    /// Waits until the server's clock shows at least that time.
     pub(super) fn sleep_until(&self, micros: u64) {
         while let Some(left @ 1..) = micros.checked_sub(self.time_us()) {
             std::thread::sleep(std::time::Duration::from_micros(left));

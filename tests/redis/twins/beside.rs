@@ -2,14 +2,14 @@ use paceline::policy::Policy;
 use proptest::test_runner::TestCaseError;
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::asking::{Answer, Known, Question, Store, Told};
+use super::asking::{Answer, Known, LimitArgs, Question, Store};
 use super::subject::{Here, Subject, at};
 use super::trace::{Cost, Scale, Step, Task};
 use super::{MILLI, NOW};
 
-/// A policy in memory beside its twins in Redis. What is asked of it is asked of them, and the answers are compared.
+/// A policy in memory and its scripts in Redis. Both get the same requests, and their answers are compared.
 ///
-/// Keys do not end by themselves, but when a step says so: time is that of the trace.
+/// Keys expire only when a step says so, because time is that of the trace.
 pub(super) struct Beside<'a, P: Policy> {
     store: &'a mut Store,
     now: u64,
@@ -17,7 +17,7 @@ pub(super) struct Beside<'a, P: Policy> {
     scale: Scale,
     whole: Here<P>,
     parts: Vec<Here<Subject>>,
-    limits: Vec<Told>,
+    limits: Vec<LimitArgs>,
 }
 
 type Tried = Result<(), TestCaseError>;
@@ -28,7 +28,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         let limits: Vec<_> = parts
             .iter()
             .enumerate()
-            .map(|(number, part)| Told::new(&number.to_string(), &part.numbers()))
+            .map(|(number, part)| LimitArgs::new(&number.to_string(), &part.numbers()))
             .collect();
         let numbers = || limits.iter().map(|limit| &limit.numbers);
         let scale = Scale {
@@ -51,7 +51,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         }
     }
 
-    /// Goes on, but not beyond the `end`.
+    /// Advances the time, but not beyond `end`.
     pub(super) fn step(&mut self, step: &Step, end: u64) -> Tried {
         let gap = step.gap.of(self.scale, self.last_wait);
         self.now = end.min(self.now + gap);
@@ -105,7 +105,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         self.remember(&there, passed + granted > 0)
     }
 
-    /// What was written says when, and how long it counts; what was not, nothing that was not known.
+    /// A written state says when it was written and when it settles. Any other says nothing that was not known before.
     fn remember(&mut self, there: &Answer, is_written: bool) -> Tried {
         let now = self.now;
         for (number, part) in self.parts.iter().enumerate() {
@@ -164,7 +164,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         Ok(wait)
     }
 
-    /// Which of the parts says to wait longest, from 1; 0 if none does.
+    /// The limit with the longest wait, from 1; 0 if there is none.
     fn binding(&self, cost: u32) -> usize {
         let waits = self
             .parts

@@ -1,4 +1,4 @@
-//! While the server could not be seen others went on without it: for that long a bucket did not fill.
+//! During an outage other processes may use insurances, so a bucket does not fill for that time.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::asking::{Known, Question, Store, Told};
+use super::asking::{Known, LimitArgs, Question, Store};
 use super::numbers;
 use super::subject::{Here, Subject, at, of_every_kind};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-/// A token each millisecond.
+/// One token each millisecond.
 fn bucket() -> Subject {
     let rate = Rate::per_second(1_000);
     Subject::Bucket {
@@ -25,25 +25,25 @@ fn bucket() -> Subject {
     }
 }
 
-/// All ten were taken now; two had come back when the server was gone, for a tenth of a second.
+/// All ten tokens are taken now. Two have come back when the outage begins, which lasts a tenth of a second.
 const FROM: u64 = NOW + 2 * MILLI;
 const TO: u64 = FROM + 100 * MILLI;
 
-fn taken(store: &mut Store) -> Told {
+fn taken(store: &mut Store) -> LimitArgs {
     store.flush();
-    let told = Told::new(KEY, &bucket().numbers());
-    let taken = store.ask_lasting(&Question::ask(NOW, 10), std::slice::from_ref(&told));
+    let limit_args = LimitArgs::new(KEY, &bucket().numbers());
+    let taken = store.ask_lasting(&Question::ask(NOW, 10), std::slice::from_ref(&limit_args));
     assert_eq!(taken.passed, 1);
-    told.knowing(taken.known())
+    limit_args.knowing(taken.known())
 }
 
 #[test]
-fn a_bucket_did_not_fill_meanwhile_and_does_from_then_on() {
+fn a_bucket_does_not_fill_during_an_outage_and_does_after_it() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
+    let limit_args = [taken(&mut store)];
     let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
 
-    let refused = store.ask_lasting(&ask(TO, 3), &told);
+    let refused = store.ask_lasting(&ask(TO, 3), &limit_args);
     assert_eq!(refused.wait(), Some(MILLI));
     assert_eq!(
         refused.known(),
@@ -55,23 +55,26 @@ fn a_bucket_did_not_fill_meanwhile_and_does_from_then_on() {
     assert_eq!(refused.lives, [8]);
     for later in (100..MILLI).step_by(100) {
         assert_eq!(
-            store.ask_lasting(&ask(TO + later, 3), &told).wait(),
+            store.ask_lasting(&ask(TO + later, 3), &limit_args).wait(),
             Some(MILLI - later)
         );
     }
-    assert_eq!(store.ask_lasting(&ask(TO + MILLI, 3), &told).passed, 1);
+    assert_eq!(
+        store.ask_lasting(&ask(TO + MILLI, 3), &limit_args).passed,
+        1
+    );
 }
 
 #[test]
-fn it_counts_once_although_many_ask() {
+fn an_outage_counts_once_for_many_processes() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
-    // Each of them lost sight of it at another time.
+    let limit_args = [taken(&mut store)];
+    // For each client the outage begins at another time.
     for (number, early) in [0, 100, 300, 700].into_iter().enumerate() {
         let now = TO + MILLI * number as u64;
         let answer = store.ask_lasting(
             &Question::ask(now, 3).blind(FROM + early, TO + early),
-            &told,
+            &limit_args,
         );
         assert_eq!(
             answer.passed,
@@ -79,19 +82,22 @@ fn it_counts_once_although_many_ask() {
             "{answer:?}"
         );
     }
-    let granted = store.ask_lasting(&Question::ahead(TO + 4 * MILLI, 9).blind(FROM, TO), &told);
+    let granted = store.ask_lasting(
+        &Question::ahead(TO + 4 * MILLI, 9).blind(FROM, TO),
+        &limit_args,
+    );
     assert_eq!(granted.ahead, 3, "two, and four since, less three");
 }
 
 #[test]
-fn a_key_that_ended_meanwhile_is_remembered() {
+fn a_key_that_expired_during_the_outage_is_remembered() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
+    let limit_args = [taken(&mut store)];
     store.flush();
 
-    let refused = store.ask(&Question::ask(TO, 3).blind(FROM, TO), &told);
+    let refused = store.ask(&Question::ask(TO, 3).blind(FROM, TO), &limit_args);
     assert_eq!((refused.wait(), refused.lost[0]), (Some(MILLI), false));
-    let knowing = [told[0].knowing(refused.known())];
+    let knowing = [limit_args[0].knowing(refused.known())];
     assert_eq!(
         store
             .ask(&Question::ask(TO + MILLI, 3).blind(FROM, TO), &knowing)
@@ -99,31 +105,31 @@ fn a_key_that_ended_meanwhile_is_remembered() {
         1
     );
 
-    // Who knows nothing of it takes it for one that nobody has used.
+    // A client without that memory takes the bucket for an unused one.
     store.flush();
-    let nobody = [told[0].knowing(Known::default())];
+    let unaware = [limit_args[0].knowing(Known::default())];
     assert_eq!(
         store
-            .ask(&Question::ask(TO, 10).blind(FROM, TO), &nobody)
+            .ask(&Question::ask(TO, 10).blind(FROM, TO), &unaware)
             .passed,
         1
     );
 }
 
 #[test]
-fn what_was_full_before_or_written_since_is_left_alone() {
+fn a_state_that_was_full_before_or_written_since_an_outage_is_unchanged() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
-    // Full when the server was lost, to the microsecond.
+    let limit_args = [taken(&mut store)];
+    // Full when the outage begins, to the microsecond.
     let full = NOW + 10 * MILLI;
-    let answer = store.ask_lasting(&Question::ask(TO, 10).blind(full, TO), &told);
+    let answer = store.ask_lasting(&Question::ask(TO, 10).blind(full, TO), &limit_args);
     assert_eq!(answer.passed, 1);
-    // Written since.
-    let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).blind(FROM, TO), &told);
+    // Written since the outage.
+    let answer = store.ask_lasting(&Question::ask(TO + MILLI, 1).blind(FROM, TO), &limit_args);
     assert_eq!(answer.passed, 1);
-    // Gone since, and remembered.
+    // Expired since the outage, and remembered.
     store.flush();
-    let known = [told[0].knowing(Known {
+    let known = [limit_args[0].knowing(Known {
         at: TO,
         until: TO + 10 * MILLI,
     })];
@@ -132,17 +138,17 @@ fn what_was_full_before_or_written_since_is_left_alone() {
 }
 
 #[test]
-fn a_blindness_that_lasts_beyond_now_ends_now() {
+fn an_outage_that_ends_in_the_future_ends_now() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
-    // The clock of another node is ahead.
-    let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &told);
+    let limit_args = [taken(&mut store)];
+    // The clock of another node is ahead of this one.
+    let answer = store.ask_lasting(&Question::ask(TO, 3).blind(FROM, TO + SECOND), &limit_args);
     assert_eq!(answer.wait(), Some(MILLI));
 }
 
-/// Who was blind for longer than it takes to fill takes all for spent afterwards; a debt may be more than that.
+/// After an outage longer than the time to fill, the whole bucket counts as spent. A debt may be more than that.
 #[test]
-fn what_was_taken_for_spent_has_filled_since() {
+fn a_bucket_that_counted_as_spent_fills_from_then_on() {
     let mut store = Store::start();
     let rate = Rate::per_second(1_000);
     let owing = numbers::owing(rate, 10);
@@ -152,8 +158,8 @@ fn what_was_taken_for_spent_has_filled_since() {
         let ask = |now, cost| Question::ask(now, cost).blind(FROM, TO);
         let until = TO + limit.settles_in;
         let known = Known { at: NOW, until };
-        let told = [Told::new(KEY, &limit).knowing(known)];
-        let answer = store.ask_lasting(&ask(until, all), &told);
+        let limit_args = [LimitArgs::new(KEY, &limit).knowing(known)];
+        let answer = store.ask_lasting(&ask(until, all), &limit_args);
         assert_eq!((answer.passed, answer.lost[0]), (1, false), "{limit:?}");
 
         store.flush();
@@ -161,27 +167,30 @@ fn what_was_taken_for_spent_has_filled_since() {
             at: NOW,
             until: until + 1,
         };
-        let told = [told[0].knowing(known)];
-        let answer = store.ask_lasting(&ask(until + 1, all), &told);
+        let limit_args = [limit_args[0].knowing(known)];
+        let answer = store.ask_lasting(&ask(until + 1, all), &limit_args);
         let wait = (answer.wait(), answer.lost[0]);
         assert_eq!(wait, (Some(TO - FROM), false), "{limit:?}");
     }
 }
 
 #[test]
-fn a_blindness_that_is_still_to_come_is_none() {
+fn an_outage_in_the_future_has_no_effect() {
     let mut store = Store::start();
-    let told = [taken(&mut store)];
+    let limit_args = [taken(&mut store)];
     let question = Question::ask(NOW + MILLI, 2).blind(NOW + SECOND, NOW + MINUTE);
-    assert_eq!(store.ask_lasting(&question, &told).wait(), Some(MILLI));
+    assert_eq!(
+        store.ask_lasting(&question, &limit_args).wait(),
+        Some(MILLI)
+    );
 }
 
 #[test]
-fn a_full_bucket_is_not_written_for_that() {
+fn a_full_bucket_is_not_written_because_of_an_outage() {
     let mut store = Store::start();
-    let told = taken(&mut store);
+    let limit_args = taken(&mut store);
     let held = store.dump(KEY);
-    let window = Told::new(
+    let window = LimitArgs::new(
         "window",
         &Subject::Fixed {
             limit: 1,
@@ -192,33 +201,35 @@ fn a_full_bucket_is_not_written_for_that() {
     store.ask_lasting(&Question::ask(TO, 1), std::slice::from_ref(&window));
     let refused = store.ask_lasting(
         &Question::ask(TO + 8 * MILLI, 1).blind(FROM, TO),
-        &[told, window],
+        &[limit_args, window],
     );
     assert_eq!((refused.passed, refused.binding), (0, 2));
     assert_eq!(store.dump(KEY), held);
 }
 
 #[test]
-fn windows_count_what_they_know() {
+fn a_window_counts_what_is_recorded_after_an_outage() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         if matches!(subject, Subject::Bucket { .. } | Subject::Interval { .. }) {
             continue;
         }
         store.flush();
-        let told = [Told::new(KEY, &subject.numbers())];
+        let limit_args = [LimitArgs::new(KEY, &subject.numbers())];
         let mut here = Here::new(subject.clone(), at(NOW));
         for now in [NOW, NOW + MINUTE / 2, NOW + MINUTE, NOW + 2 * MINUTE] {
-            let answer =
-                store.ask_lasting(&Question::ask(now, 1).blind(NOW + 1, NOW + SECOND), &told);
+            let answer = store.ask_lasting(
+                &Question::ask(now, 1).blind(NOW + 1, NOW + SECOND),
+                &limit_args,
+            );
             assert_eq!(answer.wait(), here.ask(now, 1), "{subject:?}");
         }
     }
 }
 
-/// As if the time had stood still for that long, for the policy in memory too.
+/// The policy in memory is not given the time of the outage.
 #[test]
-fn time_stood_still_meanwhile() {
+fn a_bucket_in_redis_matches_one_in_memory_that_was_paused_during_the_outage() {
     let rate = prop_oneof![
         Just(Rate::per_second(3)),
         Just(Rate::per_minute(7)),
@@ -255,26 +266,26 @@ fn time_stood_still_meanwhile() {
             let cost = cost.min(subject.numbers().capacity);
             let grain = subject.grain();
             let mut here = Here::new(subject.clone(), at(NOW));
-            let mut told = Told::new(KEY, &subject.numbers());
+            let mut limit_args = LimitArgs::new(KEY, &subject.numbers());
             for now in [NOW, NOW + first * grain / 2] {
                 let answer =
-                    store.ask_lasting(&Question::ask(now, cost), std::slice::from_ref(&told));
+                    store.ask_lasting(&Question::ask(now, cost), std::slice::from_ref(&limit_args));
                 prop_assert_eq!(answer.wait(), here.ask(now, cost));
-                told = told.knowing(answer.known());
+                limit_args = limit_args.knowing(answer.known());
             }
             let from = NOW + first * grain / 2 + until_blind * grain / 3 + 1;
             let now = from + blind + after * grain / 3;
-            if ends && told.known.until <= now {
+            if ends && limit_args.known.until <= now {
                 store.flush();
             }
             for now in [now, now + 1] {
                 let question = Question::ask(now, cost).blind(from, from + blind);
-                let answer = store.ask_lasting(&question, std::slice::from_ref(&told));
+                let answer = store.ask_lasting(&question, std::slice::from_ref(&limit_args));
                 let (there, expected) = (
                     answer.wait().unwrap_or(0),
                     here.peek(now - blind, cost).unwrap_or(0),
                 );
-                // What ended is remembered in whole microseconds.
+                // The end of a key is remembered in whole microseconds.
                 prop_assert!(
                     there == expected || ends && there == expected + 1,
                     "{there}, not {expected}"

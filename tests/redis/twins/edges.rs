@@ -1,4 +1,4 @@
-//! Numbers as large as they may be: the sums of both sides are still the same.
+//! The largest numbers: both sides still compute the same.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use proptest::sample::select;
 use super::subject::Subject;
 use super::traces::agree;
 
-/// Products may be so large.
+/// The largest product.
 const MOST: u64 = 1 << 52;
 
-/// And times.
+/// The longest time.
 const LONGEST: u64 = 1 << 51;
 
 fn bucket(permits: u32, period: Duration, burst: u32) -> Vec<Subject> {
@@ -35,7 +35,7 @@ fn buckets() -> Vec<Subject> {
         bucket(1, micros(1 << 20), u32::MAX),
         bucket(1, nanos(1), u32::MAX),
         bucket(u32::MAX, nanos(1), u32::MAX),
-        // In lowest terms as it is: both are odd, and no multiple of five.
+        // In lowest terms already: both are odd, and not multiples of five.
         bucket(u32::MAX, nanos((1 << 40) - 1), 4_097),
         bucket(u32::MAX - 1, nanos(1_048_573), u32::MAX),
         bucket(999_983, Duration::from_secs(86_400), 52_124),
@@ -108,14 +108,14 @@ fn windows() -> Vec<Subject> {
 }
 
 #[test]
-fn the_largest_numbers_answer_alike() {
+fn the_largest_numbers_have_the_same_answers() {
     let one = |subjects| select(subjects).prop_map(|one| vec![one]);
     let subjects = prop_oneof![4 => one(buckets()), 2 => one(intervals()), 3 => one(windows())];
     agree(600, subjects);
 }
 
 #[test]
-fn several_of_the_largest_answer_alike() {
+fn several_limits_with_the_largest_numbers_have_the_same_answers() {
     let subjects = (
         select(buckets()),
         select(windows()),

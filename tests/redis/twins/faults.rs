@@ -1,15 +1,15 @@
-//! What others get wrong.
+//! Mistakes that other implementations make.
 
 use paceline::time::Rate;
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::subject::{Here, Subject, at, of_every_kind};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-fn told(subject: &Subject) -> Vec<Told> {
-    vec![Told::new(KEY, &subject.numbers())]
+fn limit_args(subject: &Subject) -> Vec<LimitArgs> {
+    vec![LimitArgs::new(KEY, &subject.numbers())]
 }
 
 #[test]
@@ -18,9 +18,9 @@ fn a_thousand_calls_in_one_microsecond_count_a_thousand() {
     for limit in [999, 1_000, 1_001] {
         for subject in of_every_kind(limit, MINUTE) {
             store.flush();
-            let told = told(&subject);
+            let limit_args = limit_args(&subject);
             let passed: u32 = (0..1_001)
-                .map(|_| store.ask(&Question::ask(NOW, 1), &told).passed)
+                .map(|_| store.ask(&Question::ask(NOW, 1), &limit_args).passed)
                 .sum();
             assert_eq!(passed, subject.burst(), "{subject:?}");
         }
@@ -28,19 +28,19 @@ fn a_thousand_calls_in_one_microsecond_count_a_thousand() {
 }
 
 #[test]
-fn what_is_refused_is_not_counted() {
+fn a_refused_request_is_not_counted() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         store.flush();
-        let told = told(&subject);
-        store.ask(&Question::ask(NOW, subject.burst()), &told);
-        let wait = store.ask(&Question::ask(NOW, 1), &told).retry_in;
+        let limit_args = limit_args(&subject);
+        store.ask(&Question::ask(NOW, subject.burst()), &limit_args);
+        let wait = store.ask(&Question::ask(NOW, 1), &limit_args).retry_in;
         for tried in 1..200 {
-            let later = store.ask(&Question::ask(NOW + tried, 1), &told);
+            let later = store.ask(&Question::ask(NOW + tried, 1), &limit_args);
             assert_eq!(later.wait(), Some(wait - tried), "{subject:?}");
         }
         assert_eq!(
-            store.ask(&Question::ask(NOW + wait, 1), &told).passed,
+            store.ask(&Question::ask(NOW + wait, 1), &limit_args).passed,
             1,
             "{subject:?}"
         );
@@ -48,18 +48,18 @@ fn what_is_refused_is_not_counted() {
 }
 
 #[test]
-fn a_steady_stream_a_little_over_the_limit_goes_on_for_ever() {
+fn a_steady_stream_above_the_limit_never_stalls() {
     let mut store = Store::start();
     let subject = Subject::Smooth {
         limit: 100,
         window: MINUTE,
     };
-    let told = told(&subject);
+    let limit_args = limit_args(&subject);
     let mut here = Here::new(subject, at(NOW));
     let mut passed = [0; 20];
     for asked in 0..20 * 101 {
         let now = NOW + asked * MINUTE / 101;
-        let answer = store.ask_lasting(&Question::ask(now, 1), &told);
+        let answer = store.ask_lasting(&Question::ask(now, 1), &limit_args);
         assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
         passed[usize::try_from((now - NOW) / MINUTE).unwrap()] += answer.passed;
     }
@@ -70,15 +70,15 @@ fn a_steady_stream_a_little_over_the_limit_goes_on_for_ever() {
 }
 
 #[test]
-fn a_time_that_goes_back_makes_nothing_early() {
+fn a_clock_that_goes_back_makes_nothing_early() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         store.flush();
-        let told = told(&subject);
-        let taken = store.ask_lasting(&Question::ask(NOW, subject.burst()), &told);
-        let wait = store.ask(&Question::ask(NOW, 1), &told).retry_in;
+        let limit_args = limit_args(&subject);
+        let taken = store.ask_lasting(&Question::ask(NOW, subject.burst()), &limit_args);
+        let wait = store.ask(&Question::ask(NOW, 1), &limit_args).retry_in;
         for back in [1, SECOND, 3 * MINUTE, NOW] {
-            let knowing = vec![told[0].knowing(taken.known())];
+            let knowing = vec![limit_args[0].knowing(taken.known())];
             let answer = store.ask_lasting(&Question::ask(NOW - back + 1, 1), &knowing);
             assert_eq!(
                 (answer.now, answer.wait()),
@@ -91,12 +91,12 @@ fn a_time_that_goes_back_makes_nothing_early() {
                 "{subject:?}"
             );
         }
-        let answer = store.ask_lasting(&Question::ask(NOW + wait, 1), &told);
+        let answer = store.ask_lasting(&Question::ask(NOW + wait, 1), &limit_args);
         assert_eq!(answer.passed, 1, "{subject:?}");
-        // What is spent earlier counts as spent then.
-        let again = store.ask_lasting(&Question::give_back(NOW, 1), &told);
+        // Permits that are spent at an earlier time count as spent at the recorded time.
+        let again = store.ask_lasting(&Question::give_back(NOW, 1), &limit_args);
         assert_eq!(again.known().at, NOW + wait, "{subject:?}");
-        let again = store.ask_lasting(&Question::ask(NOW, 1), &told);
+        let again = store.ask_lasting(&Question::ask(NOW, 1), &limit_args);
         assert_eq!(
             (again.passed, again.known().at),
             (1, NOW + wait),
@@ -114,56 +114,60 @@ fn a_hundred_thousand_permits_can_be_taken_at_once() {
             continue;
         }
         store.flush();
-        let told = told(&subject);
+        let limit_args = limit_args(&subject);
         assert_eq!(
-            store.ask(&Question::ask(NOW, MANY - 3), &told).passed,
+            store.ask(&Question::ask(NOW, MANY - 3), &limit_args).passed,
             1,
             "{subject:?}"
         );
         assert_eq!(
-            store.ask(&Question::ahead(NOW, 9), &told).ahead,
+            store.ask(&Question::ahead(NOW, 9), &limit_args).ahead,
             3,
             "{subject:?}"
         );
-        store.ask(&Question::give_back(NOW, MANY - 1), &told);
+        store.ask(&Question::give_back(NOW, MANY - 1), &limit_args);
         assert_eq!(
-            store.ask(&Question::peek(NOW, MANY), &told).passed,
+            store.ask(&Question::peek(NOW, MANY), &limit_args).passed,
             0,
             "{subject:?}"
         );
-        let again = store.ask(&Question::groups(NOW, vec![(1, MANY)]), &told);
+        let again = store.ask(&Question::groups(NOW, vec![(1, MANY)]), &limit_args);
         assert_eq!(again.passed, MANY - 1, "{subject:?}");
     }
 }
 
-/// As many entries as there can be: no command takes so many words at once.
+/// The largest number of entries: more arguments than one command takes.
 #[test]
-fn a_thousand_buckets_are_written_and_forgotten() {
+fn a_thousand_buckets_are_written_and_dropped() {
     let mut store = Store::start();
     let subject = Subject::Strict {
         limit: 2_000,
         bucket: MILLI,
         buckets: 1_000,
     };
-    let told = told(&subject);
+    let limit_args = limit_args(&subject);
     let mut here = Here::new(subject, at(NOW));
     for bucket in 0..1_100 {
         let now = NOW + bucket * MILLI;
         assert_eq!(
-            store.ask_lasting(&Question::ask(now, 1), &told).wait(),
+            store
+                .ask_lasting(&Question::ask(now, 1), &limit_args)
+                .wait(),
             here.ask(now, 1)
         );
     }
     assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1_001 + 2);
     let now = NOW + 2_200 * MILLI;
     assert_eq!(
-        store.ask_lasting(&Question::ask(now, 2_000), &told).passed,
+        store
+            .ask_lasting(&Question::ask(now, 2_000), &limit_args)
+            .passed,
         1
     );
     assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 2);
 }
 
-/// So many entries are kept in no order.
+/// Large hashes are not ordered.
 #[test]
 fn the_oldest_of_many_buckets_goes_first() {
     let mut store = Store::start();
@@ -172,50 +176,62 @@ fn the_oldest_of_many_buckets_goes_first() {
         bucket: MILLI,
         buckets: 1_000,
     };
-    let told = told(&subject);
+    let limit_args = limit_args(&subject);
     let mut here = Here::new(subject, at(NOW));
     for bucket in 0..800 {
         let now = NOW + bucket * MILLI;
-        let answer = store.ask_lasting(&Question::ask(now, 1), &told);
+        let answer = store.ask_lasting(&Question::ask(now, 1), &limit_args);
         assert_eq!(answer.wait(), here.ask(now, 1), "at {now}");
     }
     let now = NOW + 800 * MILLI;
-    store.ask_lasting(&Question::give_back(now, 100), &told);
+    store.ask_lasting(&Question::give_back(now, 100), &limit_args);
     here.give_back(now, 100);
     for cost in [100, 101, 200, 600] {
-        let answer = store.ask_lasting(&Question::peek(now, cost), &told);
+        let answer = store.ask_lasting(&Question::peek(now, cost), &limit_args);
         assert_eq!(answer.wait(), here.peek(now, cost), "{cost}");
     }
 }
 
 #[test]
-fn a_log_forgets_what_is_over() {
+fn a_log_drops_entries_older_than_its_window() {
     let mut store = Store::start();
-    let told = told(&Subject::Log {
+    let limit_args = limit_args(&Subject::Log {
         limit: 2,
         window: SECOND,
     });
     for half in 0..100 {
         let now = NOW + half * SECOND / 2;
-        assert_eq!(store.ask_lasting(&Question::ask(now, 1), &told).passed, 1);
+        assert_eq!(
+            store
+                .ask_lasting(&Question::ask(now, 1), &limit_args)
+                .passed,
+            1
+        );
     }
     assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 2 + 1);
 }
 
 #[test]
-fn a_rate_that_is_no_whole_number_has_no_drift() {
+fn a_fractional_rate_does_not_drift() {
     let mut store = Store::start();
     let rate = Rate::per_second(3);
-    let told = told(&Subject::Bucket {
+    let limit_args = limit_args(&Subject::Bucket {
         rate,
         burst: 2,
         may_owe: false,
     });
     let mut now = NOW;
-    store.ask_lasting(&Question::ask(now, 2), &told);
+    store.ask_lasting(&Question::ask(now, 2), &limit_args);
     for _ in 0..300 {
-        now += store.ask_lasting(&Question::ask(now, 1), &told).retry_in;
-        assert_eq!(store.ask_lasting(&Question::ask(now, 1), &told).passed, 1);
+        now += store
+            .ask_lasting(&Question::ask(now, 1), &limit_args)
+            .retry_in;
+        assert_eq!(
+            store
+                .ask_lasting(&Question::ask(now, 1), &limit_args)
+                .passed,
+            1
+        );
     }
     assert_eq!(now, NOW + 100 * SECOND, "not 99.9999");
 }

@@ -1,6 +1,6 @@
-//! A key that holds something else is left alone, and whoever asks is told.
+//! A key of another type or format is not changed, and the request fails.
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
 use super::{MINUTE, NOW};
 
@@ -18,8 +18,8 @@ fn named(subject: &Subject) -> &'static str {
 
 #[track_caller]
 fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
-    let other = Told::new("other", &subject.numbers());
-    let told = Told::new(KEY, &subject.numbers());
+    let other = LimitArgs::new("other", &subject.numbers());
+    let limit_args = LimitArgs::new(KEY, &subject.numbers());
     let held = store.dump(KEY);
     for question in [
         Question::ask(NOW, 1),
@@ -27,7 +27,10 @@ fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
         Question::peek(NOW, 1),
         Question::give_back(NOW, 1),
     ] {
-        for limits in [vec![told.clone()], vec![other.clone(), told.clone()]] {
+        for limits in [
+            vec![limit_args.clone()],
+            vec![other.clone(), limit_args.clone()],
+        ] {
             let refused = store.try_ask(&question, &limits).unwrap_err();
             assert_eq!(
                 refused.code(),
@@ -45,7 +48,7 @@ fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
 }
 
 #[test]
-fn what_others_keep_there_is_left_alone() {
+fn values_of_other_programs_are_not_touched() {
     let mut store = Store::start();
     let commands: [&[&str]; 12] = [
         &["SET", KEY, "plain text"],
@@ -71,7 +74,7 @@ fn what_others_keep_there_is_left_alone() {
 }
 
 #[test]
-fn the_state_of_another_policy_is_left_alone() {
+fn the_state_of_another_policy_is_not_touched() {
     let mut store = Store::start();
     for holder in of_every_kind(4, MINUTE) {
         for subject in of_every_kind(4, MINUTE) {
@@ -79,21 +82,24 @@ fn the_state_of_another_policy_is_left_alone() {
                 continue;
             }
             store.flush();
-            store.ask_lasting(&Question::ask(NOW, 1), &[Told::new(KEY, &holder.numbers())]);
+            store.ask_lasting(
+                &Question::ask(NOW, 1),
+                &[LimitArgs::new(KEY, &holder.numbers())],
+            );
             is_refused(&mut store, &subject, &format!("{holder:?}"));
         }
     }
 }
 
-/// A stranger is not what is said of every fault.
+/// Other errors are not reported as a wrong type.
 #[test]
-fn another_fault_keeps_its_name() {
+fn another_error_keeps_its_message() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore", "-hgetall"]);
     for subject in of_every_kind(4, MINUTE) {
-        let told = [Told::new(KEY, &subject.numbers())];
+        let limit_args = [LimitArgs::new(KEY, &subject.numbers())];
         let refused = store
-            .try_ask(&Question::ask(NOW, 1), &told)
+            .try_ask(&Question::ask(NOW, 1), &limit_args)
             .unwrap_err()
             .to_string();
         assert!(!refused.contains("WRONGTYPE"), "{refused}");

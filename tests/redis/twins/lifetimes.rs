@@ -1,23 +1,23 @@
-//! A key is there until its state has settled and no longer, by the clock of the server.
+//! A key lives until its state has settled and no longer, by the server's clock.
 
 use std::time::Duration;
 
 use paceline::time::Rate;
 
-use super::asking::{Answer, Question, Store, Told};
+use super::asking::{Answer, LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
 use super::{MILLI, MINUTE, NOW};
 
-/// The clock of the server, not ours.
+/// Uses the server's clock.
 const REAL: u64 = 0;
 
 const KEY: &str = "key";
 
-fn told(subject: &Subject) -> Vec<Told> {
-    vec![Told::new(KEY, &subject.numbers())]
+fn limit_args(subject: &Subject) -> Vec<LimitArgs> {
+    vec![LimitArgs::new(KEY, &subject.numbers())]
 }
 
-/// It lives, but not beyond the millisecond in which it settles.
+/// The key lives, but not beyond the millisecond in which its state settles.
 #[track_caller]
 fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
     let left = answer.known().until - answer.now;
@@ -29,20 +29,20 @@ fn lives(store: &mut Store, answer: &Answer, what: &Subject) {
 }
 
 #[test]
-fn after_every_write_a_key_is_to_end_when_it_settles() {
+fn after_every_write_a_key_expires_when_its_state_settles() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let told = told(&subject);
-        let first = store.ask(&Question::ask(REAL, 1), &told);
+        let limit_args = limit_args(&subject);
+        let first = store.ask(&Question::ask(REAL, 1), &limit_args);
         lives(&mut store, &first, &subject);
-        let ahead = store.ask(&Question::ahead(REAL, 2), &told);
+        let ahead = store.ask(&Question::ahead(REAL, 2), &limit_args);
         lives(&mut store, &ahead, &subject);
 
-        // Milliseconds are cut, and what settles within the next one may need that.
+        // Lifetimes are whole milliseconds, so the key may live up to one longer.
         let before = store.pttl(KEY) + 1;
         for given_back in [1, 9] {
-            store.ask(&Question::give_back(REAL, given_back), &told);
+            store.ask(&Question::give_back(REAL, given_back), &limit_args);
             let after = store.pttl(KEY);
             assert!(
                 (1..=before).contains(&after),
@@ -53,12 +53,12 @@ fn after_every_write_a_key_is_to_end_when_it_settles() {
 }
 
 #[test]
-fn an_idle_key_is_gone_when_it_has_settled_and_not_before() {
+fn an_idle_key_expires_when_its_state_has_settled_and_not_before() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 20 * MILLI) {
-        let told = told(&subject);
-        let first = store.ask(&Question::ask(REAL, 1), &told);
-        let answer = store.ask(&Question::ahead(REAL, 3), &told);
+        let limit_args = limit_args(&subject);
+        let first = store.ask(&Question::ask(REAL, 1), &limit_args);
+        let answer = store.ask(&Question::ahead(REAL, 3), &limit_args);
         let until = answer.known().until;
         assert!(until >= first.known().until && until > first.now);
         while store.cli::<bool>(&["EXISTS", KEY]) {}
@@ -78,10 +78,10 @@ fn a_refusal_writes_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let told = told(&subject);
-        let all = store.ask(&Question::ask(REAL, subject.burst()), &told);
+        let limit_args = limit_args(&subject);
+        let all = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
         assert_eq!(all.passed, 1, "{subject:?}");
-        let told = vec![told[0].knowing(all.known())];
+        let limit_args = vec![limit_args[0].knowing(all.known())];
         let (held, ends) = (store.dump(KEY), store.cli::<u64>(&["PEXPIRETIME", KEY]));
         for question in [
             Question::ask(REAL, 1),
@@ -90,7 +90,7 @@ fn a_refusal_writes_nothing() {
             Question::peek(REAL, 1),
             Question::groups(REAL, vec![(subject.burst(), 1)]).and_ahead(1),
         ] {
-            let refused = store.ask(&question, &told);
+            let refused = store.ask(&question, &limit_args);
             assert_eq!(
                 (refused.passed, refused.ahead),
                 (0, 0),
@@ -108,7 +108,7 @@ fn a_refusal_writes_nothing() {
 }
 
 #[test]
-fn what_another_limit_refuses_writes_nothing_here() {
+fn a_refusal_by_another_limit_writes_nothing() {
     let mut store = Store::start();
     let binding = Subject::Fixed {
         limit: 1,
@@ -116,8 +116,8 @@ fn what_another_limit_refuses_writes_nothing_here() {
     };
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let mut both = told(&subject);
-        both.push(Told::new("binding", &binding.numbers()));
+        let mut both = limit_args(&subject);
+        both.push(LimitArgs::new("binding", &binding.numbers()));
         store.ask(&Question::ask(REAL, 1), &both[1..]);
         for _ in 0..2 {
             let refused = store.ask(&Question::ask(REAL, 1), &both);
@@ -134,10 +134,10 @@ fn what_another_limit_refuses_writes_nothing_here() {
 }
 
 #[test]
-fn what_nobody_took_is_not_given_back() {
+fn more_than_was_taken_cannot_be_given_back() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        store.ask(&Question::give_back(REAL, 1), &told(&subject));
+        store.ask(&Question::give_back(REAL, 1), &limit_args(&subject));
         assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
     }
 }
@@ -146,21 +146,21 @@ fn what_nobody_took_is_not_given_back() {
 fn a_peek_writes_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        let answer = store.ask(&Question::peek(REAL, 1), &told(&subject));
+        let answer = store.ask(&Question::peek(REAL, 1), &limit_args(&subject));
         assert_eq!((answer.passed, answer.retry_in), (1, 0), "{subject:?}");
         assert_eq!(store.cli::<u64>(&["DBSIZE"]), 0, "{subject:?}");
     }
 }
 
-/// Others may remember until when it cannot be gone.
+/// Other clients remember until when the key cannot have expired.
 #[test]
-fn what_is_given_back_does_not_end_a_key_before_its_time() {
+fn giving_back_does_not_shorten_the_lifetime_of_a_key() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 40 * MILLI) {
-        let told = told(&subject);
-        let taken = store.ask(&Question::ask(REAL, subject.burst()), &told);
-        store.ask(&Question::give_back(REAL, 9), &told);
-        let known = vec![told[0].knowing(taken.known())];
+        let limit_args = limit_args(&subject);
+        let taken = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
+        store.ask(&Question::give_back(REAL, 9), &limit_args);
+        let known = vec![limit_args[0].knowing(taken.known())];
         let mut last = taken.now;
         while last < taken.known().until + 2 * MILLI {
             let peeked = store.ask(&Question::peek(REAL, 1), &known);
@@ -171,18 +171,18 @@ fn what_is_given_back_does_not_end_a_key_before_its_time() {
     }
 }
 
-/// Neither ours by asking later, nor that of a state which was read and not written.
+/// Neither for a later request, nor for a state that was read and not written.
 #[test]
-fn nobody_remembers_more_than_the_key_does() {
+fn the_reported_settling_time_is_covered_by_the_lifetime_of_the_key() {
     let mut store = Store::start();
     for subject in of_every_kind(4, 40 * MILLI) {
-        let told = told(&subject);
-        store.ask(&Question::ask(REAL, subject.burst()), &told);
+        let limit_args = limit_args(&subject);
+        store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
         store.sleep_until(store.time_us() + 10 * MILLI);
-        store.ask(&Question::give_back(REAL, 1), &told);
-        // Somebody who has to wait, but for the interval, and remembers.
-        let refused = store.ask(&Question::ask(REAL, subject.burst()), &told);
-        let known = vec![told[0].knowing(refused.known())];
+        store.ask(&Question::give_back(REAL, 1), &limit_args);
+        // A client that is denied (except by the interval), and remembers the state.
+        let refused = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
+        let known = vec![limit_args[0].knowing(refused.known())];
         let until = store.time_us() + 100 * MILLI;
         let mut last = 0;
         while last < until {
@@ -194,7 +194,7 @@ fn nobody_remembers_more_than_the_key_does() {
 }
 
 #[test]
-fn what_settles_within_a_millisecond_is_kept_for_two() {
+fn a_state_that_settles_within_a_millisecond_is_kept_for_two() {
     let mut store = Store::start();
     let rate = Rate::per_second(1_000_000);
     let subject = Subject::Bucket {
@@ -209,13 +209,13 @@ fn what_settles_within_a_millisecond_is_kept_for_two() {
         },
     ] {
         store.flush();
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &told(&subject));
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &limit_args(&subject));
         assert_eq!(answer.known().until, NOW + 1);
         assert_eq!(answer.lives, [2]);
     }
     for subject in of_every_kind(4, 40) {
         store.flush();
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &told(&subject));
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &limit_args(&subject));
         assert_eq!(answer.lives, [2], "{subject:?}");
     }
 }

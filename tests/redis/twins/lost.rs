@@ -1,29 +1,29 @@
-//! A state that is gone before its time, or older than it was, counts as all spent.
+//! A state that is missing before its time, or older than known, counts as fully spent.
 
 use paceline::time::Rate;
 
-use super::asking::{Answer, Known, Question, Store, Told};
+use super::asking::{Answer, Known, LimitArgs, Question, Store};
 use super::subject::{Here, Subject, at, micros, of_every_kind};
 use super::{MILLI, MINUTE, NOW};
 
 const KEY: &str = "key";
 
-/// By somebody who knows that it was written a moment ago, and counts for another.
-fn told(subject: &Subject) -> Told {
-    Told::new(KEY, &subject.numbers()).knowing(Known {
+/// A client that knows that the state was written a moment ago, and counts for a moment longer.
+fn limit_args(subject: &Subject) -> LimitArgs {
+    LimitArgs::new(KEY, &subject.numbers()).knowing(Known {
         at: NOW - MILLI,
         until: NOW + MILLI,
     })
 }
 
-/// All was spent now.
+/// The policy in memory, fully spent now.
 fn spent(subject: &Subject) -> Here<Subject> {
     let mut here = Here::new(subject.clone(), at(NOW));
     assert_eq!(here.ask(NOW, subject.burst()), None);
     here
 }
 
-/// What is kept answers from now on like a limit that was all spent now, until it has settled.
+/// From now on the state answers like a limit that was fully spent now, until it has settled.
 #[track_caller]
 fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
     let here = spent(subject);
@@ -36,11 +36,11 @@ fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
     assert_eq!(first.known().until, here.until(), "{subject:?}");
     assert!(store.pttl(KEY) > 0, "{subject:?}");
 
-    let told = [told(subject).knowing(first.known())];
+    let limit_args = [limit_args(subject).knowing(first.known())];
     let (wait, until) = (first.retry_in, here.until());
     for now in [NOW, NOW + wait - 1, NOW + wait, until - 1] {
         for cost in [1, subject.burst()] {
-            let answer = store.ask_lasting(&Question::peek(now, cost), &told);
+            let answer = store.ask_lasting(&Question::peek(now, cost), &limit_args);
             let expected = (here.peek(now, cost), false);
             assert_eq!(
                 (answer.wait(), answer.lost[0]),
@@ -50,7 +50,7 @@ fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
         }
     }
     let singles = Question::groups(until, vec![(1, subject.burst())]);
-    let answer = store.ask_lasting(&singles, &told);
+    let answer = store.ask_lasting(&singles, &limit_args);
     assert_eq!(
         (answer.passed, answer.lost[0]),
         (subject.burst(), false),
@@ -58,9 +58,9 @@ fn heals(store: &mut Store, subject: &Subject, first: &Answer) {
     );
 }
 
-/// What others may have spent besides is no more than all that can be spent at once.
+/// Other clients may have spent no more than the limit besides.
 #[test]
-fn a_debt_outlives_the_loss_of_what_came_after_it() {
+fn a_debt_survives_the_loss_of_later_state() {
     let mut store = Store::start();
     let rate = Rate::new(4, micros(MINUTE));
     let (burst, may_owe) = (4, true);
@@ -74,7 +74,7 @@ fn a_debt_outlives_the_loss_of_what_came_after_it() {
         Subject::Interval { every },
     ];
     for subject in owing {
-        let nobody = [Told::new(KEY, &subject.numbers())];
+        let nobody = [LimitArgs::new(KEY, &subject.numbers())];
         store.flush();
         let began = NOW - 2 * MILLI;
         let mut here = Here::new(subject.clone(), at(began));
@@ -84,7 +84,7 @@ fn a_debt_outlives_the_loss_of_what_came_after_it() {
             None
         );
 
-        let answer = store.ask_lasting(&Question::ask(NOW, 1), &[told(&subject)]);
+        let answer = store.ask_lasting(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         assert_eq!(
             (answer.wait(), answer.lost[0]),
             (here.peek(NOW, 1), true),
@@ -100,47 +100,47 @@ fn a_debt_outlives_the_loss_of_what_came_after_it() {
 }
 
 #[test]
-fn what_is_gone_before_its_time_counts_as_all_spent_and_heals() {
+fn a_state_missing_before_its_time_counts_as_spent_and_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         heals(&mut store, &subject, &first);
     }
 }
 
 #[test]
-fn what_is_older_than_it_was_counts_as_all_spent_and_heals() {
+fn an_outdated_state_counts_as_spent_and_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let nobody = Told::new(KEY, &subject.numbers());
+        let nobody = LimitArgs::new(KEY, &subject.numbers());
         store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
-        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         heals(&mut store, &subject, &first);
     }
 }
 
 #[test]
-fn what_was_lost_twice_heals_all_the_same() {
+fn a_state_that_is_lost_twice_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        store.ask_lasting(&Question::ask(NOW - MILLI - 1, 1), &[told(&subject)]);
-        let first = store.ask(&Question::ask(NOW, 1), &[told(&subject)]);
+        store.ask_lasting(&Question::ask(NOW - MILLI - 1, 1), &[limit_args(&subject)]);
+        let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         heals(&mut store, &subject, &first);
     }
 }
 
 #[test]
-fn many_who_remember_lose_it_once() {
+fn a_loss_counts_once_for_many_processes() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let told = [told(&subject)];
-        let first = store.ask(&Question::ask(NOW, 1), &told);
+        let limit_args = [limit_args(&subject)];
+        let first = store.ask(&Question::ask(NOW, 1), &limit_args);
         for later in 1..5 {
-            let answer = store.ask(&Question::ask(NOW + later, 1), &told);
+            let answer = store.ask(&Question::ask(NOW + later, 1), &limit_args);
             assert_eq!(
                 (answer.lost[0], answer.known()),
                 (false, first.known()),
@@ -152,7 +152,7 @@ fn many_who_remember_lose_it_once() {
 }
 
 #[test]
-fn what_could_be_gone_by_now_was_not_lost() {
+fn a_missing_state_that_has_settled_was_not_lost() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
@@ -160,27 +160,27 @@ fn what_could_be_gone_by_now_was_not_lost() {
             at: NOW - MINUTE,
             until: NOW,
         };
-        let told = [told(&subject).knowing(known)];
-        let answer = store.ask(&Question::ask(NOW, subject.burst()), &told);
+        let limit_args = [limit_args(&subject).knowing(known)];
+        let answer = store.ask(&Question::ask(NOW, subject.burst()), &limit_args);
         assert_eq!((answer.passed, answer.lost[0]), (1, false), "{subject:?}");
-        // As old as it is known to be.
-        let told = [told[0].knowing(Known {
+        // The state is as old as known.
+        let limit_args = [limit_args[0].knowing(Known {
             at: NOW,
             until: NOW + 9 * MINUTE,
         })];
-        let answer = store.ask(&Question::ask(NOW + 1, 1), &told);
+        let answer = store.ask(&Question::ask(NOW + 1, 1), &limit_args);
         assert_eq!((answer.passed, answer.lost[0]), (0, false), "{subject:?}");
     }
 }
 
 #[test]
-fn a_peek_says_that_it_was_lost_and_writes_nothing() {
+fn a_peek_reports_a_lost_state_and_writes_nothing() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let told = [told(&subject)];
+        let limit_args = [limit_args(&subject)];
         for _ in 0..2 {
-            let peeked = store.ask(&Question::peek(NOW, 1), &told);
+            let peeked = store.ask(&Question::peek(NOW, 1), &limit_args);
             assert_eq!(
                 (peeked.wait(), peeked.lost[0]),
                 (spent(&subject).peek(NOW, 1), true)
@@ -189,11 +189,11 @@ fn a_peek_says_that_it_was_lost_and_writes_nothing() {
         }
         store.ask_lasting(
             &Question::ask(NOW - 2 * MILLI, 1),
-            &[Told::new(KEY, &told[0].numbers)],
+            &[LimitArgs::new(KEY, &limit_args[0].numbers)],
         );
         let held = store.dump(KEY);
         assert!(
-            store.ask(&Question::peek(NOW, 1), &told).lost[0],
+            store.ask(&Question::peek(NOW, 1), &limit_args).lost[0],
             "{subject:?}"
         );
         assert_eq!(store.dump(KEY), held, "{subject:?}");
@@ -201,11 +201,11 @@ fn a_peek_says_that_it_was_lost_and_writes_nothing() {
 }
 
 #[test]
-fn of_several_only_the_lost_one_is_written() {
+fn of_several_limits_only_the_lost_one_is_written() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        let other = Told::new(
+        let other = LimitArgs::new(
             "other",
             &Subject::Fixed {
                 limit: 1,
@@ -213,7 +213,7 @@ fn of_several_only_the_lost_one_is_written() {
             }
             .numbers(),
         );
-        let answer = store.ask(&Question::ask(NOW, 1), &[other, told(&subject)]);
+        let answer = store.ask(&Question::ask(NOW, 1), &[other, limit_args(&subject)]);
         assert_eq!((answer.passed, answer.binding), (0, 2), "{subject:?}");
         assert_eq!(answer.lost, [false, true], "{subject:?}");
         assert_eq!(
@@ -224,28 +224,30 @@ fn of_several_only_the_lost_one_is_written() {
     }
 }
 
-/// What is given back was spent before, and all that was spent before is not known.
+/// The returned permits were spent before the loss, and how much was spent before is unknown.
 #[test]
-fn what_is_given_back_when_it_was_lost_makes_nothing_early() {
+fn giving_back_to_a_lost_state_makes_nothing_early() {
     let mut store = Store::start();
     for (subject, is_older) in of_every_kind(4, MINUTE)
         .iter()
         .flat_map(|one| [(one, false), (one, true)])
     {
         store.flush();
-        let mut told = [told(subject)];
+        let mut limit_args = [limit_args(subject)];
         if is_older {
-            let nobody = Told::new(KEY, &subject.numbers());
+            let nobody = LimitArgs::new(KEY, &subject.numbers());
             store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
         }
         let (mut least, burst) = (spent(subject), subject.burst());
         let most = least.clone();
         for (given_back, now) in (0..3).zip(NOW..) {
-            let answer = store.ask_lasting(&Question::give_back(now, 1), &told);
+            let answer = store.ask_lasting(&Question::give_back(now, 1), &limit_args);
             assert_eq!(answer.lost[0], given_back == 0, "{subject:?}");
-            told[0].known = answer.known();
+            limit_args[0].known = answer.known();
             least.give_back(now, 1);
-            let wait = store.ask_lasting(&Question::peek(now, burst), &told).wait();
+            let wait = store
+                .ask_lasting(&Question::peek(now, burst), &limit_args)
+                .wait();
             assert!(wait >= least.peek(now, burst), "{subject:?}: {wait:?}");
             assert!(wait <= most.peek(now, burst), "{subject:?}: {wait:?}");
         }

@@ -1,7 +1,7 @@
-//! The scripts in Redis beside the policies whose twins they are, on a real server.
+//! Compares each script in Redis with its policy in memory, on a real server.
 //!
-//! Tests bring their own time, so that a trace of years runs in no time; where the server's own clock matters, it is used. What a
-//! script is told of a policy is computed here once more, apart from the library.
+//! Tests pass their own time, so that a trace of years runs in seconds; tests of lifetimes use the server's clock. The parameters
+//! of the scripts are computed here again, independently of the library.
 
 mod asking;
 mod beside;

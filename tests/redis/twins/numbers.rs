@@ -2,18 +2,18 @@ use std::time::Duration;
 
 use paceline::time::Rate;
 
-/// What a script is told of a policy.
+/// The parameters that a script takes of a policy.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) policy: &'static str,
-    pub(super) told: Vec<u64>,
-    /// The largest cost that is asked for.
+    pub(super) params: Vec<u64>,
+    /// The largest cost of a request.
     pub(super) capacity: u32,
-    /// How long all that may be spent at once counts, in microseconds.
+    /// The time in microseconds for which a fully spent limit counts.
     pub(super) settles_in: u64,
 }
 
-/// Half of what Lua's numbers can hold.
+/// Half of the largest exact number in Lua.
 const MOST: u128 = 1 << 52;
 
 pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
@@ -21,13 +21,13 @@ pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
     assert!(token * u128::from(burst) <= MOST);
     Numbers {
         policy: "token_bucket",
-        told: vec![small(token), small(permits), burst.into()],
+        params: vec![small(token), small(permits), burst.into()],
         capacity: burst,
         settles_in: small((token * u128::from(burst)).div_ceil(permits)),
     }
 }
 
-/// A bucket from which more may be taken than it holds.
+/// A bucket that allows debt.
 pub(super) fn owing(rate: Rate, burst: u32) -> Numbers {
     let (token, _) = micros_of(rate.period(), rate.permits());
     Numbers {
@@ -40,7 +40,7 @@ pub(super) fn interval(every: Duration) -> Numbers {
     let (token, permits) = micros_of(every, 1);
     Numbers {
         policy: "interval",
-        told: vec![small(token), small(permits)],
+        params: vec![small(token), small(permits)],
         capacity: u32::try_from(MOST / token).unwrap_or(u32::MAX),
         settles_in: small(token.div_ceil(permits)),
     }
@@ -49,7 +49,7 @@ pub(super) fn interval(every: Duration) -> Numbers {
 pub(super) fn log(limit: u32, window: u64) -> Numbers {
     Numbers {
         policy: "sliding_log",
-        told: vec![limit.into(), window],
+        params: vec![limit.into(), window],
         capacity: limit,
         settles_in: window,
     }
@@ -66,7 +66,7 @@ pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
     let (bucket, reach) = (window.div_ceil(buckets.into()), u64::from(buckets) + 1);
     Numbers {
         policy: "sliding_counter",
-        told: vec![limit.into(), bucket, reach, 0],
+        params: vec![limit.into(), bucket, reach, 0],
         capacity: limit,
         settles_in: bucket * reach,
     }
@@ -75,13 +75,13 @@ pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
 pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
     Numbers {
         policy: "sliding_counter",
-        told: vec![limit.into(), window, 2, 1],
+        params: vec![limit.into(), window, 2, 1],
         capacity: limit,
         settles_in: 2 * window,
     }
 }
 
-/// A permit takes the first over the second of these in microseconds, in lowest terms.
+/// The time of a permit in microseconds, as a fraction in lowest terms.
 fn micros_of(period: Duration, permits: u32) -> (u128, u128) {
     let (mut above, mut below) = (period.as_nanos(), u128::from(permits) * 1_000);
     let (whole, parts) = (above, below);

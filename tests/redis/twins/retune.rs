@@ -1,4 +1,4 @@
-//! Other parameters under the same key: what was spent is kept, as by `retune`.
+//! Other parameters under the same key keep what was spent, as `retune` does.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use proptest::{prop_assert, prop_assert_eq};
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::numbers::{self, Numbers};
 use super::subject::{Here, at, micros};
 use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-fn told(numbers: &Numbers) -> [Told; 1] {
-    [Told::new(KEY, numbers)]
+fn limit_args(numbers: &Numbers) -> [LimitArgs; 1] {
+    [LimitArgs::new(KEY, numbers)]
 }
 
 fn check<T: std::fmt::Debug>(
@@ -41,7 +41,7 @@ fn check<T: std::fmt::Debug>(
     }
 }
 
-/// Asks both sides of one policy, so often and so far apart; what they say is the same.
+/// Sends the same requests to both sides of a policy, and compares their answers.
 fn spend<P: Policy>(
     store: &mut Store,
     here: &mut Here<P>,
@@ -51,7 +51,7 @@ fn spend<P: Policy>(
 ) -> Result<(), TestCaseError> {
     for (gap, cost) in asks {
         *now += gap;
-        let there = store.ask_lasting(&Question::ask(*now, *cost), &told(numbers));
+        let there = store.ask_lasting(&Question::ask(*now, *cost), &limit_args(numbers));
         prop_assert_eq!(there.wait(), here.ask(*now, *cost));
     }
     Ok(())
@@ -61,7 +61,7 @@ fn rates() -> impl Strategy<Value = Rate> {
     (1..200_u32, 1..SECOND).prop_map(|(permits, period)| Rate::new(permits, micros(period)))
 }
 
-/// Never early, and late by no more than one share of a microsecond, rounded up.
+/// Never early, and late by at most one fraction of a microsecond, rounded up.
 #[test]
 fn a_bucket_keeps_its_tokens_with_their_fraction() {
     let values = (
@@ -87,7 +87,7 @@ fn a_bucket_keeps_its_tokens_with_their_fraction() {
             now += gap;
             let mut here = here.retuned(&new, now);
             for cost in [new_burst, 1, 1] {
-                let there = store.ask_lasting(&Question::ask(now, cost), &told(&new_numbers));
+                let there = store.ask_lasting(&Question::ask(now, cost), &limit_args(&new_numbers));
                 let expected = here.peek(now, cost).unwrap_or(0);
                 let waits = there.wait().unwrap_or(0);
                 prop_assert!(
@@ -97,7 +97,8 @@ fn a_bucket_keeps_its_tokens_with_their_fraction() {
                 prop_assert_eq!(there.known().at, now, "written, also if it was refused");
                 if waits > 0 {
                     now += waits;
-                    let passes = store.ask_lasting(&Question::ask(now, cost), &told(&new_numbers));
+                    let passes =
+                        store.ask_lasting(&Question::ask(now, cost), &limit_args(&new_numbers));
                     prop_assert_eq!(passes.passed, 1, "a wait is exact");
                 }
                 prop_assert_eq!(here.ask(now, cost), None);
@@ -129,15 +130,15 @@ fn the_largest_buckets_keep_their_tokens() {
                 store.flush();
                 let owing = TokenBucket::new(old_rate, old_burst).with_debt();
                 let mut here = Here::new(owing, at(NOW));
-                let there = store.ask_lasting(&Question::ask(NOW, spent), &told(&old));
+                let there = store.ask_lasting(&Question::ask(NOW, spent), &limit_args(&old));
                 assert_eq!(there.wait(), here.ask(NOW, spent));
                 let now = NOW + SECOND + 1;
                 let here = here.retuned(&TokenBucket::new(new_rate, new_burst).with_debt(), now);
-                let new = told(&numbers::owing(new_rate, new_burst));
+                let new = limit_args(&numbers::owing(new_rate, new_burst));
                 for cost in [1, new_burst.div_ceil(2), new_burst] {
                     let there = store.ask_lasting(&Question::peek(now, cost), &new).wait();
                     let (there, expected) = (there.unwrap_or(0), here.peek(now, cost).unwrap_or(0));
-                    // Where the product of two tokens has no room: two shares more.
+                    // If the product of two tokens is not exact: two fractions more.
                     assert!(
                         (expected..=expected + 3).contains(&there),
                         "{old_rate} {old_burst} to {new_rate} {new_burst}: {there}, not {expected}"
@@ -148,30 +149,33 @@ fn the_largest_buckets_keep_their_tokens() {
     }
 }
 
-/// What was bought by nanoseconds, in centuries.
+/// Permits that were paid in nanoseconds take centuries with the new interval.
 #[test]
-fn an_interval_that_has_no_room_is_as_long_as_there_is() {
+fn an_interval_that_is_too_long_is_cut_to_the_longest() {
     let mut store = Store::start();
     let (short, long) = (Duration::from_nanos(1), micros(1 << 52));
     store.ask_lasting(
         &Question::ask(NOW, u32::MAX),
-        &told(&numbers::interval(short)),
+        &limit_args(&numbers::interval(short)),
     );
-    let refused = store.ask_lasting(&Question::ask(NOW, 1), &told(&numbers::interval(long)));
+    let refused = store.ask_lasting(
+        &Question::ask(NOW, 1),
+        &limit_args(&numbers::interval(long)),
+    );
     assert_eq!(refused.wait(), Some(1 << 52));
 }
 
 #[test]
-fn one_who_waits_feels_a_faster_rate_at_once() {
+fn a_waiter_gets_a_faster_rate_at_once() {
     let mut store = Store::start();
-    let slow = told(&numbers::bucket(Rate::per_day(1), 1));
-    let fast = told(&numbers::bucket(Rate::per_second(1_000), 1));
+    let slow = limit_args(&numbers::bucket(Rate::per_day(1), 1));
+    let fast = limit_args(&numbers::bucket(Rate::per_second(1_000), 1));
     store.ask_lasting(&Question::ask(NOW, 1), &slow);
     let refused = store.ask_lasting(&Question::ask(NOW + 1, 1), &fast);
     assert_eq!((refused.wait(), &*refused.lives), (Some(MILLI), &[2][..]));
     let answer = store.ask_lasting(&Question::ask(NOW + 1 + MILLI, 1), &fast);
     assert_eq!(answer.passed, 1);
-    // A look at it changes nothing.
+    // A peek changes nothing.
     let held = store.dump(KEY);
     store.ask_lasting(&Question::peek(NOW + 2 * MILLI, 1), &slow);
     assert_eq!(store.dump(KEY), held);
@@ -194,13 +198,15 @@ fn an_interval_counts_from_the_last_request() {
         here.give_back(now, given_back);
         store.ask_lasting(
             &Question::give_back(now, given_back),
-            &told(&numbers::interval(old)),
+            &limit_args(&numbers::interval(old)),
         );
         for every in [new, old, new] {
             now += gap;
             here = here.retuned(&Interval::every(every), now);
-            let there =
-                store.ask_lasting(&Question::peek(now, 1), &told(&numbers::interval(every)));
+            let there = store.ask_lasting(
+                &Question::peek(now, 1),
+                &limit_args(&numbers::interval(every)),
+            );
             prop_assert_eq!(there.wait(), here.peek(now, 1));
         }
         Ok(())
@@ -236,7 +242,7 @@ fn a_log_and_a_fixed_window_keep_what_was_spent() {
             )?;
             now += gap;
             let here = here.retuned(&SlidingLog::new(new_limit, micros(new_window)), now);
-            let new = told(&numbers::log(new_limit, new_window));
+            let new = limit_args(&numbers::log(new_limit, new_window));
             let there = store.ask_lasting(&Question::peek(now, 1), &new).wait();
             if new_window <= old_window {
                 prop_assert_eq!(there, here.peek(now, 1));
@@ -261,7 +267,7 @@ fn a_log_and_a_fixed_window_keep_what_was_spent() {
             now += gap;
             let new = paceline::policy::FixedWindow::new(new_limit, micros(new_window));
             let here = here.retuned(&new, now);
-            let new = told(&numbers::fixed(new_limit, new_window));
+            let new = limit_args(&numbers::fixed(new_limit, new_window));
             let there = store.ask_lasting(&Question::peek(now, 1), &new);
             prop_assert_eq!(there.wait(), here.peek(now, 1));
             Ok(())
@@ -269,7 +275,7 @@ fn a_log_and_a_fixed_window_keep_what_was_spent() {
     );
 }
 
-/// Kinds of counters, of windows in tenths of a second.
+/// Kinds of counters, with windows in tenths of a second.
 fn counters() -> impl Strategy<Value = (SlidingCounter, Numbers)> {
     (20..40_u32, 1..30_u64, 0..6_u32).prop_map(|(limit, tenths, buckets)| {
         let window = tenths * SECOND / 10 * 60;
@@ -286,9 +292,9 @@ fn counters() -> impl Strategy<Value = (SlidingCounter, Numbers)> {
     })
 }
 
-/// Never earlier than if all had been spent under the new parameters, and no later than by `retune`.
+/// Never earlier than if everything had been spent under the new parameters, and no later than with `retune`.
 #[test]
-fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
+fn a_counter_with_other_buckets_keeps_what_was_spent_at_its_time() {
     let values = (
         counters(),
         counters(),
@@ -307,11 +313,11 @@ fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
             }
             now += gap;
             let retuned = here.retuned(&new, now);
-            // Else the old ones may have forgotten something, and begun anew; or the new ones may find what is forgotten.
+            // Otherwise the old parameters may have dropped an entry and started new buckets, or the new ones may find a dropped entry.
             let all_counts = now - NOW < old_numbers.settles_in;
             for cost in [1, new.limit() / 2, new.limit()] {
                 let peek = Question::peek(now, cost);
-                let there = store.ask_lasting(&peek, &told(&new_numbers)).wait();
+                let there = store.ask_lasting(&peek, &limit_args(&new_numbers)).wait();
                 let (least, most) = (always_new.peek(now, cost), retuned.peek(now, cost));
                 prop_assert!(
                     there <= most || !all_counts,
@@ -327,9 +333,9 @@ fn a_counter_counts_in_other_buckets_what_was_spent_when_it_was() {
     );
 }
 
-/// It was written by one with a shorter window, and read by one with a longer.
+/// The state is written with a shorter window, and read with a longer one.
 #[test]
-fn a_key_lives_for_the_longest_window_that_was_told_of_it() {
+fn a_key_lives_for_the_longest_window_it_was_used_with() {
     let mut store = Store::start();
     let (short, long) = (30 * MILLI, MINUTE);
     let pairs = [
@@ -348,10 +354,10 @@ fn a_key_lives_for_the_longest_window_that_was_told_of_it() {
     ];
     for (short_one, long_one) in pairs {
         store.flush();
-        let first = store.ask(&Question::ask(0, 1), &told(&short_one));
-        let refused = store.ask(&Question::ask(0, 1), &told(&long_one));
+        let first = store.ask(&Question::ask(0, 1), &limit_args(&short_one));
+        let refused = store.ask(&Question::ask(0, 1), &limit_args(&long_one));
         assert_eq!((first.passed, refused.passed), (1, 0), "{long_one:?}");
-        let known = [told(&long_one)[0].knowing(refused.known())];
+        let known = [limit_args(&long_one)[0].knowing(refused.known())];
         let left = (refused.known().until - refused.now) / MILLI;
         let lives = u64::try_from(store.pttl(KEY)).unwrap();
         assert!(

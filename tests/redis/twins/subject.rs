@@ -8,7 +8,7 @@ use paceline::time::{Rate, Tick};
 
 use super::numbers::{self, Numbers};
 
-/// A policy as both sides know it; all times in microseconds but those of rates.
+/// A policy as both sides know it. All times but those of rates are in microseconds.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
     Bucket {
@@ -39,7 +39,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// What the scripts are told of it.
+    /// The parameters of the scripts.
     pub(super) fn numbers(&self) -> Numbers {
         match *self {
             Self::Bucket {
@@ -64,12 +64,12 @@ impl Subject {
         }
     }
 
-    /// About how long one permit, or a bucket of a counter, is.
+    /// The approximate time of one permit, or of one bucket of a counter.
     pub(super) fn grain(&self) -> u64 {
         match *self {
             Self::Bucket { .. } | Self::Interval { .. } => {
-                let told = self.numbers().told;
-                told[0].div_ceil(told[1])
+                let params = self.numbers().params;
+                params[0].div_ceil(params[1])
             }
             Self::Strict { bucket, .. } => bucket,
             Self::Log { window, .. } | Self::Smooth { window, .. } | Self::Fixed { window, .. } => {
@@ -78,7 +78,7 @@ impl Subject {
         }
     }
 
-    /// The policy of the library, whichever it is.
+    /// The policy of the library.
     fn state(&self, now: Tick) -> State {
         match *self {
             Self::Bucket {
@@ -110,7 +110,7 @@ impl Subject {
     }
 }
 
-/// The state of any policy, which brings the policy along.
+/// A policy with its state.
 #[derive(Debug)]
 pub(super) struct State(Box<dyn AnyState>);
 
@@ -175,7 +175,7 @@ impl Policy for Subject {
     }
 }
 
-/// A policy with its state, in memory, which goes by microseconds. What waits is rounded up.
+/// A policy with its state in memory, on a clock of microseconds. Waits are rounded up.
 #[derive(Clone, Debug)]
 pub(super) struct Here<P: Policy> {
     pub(super) policy: P,
@@ -183,13 +183,13 @@ pub(super) struct Here<P: Policy> {
 }
 
 impl<P: Policy> Here<P> {
-    /// Of a limit that nobody has used yet.
+    /// The state of an unused limit.
     pub(super) fn new(policy: P, now: Tick) -> Self {
         let state = policy.fresh(now);
         Self { policy, state }
     }
 
-    /// How long to wait; `None` if it passes.
+    /// The wait of a request; `None` if it passes.
     pub(super) fn ask(&mut self, now: u64, cost: u32) -> Option<u64> {
         waits(self.policy.decide(&mut self.state, at(now), cost))
     }
@@ -202,7 +202,7 @@ impl<P: Policy> Here<P> {
         self.policy.refund(&mut self.state, at(now), cost);
     }
 
-    /// The same state in terms of another policy.
+    /// The same state under other parameters.
     pub(super) fn retuned(&self, policy: &P, now: u64) -> Self
     where
         P: Clone,
@@ -239,7 +239,7 @@ fn waits(decision: Decision) -> Option<u64> {
     }
 }
 
-/// One of each, which lets `limit` pass at once and is settled again after `window`, or twice that; the interval 1.
+/// One policy of each kind, with a burst of `limit` (1 for the interval) and a settling time of `window`, or twice that.
 pub(super) fn of_every_kind(limit: u32, window: u64) -> Vec<Subject> {
     let rate = Rate::new(limit, micros(window));
     vec![
@@ -263,7 +263,7 @@ pub(super) fn of_every_kind(limit: u32, window: u64) -> Vec<Subject> {
 }
 
 impl Subject {
-    /// How much passes at once, without debt.
+    /// The burst, without debt.
     pub(super) fn burst(&self) -> u32 {
         match *self {
             Self::Bucket { burst, .. } => burst,

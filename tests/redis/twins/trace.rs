@@ -1,27 +1,27 @@
-//! Random traces: what is asked of a limit, and when.
+//! Random traces: the requests to a limit, and their times.
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 
 use super::SECOND;
 
-/// What is asked, and how long after the last.
+/// A request, and the time since the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) gap: Gap,
     pub(super) task: Task,
-    /// Whether a key is gone that may be.
+    /// Whether a key that may have expired is deleted.
     pub(super) forgets: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Gap {
     Micros(u64),
-    /// So many grains, and so many microseconds more or less.
+    /// A number of grains, plus or minus some microseconds.
     Grains(u64, i64),
-    /// As long as the last answer said, and so many microseconds more or less.
-    Told(i64),
-    /// So many tenths of the time in which all has settled.
+    /// The wait of the last answer, plus or minus some microseconds.
+    LimitArgs(i64),
+    /// A number of tenths of the settling time.
     Tenths(u64),
 }
 
@@ -38,13 +38,13 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cost {
     Of(u32),
-    /// So much less than passes at once.
+    /// The burst, less this number.
     AllBut(u32),
-    /// One of so many parts of all that can pass, if need be as a debt.
+    /// The largest cost, divided by this number; it may be a debt.
     Part(u32),
 }
 
-/// What a trace is measured by.
+/// The scales of a trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     pub(super) grain: u64,
@@ -59,7 +59,7 @@ impl Gap {
         match self {
             Self::Micros(micros) => micros,
             Self::Grains(grains, off) => (grains * scale.grain).saturating_add_signed(off),
-            Self::Told(off) => last_wait.saturating_add_signed(off),
+            Self::LimitArgs(off) => last_wait.saturating_add_signed(off),
             Self::Tenths(parts) => scale.settles_in / 10 * parts,
         }
     }
@@ -87,7 +87,7 @@ fn gap() -> impl Strategy<Value = Gap> {
         2 => Just(Gap::Micros(0)),
         1 => (1..4_u64).prop_map(Gap::Micros),
         4 => (0..4_u64, -1..2_i64).prop_map(|(grains, off)| Gap::Grains(grains, off)),
-        3 => (-1..2_i64).prop_map(Gap::Told),
+        3 => (-1..2_i64).prop_map(Gap::LimitArgs),
         1 => (0..20 * SECOND).prop_map(Gap::Micros),
         1 => (0..13_u64).prop_map(Gap::Tenths),
     ]

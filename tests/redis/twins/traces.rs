@@ -1,4 +1,4 @@
-//! On any trace a script answers as its policy does.
+//! On any trace a script gives the same answers as its policy.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::subject::Subject;
 use super::trace::{Step, steps};
 use super::{MILLI, SECOND};
 
-/// In the year 2096: as late as it may become.
+/// In the year 2096: the latest supported date.
 const END: u64 = 4_000_000_000_000_000;
 
-/// On so many traces of these policies.
+/// Compares both sides on this many traces of these policies.
 pub(super) fn agree(cases: u32, subjects: impl Strategy<Value = Vec<Subject>>) {
     let store = RefCell::new(Store::start());
     let config = Config {

@@ -1,24 +1,24 @@
-//! Two kinds of parameters that take turns under one key, as while a fleet is given new ones.
+//! Two sets of parameters that alternate under one key, as during a rollout.
 
 use paceline::time::Rate;
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::numbers::{self, Numbers};
 use super::subject::micros;
 use super::{MILLI, MINUTE, NOW, SECOND};
 
 const KEY: &str = "key";
 
-fn told(numbers: &Numbers) -> [Told; 1] {
-    [Told::new(KEY, numbers)]
+fn limit_args(numbers: &Numbers) -> [LimitArgs; 1] {
+    [LimitArgs::new(KEY, numbers)]
 }
 
-/// How many pass of one each millisecond for six seconds, when these take turns.
+/// How many of 6,000 requests, one each millisecond, pass with alternating parameters.
 fn passed_by_turns(store: &mut Store, turns: &[(u32, u32)]) -> u64 {
     store.flush();
     let turns: Vec<_> = turns
         .iter()
-        .map(|(rate, burst)| told(&numbers::bucket(Rate::per_second(*rate), *burst)))
+        .map(|(rate, burst)| limit_args(&numbers::bucket(Rate::per_second(*rate), *burst)))
         .collect();
     let passed = (0..6_000).zip(turns.iter().cycle()).map(|(milli, turn)| {
         store
@@ -29,32 +29,32 @@ fn passed_by_turns(store: &mut Store, turns: &[(u32, u32)]) -> u64 {
 }
 
 #[test]
-fn two_buckets_that_take_turns_mint_nothing_and_lose_nothing() {
+fn alternating_buckets_gain_and_lose_no_tokens() {
     let mut store = Store::start();
     let (slow, fast) = (100 * 6, 150 * 6);
     assert!(passed_by_turns(&mut store, &[(100, 10)]) >= slow);
     assert!(passed_by_turns(&mut store, &[(150, 10)]) <= fast + 10);
 
-    // In between, where each has its share of the time.
+    // A rate in between, because each has its share of the time.
     let passed = passed_by_turns(&mut store, &[(100, 10), (150, 10)]);
     let between = u64::midpoint(slow, fast);
     assert!(
         (between - between / 50..=between + 10).contains(&passed),
         "{passed}, not {between}"
     );
-    // The tokens beyond the smaller burst are cut, and do not come back.
+    // Tokens beyond the smaller burst are cut, and do not come back.
     let passed = passed_by_turns(&mut store, &[(100, 10), (100, 20)]);
     assert!((slow - 1..=slow + 10).contains(&passed), "{passed}");
 }
 
 #[test]
-fn each_keeps_its_own_interval_while_two_take_turns() {
+fn alternating_intervals_each_keep_their_own() {
     let mut store = Store::start();
     let intervals = [70 * MILLI, 100 * MILLI];
     let mut last = [NOW - MINUTE; 2];
     for milli in 0..10 * 1_000 {
         let (turn, now) = (usize::from(milli % 3 == 0), NOW + milli * MILLI);
-        let every = told(&numbers::interval(micros(intervals[turn])));
+        let every = limit_args(&numbers::interval(micros(intervals[turn])));
         if store.ask_lasting(&Question::ask(now, 1), &every).passed == 1 {
             let latest = *last.iter().max().unwrap();
             assert!(
@@ -69,10 +69,10 @@ fn each_keeps_its_own_interval_while_two_take_turns() {
 }
 
 #[test]
-fn two_counters_that_take_turns_keep_their_bounds_and_go_on() {
+fn alternating_counters_keep_their_bounds_and_do_not_stall() {
     let mut store = Store::start();
     let windows = [60 * SECOND, 45 * SECOND];
-    let turns = windows.map(|window| told(&numbers::strict(100, window, 6)));
+    let turns = windows.map(|window| limit_args(&numbers::strict(100, window, 6)));
     let (mut now, mut passed) = (NOW, Vec::new());
     for (turn, window) in turns.iter().zip(windows).cycle().take(6_000) {
         now += 200 * MILLI;
@@ -86,15 +86,15 @@ fn two_counters_that_take_turns_keep_their_bounds_and_go_on() {
     assert!(passed.len() >= sustained, "{} of {sustained}", passed.len());
 }
 
-/// Whoever asks next is the one for whom no new bucket has begun.
+/// The next request comes with the parameters under which no new bucket has begun.
 #[test]
-fn counters_that_take_turns_forget_what_is_over() {
+fn alternating_counters_drop_entries_that_are_over() {
     let mut store = Store::start();
     let buckets = [10_000 * MILLI, 7_300 * MILLI];
-    let turns = buckets.map(|bucket| told(&numbers::strict(100, 6 * bucket, 6)));
+    let turns = buckets.map(|bucket| limit_args(&numbers::strict(100, 6 * bucket, 6)));
     let began = NOW + 800 * MILLI;
     for now in (began..).step_by(800_000).take(2_000) {
-        // Less than both let pass for ever.
+        // Less than either passes in the long run.
         let begins =
             (now - began) / buckets[0] > (now - began).saturating_sub(800 * MILLI) / buckets[0];
         let answer = store.ask_lasting(&Question::ask(now, 1), &turns[usize::from(begins)]);
@@ -102,11 +102,11 @@ fn counters_that_take_turns_forget_what_is_over() {
     }
 }
 
-/// As many entries as there are edges of buckets, not as there are turns.
+/// There are as many entries as bucket boundaries, not as turns.
 #[test]
-fn counters_that_take_turns_need_no_more_memory_for_that() {
+fn alternating_counters_need_no_more_memory() {
     let mut store = Store::start();
-    let turns = [60, 45].map(|seconds| told(&numbers::strict(10_000, seconds * SECOND, 6)));
+    let turns = [60, 45].map(|seconds| limit_args(&numbers::strict(10_000, seconds * SECOND, 6)));
     for (turn, time) in turns.iter().cycle().zip(0..2_000) {
         store.ask_lasting(&Question::ask(NOW + time * 100 * MILLI, 1), turn);
     }

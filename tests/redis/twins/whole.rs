@@ -1,6 +1,6 @@
-//! The script as a whole: what it touches, and what it leaves behind.
+//! The script as a whole: which keys it accesses, and that it leaves nothing behind.
 
-use super::asking::{Question, Store, Told};
+use super::asking::{LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
 use super::{MILLI, MINUTE, NOW};
 
@@ -9,14 +9,14 @@ fn everything(store: &mut Store, prefix: &str) {
     let all: Vec<_> = subjects
         .iter()
         .enumerate()
-        .map(|(number, subject)| Told::new(&format!("{prefix}{number}"), &subject.numbers()))
+        .map(|(number, subject)| LimitArgs::new(&format!("{prefix}{number}"), &subject.numbers()))
         .collect();
     let owing = Subject::Bucket {
         rate: paceline::time::Rate::per_second(3),
         burst: 2,
         may_owe: true,
     };
-    let owing = Told::new(&format!("{prefix}owing"), &owing.numbers());
+    let owing = LimitArgs::new(&format!("{prefix}owing"), &owing.numbers());
     let mut groups: Vec<_> = all.iter().map(|limit| vec![limit.clone()]).collect();
     groups.extend([all, vec![owing]]);
     for limits in groups {
@@ -34,10 +34,13 @@ fn everything(store: &mut Store, prefix: &str) {
 }
 
 #[test]
-fn a_script_touches_its_keys_and_no_others() {
+fn a_script_accesses_only_its_keys() {
     let mut store = Store::start();
     store.cli::<()>(&["ACL", "SETUSER", "default", "resetkeys", "~ours:*"]);
-    let limit = [Told::new("theirs", &of_every_kind(4, MINUTE)[0].numbers())];
+    let limit = [LimitArgs::new(
+        "theirs",
+        &of_every_kind(4, MINUTE)[0].numbers(),
+    )];
     let refused = store.try_ask(&Question::ask(NOW, 1), &limit).unwrap_err();
     assert_eq!(refused.code(), Some("NOPERM"), "{refused}");
 
@@ -52,7 +55,7 @@ fn a_script_leaves_no_globals_behind() {
     let before: Vec<String> = store.cli(&["EVAL", globals, "0"]);
     everything(&mut store, "");
     assert_eq!(store.cli::<Vec<String>>(&["EVAL", globals, "0"]), before);
-    // Nor could it: the server refuses, and nothing was refused.
+    // The server refuses globals, and it refused nothing.
     let strays = redis::cmd("EVAL").arg("stray = 1").arg(0).clone();
     assert!(store.query::<()>(&strays).is_err());
 }
@@ -61,9 +64,9 @@ fn a_script_leaves_no_globals_behind() {
 fn the_time_is_the_servers_unless_a_test_brings_its_own() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
-        let told = [Told::new("key", &subject.numbers())];
+        let limit_args = [LimitArgs::new("key", &subject.numbers())];
         let before = store.time_us();
-        let answer = store.ask(&Question::ask(0, 1), &told);
+        let answer = store.ask(&Question::ask(0, 1), &limit_args);
         let after = store.time_us();
         assert!(
             (before..=after).contains(&answer.now),

@@ -1,4 +1,4 @@
-//! Load shed by fleet usage: the cases of the table, what is in Redis, and without it. In real time.
+//! Load shedding by fleet usage: admission, the keys in Redis, and outages. In real time.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn admitted(usage: &FleetUsage, importance: Importance) -> Option<Lease> {
     usage.admit(importance).await.unwrap()
 }
 
-/// So many of each kind that ask one after the other, of a fleet of two processes: who is let in.
+/// Sends requests from two processes in turn, and returns the admitted ones, with `-` for a refusal.
 async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
     let server = Server::start().await;
     let fleet = [process(&server.url()), process(&server.url())];
@@ -26,7 +26,7 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
         redis.connect().await.unwrap();
     }
     let mut held = Vec::new();
-    let mut said = String::new();
+    let mut answers = String::new();
     for (number, kind) in asked.chars().enumerate() {
         let usage = usage(&fleet[number % 2], capacity, reserved);
         let importance = match kind {
@@ -34,44 +34,47 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
             _ => Importance::Sheddable,
         };
         let lease = admitted(&usage, importance).await;
-        said.push(if lease.is_some() { kind } else { '-' });
+        answers.push(if lease.is_some() { kind } else { '-' });
         held.push(lease);
     }
     let in_use = usage(&fleet[0], capacity, reserved).in_use().await.unwrap();
-    let count = |kind| said.chars().filter(|one| *one == kind).count();
+    let count = |kind| answers.chars().filter(|one| *one == kind).count();
     assert_eq!(in_use.critical as usize, count('c'));
     assert_eq!(in_use.sheddable as usize, count('s'));
-    said
+    answers
 }
 
 #[tokio::test]
-async fn the_cases_of_the_table() {
+async fn admission_follows_the_table() {
     for (capacity, reserved, asked, expected) in [
-        // What is not reserved, and no more.
+        // Sheddable requests get the capacity without the reserve.
         (5, 2, "sssss", "sss--"),
-        // The reserve is for critical work, which counts.
+        // Critical requests may use the reserve, and are counted.
         (5, 2, "ssscc", "ssscc"),
         (5, 2, "cccss", "cccss"),
         (5, 2, "ccccss", "ccccs-"),
         (5, 2, "cscscss", "cscsc--"),
-        // Critical work always passes, beyond the capacity too, and then nothing else does.
+        // Critical requests pass beyond the capacity too; then nothing else passes.
         (5, 2, "cccccccs", "ccccccc-"),
         (5, 2, "sssccccs", "ssscccc-"),
-        // No reserve: only the capacity.
+        // Without a reserve only the capacity counts.
         (3, 0, "ssss", "sss-"),
         (3, 0, "ccss", "ccs-"),
-        // As much of a reserve as there can be.
+        // The largest possible reserve.
         (3, 2, "ssc", "s-c"),
         (1, 0, "sc", "sc"),
         (1, 0, "cs", "c-"),
     ] {
-        let said = case(capacity, reserved, asked).await;
-        assert_eq!(said, expected, "of {asked} with {capacity} and {reserved}");
+        let answers = case(capacity, reserved, asked).await;
+        assert_eq!(
+            answers, expected,
+            "of {asked} with {capacity} and {reserved}"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_is_over_makes_room_and_leaves_nothing_behind() {
+async fn finished_requests_free_capacity_and_leave_no_keys_behind() {
     let server = Server::start().await;
     let redis = process(&server.url());
     redis.connect().await.unwrap();
@@ -92,7 +95,7 @@ async fn what_is_over_makes_room_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn both_keys_lie_in_one_slot_of_a_cluster() {
+async fn both_keys_are_in_one_slot_of_a_cluster() {
     let cluster = Cluster::start().await;
     let urls = cluster.urls();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
@@ -110,7 +113,7 @@ async fn both_keys_lie_in_one_slot_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn both_kinds_are_renewed_on_one_trip() {
+async fn both_classes_are_renewed_in_one_round_trip() {
     let server = Server::start().await;
     let redis = steady(&server.url());
     redis.connect().await.unwrap();
@@ -127,12 +130,12 @@ async fn both_kinds_are_renewed_on_one_trip() {
     let asked = redis.stats().answered - before;
 
     assert!(held.iter().all(|lease| !lease.is_lost()));
-    // Six thirds, not twelve.
+    // One call for each third of a lease, not one for each class.
     assert!((3..=8).contains(&asked), "{asked}");
 }
 
 #[tokio::test]
-async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
+async fn during_an_outage_critical_work_passes_and_the_outage_policy_decides_the_rest() {
     for (when_down, sheddable_passes) in [
         (OutagePolicy::open(), true),
         (OutagePolicy::closed(), false),
@@ -155,7 +158,7 @@ async fn without_redis_critical_work_passes_and_the_rest_as_is_said() {
 }
 
 #[tokio::test]
-async fn an_insurance_divides_what_is_not_reserved() {
+async fn an_insurance_divides_the_capacity_without_the_reserve() {
     let mut server = Server::start().await;
     let when_down = OutagePolicy::insured(2);
     let redis = process_with(&server.url(), when_down, Duration::from_millis(500));
@@ -176,7 +179,7 @@ async fn an_insurance_divides_what_is_not_reserved() {
 }
 
 #[tokio::test]
-async fn a_key_that_holds_something_else_is_said_to() {
+async fn a_key_of_another_type_is_an_error() {
     let server = Server::start().await;
     let redis = process(&server.url());
     redis.connect().await.unwrap();
@@ -185,15 +188,18 @@ async fn a_key_that_holds_something_else_is_said_to() {
     for key in [CRITICAL, SHEDDABLE] {
         server.cli::<()>(&["SET", key, "mine"]).await;
         for importance in [Importance::Critical, Importance::Sheddable] {
-            let said = usage.admit(importance).await.unwrap_err().to_string();
-            assert!(said.contains("WRONGTYPE") && said.contains(key), "{said}");
+            let answers = usage.admit(importance).await.unwrap_err().to_string();
+            assert!(
+                answers.contains("WRONGTYPE") && answers.contains(key),
+                "{answers}"
+            );
         }
         server.flush_all().await;
     }
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_value() {
+fn values_outside_the_bounds_are_refused_and_named() {
     let redis = process_with(
         "redis://127.0.0.1:1/",
         OutagePolicy::insured(3),

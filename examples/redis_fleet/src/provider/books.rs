@@ -1,4 +1,4 @@
-//! What the provider writes down.
+//! The records of the provider.
 
 #![expect(
     clippy::disallowed_types,
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::strict::Sliding;
 
-/// What happens meanwhile.
+/// The phases of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
     Before,
@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     Back,
 }
 
-/// What came in one phase.
+/// The arrivals in one phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) phase: Phase,
@@ -28,21 +28,21 @@ pub(crate) struct Part {
     pub(crate) accepted: u64,
 }
 
-/// The provider's own count.
+/// The provider's count.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    /// All arrivals, before the first phase too.
+    /// All arrivals, including those before the first phase.
     pub(crate) sent: u64,
     pub(crate) accepted: u64,
-    /// In the phases: what arrived, and how much of it was accepted.
+    /// The arrivals in the phases, and how many were accepted.
     pub(crate) parts: Vec<Part>,
-    /// How long each silence lasted.
+    /// The length of each silence.
     pub(crate) silences: Vec<Duration>,
-    /// That any request was on its way.
+    /// The longest travel time of a request.
     pub(crate) longest_way: Duration,
 }
 
-/// Judges arrivals, and keeps them.
+/// Accepts or refuses arrivals, and records them.
 #[derive(Debug)]
 pub(super) struct Books {
     judge: Sliding,
@@ -70,7 +70,7 @@ impl Books {
         }
     }
 
-    /// Whether it is accepted. It counts in any case.
+    /// Whether the request is accepted. It counts in any case.
     pub(super) fn arrive(&mut self, at: Instant, worker: u32, way: Duration) -> bool {
         self.longest_way = self.longest_way.max(way);
         let was_accepted = !self.judge.is_over(at, 1);
@@ -122,7 +122,7 @@ impl Books {
         turns.map(part).collect()
     }
 
-    /// From the last arrival before the first phase to the end of the last one, between any two arrivals.
+    /// The gaps between arrivals, from the last one before the first phase to the end of the last phase.
     fn silences(&self, silence: Duration) -> Vec<Duration> {
         let (Some((begin, _)), Some(end)) = (self.turns.first(), self.closed) else {
             return Vec::new();
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_counts_too() {
+    fn refused_requests_count_too() {
         let start = Instant::now();
         let mut books = Books::new(2, ms(100));
         let arrived =
             [0, 10, 20, 105, 121, 125].map(|at| books.arrive(start + ms(at), 1, ms(at / 5)));
 
-        // At 105 those of 10 and 20 are in the window, and at 121 those of 105 and 121 alone.
+        // At 105 the window holds the arrivals of 10 and 20; at 121 only those of 105 and 121.
         assert_eq!(arrived, [true, true, false, false, true, false]);
         let figures = books.figures(ms(50));
         assert_eq!((figures.sent, figures.accepted), (6, 3));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_has_what_arrived_in_it() {
+    fn arrivals_belong_to_the_phase_in_which_they_came() {
         let start = Instant::now();
         let mut books = Books::new(1, ms(10));
         for at in [0, 20, 40, 45, 60, 99, 100] {

@@ -21,7 +21,7 @@ use crate::{
     conformance::schedule::Dice,
 };
 
-/// What an inner sink is given: an item, or a group of them.
+/// The input of an inner sink: an item, or a group of items.
 pub trait Parcel {
     /// The items in it.
     fn into_items(self) -> Vec<u32>;
@@ -39,7 +39,7 @@ impl Parcel for Vec<u32> {
     }
 }
 
-/// The inner sink of every rule: fast or slow, failing when it is told to, and it writes down what is done to it.
+/// The inner sink of every rule: fast or slow, failing on request. It records the calls on it.
 ///
 /// It is `Unpin`, so that an adapter over it can be taken apart after it was polled; [`Unmovable`] is the one that is not.
 #[must_use = "sinks do nothing unless polled"]
@@ -68,7 +68,7 @@ impl<T> Inner<T> {
         Arc::clone(&self.log)
     }
 
-    /// What every call on it does first.
+    /// The first step of every call.
     fn begin(&self) -> Result<MutexGuard<'_, Entries>, InnerError> {
         let mut entries = self.log.entries();
         let error = InnerError {
@@ -82,7 +82,7 @@ impl<T> Inner<T> {
         Ok(entries)
     }
 
-    /// Ready when all that was taken is flushed.
+    /// Ready when all accepted items are flushed.
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut entries = self.log.entries();
         if mem::take(&mut entries.has_news) {
@@ -154,11 +154,11 @@ impl<T> fmt::Debug for Inner<T> {
     }
 }
 
-/// What a call on an [`Inner`] failed with.
+/// The error of a call on an [`Inner`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct InnerError {
-    /// Which call it was, of all there were.
+    /// The number of the call that failed.
     pub call: usize,
 }
 
@@ -174,7 +174,7 @@ impl Error for InnerError {}
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Room {
     Always,
-    /// It takes its time after each item, and to flush. How long depends on nothing but how much it has taken.
+    /// It is pending for a while after each item and at each flush. How long depends only on how many items it has accepted.
     Slow(u64, Duration),
 }
 
@@ -223,7 +223,7 @@ impl Until {
     }
 }
 
-/// What was done to an inner sink, to be read when the adapter has it.
+/// The record of calls on an inner sink, which can be read while the adapter owns the sink.
 pub(super) struct Log {
     entries: Mutex<Entries>,
 }
@@ -261,9 +261,9 @@ impl Log {
 pub(super) struct Entries {
     start: Instant,
     calls: usize,
-    /// What it was given, with the time from the start of the run.
+    /// The items it was given, with the time from the start of the run.
     pub(super) taken: Vec<(Duration, Vec<u32>)>,
-    /// What it was given when it failed.
+    /// The item it was given when it failed.
     pub(super) spoiled: Vec<u32>,
     pub(super) sent_unasked: Vec<u32>,
     pub(super) sent_too_late: Vec<u32>,
@@ -271,11 +271,11 @@ pub(super) struct Entries {
     has_news: bool,
     pub(super) is_flushed: bool,
     is_closing: bool,
-    /// How often it said that it is closed.
+    /// How often a close was completed.
     pub(super) closed: usize,
     /// Whether it was pending since the adapter was polled.
     was_pending: bool,
-    /// What it failed with since the adapter was polled.
+    /// Its error since the adapter was polled.
     raised: Option<InnerError>,
 }
 
@@ -294,7 +294,7 @@ impl Entries {
         self.raised
     }
 
-    /// The items that it was given, also those with which it failed.
+    /// The items that it was given, including those at which it failed.
     pub(super) fn given(&self) -> usize {
         let taken: usize = self.taken.iter().map(|(_, items)| items.len()).sum();
         taken + self.spoiled.len()

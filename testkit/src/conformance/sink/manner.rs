@@ -5,28 +5,28 @@ use std::{fmt, time::Duration};
 use super::inner::Room;
 use crate::conformance::schedule::Dice;
 
-/// How the producer behaves, and over what.
+/// How the producer behaves, and which inner sink it has.
 #[derive(Clone, Debug)]
 pub(super) struct Manner {
     pub(super) producer: Producer,
     pub(super) flushes: Flushes,
-    /// How often it wants to hear that the sink is ready, before each item.
+    /// How often it calls `poll_ready` until it is ready, before each item.
     pub(super) asks: usize,
     pub(super) room: Room,
 }
 
-/// Who sends.
+/// The behavior of the producer.
 #[derive(Clone, Debug)]
 pub(super) enum Producer {
     /// Sends as soon as it can.
     Eager,
     /// The same, from another task at every poll.
     Wandering,
-    /// Asks for one item more each time, which never comes.
+    /// Polls once more for readiness after each item, and sends nothing then.
     Hopeful,
-    /// The same, and gives up waiting after so long, and comes back as another task.
+    /// Sends as soon as it can, but gives up a wait after this long, and comes back in another task.
     Restless(Duration),
-    /// Takes its time once the sink is ready.
+    /// Delays each send after the sink is ready.
     Lazy(Dice, Duration),
     /// The same, and sometimes the clock leaps while it waits.
     Late(Dice, Duration),

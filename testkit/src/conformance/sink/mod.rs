@@ -1,8 +1,8 @@
 //! The rules that every sink adapter keeps, checked on any of them.
 //!
-//! A [`Subject`] is an adapter described by closures: how to build it over an [`Inner`] sink, and what its errors say. Every
-//! [`Rule`] then builds it anew, sends numbers into it in many manners, over inner sinks that are fast, slow or failing, and
-//! says how it was broken. All of it is in virtual time, and the same every time.
+//! A [`Subject`] describes an adapter by closures: how to build it over an [`Inner`] sink, and what its errors mean. Every
+//! [`Rule`] builds the adapter anew, sends numbers into it in many manners, over inner sinks that are fast, slow or failing,
+//! and reports how the adapter breaks the rule. All runs are in virtual time and deterministic.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! Where items are lost or doubled although nothing disturbs, the rules that count items have nothing to say, and are left
-//! out. So is [`Rule::CancelSafe`], which moves the adapter from task to task, where [`Rule::KeepsAWaker`] is broken.
+//! If an undisturbed run loses or doubles items, the rules that count items are skipped. If [`Rule::KeepsAWaker`] is broken,
+//! [`Rule::CancelSafe`] is skipped, because it moves the adapter from task to task.
 
 mod inner;
 mod manner;
@@ -60,20 +60,20 @@ type Build<A, T> = Box<dyn FnMut(Inner<T>) -> A>;
 type Judge<E> = Box<dyn FnMut(E) -> Failure>;
 type Split<A, T> = Box<dyn FnMut(Driven<A>) -> (Inner<T>, Vec<u32>)>;
 
-/// What an error of an adapter says.
+/// The meaning of an adapter's error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "either the inner sink was asked or the item was refused"
 )]
 pub enum Failure {
-    /// The inner sink failed, with this.
+    /// The inner sink failed with this error.
     Inner(InnerError),
-    /// This item was refused, and given back.
+    /// The adapter refused this item and returned it.
     Refused(u32),
 }
 
-/// An adapter, described for the suite.
+/// The description of an adapter for the suite.
 #[must_use = "a subject does nothing unless checked"]
 pub struct Subject<A: Sink<u32>, T> {
     build: Build<A, T>,
@@ -85,10 +85,10 @@ pub struct Subject<A: Sink<u32>, T> {
 }
 
 impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
-    /// The adapter that `build` makes; it is called for every run, at the run's first instant. `judge` says what an error
-    /// of it means.
+    /// The adapter that `build` makes. `build` is called for every run, at its first instant. `judge` returns the meaning of
+    /// an error of the adapter.
     ///
-    /// That it can be sent and shared, as an [`Inner`] can, is the one rule that the compiler checks.
+    /// The compiler checks one rule: the adapter is `Send` and `Sync`, as an [`Inner`] is.
     pub fn new(
         build: impl FnMut(Inner<T>) -> A + 'static,
         judge: impl FnMut(A::Error) -> Failure + 'static,
@@ -106,7 +106,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         }
     }
 
-    /// Says how to take the adapter apart: the inner sink, and the items held. Without it, [`Rule::IntoParts`] is left out.
+    /// Sets how to take the adapter apart: into the inner sink and the items held. Without it [`Rule::IntoParts`] is skipped.
     pub fn into_parts(mut self, mut split: impl FnMut(A) -> (Inner<T>, Vec<u32>) + 'static) -> Self
     where
         A: Unpin,
@@ -115,21 +115,21 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         self
     }
 
-    /// Promises that two sends are never closer than this, whatever is late or slow.
+    /// Promises that two sends are never closer than this, even if polls are late or the inner sink is slow.
     pub fn spacing(mut self, spacing: Duration) -> Self {
         self.spacing = Some(spacing);
         self
     }
 
-    /// Says how long the adapter's own delays are, so that items come around them.
+    /// Sets how long the adapter's own delays are, so that items are sent near them.
     ///
-    /// Without it: the spacing, or else 10 ms. Above two minutes the suite's own gaps would look like a hang.
+    /// The default is the spacing, or 10 ms without one. Above two minutes the gaps of the suite would look like a hang.
     pub fn scale(mut self, scale: Duration) -> Self {
         self.scale = Some(scale);
         self
     }
 
-    /// Allows that items are dropped, and says that none are held; what is sent is still in order, and nothing is doubled.
+    /// Allows the adapter to drop items; it may hold none then. The others still have to be in order, and none doubled.
     pub fn lossy(mut self) -> Self {
         self.is_lossy = true;
         self
@@ -155,7 +155,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         }
     }
 
-    /// Checks every rule; gives one violation for each that is broken.
+    /// Checks every rule. Returns one violation for each rule that is broken.
     ///
     /// # Panics
     ///
@@ -208,14 +208,14 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         )
     }
 
-    /// Takes the adapter apart, if it was said how; what it held.
+    /// The items that the adapter held, if `into_parts` was set.
     fn split(&mut self, adapter: Driven<A>) -> Option<Vec<u32>> {
         let split = self.split.as_mut()?;
         let (_, held) = split(adapter);
         Some(held)
     }
 
-    /// Compares what came, and what is held, with what should have.
+    /// Compares the items sent and held with the expected ones.
     fn compare(&self, trace: &Trace, held: &[u32]) -> Result<(), String> {
         let taken = trace.taken.iter().flat_map(|(_, items)| items);
         let came: Vec<u32> = taken.chain(held).copied().collect();
@@ -238,7 +238,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         Err(format!("{came:?} came of {due:?}"))
     }
 
-    /// How long the gaps in a schedule are about: whole milliseconds, which tokio's timers keep exactly.
+    /// The typical gap in a schedule, in whole milliseconds, which tokio's timers keep exactly.
     fn gaps(&self) -> Duration {
         let asked = self.scale.or(self.spacing).unwrap_or(SCALE);
         whole_ms(asked).max(Duration::from_millis(1))

@@ -1,4 +1,4 @@
-//! What every sink adapter promises, and how it may be broken.
+//! The promises of every sink adapter, and how they can be broken.
 
 use std::fmt;
 
@@ -6,30 +6,30 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Every wait comes to an end: it neither hangs (an hour with nothing) nor spins (20,000 polls with nothing).
+    /// Every wait ends: the adapter neither hangs (an hour without progress) nor spins (20,000 polls without progress).
     Alive,
-    /// After every `Pending` somebody holds the waker of the latest poll, or has woken it, and it is the one woken.
+    /// After every `Pending` a clone of the latest poll's waker exists or was woken, and wakes go to that waker.
     KeepsAWaker,
-    /// The inner sink is given every item once, in order; by a lossy adapter, some of them, in order. What was refused came
-    /// back in an error.
+    /// The inner sink is given every item once, in order. A lossy adapter may drop items. Refused items were returned in an
+    /// error.
     NothingLost,
-    /// The inner sink is sent an item only when it has said that it is ready for it.
+    /// The inner sink is sent an item only after its `poll_ready` was ready.
     AsksFirst,
-    /// To be asked for its readiness several times changes nothing.
+    /// Several calls of `poll_ready` are the same as one.
     AskingIsFree,
-    /// A permit is taken when the inner sink takes the item: a slow one never brings two sends closer.
+    /// A permit is taken when the inner sink takes the item: a slow inner sink never brings two sends closer.
     PermitLast,
     /// With nothing held, flushing and closing wait for the inner sink alone.
     Prompt,
-    /// When it says that it is flushed, the inner sink has all that was sent, and is flushed.
+    /// After a flush the inner sink has all items that were sent, and is flushed.
     Flushes,
-    /// It closes the inner sink once, when that has all that was sent.
+    /// The inner sink is closed once, after it has all items that were sent.
     Closes,
-    /// An error of the inner sink is passed on at once and as it is. What the inner sink was not given is still sent after it.
+    /// An error of the inner sink is passed on at once and unchanged. Items that the inner sink was not given are sent after it.
     InnerErrors,
     /// Waits that are given up change neither what the inner sink is given nor when.
     CancelSafe,
-    /// What the inner sink was given and what is held is all that was sent, whenever it is taken apart.
+    /// The items that the inner sink was given and those held are all items sent, whenever the adapter is taken apart.
     IntoParts,
     /// After a late wake-up or with a late producer nothing is lost, and sends keep their spacing.
     LateWakeUp,

@@ -17,7 +17,7 @@ const SEEDS: u64 = 24;
 
 type Outcome = Result<(), Violation>;
 
-/// Every item is sent once, in order. Gives back what else was seen: those rules need no run of their own.
+/// Every item is sent once, in order. Returns violations of other rules too, so that those need no run of their own.
 pub(super) async fn nothing_lost<A, T>(
     subject: &mut Subject<A, T>,
 ) -> Result<Vec<Violation>, Violation>
@@ -45,7 +45,7 @@ where
     Ok(noted)
 }
 
-/// A fresh waker at every poll is kept, and is the one woken.
+/// Every poll has a new waker. The adapter keeps it, and wakes that one.
 pub(super) async fn keeps_a_waker<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -60,7 +60,7 @@ where
     Ok(())
 }
 
-/// Whoever asks three times before each item sends at the same instants.
+/// Extra `poll_ready` calls before each item do not move the instants of the sends.
 pub(super) async fn asking_is_free<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -95,7 +95,7 @@ where
     Ok(())
 }
 
-/// Whatever is late, nothing is lost and no two sends are too close.
+/// Late polls lose nothing and bring no two sends too close.
 pub(super) async fn late_wake_up<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -123,7 +123,7 @@ where
     Ok(())
 }
 
-/// Waits that are given up, each in a task of its own, leave no trace; nor do tasks that only ask, and are gone.
+/// Waits that are given up, each in a task of its own, have no effect. Nor have tasks that only call `poll_ready`.
 pub(super) async fn cancel_safe<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -146,7 +146,7 @@ where
     Ok(())
 }
 
-/// Whichever call on the inner sink fails, that is told, once, and everything else goes on.
+/// A failure of any call on the inner sink is reported once, and the sink goes on.
 pub(super) async fn inner_errors<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -178,7 +178,7 @@ where
     Ok(())
 }
 
-/// Taken apart after every number of polls, it accounts for all that was sent.
+/// Taken apart after any number of polls, the adapter accounts for all items sent.
 pub(super) async fn into_parts<A, T>(subject: &mut Subject<A, T>) -> Outcome
 where
     A: Sink<u32>,
@@ -216,7 +216,7 @@ fn burst() -> Schedule {
     }
 }
 
-/// Whether the inner sink was given the same at the same instants, and the same was refused.
+/// Whether the inner sink was given the same items at the same instants, and the same items were refused.
 fn same(calm: &Trace, disturbed: &Trace) -> Result<(), String> {
     if calm.taken == disturbed.taken && calm.refused == disturbed.refused {
         return Ok(());

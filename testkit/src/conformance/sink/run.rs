@@ -1,4 +1,4 @@
-//! One adapter, one inner sink, one producer: what happened.
+//! A run of one adapter with one inner sink and one producer.
 
 use std::{
     pin::Pin,
@@ -25,24 +25,24 @@ use crate::{
     wakes::Driven,
 };
 
-/// What happened in a run.
+/// The record of a run.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
-    /// What the inner sink was given, and when.
+    /// The items that the inner sink was given, with their instants.
     pub(super) taken: Vec<(Duration, Vec<u32>)>,
-    /// What the inner sink was given when it failed.
+    /// The items that the inner sink was given when it failed.
     pub(super) spoiled: Vec<u32>,
-    /// What the adapter was given.
+    /// The items that the adapter was given.
     pub(super) sent: Vec<u32>,
-    /// What came back in errors.
+    /// The items that were returned in errors.
     pub(super) refused: Vec<u32>,
-    /// What was seen on the way that breaks a rule.
+    /// The violations that were seen on the way.
     pub(super) noted: Vec<Violation>,
     /// Whether the inner sink failed.
     pub(super) has_failed: bool,
 }
 
-/// An adapter under way.
+/// A run in progress.
 pub(super) struct Run<'s, A, E> {
     adapter: Driven<A>,
     judge: &'s mut dyn FnMut(E) -> Failure,
@@ -66,7 +66,7 @@ type PollOf<A, E> = fn(Pin<&mut A>, &mut Context<'_>) -> Poll<Result<(), E>>;
 enum Step {
     /// Waits until the next item is there, or the end.
     Arrive,
-    /// Asks whether the sink is ready; it has said so already so many times.
+    /// Polls whether the sink is ready. The number says how often it was ready already.
     Ready(usize),
     Flush,
     Close,
@@ -109,7 +109,7 @@ where
         Ok(self.stop().1)
     }
 
-    /// The adapter, and what happened so far.
+    /// The adapter, and the record so far.
     pub(super) fn stop(mut self) -> (Driven<A>, Trace) {
         let entries = self.log.entries();
         self.trace.taken.clone_from(&entries.taken);
@@ -132,7 +132,7 @@ where
         self.step == Step::Done
     }
 
-    /// Waits as long as the producer would, and does one thing.
+    /// Waits as long as the producer does, then makes one step.
     pub(super) async fn turn(&mut self) -> Result<(), Violation> {
         if self.is_pending {
             // Others may have to run before the answer changes, also when it was woken already.
@@ -203,7 +203,7 @@ where
         self.go_to(if flushes { Step::Flush } else { Step::Arrive })
     }
 
-    /// One more item is about to be sent, maybe by another task, and then is not.
+    /// Polls for readiness as if to send one more item, maybe from another task, and then sends none.
     fn ask_in_vain(&mut self) {
         match self.manner.producer {
             Producer::Hopeful => {}
@@ -219,7 +219,7 @@ where
         }
     }
 
-    /// Polls in one of the three ways; says whether it was ready and well.
+    /// Makes one of the three polls. Returns whether it was ready without an error.
     fn poll(&mut self, poll: PollOf<A, E>) -> Result<bool, Violation> {
         self.log.entries().forget_the_last_poll();
         let polled = self.adapter.poll_with(poll);
@@ -233,7 +233,7 @@ where
         }
     }
 
-    /// An answer; says whether all is well.
+    /// Records an answer. Returns whether it was no error.
     fn heard(&mut self, what: &str, result: Result<(), E>) -> bool {
         let raised = self.log.entries().raised();
         self.trace.has_failed |= raised.is_some();
@@ -272,7 +272,7 @@ where
         Ok(())
     }
 
-    /// How many items are neither at the inner sink nor refused. Of a lossy adapter that is not known.
+    /// How many items are neither at the inner sink nor refused. For a lossy adapter this is not known.
     fn held(&self) -> usize {
         if self.is_lossy {
             return 0;

@@ -101,7 +101,7 @@ impl<S: Sink<u32> + Unpin> Paced<S> {
         self.open_at.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Waits for the slot; tells when it was due if that had to be waited for.
+    /// Waits for the slot. Returns when the slot was due, if there was a wait.
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Option<Instant>> {
         if self.is_open() {
             let waited = self.sleep.take();

@@ -1,4 +1,4 @@
-//! What is handed out without a look at the clock, and counted late.
+//! Laws of credit: permits that pass without a clock reading and are counted late.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use proptest::{prop_assert, prop_assert_eq};
 use super::subject::Subject;
 use super::trace::{Ask, cases, check, check_times};
 
-/// Every request that passes on credit would have passed with a look at the clock, and whatever passes after it too.
-pub(super) fn what_passes_on_credit_would_have_passed<S: Subject>() {
+/// Every request that passes on credit would also pass with a clock reading, and so would the later ones.
+pub(super) fn a_request_that_passes_on_credit_would_pass_without_it<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         let passed = on_credit(&case.policy, case.start, &case.asks)?;
         would_have_passed(&case.policy, case.start, &passed)
@@ -70,7 +70,7 @@ fn keeps_its_bound<S: Subject>(policies: impl Strategy<Value = S>) {
 }
 
 #[test]
-fn a_full_bucket_gives_a_thirty_second_of_its_burst_and_at_most_256() {
+fn a_full_bucket_lends_a_thirty_second_of_its_burst_and_at_most_256() {
     for (burst, credit) in [(1, 0), (479, 0), (480, 15), (3_200, 100), (u32::MAX, 256)] {
         let bucket = TokenBucket::new(Rate::per_second(1), burst);
         let mut state = bucket.fresh(Tick::ZERO);
@@ -80,13 +80,13 @@ fn a_full_bucket_gives_a_thirty_second_of_its_burst_and_at_most_256() {
         assert_eq!(
             bucket.credit(&state, Tick::ZERO),
             0,
-            "an empty one has none"
+            "an empty bucket has none"
         );
     }
 }
 
 #[test]
-fn a_log_gives_as_much_of_its_limit() {
+fn a_log_lends_a_thirty_second_of_its_limit_and_at_most_256() {
     for (limit, credit) in [(479, 0), (480, 15), (3_200, 100), (u32::MAX, 256)] {
         let log = SlidingLog::new(limit, Duration::from_nanos(100));
         let mut state = log.fresh(Tick::ZERO);
@@ -99,7 +99,7 @@ fn a_log_gives_as_much_of_its_limit() {
 }
 
 #[test]
-fn several_limits_give_what_the_least_of_them_does() {
+fn several_limits_lend_as_much_as_the_strictest() {
     let log = SlidingLog::new(960, Duration::from_nanos(100));
     let bucket = TokenBucket::new(Rate::per_second(1), 3_200);
     assert_eq!(of_a_fresh_one(&All::new((log, bucket))), 30);
@@ -112,7 +112,7 @@ fn of_a_fresh_one(policy: &impl Policy) -> u32 {
     policy.credit(&policy.fresh(Tick::ZERO), Tick::ZERO)
 }
 
-/// What passes if the clock is looked at only when there is no credit for a request.
+/// The requests that pass if the clock is read only when the credit does not cover a request.
 fn on_credit<P: Policy>(
     policy: &P,
     start: Tick,

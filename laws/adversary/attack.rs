@@ -1,4 +1,4 @@
-//! Random bursts around every edge, for parameters that are too large to try all there is.
+//! Random bursts around the end of every window, for parameters that are too large for a full search.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use super::super::bounds::allows_every_window;
 use super::super::subject::Subject;
 use super::super::trace::{Ask, check, starts};
 
-/// Idle, so that another time begins here: then so many grains and periods later, and up to 1 ns off, take a part of all
-/// that one can get.
+/// After an idle time, at a multiple of grains and periods and up to 1 ns off, request a part of the most that can pass.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     idle: bool,
@@ -22,7 +21,7 @@ struct Move {
     part: u32,
 }
 
-pub(crate) fn no_window_of_an_attack_holds_more_than_its_docs_say<S: Subject>() {
+pub(crate) fn no_window_of_an_attack_exceeds_the_bound_in_the_docs<S: Subject>() {
     let moves = (0..8u8, 0..12u64, 0..4u64, -1..2i64, 0..5u32);
     let moves = moves.prop_map(|(idle, grains, periods, off, part)| Move {
         idle: idle == 0,
@@ -37,7 +36,7 @@ pub(crate) fn no_window_of_an_attack_holds_more_than_its_docs_say<S: Subject>() 
     });
 }
 
-/// What passed.
+/// The requests that passed.
 fn booty<S: Subject>(policy: &S, start: Tick, moves: &[Move]) -> Vec<Ask> {
     let mut state = policy.fresh(start);
     let mut passed = Vec::new();
@@ -48,7 +47,7 @@ fn booty<S: Subject>(policy: &S, start: Tick, moves: &[Move]) -> Vec<Ask> {
             now = now.max(settled);
             begun = now;
         }
-        // Edges lie where they lie since the first request of all that still counts.
+        // The windows begin at the first request that still counts.
         let grains = step.grains.saturating_mul(policy.grain());
         let periods = step.periods.saturating_mul(policy.period());
         let edge = begun.after(Duration::from_nanos(grains.saturating_add(periods)));

@@ -1,19 +1,19 @@
-//! Several policies at once: whatever holds of them, side by side.
+//! Several policies at once. What holds for each of them holds for all.
 
 use paceline::policy::All;
 use paceline::time::Tick;
 use proptest::prelude::{BoxedStrategy, Strategy};
 
+use super::super::model::{Due, Model};
 use super::{Subject, Window};
-use crate::model::{Due, Model};
 
-/// A tuple is a list of types, which the language can only spell out.
+/// A macro, because Rust cannot implement a trait for tuples of any length.
 macro_rules! all {
     ($($policy:ident $index:tt),+) => {
         impl<$($policy: Subject),+> Subject for All<($($policy,)+)> {
             type Model = ($($policy::Model,)+);
 
-            /// Its members are tried by themselves.
+            /// Its members have tests of their own.
             const TIMES: u32 = 3;
 
             const PHASED: bool = $($policy::PHASED)||+;

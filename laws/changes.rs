@@ -1,4 +1,4 @@
-//! Laws of what is done to a state: it settles, is refunded, is retuned.
+//! Laws of the other operations on a state: settling, refund, retune.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use super::model::Model;
 use super::subject::Subject;
 use super::trace::{Ask, asks, cases, check};
 
-/// And a nanosecond before it does not, on some trace: the instant is exact, unless there is nothing to wait for.
-pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
-    let (settled_late, told_apart) = (Cell::new(false), Cell::new(false));
+/// The instant is exact: on some trace the state still differs from a fresh one a nanosecond before, unless it has settled
+/// already.
+pub(super) fn a_settled_state_answers_as_a_fresh_one<S: Subject>() {
+    let (settled_late, visible) = (Cell::new(false), Cell::new(false));
     let later = prop_oneof![Just(0), 0..50u64];
     check::<S, _>((cases::<S>(), later), |(case, later)| {
         let (state, now) = case.end();
@@ -38,18 +39,18 @@ pub(super) fn once_settled_it_answers_like_a_fresh_one<S: Subject>() {
             let from = settled.before(Duration::from_nanos(1));
             let fresh = case.policy.fresh(from);
             let apart = alike(&case.policy, &state, &fresh, &[all(&case.policy, from)]).is_err();
-            told_apart.set(told_apart.get() || apart);
+            visible.set(visible.get() || apart);
         }
         Ok(())
     });
     assert_eq!(
         settled_late.get(),
-        told_apart.get(),
+        visible.get(),
         "it settles before it says so"
     );
 }
 
-pub(super) fn it_knows_whether_it_has_settled<S: Subject>() {
+pub(super) fn is_settled_agrees_with_settled_at<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         let mut state = case.policy.fresh(case.start);
         for ask in case.asks.iter().filter(|ask| ask.at < Tick::MAX) {
@@ -61,9 +62,9 @@ pub(super) fn it_knows_whether_it_has_settled<S: Subject>() {
     });
 }
 
-/// Whatever is refunded, and when: what passes then passes a full one too, after the same requests. Where time is cut
-/// into pieces, those of a full one may end later: there, after the same requests in the same instant.
-pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
+/// A request that passes after a refund also passes a full limit after the same requests. If a policy divides time into
+/// windows, those of the full limit may end later; then the requests are compared within one instant.
+pub(super) fn a_refund_never_makes_a_state_better_than_full<S: Subject>() {
     let refunds = vec(
         (any::<proptest::sample::Index>(), 0..5u32, any::<bool>()),
         1..4,
@@ -99,8 +100,8 @@ pub(super) fn a_refund_never_makes_it_better_than_full<S: Subject>() {
     });
 }
 
-/// After any request, and more than it cost too.
-pub(super) fn a_refund_gives_back_what_its_model_does<S: Subject>() {
+/// After any request, also with more than its cost.
+pub(super) fn a_refund_agrees_with_the_model<S: Subject>() {
     let refunds = vec((0..6u8, any::<u32>()), 30);
     check::<S, _>((cases::<S>(), refunds), |(case, refunds)| {
         let mut state = case.policy.fresh(case.start);
@@ -112,7 +113,7 @@ pub(super) fn a_refund_gives_back_what_its_model_does<S: Subject>() {
             let due = model.due(ask.at, ask.cost);
             let answer = case.policy.decide(&mut state, ask.at, ask.cost);
             prop_assert!(
-                due.is_told_by(answer, ask.at, 0),
+                due.agrees_with(answer, ask.at, 0),
                 "{answer:?} to {ask:?}, due {due:?}"
             );
             if answer.is_pass() {
@@ -132,8 +133,8 @@ pub(super) fn a_refund_gives_back_what_its_model_does<S: Subject>() {
     });
 }
 
-/// All of it or a part: it is as if only the rest had passed.
-pub(super) fn what_is_refunded_at_once_was_never_asked_for<S: Subject>() {
+/// A full or partial refund leaves the state as if only the rest had passed.
+pub(super) fn a_refund_at_once_undoes_the_request<S: Subject>() {
     check::<S, _>((cases::<S>(), any::<u32>()), |(case, part)| {
         let (mut state, mut now) = case.end();
         let cost = case.asks.last().map_or(1, |ask| ask.cost);
@@ -174,7 +175,7 @@ pub(super) fn a_retune_to_the_same_parameters_changes_no_answer<S: Subject>() {
     });
 }
 
-/// What the model keeps, to the part; a policy that has to round may be late by a nanosecond, never early.
+/// As the model does, exactly. A policy that has to round may be late by a nanosecond, never early.
 pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
     check::<S, _>((cases::<S>(), S::any()), |(case, new)| {
         let mut state = case.policy.fresh(case.start);
@@ -198,7 +199,7 @@ pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
             let due = model.due(ask.at, ask.cost);
             let answer = new.peek(&state, ask.at, ask.cost);
             prop_assert!(
-                due.is_told_by(answer, ask.at, late),
+                due.agrees_with(answer, ask.at, late),
                 "{answer:?} to {ask:?}, due {due:?}"
             );
         }
@@ -206,13 +207,13 @@ pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
     });
 }
 
-/// For all that a full one lets pass at once.
+/// With the largest cost that a full limit passes at once.
 fn all<S: Subject>(policy: &S, at: Tick) -> Ask {
     let cost = policy.burst();
     Ask { at, cost }
 }
 
-/// Asks both everything. A wait beyond the last tick is one for ever, however long it says it is.
+/// Compares all decisions. All waits that end beyond the last tick are equal: they never end.
 fn alike<S: Subject>(policy: &S, one: &S::State, other: &S::State, asks: &[Ask]) -> TestCaseResult {
     let (mut one, mut other) = (one.clone(), other.clone());
     for ask in asks {
@@ -229,7 +230,7 @@ fn alike<S: Subject>(policy: &S, one: &S::State, other: &S::State, asks: &[Ask])
     Ok(())
 }
 
-/// Whether one answer lets the request pass sooner than the other, given at the same time.
+/// Whether one decision passes the request earlier than the other. Both are made at the same time.
 fn sooner(one: Decision, other: Decision) -> bool {
     let wait = |decision| match decision {
         Decision::Pass => Some(Duration::ZERO),

@@ -1,4 +1,4 @@
-//! No more than promised, wherever one looks.
+//! No window holds more than the docs say.
 
 use paceline::time::Tick;
 use proptest::prelude::{Strategy, any};
@@ -8,15 +8,15 @@ use proptest::test_runner::TestCaseResult;
 use super::subject::{Subject, Window};
 use super::trace::{Ask, Case, asks, cases, check, greedy_cases};
 
-pub(super) fn no_window_of_any_trace_holds_more_than_its_docs_say<S: Subject>() {
+pub(super) fn no_window_of_a_random_trace_exceeds_the_bound_in_the_docs<S: Subject>() {
     check::<S, _>(cases::<S>(), keeps_its_bound);
 }
 
-pub(super) fn no_window_of_a_greedy_trace_holds_more_than_its_docs_say<S: Subject>() {
+pub(super) fn no_window_of_a_greedy_trace_exceeds_the_bound_in_the_docs<S: Subject>() {
     check::<S, _>(greedy_cases::<S>(), keeps_its_bound);
 }
 
-/// Whatever was owed before: that makes it less, never more.
+/// A debt from before only makes it less.
 pub(super) fn after_a_retune_the_new_bound_holds<S: Subject>() {
     let cases = (greedy_cases::<S>(), greedy_cases::<S>());
     check::<S, _>(
@@ -30,7 +30,7 @@ pub(super) fn after_a_retune_the_new_bound_holds<S: Subject>() {
     );
 }
 
-/// Whatever is given back: that makes it full, never more.
+/// A refund makes the limit full at most.
 pub(super) fn after_a_refund_the_bound_holds<S: Subject>() {
     check::<S, _>((greedy_cases::<S>(), any::<u32>()), |(case, refund)| {
         let (mut state, now) = case.end();
@@ -54,12 +54,12 @@ fn keeps_its_bound<S: Subject>(case: Case<S>) -> TestCaseResult {
 pub(super) fn passed<S: Subject>(policy: &S, mut state: S::State, asks: &[Ask]) -> Vec<Ask> {
     let mut passed = asks.to_vec();
     passed.retain(|ask| policy.decide(&mut state, ask.at, ask.cost).is_pass() && ask.cost > 0);
-    // After the last tick nobody counts.
+    // After the last tick, which means never, there is no bound.
     passed.retain(|ask| ask.at < Tick::MAX);
     passed
 }
 
-/// Every window that is the shortest to hold what it holds.
+/// Checks every window that is the shortest with its requests.
 pub(super) fn allows_every_window(policy: &impl Subject, passed: &[Ask]) -> TestCaseResult {
     for (i, first) in passed.iter().enumerate() {
         let (mut total, mut dearest) = (0, 0);

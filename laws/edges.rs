@@ -1,4 +1,4 @@
-//! Laws of the edges: of the numbers, of a long run, of a clock that goes back.
+//! Laws at the limits: of extreme numbers, of a long run, of a clock that goes back.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::answers::agrees;
 use super::subject::Subject;
 use super::trace::{Ask, asks, cases, check, check_times, starts};
 
-/// Calls on every method, with times that jump back and forth.
-pub(super) fn nothing_panics_at_the_edges_in_whatever_order<S: Subject>() {
+/// Calls every method, with times that jump back and forth.
+pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>() {
     let cost = || prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
     let calls = vec((0..4u8, starts(), cost(), 0..3usize), 1..40);
     let policies = uniform3(S::any());
@@ -41,8 +41,8 @@ pub(super) fn nothing_panics_at_the_edges_in_whatever_order<S: Subject>() {
     });
 }
 
-/// Every other step is greedy, and whatever is rounded in one adds up; the others nap.
-pub(super) fn it_agrees_with_its_model_for_a_hundred_days<S: Subject>() {
+/// Every other step comes at the end of the last wait, so that rounding errors would add up. The others come after a nap.
+pub(super) fn the_policy_agrees_with_its_model_for_a_hundred_days<S: Subject>() {
     const NAPS: u32 = 300;
     const NAP: Duration = Duration::from_secs(100 * 86_400 / NAPS as u64);
     check_times(1, (S::any(), any::<u64>()), |(policy, seed)| {
@@ -65,10 +65,8 @@ pub(super) fn it_agrees_with_its_model_for_a_hundred_days<S: Subject>() {
     });
 }
 
-/// Nor do the requests after it.
-pub(super) fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stands_still<
-    S: Subject,
->() {
+/// The same holds for the requests after it.
+pub(super) fn no_request_passes_earlier_if_the_clock_goes_back<S: Subject>() {
     let back = vec(
         prop_oneof![3 => Just(0), 4 => 0..50u64, 1 => any::<u64>()],
         30,
@@ -76,7 +74,7 @@ pub(super) fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stan
     check::<S, _>((cases::<S>(), back), |(case, back)| {
         let policy = case.policy;
         let mut state = policy.fresh(case.start);
-        // The latest that the policy has heard of.
+        // The latest time that the policy has seen.
         let mut latest = case.start;
         for (ask, back) in case.asks.iter().zip(back) {
             let reading = Tick::from_nanos(ask.at.as_nanos().saturating_sub(back));
@@ -84,7 +82,7 @@ pub(super) fn a_clock_that_goes_back_lets_nothing_pass_sooner_than_one_that_stan
             let mut stood = state.clone();
             let answer = policy.decide(&mut state, reading, ask.cost);
             let answer_still = policy.decide(&mut stood, still, ask.cost);
-            // If the one that stands still passes, nobody knows since when it would have.
+            // If the request passes with the still clock, its earliest instant is unknown.
             prop_assert!(
                 answer_still.is_pass() || due(answer, reading) >= due(answer_still, still),
                 "{answer:?} at {reading:?}, but {answer_still:?} at {still:?}"

@@ -1,4 +1,4 @@
-//! Who knows the sums and wants more: the worst window that short sequences of requests can make is the one in the docs.
+//! An adversary that knows the policy: the worst window of all short sequences of requests is the one in the docs.
 
 mod attack;
 mod search;
@@ -9,7 +9,7 @@ use paceline::policy::{All, FixedWindow, Interval, SlidingCounter, SlidingLog, T
 use paceline::time::Rate;
 use search::{Search, most};
 
-pub(super) use attack::no_window_of_an_attack_holds_more_than_its_docs_say;
+pub(super) use attack::no_window_of_an_attack_exceeds_the_bound_in_the_docs;
 
 const WINDOWS: [u64; 4] = [4, 5, 7, 12];
 const LIMITS: [u32; 4] = [1, 2, 3, 4];
@@ -19,7 +19,7 @@ const fn nanos(nanos: u64) -> Duration {
 }
 
 #[test]
-fn an_interval_lets_m_pass_in_m_intervals_and_no_more() {
+fn an_interval_passes_at_most_m_requests_in_m_intervals() {
     for (interval, m) in [(1, 1), (1, 4), (2, 3), (3, 1), (3, 3), (5, 2)] {
         let policy = Interval::every(nanos(interval));
         let search = Search::of(interval * m, 5).gaps_around(&[interval]);
@@ -27,9 +27,9 @@ fn an_interval_lets_m_pass_in_m_intervals_and_no_more() {
     }
 }
 
-/// What comes within the window, in whole tokens: one that comes at its very end is outside.
+/// Only whole tokens that arrive within the window count. A token that arrives at its end is outside.
 #[test]
-fn a_bucket_lets_its_burst_and_what_comes_pass_and_no_more() {
+fn a_bucket_passes_at_most_its_burst_and_the_arriving_tokens() {
     for (permits, period, burst, window) in [
         (1, 3, 1, 7),
         (1, 3, 2, 12),
@@ -49,7 +49,7 @@ fn a_bucket_lets_its_burst_and_what_comes_pass_and_no_more() {
 }
 
 #[test]
-fn a_log_lets_its_limit_pass_in_a_window_and_no_more() {
+fn a_log_passes_at_most_its_limit_in_a_window() {
     for window in WINDOWS {
         for limit in LIMITS {
             let policy = SlidingLog::new(limit, nanos(window));
@@ -60,7 +60,7 @@ fn a_log_lets_its_limit_pass_in_a_window_and_no_more() {
 }
 
 #[test]
-fn a_strict_counter_lets_its_limit_pass_in_a_window_and_no_more() {
+fn a_strict_counter_passes_at_most_its_limit_in_a_window() {
     for window in WINDOWS {
         for (limit, buckets) in [
             (1, 1),
@@ -81,36 +81,36 @@ fn a_strict_counter_lets_its_limit_pass_in_a_window_and_no_more() {
     }
 }
 
-/// Linear decay does not bound the count by the limit, however short the parts: what came all at once at a window's end is
-/// taken for spread evenly over that window, and decays while the window that really holds it has hardly begun.
+/// A linear decay does not bound the count by the limit: a burst at the end of a window counts as if it were spread evenly
+/// over that window. It decays while the sliding window around it has hardly begun.
 ///
-/// Its window begins with a request, so one of the limit is spent there and not at the end; and in the next window the
-/// share of what came at the end is more than nothing until that is over. A permit that is given back late moves.
+/// The window begins with a request, so that one permit is spent there and not at the end. In the next window the share of
+/// the burst is above zero until the end. A late refund moves that one permit to the end.
 #[test]
-fn a_smooth_counter_lets_twice_its_limit_less_one_pass_and_no_more() {
+fn a_smooth_counter_passes_at_most_twice_its_limit_less_one() {
     for (limit, window) in [(1, 4), (1, 7), (2, 5), (2, 12), (3, 7), (3, 12), (4, 12)] {
         let policy = SlidingCounter::smooth(limit, nanos(window));
         let search = Search::of(window, 5).costs(&[1, limit - 1, limit]);
         let twice = 2 * u128::from(limit);
         assert_eq!(most(&policy, &search), (twice - 2).max(1), "{policy:?}");
         if limit > 1 {
-            let late = search.with_one_given_back();
+            let late = search.with_one_refund();
             assert_eq!(most(&policy, &late), twice - 1, "{policy:?}");
         }
     }
 }
 
-/// The docs' warning is true. (Less one if nothing is given back: one of the limit begins the window.)
+/// As the docs warn. (One less without a refund, since one request begins the window.)
 #[test]
-fn a_fixed_window_lets_twice_its_limit_pass() {
+fn a_fixed_window_passes_twice_its_limit() {
     for (limit, window) in [(2, 4), (2, 12), (3, 7), (4, 5), (4, 12)] {
         let policy = FixedWindow::new(limit, nanos(window));
         let search = Search::of(window, 5).costs(&[1, limit - 1, limit]);
         let twice = 2 * u128::from(limit);
         assert_eq!(most(&policy, &search), twice - 1, "{policy:?}");
-        let late = search.with_one_given_back();
+        let late = search.with_one_refund();
         assert_eq!(most(&policy, &late), twice, "{policy:?}");
-        // Even in one of 2 ns.
+        // Even in a window of 2 ns.
         let short = Search::of(2, 4).costs(&[1, limit - 1, limit]);
         let short = short.gaps_around(&[window]);
         assert_eq!(most(&policy, &short), twice - 1, "{policy:?}");
@@ -118,7 +118,7 @@ fn a_fixed_window_lets_twice_its_limit_pass() {
 }
 
 #[test]
-fn all_lets_as_much_pass_as_each_of_them_alone_would() {
+fn all_passes_as_much_as_the_strictest_policy_alone() {
     let log = SlidingLog::new(3, nanos(12));
     let short = SlidingLog::new(2, nanos(4));
     let interval = Interval::every(nanos(2));

@@ -1,4 +1,4 @@
-//! A limit is not only never more: it is not much less either.
+//! The sustained rate of a limit is not much below its bound.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ const fn nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// How many of those who always come as soon as they may pass in `span` ns, the first after `offset` of them behind a
-/// single one, which counts too.
+/// How many requests pass in `span` ns if each comes as soon as it can pass. A single request comes first and counts too;
+/// the others begin `offset` ns later.
 fn greedy(policy: &impl Policy, offset: u64, span: u64) -> u64 {
     let mut state = policy.fresh(Tick::ZERO);
     assert_eq!(policy.decide(&mut state, Tick::ZERO, 1), Decision::Pass);
@@ -36,7 +36,7 @@ fn greedy(policy: &impl Policy, offset: u64, span: u64) -> u64 {
 }
 
 #[test]
-fn a_log_lets_its_limit_pass_in_an_instant_and_again_in_every_window() {
+fn a_log_passes_its_limit_in_an_instant_and_again_in_every_window() {
     for (limit, window) in [(1, 1), (1, 7), (7, 100), (100, 1_000_000_000)] {
         let policy = SlidingLog::new(limit, nanos(window));
         let limit = u64::from(limit);
@@ -50,14 +50,14 @@ fn a_log_lets_its_limit_pass_in_an_instant_and_again_in_every_window() {
 }
 
 #[test]
-fn a_fixed_window_lets_its_limit_pass_in_every_window() {
+fn a_fixed_window_passes_its_limit_in_every_window() {
     let policy = FixedWindow::new(7, nanos(100));
     assert_eq!(greedy(&policy, 0, TIMES * 100), TIMES * 7);
 }
 
 /// "At least `limit` in window · (1 + 1 / `buckets`)", if a bucket is a whole number of nanoseconds; else it is rounded up.
 #[test]
-fn a_strict_counter_lets_its_limit_pass_in_a_window_and_a_bucket() {
+fn a_strict_counter_passes_its_limit_in_a_window_and_a_bucket() {
     for (limit, window, buckets) in [
         (1, 1, 1),
         (2, 12, 4),
@@ -75,15 +75,15 @@ fn a_strict_counter_lets_its_limit_pass_in_a_window_and_a_bucket() {
             let least = TIMES * u64::from(limit);
             assert!(passed >= least, "{passed} {policy:?} {offset}");
         }
-        // Nor more, when the limit comes all at once.
+        // And not more, if the whole limit comes at once.
         let passed = greedy(&policy, 0, TIMES * time);
         assert_eq!(passed, TIMES * u64::from(limit), "{policy:?}");
     }
 }
 
-/// The share of the last window is more than nothing up to the end of the present one: the last permit waits for that.
+/// The share of the last window is above zero until the end of the present one, and the last permit waits for that.
 #[test]
-fn a_smooth_counter_lets_its_limit_less_one_pass_in_every_window() {
+fn a_smooth_counter_passes_its_limit_less_one_in_every_window() {
     for (limit, window) in [(2, 12), (3, 100), (7, 100), (100, 1_000_000_000)] {
         let policy = SlidingCounter::smooth(limit, nanos(window));
         let least = TIMES * u64::from(limit - 1);
@@ -91,14 +91,14 @@ fn a_smooth_counter_lets_its_limit_less_one_pass_in_every_window() {
             let passed = greedy(&policy, offset, TIMES * window);
             assert!(passed >= least, "{passed} {policy:?} {offset}");
         }
-        // And one more in the first.
+        // And one more in the first window.
         assert_eq!(greedy(&policy, 0, TIMES * window), least + 1, "{policy:?}");
     }
     let one = SlidingCounter::smooth(1, nanos(100));
     assert_eq!(greedy(&one, 0, TIMES * 2 * 100), TIMES);
 }
 
-/// What is refused counts for nothing: who asks 101 times a window for ever is cut to the limit of 100, and not to 0.
+/// A refused request does not count: a stream of 101 requests a window is cut to the limit of 100, and not to 0.
 #[test]
 fn a_steady_stream_a_little_over_the_limit_is_cut_and_not_starved() {
     let window = nanos(101 * 1000);

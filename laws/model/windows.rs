@@ -1,14 +1,14 @@
-//! Models of the policies that count in windows: lists that are looked through from end to end.
+//! Models of the policies that count in windows: lists that are searched from end to end.
 
 use std::iter;
 
 use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
 use paceline::time::Tick;
 
+use super::super::subject::Cut;
 use super::{Due, Model};
-use crate::subject::Cut;
 
-/// A [`SlidingLog`]: what passed, and when.
+/// The model of a [`SlidingLog`]: each request that passed, with its instant.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     limit: u32,
@@ -45,7 +45,7 @@ impl Model<SlidingLog> for List {
         take_newest(&mut self.passed, cost);
     }
 
-    /// What was over stays over.
+    /// An expired entry stays expired.
     fn retuned(&self, policy: &SlidingLog, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
         kept.passed.clone_from(&self.passed);
@@ -55,17 +55,17 @@ impl Model<SlidingLog> for List {
     }
 }
 
-/// A [`SlidingCounter`]: what passed, and in which bucket.
+/// The model of a [`SlidingCounter`]: each request that passed, with its bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets {
     limit: u32,
     window: u128,
-    /// How long a bucket is; a smooth one's is the window.
+    /// The length of a bucket. The bucket of a smooth counter is the window.
     bucket: u128,
-    /// How many there are in a window.
+    /// The number of buckets in a window.
     count: u128,
     smooth: bool,
-    /// Where the first bucket begins.
+    /// The beginning of the first bucket.
     origin: u128,
     passed: Vec<(u128, u32)>,
 }
@@ -75,7 +75,7 @@ impl Buckets {
         (at - self.origin) / self.bucket
     }
 
-    /// When the buckets of a window and one more, which may lie partly in it, have begun after `bucket`.
+    /// When a window of buckets after `bucket`, and one more that may lie partly in the window, have begun.
     fn gone(&self, bucket: u128) -> u128 {
         self.origin + (bucket + self.count + 1) * self.bucket
     }
@@ -103,7 +103,7 @@ impl Buckets {
             <= u128::from(self.limit) * self.window
     }
 
-    /// What passes once passes from then on, so halving finds since when.
+    /// A request that passes at one instant passes at every later one, so a binary search finds the first.
     fn smoothly_due(&self, now: u128, cost: u32) -> u128 {
         let (mut early, mut late) = (now, self.all_gone().max(now));
         while early < late {
@@ -120,7 +120,7 @@ impl Buckets {
 
 impl Model<SlidingCounter> for Buckets {
     fn start(policy: &SlidingCounter, _now: Tick) -> Self {
-        // For ever is for ever.
+        // The last tick means never.
         let window = policy.window().as_nanos().min(u64::MAX.into());
         let count = policy.buckets().map_or(1, u128::from);
         Self {
@@ -162,7 +162,7 @@ impl Model<SlidingCounter> for Buckets {
         take_newest(&mut self.passed, cost);
     }
 
-    /// Of what a bucket counts is only known that it came before the bucket's end, and before now.
+    /// A bucket's count came before the end of the bucket and before now; no more is known.
     fn retuned(&self, policy: &SlidingCounter, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
         kept.origin = self.origin;
@@ -177,7 +177,7 @@ impl Model<SlidingCounter> for Buckets {
     }
 }
 
-/// A [`FixedWindow`]: one page, and a new one when that is over.
+/// The model of a [`FixedWindow`]: one page, and a new page when the window has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     limit: u32,
@@ -220,7 +220,7 @@ impl Model<FixedWindow> for Page {
         take_newest(&mut self.passed, cost);
     }
 
-    /// The count, and when its window began.
+    /// The count and the beginning of its window.
     fn retuned(&self, policy: &FixedWindow, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
         kept.began = self.began;
@@ -229,7 +229,7 @@ impl Model<FixedWindow> for Page {
     }
 }
 
-/// The first instant from `now` on at which it `passes`, if that only changes when something is `gone`.
+/// The first instant from `now` on at which `passes` holds, if it can change only at the instants in `gone`.
 fn due(limit: u32, now: Tick, cost: u32, gone: &[u128], passes: impl Fn(u128) -> bool) -> Due {
     let now = now.as_nanos().into();
     if cost == 0 {

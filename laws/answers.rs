@@ -1,4 +1,4 @@
-//! Laws of a single answer.
+//! Laws of a single decision.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::model::Model;
 use super::subject::Subject;
 use super::trace::{Ask, Case, cases, check};
 
-pub(super) fn told_to_wait_it_is_refused_until_then_and_passes_then<S: Subject>() {
+pub(super) fn a_wait_is_exact_to_the_nanosecond<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             let Decision::Wait { retry_in } = answer else {
                 return Ok(());
             };
-            prop_assert!(retry_in > Duration::ZERO, "told {answer:?} for {ask:?}");
+            prop_assert!(retry_in > Duration::ZERO, "{answer:?} for {ask:?}");
             let Some(then) = sum(ask.at, retry_in) else {
                 return Ok(());
             };
@@ -45,8 +45,8 @@ pub(super) fn a_refusal_changes_nothing<S: Subject>() {
             let mut after = before.clone();
             let _ = policy.decide(&mut after, ask.at, ask.cost);
             prop_assert_eq!(
-                told_apart(before),
-                told_apart(&after),
+                visible(before),
+                visible(&after),
                 "{:?} to {:?}",
                 answer,
                 ask
@@ -56,17 +56,17 @@ pub(super) fn a_refusal_changes_nothing<S: Subject>() {
     });
 }
 
-pub(super) fn a_peek_says_what_a_decision_says<S: Subject>() {
+pub(super) fn a_peek_equals_the_decision<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
-            let untouched = told_apart(before);
+            let untouched = visible(before);
             prop_assert_eq!(
                 policy.peek(before, ask.at, ask.cost),
                 answer,
                 "to {:?}",
                 ask
             );
-            prop_assert_eq!(told_apart(before), untouched, "after {:?}", ask);
+            prop_assert_eq!(visible(before), untouched, "after {:?}", ask);
             Ok(())
         })
     });
@@ -78,14 +78,14 @@ pub(super) fn cost_zero_passes_and_changes_nothing<S: Subject>() {
             let mut after = before.clone();
             let answer = policy.decide(&mut after, ask.at, 0);
             prop_assert_eq!(answer, Decision::Pass, "at {:?}", ask.at);
-            prop_assert_eq!(told_apart(before), told_apart(&after), "at {:?}", ask.at);
+            prop_assert_eq!(visible(before), visible(&after), "at {:?}", ask.at);
             Ok(())
         })
     });
 }
 
-/// And so everything else passes in the end: a wait is exact.
-pub(super) fn only_what_is_dearer_than_the_capacity_never_passes<S: Subject>() {
+/// Since a wait is exact, every other request passes eventually.
+pub(super) fn only_a_cost_above_the_capacity_never_passes<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         each_answer(&case, |policy, before, ask, answer| {
             let never = |cost| matches!(policy.peek(before, ask.at, cost), Decision::Never { .. });
@@ -109,13 +109,13 @@ pub(super) fn only_what_is_dearer_than_the_capacity_never_passes<S: Subject>() {
     });
 }
 
-pub(super) fn it_agrees_with_its_model<S: Subject>() {
+pub(super) fn the_policy_agrees_with_its_model<S: Subject>() {
     check::<S, _>(cases::<S>(), |case| {
         agrees(&case.policy, case.start, &case.asks)
     });
 }
 
-/// Up to the last tick, which means never.
+/// Compares up to the last tick, which means never.
 pub(super) fn agrees<S: Subject>(policy: &S, start: Tick, asks: &[Ask]) -> TestCaseResult {
     let mut state = policy.fresh(start);
     let mut model = S::Model::start(policy, start);
@@ -123,7 +123,7 @@ pub(super) fn agrees<S: Subject>(policy: &S, start: Tick, asks: &[Ask]) -> TestC
         let due = model.due(ask.at, ask.cost);
         let answer = policy.decide(&mut state, ask.at, ask.cost);
         prop_assert!(
-            due.is_told_by(answer, ask.at, 0),
+            due.agrees_with(answer, ask.at, 0),
             "{answer:?} to {ask:?}, due {due:?}"
         );
         if answer.is_pass() {
@@ -133,7 +133,7 @@ pub(super) fn agrees<S: Subject>(policy: &S, start: Tick, asks: &[Ask]) -> TestC
     Ok(())
 }
 
-/// Calls `law` with the policy, the state before each request, the request and the answer.
+/// Calls `law` with the policy, the state before each request, the request and the decision.
 fn each_answer<S: Subject>(
     case: &Case<S>,
     law: impl Fn(&S, &S::State, Ask, Decision) -> TestCaseResult,
@@ -147,12 +147,12 @@ fn each_answer<S: Subject>(
     Ok(())
 }
 
-/// All there is to see of a state.
-fn told_apart(state: &impl std::fmt::Debug) -> String {
+/// Everything that is visible of a state.
+fn visible(state: &impl std::fmt::Debug) -> String {
     format!("{state:?}")
 }
 
-/// `None` beyond the last tick, and at it: it means never.
+/// `None` at the last tick and beyond, which means never.
 fn sum(tick: Tick, duration: Duration) -> Option<Tick> {
     let then = tick.after(duration);
     (then < Tick::MAX).then_some(then)

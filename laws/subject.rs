@@ -1,4 +1,4 @@
-//! What the laws have to know of a policy.
+//! What the laws need to know about a policy.
 
 mod all;
 mod windows;
@@ -14,30 +14,30 @@ use super::model::{Bucket, Free, Model, Spacing};
 
 pub(super) use windows::Cut;
 
-/// A policy under the laws.
+/// A policy that the laws are checked for.
 pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
-    /// Written apart from the policy, and so simple that it must be right.
+    /// Independent of the policy, and simple enough to be obviously right.
     type Model: Model<Self>;
 
-    /// On how many traces a law is tried, as a multiple of the usual number.
+    /// The number of traces for each law, as a multiple of the usual number.
     const TIMES: u32 = 8;
 
-    /// Whether it cuts time into pieces, and what was spent before decides where they begin.
+    /// Whether the policy divides time into windows that begin with a request.
     const PHASED: bool = false;
 
-    /// Random parameters, the extreme ones among them.
+    /// Random parameters, including extreme ones.
     fn any() -> BoxedStrategy<Self>;
 
-    /// The same limit, but as good as it can be when it starts.
+    /// The same limit, with the best possible start.
     fn full(&self) -> Self;
 
-    /// In pieces of about how many nanoseconds it counts: what one permit takes, a bucket.
+    /// The short unit of time of the policy in nanoseconds: the time of one permit, or a bucket.
     fn grain(&self) -> u64;
 
-    /// How many nanoseconds until it is another day: a period, a window.
+    /// The long unit of time of the policy in nanoseconds: a period, or a window.
     fn period(&self) -> u64;
 
-    /// How much can pass at once.
+    /// The most that can pass at once.
     fn burst(&self) -> u32;
 
     /// Whether the docs of the policy allow this window.
@@ -47,9 +47,9 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
 /// A window of a trace, from one request that passed to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Nanoseconds from the first to the last. The shortest half-open window that holds both is longer by next to nothing.
+    /// Nanoseconds from the first to the last request. The shortest half-open window with both is only slightly longer.
     pub(super) span: u64,
-    /// What passed in it.
+    /// The sum of the costs in it.
     pub(super) total: u128,
     /// The largest cost in it.
     pub(super) dearest: u32,
@@ -152,8 +152,7 @@ impl Subject for TokenBucket {
         self.burst()
     }
 
-    /// "A half-open window of T holds at most burst + rate · T; with debt, the dearest request in it + rate · T if that is
-    /// more."
+    /// "A half-open window of T holds at most burst + rate · T; with debt, the largest cost in it + rate · T if that is more."
     fn allows(&self, window: &Window) -> bool {
         let period = self.rate().period().as_nanos();
         let burst = if self.owes() {
@@ -208,7 +207,7 @@ impl Owes for TokenBucket {
     }
 }
 
-/// From a nanosecond to for ever.
+/// From a nanosecond to the longest duration.
 fn durations() -> impl Strategy<Value = Duration> {
     prop_oneof![
         Just(Duration::from_secs(1)),

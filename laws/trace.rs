@@ -1,4 +1,4 @@
-//! Random traces: what is asked of a policy, and when.
+//! Random traces: requests with their instants.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
 use super::subject::Subject;
 
-/// Tries `law` on thousands of values, and panics with the smallest one that breaks it.
+/// Checks `law` with thousands of values, and panics with the smallest one that breaks it.
 #[track_caller]
 pub(super) fn check<S: Subject, T: Debug>(
     values: impl Strategy<Value = T>,
@@ -20,7 +20,7 @@ pub(super) fn check<S: Subject, T: Debug>(
     check_times(S::TIMES, values, law);
 }
 
-/// [`check`], but `times` · 256 values.
+/// The same as [`check`], with `times` · 256 values.
 #[track_caller]
 pub(super) fn check_times<T: Debug>(
     times: u32,
@@ -38,7 +38,7 @@ pub(super) fn check_times<T: Debug>(
     }
 }
 
-/// A policy, when its clock started, what was asked of it since, and what is to be asked next.
+/// A policy, the creation of its state, the requests since then, and the steps that follow.
 #[derive(Clone, Debug)]
 pub(super) struct Case<S> {
     pub(super) policy: S,
@@ -48,7 +48,7 @@ pub(super) struct Case<S> {
 }
 
 impl<S: Subject> Case<S> {
-    /// The state after everything was asked, and the time.
+    /// The state after all requests, and the time.
     pub(super) fn end(&self) -> (S::State, Tick) {
         let mut state = self.policy.fresh(self.start);
         for ask in &self.asks {
@@ -65,33 +65,33 @@ pub(super) struct Ask {
     pub(super) cost: u32,
 }
 
-/// One request of a trace that has no policy yet: it becomes an [`Ask`] when there is one to measure by.
+/// One request of a trace without a policy. With a policy, which defines the units, it becomes an [`Ask`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     gap: Gap,
     cost: Cost,
 }
 
-/// How long after the request before.
+/// The time since the last request.
 #[derive(Clone, Copy, Debug)]
 enum Gap {
     Nanos(u64),
-    /// So many times the grain, and up to 1 ns off.
+    /// A multiple of the grain, up to 1 ns off.
     Grains(u64, i8),
-    /// So many times the period, and up to 1 ns off.
+    /// A multiple of the period, up to 1 ns off.
     Periods(u64, i8),
-    /// Exactly when the request before was told to come again, and up to 1 ns off.
-    Told(i8),
-    /// When the state settles, and up to 1 ns off.
+    /// The end of the wait of the last request, up to 1 ns off.
+    Due(i8),
+    /// The instant at which the state settles, up to 1 ns off.
     Settled(i8),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Cost {
     Exactly(u32),
-    /// All that may pass at once, and so much more.
+    /// The most that can pass at once, plus this.
     Burst(u32),
-    /// The same as the request before.
+    /// The cost of the last request.
     Again,
 }
 
@@ -100,12 +100,12 @@ pub(super) fn cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
     cases_of(S::any(), steps(mixed, 30))
 }
 
-/// The same, of this policy.
+/// The same, for this policy.
 pub(super) fn cases_with<S: Subject>(policy: &S) -> impl Strategy<Value = Case<S>> {
     cases_of(Just(policy.clone()), steps(mixed, 30))
 }
 
-/// Requests that come at the very instant that was told, or at the same instant as the one before.
+/// Requests at the end of the last wait, or at the same instant as the last request.
 pub(super) fn greedy_cases<S: Subject>() -> impl Strategy<Value = Case<S>> {
     cases_of(S::any(), steps(greedy, 60))
 }
@@ -136,13 +136,13 @@ fn cases_of<S: Subject>(
     })
 }
 
-/// Four dice for each step: many small strategies would take longer than what they are for.
+/// Each step takes four random numbers. A strategy for each part would take longer than the laws.
 fn steps(step: fn(Dice) -> Step, most: usize) -> impl Strategy<Value = Vec<Step>> {
     let dice = (0..20u8, any::<u8>(), 0..20u8, any::<u8>());
     vec(dice.prop_map(step), 1..most)
 }
 
-/// What kind of gap, and which; what kind of cost, and which. All zeros are the plainest step.
+/// The kind of gap and its value, the kind of cost and its value. Zeros make the simplest step.
 type Dice = (u8, u8, u8, u8);
 
 fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
@@ -155,7 +155,7 @@ fn mixed((gap_kind, gap, cost_kind, cost): Dice) -> Step {
             6 => Gap::Nanos(u64::MAX >> (gap % 64)),
             7..11 => Gap::Grains(times, off),
             11..13 => Gap::Periods(times, off),
-            13..19 => Gap::Told(off),
+            13..19 => Gap::Due(off),
             _ => Gap::Settled(off),
         },
         cost: match cost_kind {
@@ -174,7 +174,7 @@ fn greedy((gap_kind, _, cost_kind, cost): Dice) -> Step {
     Step {
         gap: match gap_kind {
             0..6 => Gap::Nanos(0),
-            6..18 => Gap::Told(0),
+            6..18 => Gap::Due(0),
             _ => Gap::Settled(0),
         },
         cost: match cost_kind {
@@ -186,14 +186,14 @@ fn greedy((gap_kind, _, cost_kind, cost): Dice) -> Step {
     }
 }
 
-/// The requests that `steps` are for this policy from this state on. Time never goes back.
+/// Turns `steps` into requests for this policy, from this state on. Time never goes back.
 pub(super) fn asks<S: Subject>(
     policy: &S,
     mut state: S::State,
     mut now: Tick,
     steps: &[Step],
 ) -> Vec<Ask> {
-    let mut told = now;
+    let mut due = now;
     let mut before = 1;
     let mut asks = Vec::with_capacity(steps.len());
     for step in steps {
@@ -201,7 +201,7 @@ pub(super) fn asks<S: Subject>(
             Gap::Nanos(nanos) => now.after(Duration::from_nanos(nanos)),
             Gap::Grains(times, off) => by(after(now, policy.grain(), times), off),
             Gap::Periods(times, off) => by(after(now, policy.period(), times), off),
-            Gap::Told(off) => by(told, off),
+            Gap::Due(off) => by(due, off),
             Gap::Settled(off) => match policy.settled_at(&state) {
                 Tick::MAX => now,
                 settled => by(settled, off),
@@ -213,7 +213,7 @@ pub(super) fn asks<S: Subject>(
             Cost::Again => before,
         };
         now = now.max(at);
-        told = match policy.decide(&mut state, now, cost) {
+        due = match policy.decide(&mut state, now, cost) {
             Decision::Wait { retry_in } => now.after(retry_in),
             Decision::Pass | Decision::Never { .. } => now,
         };

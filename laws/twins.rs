@@ -1,4 +1,4 @@
-//! The laws of the laws: near twins are told apart; and sums that are done by hand.
+//! Checks of the laws themselves: similar policies differ on some trace. And results that are computed by hand.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const fn bucket(permits: u32, nanos: u64, burst: u32) -> TokenBucket {
 }
 
 #[test]
-fn near_twins_differ_on_some_trace() {
+fn similar_policies_differ_on_some_trace() {
     differ_on_some_trace(&TEN, &Interval::every(Duration::from_nanos(11)));
     differ_on_some_trace(&TEN, &TEN.delayed());
     differ_on_some_trace(&TEN, &ONE);
@@ -47,7 +47,7 @@ fn near_twins_differ_on_some_trace() {
 }
 
 #[test]
-fn near_windows_differ_on_some_trace() {
+fn similar_windows_differ_on_some_trace() {
     differ_on_some_trace(&LOG, &SlidingLog::new(3, nanos(10)));
     differ_on_some_trace(&LOG, &SlidingLog::new(2, nanos(11)));
     differ_on_some_trace(&LOG, &SlidingCounter::strict(2, nanos(10), 10));
@@ -65,7 +65,7 @@ fn near_windows_differ_on_some_trace() {
 }
 
 #[test]
-fn all_of_two_is_neither_of_them() {
+fn all_of_two_policies_differs_from_each() {
     let both = All::new((SlidingLog::new(3, nanos(30)), LOG));
     differ_on_some_trace(&both, &SlidingLog::new(3, nanos(30)));
     differ_on_some_trace(&both, &LOG);
@@ -73,7 +73,7 @@ fn all_of_two_is_neither_of_them() {
 }
 
 #[test]
-fn all_of_one_and_no_limit_is_that_one_and_twice_is_once() {
+fn all_of_a_policy_and_no_limit_or_itself_is_that_policy() {
     check_times(1, cases::<SlidingCounter>(), |case| {
         let alone = answers(&case.policy, case.start, &case.asks);
         let free = All::new((Unlimited, case.policy, Unlimited));
@@ -84,7 +84,7 @@ fn all_of_one_and_no_limit_is_that_one_and_twice_is_once() {
     });
 }
 
-/// All remember one request, and for how long.
+/// All three remember one request for the length of the window.
 #[test]
 fn with_a_limit_of_one_a_log_and_a_fixed_window_are_an_interval() {
     let all = cases::<SlidingLog>().prop_map(|mut case| {
@@ -103,8 +103,8 @@ fn with_a_limit_of_one_a_log_and_a_fixed_window_are_an_interval() {
 }
 
 #[test]
-#[should_panic(expected = "no trace tells them apart")]
-fn twins_agree_on_every_trace() {
+#[should_panic(expected = "no trace shows a difference")]
+fn equal_policies_do_not_differ() {
     differ_on_some_trace(&TWO, &bucket(3, 30, 2));
 }
 
@@ -124,7 +124,7 @@ fn an_interval_is_a_bucket_of_one_while_every_cost_is_one() {
     });
 }
 
-/// The k-th permit comes (k − burst) · period / permits after the start, rounded up once and not k times.
+/// The k-th permit passes (k − burst) · period / permits after the start, rounded up once and not k times.
 #[test]
 fn a_greedy_bucket_has_not_drifted_after_a_hundred_days() {
     const DAYS: u64 = 100 * 86_400 * 1_000_000_000;
@@ -157,7 +157,7 @@ fn a_greedy_bucket_has_not_drifted_after_a_hundred_days() {
     }
 }
 
-/// On the traces of the first.
+/// On traces for the first policy.
 #[track_caller]
 fn differ_on_some_trace<S: Subject>(one: &S, other: &impl Policy) {
     let config = Config {
@@ -172,7 +172,7 @@ fn differ_on_some_trace<S: Subject>(one: &S, other: &impl Policy) {
         Err(TestCaseError::fail("different"))
     };
     let apart = TestRunner::new(config).run(&cases_with(one), law);
-    assert!(apart.is_err(), "no trace tells them apart: {one:?}");
+    assert!(apart.is_err(), "no trace shows a difference: {one:?}");
 }
 
 fn answers(policy: &impl Policy, start: Tick, asks: &[Ask]) -> Vec<Decision> {

@@ -6,8 +6,8 @@ use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 use proptest::sample::select;
 
+use super::super::model::{Buckets, List, Page};
 use super::{Subject, Window, durations, nanos};
-use crate::model::{Buckets, List, Page};
 
 impl Subject for SlidingLog {
     type Model = List;
@@ -109,13 +109,13 @@ impl Subject for FixedWindow {
         self.limit()
     }
 
-    /// "A half-open window of the given length that lies anywhere holds at most 2 · `limit`": m of them touch m + 1.
+    /// "Any half-open window of the given length holds at most 2 · `limit`": m of them touch m + 1.
     fn allows(&self, window: &Window) -> bool {
         window.total <= (touched(window, self.window()) + 1) * u128::from(self.limit())
     }
 }
 
-/// In how many buckets a counter counts; `None` if it is [`smooth`](SlidingCounter::smooth).
+/// The number of buckets of a counter; `None` if it is [`smooth`](SlidingCounter::smooth).
 pub(crate) trait Cut {
     fn buckets(&self) -> Option<u32>;
 }
@@ -133,7 +133,7 @@ impl Cut for SlidingCounter {
     }
 }
 
-/// Of any counter in these tests: it does not tell.
+/// Found by comparison, since a counter has no accessor for it.
 const BUCKETS: [u32; 9] = [1, 2, 3, 4, 5, 7, 10, 60, u32::MAX];
 
 fn limits() -> impl Strategy<Value = u32> {
@@ -145,7 +145,7 @@ fn limits() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// Some of them have fewer nanoseconds than buckets.
+/// Some windows have fewer nanoseconds than buckets.
 fn windows() -> impl Strategy<Value = Duration> {
     prop_oneof![
         4 => (1..50u64).prop_map(Duration::from_nanos),

@@ -9,27 +9,27 @@ use super::subject::Owes;
 
 pub(super) use windows::{Buckets, List, Page};
 
-/// What a policy should be. It may be slow, and it need not know the edges of its numbers.
+/// What a policy should do. A model may be slow, and it need not handle overflow.
 pub(super) trait Model<P>: Sized {
-    /// So many nanoseconds may the policy be late when it has to round what it takes over, but never early.
+    /// By how many nanoseconds the policy may be late because a retune rounds. It is never early.
     const LATE_WHEN_RETUNED: u128 = 0;
 
     fn start(policy: &P, now: Tick) -> Self;
 
-    /// The first instant, from `now` on, at which `cost` may pass.
+    /// The first instant from `now` on at which `cost` may pass.
     fn due(&self, now: Tick, cost: u32) -> Due;
 
-    /// `cost` has passed.
+    /// Counts a `cost` that passes.
     fn count(&mut self, now: Tick, cost: u32);
 
-    /// `cost` of what has passed is given back.
+    /// Refunds `cost`.
     fn refund(&mut self, now: Tick, cost: u32);
 
-    /// The same history under other parameters; `None` where exact sums have no room.
+    /// The same history with other parameters; `None` if the exact result would overflow.
     fn retuned(&self, policy: &P, now: Tick) -> Option<Self>;
 }
 
-/// In nanoseconds, and beyond the last tick too.
+/// In nanoseconds. It may be beyond the last tick.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Due {
     At(u128),
@@ -37,7 +37,7 @@ pub(super) enum Due {
 }
 
 impl Due {
-    /// What two limits say together.
+    /// The result of two limits together.
     pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::At(one), Self::At(other)) => Self::At(one.max(other)),
@@ -48,29 +48,29 @@ impl Due {
         }
     }
 
-    /// Whether `decision` says so, or is later by at most `slack` nanoseconds. After the last tick nobody counts.
-    pub(super) fn is_told_by(self, decision: Decision, now: Tick, slack: u128) -> bool {
+    /// Whether `decision` is this instant, or later by at most `slack` nanoseconds. After the last tick every wait is right.
+    pub(super) fn agrees_with(self, decision: Decision, now: Tick, slack: u128) -> bool {
         let now = u128::from(now.as_nanos());
         let last = u128::from(u64::MAX);
         match (self, decision) {
             (Self::At(due), Decision::Pass) => due <= now,
             (Self::At(due), Decision::Wait { retry_in }) => {
-                let told = now.saturating_add(retry_in.as_nanos());
+                let end = now.saturating_add(retry_in.as_nanos());
                 let soonest = due.max(now);
-                told >= soonest.min(last) && (told <= soonest + slack || told >= last)
+                end >= soonest.min(last) && (end <= soonest + slack || end >= last)
             }
-            (Self::Never { capacity }, Decision::Never { capacity: told }) => capacity == told,
+            (Self::Never { capacity }, Decision::Never { capacity: other }) => capacity == other,
             _ => false,
         }
     }
 }
 
-/// An [`Interval`]: after each request, cost · d of nothing.
+/// The model of an [`Interval`]: after each request no other one for cost · d.
 #[derive(Clone, Debug)]
 pub(super) struct Spacing {
     interval: u128,
     passed: Vec<(u128, u32)>,
-    /// The last of them is the start of a delayed one, for which nobody paid.
+    /// Whether the last entry is the start of a delayed interval and not a request.
     unpaid: bool,
 }
 
@@ -79,7 +79,7 @@ impl Model<Interval> for Spacing {
         let delayed = *policy == policy.delayed();
         Self {
             interval: policy.interval().as_nanos(),
-            // As if one had passed at the start.
+            // As if a request had passed at the start.
             passed: if delayed {
                 vec![(now.as_nanos().into(), 1)]
             } else {
@@ -105,7 +105,7 @@ impl Model<Interval> for Spacing {
         }
     }
 
-    /// Intervals of the last one only, and what was before it is history.
+    /// Only the last request can be refunded.
     fn refund(&mut self, _now: Tick, cost: u32) {
         if let Some((at, last)) = self.passed.pop() {
             let back = if self.unpaid { 0 } else { cost };
@@ -113,7 +113,7 @@ impl Model<Interval> for Spacing {
         }
     }
 
-    /// The next slot is last + cost · d; what was before the last is history.
+    /// The next request passes at last + cost · d. Earlier requests no longer count.
     fn retuned(&self, policy: &Interval, _now: Tick) -> Option<Self> {
         Some(Self {
             interval: policy.interval().as_nanos(),
@@ -123,17 +123,17 @@ impl Model<Interval> for Spacing {
     }
 }
 
-/// A [`TokenBucket`]: tokens, as an exact fraction.
+/// The model of a [`TokenBucket`]: the tokens as an exact fraction.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     policy: TokenBucket,
     burst: u32,
     debt: bool,
-    /// A token is so many parts.
+    /// The parts of a token.
     token: i128,
-    /// So many parts come in a nanosecond.
+    /// The parts that arrive in a nanosecond.
     speed: i128,
-    /// Parts that were there at `since`.
+    /// The parts in the bucket at `since`.
     parts: i128,
     since: u64,
 }
@@ -192,23 +192,23 @@ impl Model<TokenBucket> for Bucket {
         self.since = now.as_nanos();
     }
 
-    /// Cut to the burst: a full bucket takes none back.
+    /// Up to the burst: a full bucket takes nothing back.
     fn refund(&mut self, now: Tick, cost: u32) {
         self.count(now, 0);
         self.parts = (self.parts + i128::from(cost) * self.token).min(self.full());
     }
 
-    /// The tokens stay with their fraction, cut to the new burst; a debt stays up to one new burst. Nothing is cut if nothing
-    /// is new.
+    /// Keeps the tokens with their fraction, up to the new burst, and a debt up to one new burst. Equal parameters change
+    /// nothing.
     fn retuned(&self, policy: &TokenBucket, now: Tick) -> Option<Self> {
         let new = Self::start(policy, now);
-        // Two periods of hundreds of years: what the policy keeps is rounded to 33 bits, and says so.
+        // With two periods of centuries the policy rounds to 33 bits, as its code says.
         self.token.checked_mul(new.token)?.checked_mul(2)?;
-        // A token of the old and one of the new, in common parts.
+        // An old and a new token in common parts.
         let common = self
             .token
             .checked_mul(new.token / gcd(self.token, new.token))?;
-        // Room for two of the largest sums there will be.
+        // Half of the range, so that two of the largest sums fit.
         common.checked_mul(i128::from(u32::MAX) * 4)?;
         let mut kept = Self {
             token: common,
@@ -224,7 +224,7 @@ impl Model<TokenBucket> for Bucket {
     }
 }
 
-/// [`Unlimited`].
+/// The model of [`Unlimited`].
 #[derive(Clone, Debug)]
 pub(super) struct Free;
 

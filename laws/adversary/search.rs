@@ -5,7 +5,7 @@ use std::time::Duration;
 use paceline::policy::{Decision, Policy};
 use paceline::time::Tick;
 
-/// What is tried: every sequence of so many requests, each of them after one of these gaps.
+/// Which sequences are searched: all with this number of requests, these gaps and these costs.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     window: u64,
@@ -16,7 +16,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// For the half-open window of `window` ns that holds most, in sequences of `requests`.
+    /// Searches sequences of `requests` for the half-open window of `window` ns that holds most.
     pub(super) fn of(window: u64, requests: u32) -> Self {
         let search = Self {
             window,
@@ -28,7 +28,7 @@ impl Search {
         search.gaps_around(&[window])
     }
 
-    /// One nanosecond before, at, and after.
+    /// Also the gaps one nanosecond before each of these, at it and after it.
     pub(super) fn gaps_around(mut self, edges: &[u64]) -> Self {
         let around = edges.iter().flat_map(|edge| [edge - 1, *edge, edge + 1]);
         self.gaps.extend(around);
@@ -45,8 +45,8 @@ impl Search {
         self
     }
 
-    /// Once, one permit that passed is given back, whenever that hurts most.
-    pub(super) fn with_one_given_back(mut self) -> Self {
+    /// Also refunds one permit once, at the worst instant.
+    pub(super) fn with_one_refund(mut self) -> Self {
         self.give_back = true;
         self
     }
@@ -93,7 +93,7 @@ impl<P: Policy> Attacker<'_, P> {
         }
     }
 
-    /// Who is told to wait does, and comes again: once, for whoever asks later is told the same instant.
+    /// A refused request waits and comes again, once: every later request would get the same instant.
     fn ask(&mut self, state: &P::State, times: (Tick, Tick), cost: u32, left: (u32, bool)) {
         let (before, mut now) = times;
         let mut state = state.clone();
@@ -112,7 +112,7 @@ impl<P: Policy> Attacker<'_, P> {
         self.passed.pop();
     }
 
-    /// The first that passed was not needed after all.
+    /// Refunds the first request that passed.
     fn give_back(&mut self, state: &P::State, now: Tick, requests: u32) {
         let mut state = state.clone();
         self.policy.refund(&mut state, now, 1);

@@ -1,0 +1,153 @@
+//! Checks every law of [`Policy`](paceline::policy::Policy) for every policy, on thousands of random traces.
+//!
+//! A law is a generic function over a `Subject`. A subject is a policy with random parameters, the bound in its docs, and a
+//! naive model of it. To check another policy, make it a subject and add its line at the end. `PROPTEST_CASES` sets the
+//! number of traces, which is eight times as large. [`adversary`] searches for the worst window, and [`sustained`] for the
+//! slowest stream.
+
+mod adversary;
+mod answers;
+mod bounds;
+mod changes;
+mod credit;
+mod edges;
+mod model;
+mod subject;
+mod sustained;
+mod trace;
+mod twins;
+
+use paceline::policy::{
+    All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
+
+/// A module for each policy, with a test for each law.
+macro_rules! keep_every_law {
+    ($($name:ident: $policy:ty,)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn a_wait_is_exact_to_the_nanosecond() {
+                answers::a_wait_is_exact_to_the_nanosecond::<$policy>();
+            }
+
+            #[test]
+            fn a_refusal_changes_nothing() {
+                answers::a_refusal_changes_nothing::<$policy>();
+            }
+
+            #[test]
+            fn a_peek_equals_the_decision() {
+                answers::a_peek_equals_the_decision::<$policy>();
+            }
+
+            #[test]
+            fn cost_zero_passes_and_changes_nothing() {
+                answers::cost_zero_passes_and_changes_nothing::<$policy>();
+            }
+
+            #[test]
+            fn only_a_cost_above_the_capacity_never_passes() {
+                answers::only_a_cost_above_the_capacity_never_passes::<$policy>();
+            }
+
+            #[test]
+            fn the_policy_agrees_with_its_model() {
+                answers::the_policy_agrees_with_its_model::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_a_random_trace_exceeds_the_bound_in_the_docs() {
+                bounds::no_window_of_a_random_trace_exceeds_the_bound_in_the_docs::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_a_greedy_trace_exceeds_the_bound_in_the_docs() {
+                bounds::no_window_of_a_greedy_trace_exceeds_the_bound_in_the_docs::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_an_attack_exceeds_the_bound_in_the_docs() {
+                adversary::no_window_of_an_attack_exceeds_the_bound_in_the_docs::<$policy>();
+            }
+
+            #[test]
+            fn after_a_retune_the_new_bound_holds() {
+                bounds::after_a_retune_the_new_bound_holds::<$policy>();
+            }
+
+            #[test]
+            fn after_a_refund_the_bound_holds() {
+                bounds::after_a_refund_the_bound_holds::<$policy>();
+            }
+
+            #[test]
+            fn a_request_that_passes_on_credit_would_pass_without_it() {
+                credit::a_request_that_passes_on_credit_would_pass_without_it::<$policy>();
+            }
+
+            #[test]
+            fn a_settled_state_answers_as_a_fresh_one() {
+                changes::a_settled_state_answers_as_a_fresh_one::<$policy>();
+            }
+
+            #[test]
+            fn is_settled_agrees_with_settled_at() {
+                changes::is_settled_agrees_with_settled_at::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_never_makes_a_state_better_than_full() {
+                changes::a_refund_never_makes_a_state_better_than_full::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_agrees_with_the_model() {
+                changes::a_refund_agrees_with_the_model::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_at_once_undoes_the_request() {
+                changes::a_refund_at_once_undoes_the_request::<$policy>();
+            }
+
+            #[test]
+            fn a_retune_to_the_same_parameters_changes_no_answer() {
+                changes::a_retune_to_the_same_parameters_changes_no_answer::<$policy>();
+            }
+
+            #[test]
+            fn a_retune_keeps_what_was_spent() {
+                changes::a_retune_keeps_what_was_spent::<$policy>();
+            }
+
+            #[test]
+            fn no_method_panics_with_extreme_values_in_any_order() {
+                edges::no_method_panics_with_extreme_values_in_any_order::<$policy>();
+            }
+
+            #[test]
+            fn the_policy_agrees_with_its_model_for_a_hundred_days() {
+                edges::the_policy_agrees_with_its_model_for_a_hundred_days::<$policy>();
+            }
+
+            #[test]
+            fn no_request_passes_earlier_if_the_clock_goes_back() {
+                edges::no_request_passes_earlier_if_the_clock_goes_back::<$policy>();
+            }
+        }
+    )*};
+}
+
+keep_every_law! {
+    interval: Interval,
+    token_bucket: TokenBucket,
+    unlimited: Unlimited,
+    sliding_log: SlidingLog,
+    sliding_counter: SlidingCounter,
+    fixed_window: FixedWindow,
+    interval_and_bucket: All<(Interval, TokenBucket)>,
+    log_and_counter_and_interval: All<(SlidingLog, SlidingCounter, Interval)>,
+    all_of_all: All<(All<(FixedWindow, SlidingLog)>, Interval)>,
+}
