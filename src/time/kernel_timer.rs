@@ -14,9 +14,6 @@ const LAST_STRETCH: Duration = Duration::from_micros(5);
 /// The loop reads the clock at most this often, in case the clock stands still.
 const MOST_READINGS: u32 = 1_000;
 
-/// Two due instants that differ by less are the same: callers compute one instant from several clock readings.
-const SAME: Duration = Duration::from_micros(1);
-
 /// Waits to the microsecond: the kernel wakes the task a little early, and from then on the task yields until it is time.
 ///
 /// It allocates one box, when it first has to wait.
@@ -113,14 +110,17 @@ impl Wait {
     }
 
     /// While it sleeps, the wake-up must be for this task, and in this runtime. Polled outside any runtime it stays where it is.
+    /// After a wake-up the rest is set anew: a long wait is woken so early that it may sleep once more.
     fn is_set_for(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let Some(wake_up) = &self.wake_up else {
             return false;
         };
-        let is_same = due.saturating_duration_since(wake_up.due) < SAME
-            && wake_up.due.saturating_duration_since(due) < SAME;
-        let sleeps = now < wake_up.key.0;
-        is_same && (!sleeps || (wake_up.wakes(cx) && self.is_here()))
+        let is_right = if now < wake_up.key.0 {
+            wake_up.wakes(cx) && self.is_here()
+        } else {
+            wake_up.waker.is_none()
+        };
+        wake_up.due == due && is_right
     }
 
     fn is_here(&self) -> bool {
