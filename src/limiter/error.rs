@@ -72,36 +72,29 @@ impl<T> Error for TooCostly<T> {}
 /// Why a [`Gate`](super::Gate) stays shut: for ever, or because the limit cannot be reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PassError<E> {
-    kind: PassKind<E>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum PassKind<E> {
-    TooCostly(TooCostly),
-    Unreachable(E),
+    /// The error of the limiter, or the cost that can never pass.
+    cause: Result<E, TooCostly>,
 }
 
 impl<E> PassError<E> {
     pub(crate) const fn too_costly(cost: u32, capacity: u32) -> Self {
         Self {
-            kind: PassKind::TooCostly(TooCostly::new(cost, capacity)),
+            cause: Err(TooCostly::new(cost, capacity)),
         }
     }
 
     pub(crate) const fn unreachable(error: E) -> Self {
-        Self {
-            kind: PassKind::Unreachable(error),
-        }
+        Self { cause: Ok(error) }
     }
 
     /// Whether it can never pass, because it costs too much.
     pub const fn is_too_costly(&self) -> bool {
-        matches!(self.kind, PassKind::TooCostly(_))
+        self.cause.is_err()
     }
 
     /// Whether the limit could not be reached.
     pub const fn is_unreachable(&self) -> bool {
-        matches!(self.kind, PassKind::Unreachable(_))
+        self.cause.is_ok()
     }
 
     /// Why the limit could not be reached.
@@ -110,10 +103,7 @@ impl<E> PassError<E> {
     ///
     /// Gives back the other cause if that is not what happened.
     pub fn into_unreachable(self) -> Result<E, TooCostly> {
-        match self.kind {
-            PassKind::TooCostly(never) => Err(never),
-            PassKind::Unreachable(error) => Ok(error),
-        }
+        self.cause
     }
 }
 
@@ -121,85 +111,73 @@ impl PassError<Infallible> {
     /// The only cause there is when the limit is in memory.
     #[must_use]
     pub fn into_too_costly(self) -> TooCostly {
-        match self.kind {
-            PassKind::TooCostly(never) => never,
-            PassKind::Unreachable(error) => match error {},
+        match self.cause {
+            Err(never) => never,
+            Ok(error) => match error {},
         }
     }
 }
 
 impl<E> fmt::Display for PassError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            PassKind::TooCostly(never) => never.fmt(f),
-            PassKind::Unreachable(_) => f.write_str("the limit could not be reached"),
+        match &self.cause {
+            Err(never) => never.fmt(f),
+            Ok(_) => f.write_str("the limit could not be reached"),
         }
     }
 }
 
 impl<E: Error + 'static> Error for PassError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.kind {
-            PassKind::TooCostly(_) => None,
-            PassKind::Unreachable(error) => Some(error),
-        }
+        self.cause.as_ref().ok().map(|error| error as _)
     }
 }
 
 /// Why [`Shared::acquire_within`](super::Shared::acquire_within) failed. Nothing was counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AcquireError {
-    kind: AcquireKind,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum AcquireKind {
-    TooCostly(TooCostly),
-    TooLate { within: Duration },
+    /// The time that was too short, or the cost that can never pass.
+    cause: Result<Duration, TooCostly>,
 }
 
 impl AcquireError {
     pub(crate) const fn too_late(within: Duration) -> Self {
-        Self {
-            kind: AcquireKind::TooLate { within },
-        }
+        Self { cause: Ok(within) }
     }
 
     /// Whether it could never pass, because it costs too much.
     #[must_use]
     pub const fn is_too_costly(&self) -> bool {
-        matches!(self.kind, AcquireKind::TooCostly(_))
+        self.cause.is_err()
     }
 
     /// How much it would have cost and how much could ever pass, if that is why.
     #[must_use]
     pub const fn too_costly(&self) -> Option<TooCostly> {
-        match self.kind {
-            AcquireKind::TooCostly(never) => Some(never),
-            AcquireKind::TooLate { .. } => None,
+        match self.cause {
+            Err(never) => Some(never),
+            Ok(_) => None,
         }
     }
 
     /// Whether it could not pass in time.
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
-        matches!(self.kind, AcquireKind::TooLate { .. })
+        self.cause.is_ok()
     }
 }
 
 impl From<TooCostly> for AcquireError {
     fn from(never: TooCostly) -> Self {
-        Self {
-            kind: AcquireKind::TooCostly(never),
-        }
+        Self { cause: Err(never) }
     }
 }
 
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            AcquireKind::TooCostly(never) => never.fmt(f),
-            AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
+        match &self.cause {
+            Err(never) => never.fmt(f),
+            Ok(within) => write!(f, "could not pass within {within:?}"),
         }
     }
 }

@@ -71,7 +71,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     policies: Arc<Policies<K, P>>,
     max: usize,
     /// What [`WhenFull`] says, if a request does not wait for room.
-    when_full: Arc<Overflow<P>>,
+    when_full: WhenFull<KeyLimit<P>>,
     clock: Clock,
     mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
@@ -84,13 +84,6 @@ pub(super) struct KeyMap<K, P: Policy> {
     asked: usize,
 }
 
-/// [`WhenFull`], with the limit that all share.
-pub(super) enum Overflow<P: Policy> {
-    Wait,
-    Pass,
-    Share(KeyLimit<P>),
-}
-
 impl<K, P> KeyMap<K, P>
 where
     K: Hash + Eq + Clone,
@@ -100,7 +93,7 @@ where
     pub(super) fn new(
         policies: Arc<Policies<K, P>>,
         max: usize,
-        when_full: Arc<Overflow<P>>,
+        when_full: WhenFull<KeyLimit<P>>,
     ) -> Self {
         Self {
             entries: HashMap::new(),
@@ -114,6 +107,23 @@ where
             evict_at: LEAST,
             asked: 0,
         }
+    }
+
+    /// The same for other keys, with none yet.
+    pub(super) fn emptied(&self) -> Self {
+        self.with_max(self.max)
+    }
+
+    pub(super) fn with_max(&self, max: usize) -> Self {
+        Self::new(Arc::clone(&self.policies), max, self.when_full.clone())
+    }
+
+    pub(super) fn with_when_full(&self, when_full: WhenFull<KeyLimit<P>>) -> Self {
+        Self::new(Arc::clone(&self.policies), self.max, when_full)
+    }
+
+    pub(super) const fn is_bounded(&self) -> bool {
+        self.max < usize::MAX
     }
 
     pub(super) fn len(&self) -> usize {
@@ -256,9 +266,9 @@ where
             Entry::Active(limit) => Some(limit),
             Entry::Idle(_) => None,
         });
-        let shared = match &*self.when_full {
-            Overflow::Share(limit) => Some(limit),
-            Overflow::Wait | Overflow::Pass => None,
+        let shared = match &self.when_full {
+            WhenFull::Share(limit) => Some(limit),
+            WhenFull::Wait | WhenFull::Pass => None,
         };
         active.chain(shared)
     }
@@ -331,11 +341,11 @@ where
     }
 
     fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
-        match &*self.when_full {
-            Overflow::Share(limit) => Reply::Ask(Arc::clone(limit)),
-            Overflow::Wait if self.mode == Mode::Enforce => Reply::AtCapacity(retry_in),
+        match &self.when_full {
+            WhenFull::Share(limit) => Reply::Ask(Arc::clone(limit)),
+            WhenFull::Wait if self.mode == Mode::Enforce => Reply::AtCapacity(retry_in),
             // It passes, and would have waited.
-            Overflow::Wait | Overflow::Pass => {
+            WhenFull::Wait | WhenFull::Pass => {
                 let wait = Decision::Wait { retry_in };
                 Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats))
             }

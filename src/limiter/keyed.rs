@@ -13,7 +13,7 @@ use crate::time::{OutOfRange, Resolution, Tick};
 use crate::wait::{Intent, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::key_map::{KeyLimit, KeyMap, Overflow, Policies, Reply, WhenFull};
+use super::key_map::{KeyLimit, KeyMap, Policies, Reply, WhenFull};
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::Shared;
 use super::{Answer, Limiter};
@@ -60,17 +60,10 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
-    shards: Arc<Shards<K, P>>,
-    resolution: Resolution,
-}
-
-/// The keys in shards, each behind a lock of its own. Where their number is limited there is one shard.
-struct Shards<K, P: Policy> {
-    maps: Box<[Mutex<KeyMap<K, P>>]>,
+    /// Each behind a lock of its own. Where the number of keys is limited there is one.
+    shards: Arc<[Mutex<KeyMap<K, P>>]>,
     hasher: RandomState,
-    policies: Arc<Policies<K, P>>,
-    max: usize,
-    when_full: Arc<Overflow<P>>,
+    resolution: Resolution,
 }
 
 impl<K, P> Keyed<K, P>
@@ -85,8 +78,8 @@ where
     where
         P: Clone + Sync,
     {
-        let policies = Arc::new(Policies::Same(policy, P::clone));
-        Self::of(policies, usize::MAX, Arc::new(Overflow::Wait))
+        let policies = Policies::Same(policy, P::clone);
+        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
     }
 
     /// Each key has the policy that `policy_of` returns. It is called often, under a lock: it must always return the same, and
@@ -110,25 +103,16 @@ where
     /// ```
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
-        let policies = Arc::new(Policies::ByKey(Box::new(policy_of)));
-        Self::of(policies, usize::MAX, Arc::new(Overflow::Wait))
+        let policies = Policies::ByKey(Box::new(policy_of));
+        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
     }
 
-    fn of(policies: Arc<Policies<K, P>>, max: usize, when_full: Arc<Overflow<P>>) -> Self {
-        let count = if max == usize::MAX { SHARDS } else { 1 };
-        let shard = || {
-            let keys = KeyMap::new(Arc::clone(&policies), max, Arc::clone(&when_full));
-            Mutex::new(keys)
-        };
-        let maps = (0..count).map(|_| shard()).collect();
+    fn of(map: &KeyMap<K, P>) -> Self {
+        let count = if map.is_bounded() { 1 } else { SHARDS };
+        let maps = (0..count).map(|_| Mutex::new(map.emptied()));
         Self {
-            shards: Arc::new(Shards {
-                maps,
-                hasher: RandomState::new(),
-                policies,
-                max,
-                when_full,
-            }),
+            shards: maps.collect(),
+            hasher: RandomState::new(),
             resolution: Resolution::default(),
         }
     }
@@ -157,13 +141,8 @@ where
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
         }
-        let shards = &self.shards;
-        let keyed = Self::of(
-            Arc::clone(&shards.policies),
-            max,
-            Arc::clone(&shards.when_full),
-        );
-        Ok(keyed.with_resolution(self.resolution))
+        let map = lock(&self.shards[0]).with_max(max);
+        Ok(Self::of(&map).with_resolution(self.resolution))
     }
 
     /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
@@ -189,13 +168,12 @@ where
     #[must_use]
     pub fn when_full(self, when_full: WhenFull<P>) -> Self {
         let when_full = match when_full {
-            WhenFull::Wait => Overflow::Wait,
-            WhenFull::Pass => Overflow::Pass,
-            WhenFull::Share(policy) => Overflow::Share(WaitQueue::new(LimitState::new(policy))),
+            WhenFull::Wait => WhenFull::Wait,
+            WhenFull::Pass => WhenFull::Pass,
+            WhenFull::Share(policy) => WhenFull::Share(WaitQueue::new(LimitState::new(policy))),
         };
-        let shards = &self.shards;
-        let policies = Arc::clone(&shards.policies);
-        Self::of(policies, shards.max, Arc::new(when_full)).with_resolution(self.resolution)
+        let map = lock(&self.shards[0]).with_when_full(when_full);
+        Self::of(&map).with_resolution(self.resolution)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].
@@ -484,14 +462,14 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        let shards = self.shards.maps.iter();
+        let shards = self.shards.iter();
         shards.for_each(|shard| lock(shard).evict_settled());
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        let shards = self.shards.maps.iter();
+        let shards = self.shards.iter();
         shards.map(|shard| lock(shard).len()).sum()
     }
 
@@ -504,7 +482,7 @@ where
     /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
     pub fn set_mode(&self, mode: Mode) {
         // All shards at once, so that of two modes one is the last for every key.
-        let mut shards: Vec<_> = self.shards.maps.iter().map(lock).collect();
+        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
         let limits: Vec<KeyLimit<P>> = shards
             .iter_mut()
             .flat_map(|shard| shard.set_mode(mode))
@@ -519,7 +497,7 @@ where
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::new();
-        for shard in &self.shards.maps {
+        for shard in self.shards.iter() {
             stats.add(lock(shard).stats());
         }
         stats
@@ -565,13 +543,12 @@ where
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
-        let Shards { maps, hasher, .. } = &*self.shards;
-        let index = match maps.len() {
+        let index = match self.shards.len() {
             1 => 0,
             // The upper bits: the map in the shard has a secret of its own.
-            len => (hasher.hash_one(key) >> 32) as usize % len,
+            len => (self.hasher.hash_one(key) >> 32) as usize % len,
         };
-        lock(&maps[index])
+        lock(&self.shards[index])
     }
 }
 
@@ -585,6 +562,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
             shards: Arc::clone(&self.shards),
+            hasher: self.hasher.clone(),
             resolution: self.resolution,
         }
     }

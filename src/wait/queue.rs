@@ -52,17 +52,9 @@ impl<R: Resource> Queue<R> {
     ) -> Poll<Decision> {
         let now = self.resource.now(!self.waiters.is_empty());
         let is_turn = self.is_turn_of(*position, cost);
-        let is_queued = matches!(*position, Position::Queued(_));
-        let asked = if is_turn && !is_queued {
-            intent
-        } else {
-            Intent::Peek
-        };
+        let asked = if is_turn { intent } else { Intent::Peek };
         let decision = self.resource.decide(asked, now, cost);
         match decision {
-            Decision::Pass if is_turn && is_queued => {
-                Poll::Ready(self.pass_queued(position, cost, intent, now, prefetched))
-            }
             Decision::Pass if is_turn => {
                 self.pass(position, cost, intent, now, prefetched);
                 Poll::Ready(decision)
@@ -172,33 +164,6 @@ impl<R: Resource> Queue<R> {
             }
     }
 
-    /// A queued request that can pass leaves the queue first and is counted last, at an instant of its own: what is done
-    /// between that instant and the caller makes the gap to the next element look too short.
-    fn pass_queued(
-        &mut self,
-        position: &mut Position,
-        cost: u32,
-        intent: Intent,
-        now: Tick,
-        prefetched: &R::Prefetched,
-    ) -> Decision {
-        let before = *position;
-        let was_head = self.remove(position, (intent == Intent::Acquire).then_some(cost));
-        if let (Intent::Peek, Position::Queued(ticket)) = (intent, before) {
-            *position = Position::Reserved(ticket);
-        }
-        // A policy lets pass later what it lets pass now.
-        let now = self.resource.now(true).max(now);
-        let decision = self.resource.decide(intent, now, cost);
-        if was_head {
-            self.schedule_head(now);
-        }
-        if self.waiters.is_empty() {
-            self.resource.prefetch(prefetched, now, cost);
-        }
-        decision
-    }
-
     #[inline]
     fn pass(
         &mut self,
@@ -269,19 +234,9 @@ impl<R: Resource> Queue<R> {
 
     /// Leaves the queue, having paid that much.
     fn leave(&mut self, position: &mut Position, paid: Option<u32>, now: Tick) {
-        if self.remove(position, paid) {
-            self.schedule_head(now);
-        }
-    }
-
-    /// Whether it was the head.
-    fn remove(&mut self, position: &mut Position, paid: Option<u32>) -> bool {
         let ticket = match core::mem::take(position) {
-            Position::None => return false,
-            Position::Reserved(_) => {
-                self.waiters.reorder();
-                return false;
-            }
+            Position::None => return,
+            Position::Reserved(_) => return self.waiters.reorder(),
             Position::Queued(ticket) => ticket,
         };
         let was_head = self.waiters.head() == Some(ticket);
@@ -291,7 +246,9 @@ impl<R: Resource> Queue<R> {
         if let Some(waiter) = removed {
             self.deferred.drop_later(waiter.waker);
         }
-        was_head
+        if was_head {
+            self.schedule_head(now);
+        }
     }
 
     /// Sees to it that the head is woken when its permits are due, and passed over when it does not ask then.
