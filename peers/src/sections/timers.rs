@@ -110,7 +110,7 @@ async fn task(waiter: Waiter, phase: Duration, wait: Duration, end: Instant) -> 
             timer.arm(wait);
             poll_fn(|cx| timer.poll_elapsed(cx)).await;
         }
-        late.push((start.elapsed() - wait).as_secs_f64() * 1e6);
+        late.push(start.elapsed().saturating_sub(wait).as_secs_f64() * 1e6);
         if Instant::now() >= end {
             return late;
         }
