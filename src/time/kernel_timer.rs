@@ -19,11 +19,11 @@ const MOST_READINGS: u32 = 1_000;
 /// It allocates one box, when it first has to wait.
 #[derive(Debug)]
 pub(super) struct KernelTimer {
-    wait: Option<Box<Wait>>,
+    wait: Option<Box<KernelWait>>,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct KernelWait {
     /// The timer of the runtime in which it waited last.
     fd: Arc<TimerFd>,
     wake_up: Option<WakeUp>,
@@ -73,7 +73,7 @@ impl KernelTimer {
     fn poll_real(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let wait = match &mut self.wait {
             Some(wait) => wait,
-            none => none.insert(Box::new(Wait::new(TimerFd::of_this_runtime()?))),
+            none => none.insert(Box::new(KernelWait::new(TimerFd::of_this_runtime()?))),
         };
         if !wait.is_set_for(due, now, cx) {
             wait.set(due, now, cx.waker())?;
@@ -100,7 +100,7 @@ impl KernelTimer {
     }
 }
 
-impl Wait {
+impl KernelWait {
     const fn new(fd: Arc<TimerFd>) -> Self {
         Self {
             fd,
@@ -175,7 +175,7 @@ impl WakeUp {
     }
 }
 
-impl Drop for Wait {
+impl Drop for KernelWait {
     fn drop(&mut self) {
         if self.wake_up.is_some() {
             self.end(instant());
