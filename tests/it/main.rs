@@ -13,3 +13,4 @@ mod stream;
 mod time;
 mod timed;
 mod tree;
+mod wait;

@@ -15,7 +15,7 @@ use testkit::clock::jump;
 use crate::timed::ms;
 
 /// Two pass, one after a wait; one is too costly, one is refused, one gives up.
-async fn a_day_in_the_life(observer: impl Observer + Clone) {
+async fn five_requests(observer: impl Observer + Clone) {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
     let limit = Observed::new(limit, observer);
     let costs = stream::iter([2, 1, 9]).pace_by_cost(limit.clone(), |cost| *cost);
@@ -31,7 +31,7 @@ async fn metrics_count_requests_permits_and_waits() {
     let recorder = DebuggingRecorder::new();
     let shots = recorder.snapshotter();
     let metrics = metrics::with_local_recorder(&recorder, || Metrics::new("sms"));
-    a_day_in_the_life(metrics).await;
+    five_requests(metrics).await;
 
     let mut seen: Vec<String> = shots
         .snapshot()
@@ -105,10 +105,10 @@ impl tracing::Subscriber for Written {
 }
 
 #[tokio::test(start_paused = true)]
-async fn traces_say_what_happened_to_each_request() {
+async fn tracing_events_say_what_happened_to_each_request() {
     let written = Written::default();
     let guard = tracing::subscriber::set_default(written.clone());
-    a_day_in_the_life(TracingObserver::new("sms")).await;
+    five_requests(TracingObserver::new("sms")).await;
     drop(guard);
     assert_eq!(
         *written.0.lock().unwrap(),
