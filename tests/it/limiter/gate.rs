@@ -146,11 +146,11 @@ async fn a_gate_that_gave_up_leaves_no_timer_armed() {
     assert!(futures::poll!(poll_fn(|cx| gate.poll_one(cx))).is_pending());
     gate.give_up();
 
-    let (send, sent) = tokio::sync::oneshot::channel();
+    let (sender, is_over) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         std::thread::sleep(ms(50));
-        send.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    sent.await.unwrap();
+    is_over.await.unwrap();
     assert_eq!(since(start), 10);
 }

@@ -263,12 +263,12 @@ async fn no_timer_is_armed_before_permits_are_due<K: Kind>() {
     let _held = limit.try_acquire(1);
     let _waiters = limit.waiters(2);
     let start = now();
-    let (send, sent) = futures::channel::oneshot::channel();
+    let (sender, is_over) = futures::channel::oneshot::channel();
     let thread = thread::spawn(move || {
         thread::sleep(ms(50));
-        send.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    sent.await.unwrap();
+    is_over.await.unwrap();
     thread.join().unwrap();
     assert_eq!(since(start), 0);
 }
@@ -369,7 +369,7 @@ fn idle_and_eager_requests_all_pass<K: Kind>() {
                 for _ in 0..10 {
                     let mut request = limit.acquire(1 + n % 2);
                     let waits = poll!(&mut request).is_pending();
-                    if waits && n.is_multiple_of(50) {
+                    if waits && n % 50 == 0 {
                         sleep(12).await;
                     }
                     let grant = if waits { Some(request.await) } else { None };

@@ -40,9 +40,9 @@ macro_rules! paused_claims {
 /// Runs claims that make the runtimes they need, for each kind.
 macro_rules! claims {
     ($($name:ident),+ $(,)?) => {
-        claims! { @of shared_without_runtime, crate::wait::SharedLimit, $($name),+ }
-        claims! { @of keyed_without_runtime, crate::wait::KeyedLimit, $($name),+ }
-        claims! { @of permits_without_runtime, crate::wait::PermitLimit, $($name),+ }
+        claims! { @of of_shared, crate::wait::SharedLimit, $($name),+ }
+        claims! { @of of_keyed, crate::wait::KeyedLimit, $($name),+ }
+        claims! { @of of_permits, crate::wait::PermitLimit, $($name),+ }
     };
     (@of $module:ident, $kind:ty, $($name:ident),+) => {
         mod $module {

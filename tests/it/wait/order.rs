@@ -14,16 +14,19 @@ paused_claims! {
     serves_in_order_of_arrival_whatever_the_costs,
     a_late_wake_up_keeps_the_order_and_the_spacing,
     a_new_request_joins_behind_a_head_whose_permits_are_due,
-    a_request_for_many_is_not_starved_by_requests_for_one,
-    trying_never_overtakes_a_waiter,
-    one_return_of_many_permits_serves_one_waiter_after_the_other,
-    a_waiter_that_moves_to_another_task_is_woken_there,
     a_waiter_that_moves_to_another_task_is_woken_there_by_the_timer,
     a_return_that_changes_nothing_for_the_head_does_not_wake_it,
     one_wake_up_a_grant_when_permits_return_by_time,
     one_wake_up_a_grant_when_permits_are_given_back,
     a_hundred_thousand_waiters_are_served_in_order_with_one_wake_up_each,
     a_hundred_thousand_waiters_can_leave_in_any_order,
+}
+
+claims! {
+    a_request_for_many_is_not_starved_by_requests_for_one,
+    trying_never_overtakes_a_waiter,
+    one_return_of_many_permits_serves_one_waiter_after_the_other,
+    a_waiter_that_moves_to_another_task_is_woken_there,
 }
 
 async fn serves_in_order_of_arrival_whatever_the_costs<K: Kind>() {
@@ -68,15 +71,15 @@ async fn a_late_wake_up_keeps_the_order_and_the_spacing<K: Kind>() {
 async fn a_new_request_joins_behind_a_head_whose_permits_are_due<K: Kind>() {
     let limit = K::spaced(100);
     assert!(limit.try_acquire());
-    let mut head = limit.waiters(1);
+    let mut waiters = limit.waiters(1);
     jump(ms(150)).await;
 
     let mut newcomer = limit.waiters(1);
-    assert!(head[0].poll().is_ready());
+    assert!(waiters[0].poll().is_ready());
     assert!(newcomer[0].poll().is_pending());
 }
 
-async fn a_request_for_many_is_not_starved_by_requests_for_one<K: Kind>() {
+fn a_request_for_many_is_not_starved_by_requests_for_one<K: Kind>() {
     let limit = K::of(2);
     let one = limit.try_acquire(1);
     let mut dear = Driven::new(limit.acquire(2));
@@ -89,7 +92,7 @@ async fn a_request_for_many_is_not_starved_by_requests_for_one<K: Kind>() {
     assert!(dear.poll().is_ready());
 }
 
-async fn trying_never_overtakes_a_waiter<K: Kind>() {
+fn trying_never_overtakes_a_waiter<K: Kind>() {
     let limit = K::of(2);
     let one = limit.try_acquire(1);
     let mut dear = Driven::new(limit.acquire(2));
@@ -105,7 +108,7 @@ async fn trying_never_overtakes_a_waiter<K: Kind>() {
     assert!(limit.try_acquire(1).is_some());
 }
 
-async fn one_return_of_many_permits_serves_one_waiter_after_the_other<K: Kind>() {
+fn one_return_of_many_permits_serves_one_waiter_after_the_other<K: Kind>() {
     let limit = K::of(3);
     let all = limit.try_acquire(3);
     let mut waiters = limit.waiters(4);
@@ -121,7 +124,7 @@ async fn one_return_of_many_permits_serves_one_waiter_after_the_other<K: Kind>()
     assert!(waiters[3].is_woken());
 }
 
-async fn a_waiter_that_moves_to_another_task_is_woken_there<K: Kind>() {
+fn a_waiter_that_moves_to_another_task_is_woken_there<K: Kind>() {
     let limit = K::of(1);
     let held = limit.try_acquire(1);
     let mut waiter = Driven::new(limit.acquire(1));
@@ -153,19 +156,19 @@ async fn a_waiter_that_moves_to_another_task_is_woken_there_by_the_timer<K: Kind
 async fn a_return_that_changes_nothing_for_the_head_does_not_wake_it<K: Kind>() {
     let limit = K::new(3, ms(100));
     let mut held: Vec<_> = (0..3).map(|_| limit.try_acquire(1)).collect();
-    let mut head = limit.waiters(1);
+    let mut waiters = limit.waiters(1);
 
     held.pop();
     assert!(
-        !head[0].is_woken(),
+        !waiters[0].is_woken(),
         "the timer of the queue wakes it when the permit is due"
     );
     sleep(10).await;
     held.clear();
-    assert!(!head[0].is_woken(), "the first permit is back earlier");
+    assert!(!waiters[0].is_woken(), "the first permit is back earlier");
     sleep(90).await;
-    assert!(head[0].is_woken());
-    assert!(head[0].poll().is_ready());
+    assert!(waiters[0].is_woken());
+    assert!(waiters[0].poll().is_ready());
 }
 
 async fn one_wake_up_a_grant_when_permits_return_by_time<K: Kind>() {

@@ -174,14 +174,13 @@ impl<K: Kind> Run<K> {
             Event::IsGivenBack(index) if !self.grants.is_empty() => {
                 self.give_back(index.index(self.grants.len()));
             }
-            Event::IsGivenBack(_) => {}
             Event::Tries(cost) => self.tries(cost),
             Event::IsResized(permits) if !self.is_paused => {
                 self.disturbances += 1;
                 self.permits = permits;
                 self.limit.resize(permits);
             }
-            Event::IsResized(_) => {}
+            Event::IsGivenBack(_) | Event::IsResized(_) => {}
             Event::IsPaused => {
                 self.disturbances += 1;
                 self.is_paused = true;
@@ -381,7 +380,9 @@ impl<K: Kind> Run<K> {
             let waits = |visitor: &Visitor| matches!(visitor.place, Place::Queued(_));
             let others = self.visitors.iter().filter(|(_, visitor)| !waits(visitor));
             let others: Vec<_> = others.map(|(n, _)| *n).collect();
-            others.into_iter().for_each(|n| self.poll(n, false));
+            for n in others {
+                self.poll(n, false);
+            }
             self.time_passes(100, &[0]).await;
         }
         assert_eq!(self.visitors.len(), 0, "waiters that sleep for ever");
