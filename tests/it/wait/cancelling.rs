@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use testkit::wakes::Driven;
 
-use super::{KeyedLimit, Kind, PermitLimit, SharedLimit, paused_runtime};
+use super::{KeyedLimit, Kind, PermitLimit, SharedLimit, is_any_timer_armed, paused_runtime};
 use crate::timed::{ms, now, since, sleep};
 
 claims! {
@@ -18,6 +18,8 @@ claims! {
 paused_claims! {
     a_request_that_times_out_spends_no_permit_and_creates_none,
     the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves,
+    a_head_that_comes_back_and_leaves_returns_the_timer_to_the_next_waiter,
+    a_head_that_leaves_leaves_no_timer_armed,
 }
 
 fn when_a_dear_head_leaves_the_next_waiter_is_woken<K: Kind>() {
@@ -98,6 +100,35 @@ async fn the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves<K
     drop(head);
     next.await.unwrap();
     assert_eq!(since(start), 100);
+}
+
+/// The timer of the queue is armed for the next waiter, then for the head that has come back, and has to be armed again.
+async fn a_head_that_comes_back_and_leaves_returns_the_timer_to_the_next_waiter<K: Kind>() {
+    let limit = K::spaced(100);
+    assert!(limit.try_acquire());
+    let mut waiters = limit.waiters(4);
+    sleep(100).await;
+    assert!(waiters[0].poll().is_ready());
+    sleep(111).await;
+    assert!(waiters[2].poll().is_ready(), "the second is passed over");
+
+    limit.0.pause();
+    assert!(waiters[1].poll().is_pending());
+    limit.0.resume(1);
+    drop(waiters.remove(1));
+    assert!(!waiters[2].is_woken());
+    sleep(100).await;
+    assert!(waiters[2].is_woken());
+    assert!(waiters[2].poll().is_ready());
+}
+
+async fn a_head_that_leaves_leaves_no_timer_armed<K: Kind>() {
+    let limit = K::new(1, ms(3_600_000));
+    let held = limit.try_acquire(1);
+    let mut waiters = limit.waiters(1);
+    drop(held);
+    waiters.clear();
+    assert!(!is_any_timer_armed().await);
 }
 
 /// All times but the timeouts are multiples of this, and no two timeouts leave the same rest. So no request times out in an

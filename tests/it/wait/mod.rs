@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,7 +17,7 @@ use paceline::time::Tick;
 use testkit::wakes::Driven;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::timed::ms;
+use crate::timed::{ms, now, since};
 
 /// Runs asynchronous claims for each kind, on a paused clock.
 macro_rules! paused_claims {
@@ -401,4 +402,17 @@ fn paused_runtime() -> Runtime {
 fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
     let limited = async { tokio::time::timeout(LONG, future).await };
     runtime.block_on(limited).expect("it ends")
+}
+
+/// While all tasks wait, a paused clock moves to the next timer, if there is one.
+async fn is_any_timer_armed() -> bool {
+    let start = now();
+    let (sender, is_over) = futures::channel::oneshot::channel();
+    let thread = thread::spawn(move || {
+        thread::sleep(ms(50));
+        sender.send(()).unwrap();
+    });
+    is_over.await.unwrap();
+    thread.join().unwrap();
+    since(start) > 0
 }

@@ -5,7 +5,7 @@
 //! and the clock moves at any time. At each step:
 //!
 //! * A request passes if its permits are there and no earlier request is queued, and only if each earlier one is idle.
-//! * A request whose permits are there is woken: when every woken request has been polled, the head cannot pass.
+//! * A request that could pass is woken: when every woken request has been polled, the head cannot pass.
 //! * A waiter is woken once for its grant, and once more at the most for each disturbance meanwhile: what can take a permit from a
 //!   woken waiter (a resized or paused limit, a lost turn, a reserved position, a changed cost) or wakes every waiter. Calls of a
 //!   waker before the next poll are one wake-up, as they are for a task.
