@@ -59,6 +59,7 @@ macro_rules! claims {
 
 mod cancelling;
 mod head_timeout;
+mod lost_wakes;
 mod order;
 mod runtimes;
 mod schedules;

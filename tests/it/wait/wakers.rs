@@ -1,5 +1,6 @@
 //! Wakers that use the limit when they wake or are dropped, and policies that panic.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use paceline::policy::{Decision, Interval, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
 use testkit::clock::jump;
+use testkit::wakes::Driven;
 
 use super::{Kind, Request, runtime_with_threads};
 use crate::timed::{ms, now, since};
@@ -191,6 +193,10 @@ struct Panics {
     is_due: Arc<AtomicBool>,
 }
 
+thread_local! {
+    static PEEKS_PANIC: Cell<bool> = const { Cell::new(false) };
+}
+
 impl Policy for Panics {
     type State = <Interval as Policy>::State;
 
@@ -204,6 +210,11 @@ impl Policy for Panics {
             "a policy must not panic"
         );
         self.interval.decide(state, now, cost)
+    }
+
+    fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
+        assert!(!PEEKS_PANIC.get(), "a policy must not panic");
+        self.interval.peek(state, now, cost)
     }
 
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
@@ -242,4 +253,31 @@ async fn a_policy_that_panics_for_the_head_leaves_a_queue_that_works() {
     assert!(panicked.is_err());
     is_due.store(false, Ordering::Relaxed);
     second.await.unwrap();
+}
+
+/// It panics when the next waiter is looked at, after the head has passed.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_panics_for_the_next_head_leaves_a_queue_that_works() {
+    let is_due = Arc::new(AtomicBool::new(false));
+    let interval = Interval::every(ms(100));
+    let limit = Panics {
+        interval,
+        is_due: Arc::clone(&is_due),
+    }
+    .shared();
+    limit.acquire(1).await.unwrap();
+    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    jump(ms(100)).await;
+
+    let [mut first, second] = waiters;
+    PEEKS_PANIC.set(true);
+    let panicked = catch_unwind(AssertUnwindSafe(|| first.poll()));
+    PEEKS_PANIC.set(false);
+    assert!(panicked.is_err());
+    drop(first);
+    jump(ms(100)).await;
+    assert!(second.is_woken());
 }
