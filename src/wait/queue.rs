@@ -172,19 +172,29 @@ impl<R: Resource> Queue<R> {
         }
         let now = self.resource.now(true);
         if self.timeout.is_over(now) {
+            self.wake_timed_head();
             self.waiters.pass_over_head();
             self.schedule_head(now);
         }
         Some(self.timeout.sleep(now, task))
     }
 
-    /// The task of the timeout is gone before its time. The second waiter starts another one where it is.
+    /// The task of the timeout is gone before its time. A waiter that is still there starts another one where it is.
     pub(super) fn on_task_lost(&mut self) {
         let was_starting = self.timeout.end();
         // One that could not even be started is tried again with the next request, or this would go on for ever.
-        let second = self.waiters.second().filter(|_| !was_starting);
-        self.deferred
-            .wake(second.map(|second| second.waker.clone()));
+        if !was_starting {
+            let waiters = self.waiters.iter_mut();
+            let wakers = waiters.map(|waiter| waiter.waker.clone());
+            self.deferred.wake(wakers);
+        }
+    }
+
+    /// The timer of the queue is armed for another head next. It may not have fired: its runtime may stand still.
+    fn wake_timed_head(&mut self) {
+        let timed = self.timed.take();
+        let timed = timed.and_then(|ticket| self.waiters.get_mut(ticket));
+        self.deferred.wake(timed.map(|waiter| waiter.waker.clone()));
     }
 
     fn is_turn_of(&self, position: Position, cost: u32) -> bool {
@@ -213,19 +223,21 @@ impl<R: Resource> Queue<R> {
             Position::Queued(ticket) => (Position::Reserved(ticket), false),
             position => (position, true),
         };
-        let was_head = self.remove(position, (intent == Intent::Acquire).then_some(cost));
-        if intent == Intent::Peek {
-            *position = reserved;
+        let paid = (intent == Intent::Acquire).then_some(cost);
+        let head_has_left = self.remove(*position, paid);
+        let mut decision = Decision::Pass;
+        if !is_counted {
+            // What passes now passes later too.
+            let now = self.resource.now(true).max(now);
+            decision = self.resource.decide(intent, now, cost);
+            if head_has_left {
+                self.schedule_head(now);
+            }
         }
-        if is_counted {
-            return Decision::Pass;
-        }
-        // What passes now passes later too.
-        let now = self.resource.now(true).max(now);
-        let decision = self.resource.decide(intent, now, cost);
-        if was_head {
-            self.schedule_head(now);
-        }
+        *position = match intent {
+            Intent::Acquire => Position::None,
+            Intent::Peek => reserved,
+        };
         decision
     }
 
@@ -250,6 +262,8 @@ impl<R: Resource> Queue<R> {
                 waiter.wakes_at = sleeps_until.unwrap_or(Tick::MAX);
                 if sleeps_until.is_none() && (has_moved || waiter.home.is_none()) {
                     waiter.home = home(caller);
+                } else if has_moved {
+                    waiter.home = None;
                 }
                 if waiter.cost != cost {
                     waiter.cost = cost;
@@ -275,14 +289,17 @@ impl<R: Resource> Queue<R> {
     }
 
     fn leave(&mut self, position: &mut Position, now: Tick) {
-        if self.remove(position, None) {
+        if self.remove(*position, None) {
             self.schedule_head(now);
         }
+        *position = Position::None;
     }
 
-    /// Leaves the queue, having paid that much. Returns whether it was the head.
-    fn remove(&mut self, position: &mut Position, paid: Option<u32>) -> bool {
-        let ticket = match core::mem::take(position) {
+    /// Leaves the queue, having paid that much. Returns whether there is another head now, which has to be scheduled.
+    ///
+    /// The position is cleared after that: if the policy panics, the handle comes here again when it is dropped.
+    fn remove(&mut self, position: Position, paid: Option<u32>) -> bool {
+        let ticket = match position {
             Position::None => return false,
             Position::Reserved(_) => {
                 self.waiters.reorder();
@@ -293,10 +310,10 @@ impl<R: Resource> Queue<R> {
         let was_head = self.waiters.head() == Some(ticket);
         self.disarm(ticket);
         let cost = self.waiters.get_mut(ticket).map(|waiter| waiter.cost);
-        let removed = self.waiters.remove(ticket, was_head && paid == cost);
-        if let Some(waiter) = removed {
-            self.deferred.drop_later(waiter.waker);
-        }
+        let Some(waiter) = self.waiters.remove(ticket, was_head && paid == cost) else {
+            return true;
+        };
+        self.deferred.drop_later(waiter.waker);
         was_head
     }
 
@@ -329,6 +346,9 @@ impl<R: Resource> Queue<R> {
             };
             self.deferred.wake_head(wake);
             let timed = core::mem::replace(&mut self.timed, is_timed.then_some(ticket));
+            if timed.is_some() && !is_timed {
+                self.deferred.disarm(self.generation);
+            }
             self.forget_timer_of(timed.filter(|timed| *timed != ticket));
         }
         self.watch_head();
