@@ -139,10 +139,9 @@ fn apply<S: Sink<Item>, Item>(
     sink: Pin<&mut S>,
     item: Item,
 ) -> Sent<S::Error, Item> {
-    let retry_in = match decision {
-        Decision::Pass => return sink.start_send(item).map_err(SendError::Inner),
-        Decision::Wait { retry_in } => Some(retry_in),
-        Decision::Never { .. } => None,
-    };
-    Err(SendError::Refused(Exceeded::new(item, retry_in)))
+    if decision.is_pass() {
+        return sink.start_send(item).map_err(SendError::Inner);
+    }
+    let refused = Exceeded::new(item, decision.retry_in());
+    Err(SendError::Refused(refused))
 }
