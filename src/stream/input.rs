@@ -2,7 +2,7 @@ use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
-use futures_core::{Stream, TryStream};
+use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 /// How many items one poll takes from the input before other tasks of the thread run.
@@ -34,7 +34,7 @@ impl<S> Input<S> {
         self.ended
     }
 
-    fn poll_unless_ended<T>(
+    pub(super) fn poll_unless_ended<T>(
         self: Pin<&mut Self>,
         poll: impl FnOnce(Pin<&mut S>) -> Poll<Option<T>>,
     ) -> Poll<Option<T>> {
@@ -45,16 +45,6 @@ impl<S> Input<S> {
         let next = poll(this.stream);
         *this.ended = matches!(next, Poll::Ready(None));
         next
-    }
-}
-
-impl<S: TryStream> Input<S> {
-    /// `poll_next` where the type of the item has to be a `Result`.
-    pub(super) fn poll_try_next(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<S::Ok, S::Error>>> {
-        self.poll_unless_ended(|stream| stream.try_poll_next(cx))
     }
 }
 
