@@ -115,11 +115,9 @@ impl<T> Group<T> {
 
     /// The same groups, with windows that start as `start` says.
     #[must_use]
-    pub fn with_window(self, start: Window) -> Self {
-        Self {
-            clock: self.clock.with_start(start),
-            ..self
-        }
+    pub fn with_window(mut self, start: Window) -> Self {
+        self.clock.start = start;
+        self
     }
 
     /// Starts the first window, unless it has started already.

@@ -41,11 +41,9 @@ impl<T> LatestItem<T> {
     }
 
     /// The same, but the held item leaves at the end of the input.
-    pub(crate) fn keep_last(self) -> Self {
-        Self {
-            keeps_last: true,
-            ..self
-        }
+    pub(crate) fn keep_last(mut self) -> Self {
+        self.keeps_last = true;
+        self
     }
 
     /// The held item.

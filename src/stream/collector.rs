@@ -7,7 +7,7 @@ use pin_project_lite::pin_project;
 use crate::batch::{Accumulator, LatestItem};
 use crate::time::{Clock, Tick, Timer};
 
-use super::input::{Input, PollBudget, with_held};
+use super::input::{Input, poll_taken, with_held};
 
 pin_project! {
     /// An input whose items are collected over time.
@@ -37,14 +37,6 @@ impl<S, A> Collector<S, A> {
         }
     }
 
-    /// The same collector with an accumulator that was configured.
-    pub(super) fn map(self, configure: impl FnOnce(A) -> A) -> Self {
-        Self {
-            accumulator: configure(self.accumulator),
-            ..self
-        }
-    }
-
     pub(super) fn into_parts(self) -> (S, A) {
         (self.input.into_inner(), self.accumulator)
     }
@@ -71,7 +63,7 @@ impl<S, A: Accumulator> Collector<S, A> {
         cx: &mut Context<'_>,
         mut poll_item: impl FnMut(Pin<&mut Input<S>>, &mut Context<'_>) -> Poll<Option<A::Item>>,
     ) -> Poll<Option<A::Complete>> {
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         let mut this = self.as_mut().project();
         let mut now = this.clock.now();
         this.accumulator.begin(now);
@@ -83,7 +75,7 @@ impl<S, A: Accumulator> Collector<S, A> {
                     if let Some(complete) = this.accumulator.push(item, now) {
                         return Poll::Ready(Some(complete));
                     }
-                    ready!(budget.poll_spend(cx));
+                    ready!(poll_taken(&mut taken, cx));
                 }
                 Poll::Pending => {
                     now = ready!(self.as_mut().poll_due(cx));

@@ -125,11 +125,9 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
-        Self {
-            collector: self.collector.map(|group| group.with_window(window)),
-            ..self
-        }
+    pub fn window(mut self, window: Window) -> Self {
+        self.collector.accumulator = self.collector.accumulator.with_window(window);
+        self
     }
 
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that

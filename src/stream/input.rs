@@ -149,25 +149,13 @@ pub(super) fn in_groups(
     )
 }
 
-/// Counts the items that one poll takes, so that an input that is never pending does not keep the thread to itself.
-pub(super) struct PollBudget {
-    left: u32,
-}
-
-impl PollBudget {
-    pub(super) const fn new() -> Self {
-        Self {
-            left: ITEMS_PER_POLL,
-        }
+/// Counts an item that this poll takes. Pending once a poll has taken many: the task is woken already, and is to return so that
+/// others run. So an input that is never pending does not keep the thread to itself.
+pub(super) fn poll_taken(taken: &mut u32, cx: &Context<'_>) -> Poll<()> {
+    *taken += 1;
+    if *taken >= ITEMS_PER_POLL {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
     }
-
-    /// Counts one item. Pending once the budget is used up: the task is woken already, and is to return so that others run.
-    pub(super) fn poll_spend(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    }
+    Poll::Ready(())
 }

@@ -69,10 +69,9 @@ impl<S: Stream> Sample<S> {
     }
 
     /// Emits the item that is held when the input ends, at once, instead of dropping it.
-    pub fn keep_last(self) -> Self {
-        Self {
-            collector: self.collector.map(LatestItem::keep_last),
-        }
+    pub fn keep_last(mut self) -> Self {
+        self.collector.accumulator = self.collector.accumulator.keep_last();
+        self
     }
 
     /// How many items were dropped.

@@ -118,11 +118,9 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
-        Self {
-            collector: self.collector.map(|group| group.with_window(window)),
-            ..self
-        }
+    pub fn window(mut self, window: Window) -> Self {
+        self.collector.accumulator = self.collector.accumulator.with_window(window);
+        self
     }
 
     /// What an error does to the group that is being collected; the default is [`OnError::Flush`].
