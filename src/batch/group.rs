@@ -3,6 +3,7 @@ use core::time::Duration;
 
 use crate::time::{OutOfRange, Tick};
 
+use super::Accumulator;
 use super::window::{Window, WindowClock};
 
 /// Collects items into groups. A group is complete when it is full, by count or by weight, or when its window has ended.
@@ -114,11 +115,9 @@ impl<T> Group<T> {
 
     /// The same groups, with windows that start as `start` says.
     #[must_use]
-    pub fn with_window(self, start: Window) -> Self {
-        Self {
-            clock: self.clock.with_start(start),
-            ..self
-        }
+    pub fn with_window(mut self, start: Window) -> Self {
+        self.clock.start = start;
+        self
     }
 
     /// Starts the first window, unless it has started already.
@@ -223,6 +222,36 @@ impl<T> Group<T> {
         self.clock.close(was_filled, now);
         self.weight = 0;
         self.items.take()
+    }
+}
+
+/// An item comes with its weight.
+impl<T> Accumulator for Group<T> {
+    type Item = (T, u64);
+    type Complete = Vec<T>;
+
+    fn begin(&mut self, now: Tick) {
+        self.begin(now);
+    }
+
+    fn push(&mut self, (item, weight): (T, u64), now: Tick) -> Option<Vec<T>> {
+        self.push_weighing(item, weight, now)
+    }
+
+    fn due(&self) -> Option<Tick> {
+        self.due()
+    }
+
+    fn is_due(&self, now: Tick) -> bool {
+        self.is_due(now)
+    }
+
+    fn take(&mut self, now: Tick) -> Option<Vec<T>> {
+        Some(self.take(now)).filter(|group| !group.is_empty())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.is_empty()
     }
 }
 

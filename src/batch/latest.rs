@@ -3,25 +3,19 @@ use core::time::Duration;
 
 use crate::time::Tick;
 
+use super::Accumulator;
+use super::window::{Window, WindowClock};
+
 /// Holds the latest item until it is due. Earlier items are dropped and counted.
 ///
 /// Every item that was pushed is either returned, held or counted as dropped.
 pub(crate) struct LatestItem<T> {
-    held: Option<(T, Tick)>,
-    due: Due,
+    held: Option<T>,
+    /// Each item opens a window. The item is due when the window ends.
+    clock: WindowClock,
     /// Whether the held item leaves at the end of the input even if it is not due.
     keeps_last: bool,
     dropped: u64,
-}
-
-/// When an item is due.
-#[derive(Clone, Copy, Debug)]
-enum Due {
-    /// This long after it arrived.
-    After(Duration),
-    /// At the first tick of a grid after it arrived. The grid has this step and this origin; the origin is unset before the
-    /// start.
-    OnGrid(Duration, Option<Tick>),
 }
 
 impl<T> LatestItem<T> {
@@ -29,7 +23,7 @@ impl<T> LatestItem<T> {
     pub(crate) const fn after(delay: Duration) -> Self {
         Self {
             held: None,
-            due: Due::After(delay),
+            clock: WindowClock::new(delay, Window::FirstItem),
             keeps_last: true,
             dropped: 0,
         }
@@ -40,81 +34,21 @@ impl<T> LatestItem<T> {
     pub(crate) const fn on_grid(step: Duration) -> Self {
         Self {
             held: None,
-            due: Due::OnGrid(step, None),
+            clock: WindowClock::new(step, Window::Grid),
             keeps_last: false,
             dropped: 0,
         }
     }
 
     /// The same, but the held item leaves at the end of the input.
-    pub(crate) fn keep_last(self) -> Self {
-        Self {
-            keeps_last: true,
-            ..self
-        }
-    }
-
-    /// Starts the grid, unless it has started already.
-    pub(crate) fn begin(&mut self, now: Tick) {
-        if let Due::OnGrid(_, origin) = &mut self.due {
-            origin.get_or_insert(now);
-        }
-    }
-
-    /// Adds an item that arrives `now`. Returns the item before it if that was due, and drops it otherwise.
-    #[must_use = "an item that is due should leave at once"]
-    pub(crate) fn push(&mut self, item: T, now: Tick) -> Option<T> {
-        self.begin(now);
-        let due = self.due_of(now);
-        let (before, was_due) = self.held.replace((item, due))?;
-        if was_due <= now {
-            return Some(before);
-        }
-        self.dropped = self.dropped.saturating_add(1);
-        None
-    }
-
-    /// When an item that arrives `now` is due.
-    fn due_of(&self, now: Tick) -> Tick {
-        match (&self.due, self.due()) {
-            // The held item waits for the next tick too. Reusing its tick saves a division.
-            (Due::OnGrid(..), Some(next)) if now < next => next,
-            (due, _) => due.of(now),
-        }
-    }
-
-    /// When the held item is due.
-    pub(crate) fn due(&self) -> Option<Tick> {
-        self.held.as_ref().map(|(_, due)| *due)
-    }
-
-    /// Whether the held item has to leave `now`.
-    pub(crate) fn is_due(&self, now: Tick) -> bool {
-        self.due().is_some_and(|due| due <= now)
-    }
-
-    /// Takes the held item, due or not.
-    pub(crate) fn take(&mut self) -> Option<T> {
-        self.held.take().map(|(item, _)| item)
-    }
-
-    /// The item that leaves when the input ends `now`.
-    pub(crate) fn end(&mut self, now: Tick) -> Option<T> {
-        if self.keeps_last || self.is_due(now) {
-            return self.take();
-        }
-        let lost = u64::from(self.take().is_some());
-        self.dropped = self.dropped.saturating_add(lost);
-        None
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.held.is_none()
+    pub(crate) fn keep_last(mut self) -> Self {
+        self.keeps_last = true;
+        self
     }
 
     /// The held item.
-    pub(crate) fn into_item(mut self) -> Option<T> {
-        self.take()
+    pub(crate) fn into_item(self) -> Option<T> {
+        self.held
     }
 
     pub(crate) const fn keeps_last(&self) -> bool {
@@ -127,13 +61,46 @@ impl<T> LatestItem<T> {
     }
 }
 
-impl Due {
-    /// When an item that arrives `now` is due.
-    fn of(self, now: Tick) -> Tick {
-        match self {
-            Self::After(delay) => now.after(delay),
-            Self::OnGrid(step, origin) => now.last_on_grid(origin.unwrap_or(now), step).after(step),
+impl<T> Accumulator for LatestItem<T> {
+    type Item = T;
+    type Complete = T;
+
+    fn begin(&mut self, now: Tick) {
+        self.clock.begin(now);
+    }
+
+    /// Returns the item before this one if that was due, and drops it otherwise.
+    fn push(&mut self, item: T, now: Tick) -> Option<T> {
+        self.begin(now);
+        let was_due = self.is_due(now);
+        self.clock.open(now);
+        let before = self.held.replace(item)?;
+        if was_due {
+            return Some(before);
         }
+        self.dropped = self.dropped.saturating_add(1);
+        None
+    }
+
+    fn due(&self) -> Option<Tick> {
+        self.clock.ends().filter(|_| self.held.is_some())
+    }
+
+    fn take(&mut self, _: Tick) -> Option<T> {
+        self.held.take()
+    }
+
+    fn end(&mut self, now: Tick) -> Option<T> {
+        if self.keeps_last || self.is_due(now) {
+            return self.held.take();
+        }
+        let lost = u64::from(self.held.take().is_some());
+        self.dropped = self.dropped.saturating_add(lost);
+        None
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held.is_none()
     }
 }
 
@@ -142,7 +109,7 @@ impl<T> fmt::Debug for LatestItem<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LatestItem")
             .field("held", &usize::from(self.held.is_some()))
-            .field("due", &self.due)
+            .field("clock", &self.clock)
             .field("keeps_last", &self.keeps_last)
             .field("dropped", &self.dropped)
             .finish()
@@ -168,7 +135,7 @@ mod tests {
         assert_eq!(latest.dropped_count(), 1);
         assert_eq!(latest.due(), Some(at(199)));
         assert!(!latest.is_due(at(198)) && latest.is_due(at(199)));
-        assert_eq!(latest.take(), Some('b'));
+        assert_eq!(latest.take(at(199)), Some('b'));
         assert!(latest.is_empty());
     }
 

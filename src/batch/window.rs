@@ -20,7 +20,7 @@ pub enum Window {
 #[derive(Debug)]
 pub(super) struct WindowClock {
     length: Duration,
-    start: Window,
+    pub(super) start: Window,
     /// The origin of the grid, or the start of the last window. Unset before the first window.
     origin: Option<Tick>,
     /// When the current window ends, if there is one.
@@ -35,10 +35,6 @@ impl WindowClock {
             origin: None,
             ends: None,
         }
-    }
-
-    pub(super) const fn with_start(self, start: Window) -> Self {
-        Self { start, ..self }
     }
 
     /// Starts the first window, unless it has started already.

@@ -112,7 +112,12 @@ where
             this.held.clear();
             *this.start = 0;
             let read = ready!(poll_fill(this.inner, buf, cx))?;
-            return poll_advance(this.budget, Ungranted::new(buf, read, this.held), cx).map(Ok);
+            let ungranted = Ungranted {
+                buf,
+                count: read,
+                held: this.held,
+            };
+            return ungranted.poll_grant(this.budget, cx).map(Ok);
         }
         let wanted = waiting.len().min(buf.remaining());
         let passed = ready!(this.budget.poll_grant(wanted, cx));
@@ -152,20 +157,6 @@ fn poll_fill<R: AsyncRead>(
     filled.map_ok(|()| read)
 }
 
-/// Advances the buffer by as many of the bytes read as the limit grants. Ready at once if there are none.
-fn poll_advance<L: Limiter<Error = Infallible>>(
-    budget: &mut ByteBudget<L>,
-    mut ungranted: Ungranted<'_, '_>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    if ungranted.count > 0 {
-        let passed = ready!(budget.poll_grant(ungranted.count, cx));
-        ungranted.advance(passed);
-        budget.spend(passed);
-    }
-    Poll::Ready(())
-}
-
 /// Bytes in the unfilled part of the caller's buffer. Dropped, it moves those that were not granted to `held`, also if the
 /// limiter panics.
 struct Ungranted<'a, 'b> {
@@ -174,14 +165,20 @@ struct Ungranted<'a, 'b> {
     held: &'a mut Vec<u8>,
 }
 
-impl<'a, 'b> Ungranted<'a, 'b> {
-    const fn new(buf: &'a mut ReadBuf<'b>, count: usize, held: &'a mut Vec<u8>) -> Self {
-        Self { buf, count, held }
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.buf.advance(count);
-        self.count -= count;
+impl Ungranted<'_, '_> {
+    /// Advances the buffer by as many of the bytes as the limit grants. Ready at once if there are none.
+    fn poll_grant<L: Limiter<Error = Infallible>>(
+        mut self,
+        budget: &mut ByteBudget<L>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if self.count > 0 {
+            let passed = ready!(budget.poll_grant(self.count, cx));
+            self.buf.advance(passed);
+            self.count -= passed;
+            budget.spend(passed);
+        }
+        Poll::Ready(())
     }
 }
 

@@ -7,7 +7,6 @@ use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
 use crate::limiter::{Exceeded, Gate, Limiter};
-use crate::policy::Decision;
 
 use super::SendError;
 
@@ -60,18 +59,27 @@ where
     L: Limiter<Error = Infallible>,
 {
     /// Asks again for the item held, if there is one.
-    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent<S::Error, Item>> {
-        let mut this = self.project();
+    fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent<S::Error, Item>> {
+        let this = self.as_mut().project();
         this.gate.begin(cx);
         if this.held.is_none() {
             return Poll::Ready(Ok(()));
         }
-        ready!(this.sink.as_mut().poll_ready(cx)).map_err(SendError::Inner)?;
+        ready!(this.sink.poll_ready(cx)).map_err(SendError::Inner)?;
+        self.poll_decide(cx)
+    }
+
+    /// Sends the item held or refuses it, as the limiter decides.
+    fn poll_decide(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Sent<S::Error, Item>> {
+        let this = self.project();
         let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
-        let sent = this
-            .held
-            .take()
-            .map(|item| apply(decision, this.sink, item));
+        let sent = this.held.take().map(|item| {
+            if decision.is_pass() {
+                return this.sink.start_send(item).map_err(SendError::Inner);
+            }
+            let refused = Exceeded::new(item, decision.retry_in());
+            Err(SendError::Refused(refused))
+        });
         Poll::Ready(sent.unwrap_or(Ok(())))
     }
 }
@@ -88,20 +96,14 @@ where
         self.project().sink.poll_ready(cx).map_err(SendError::Inner)
     }
 
-    fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
-        let this = self.project();
-        assert!(
-            this.held.is_none(),
-            "an item was sent before the sink was ready"
-        );
+    fn start_send(mut self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
+        let held = self.as_mut().project().held;
+        assert!(held.is_none(), "an item was sent before the sink was ready");
+        *held = Some(item);
         // No waker is needed: the next poll of any kind asks again, with the waker of its task.
-        let cx = &mut Context::from_waker(Waker::noop());
-        match this.gate.limiter_mut().poll_try(1, cx) {
-            Poll::Ready(Ok(decision)) => apply(decision, this.sink, item),
-            Poll::Pending => {
-                *this.held = Some(item);
-                Ok(())
-            }
+        match self.poll_decide(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => Ok(()),
         }
     }
 
@@ -132,17 +134,3 @@ where
 }
 
 type Sent<E, Item> = Result<(), SendError<E, Exceeded<Item>>>;
-
-/// Sends the item or refuses it, as the limiter decided.
-fn apply<S: Sink<Item>, Item>(
-    decision: Decision,
-    sink: Pin<&mut S>,
-    item: Item,
-) -> Sent<S::Error, Item> {
-    let retry_in = match decision {
-        Decision::Pass => return sink.start_send(item).map_err(SendError::Inner),
-        Decision::Wait { retry_in } => Some(retry_in),
-        Decision::Never { .. } => None,
-    };
-    Err(SendError::Refused(Exceeded::new(item, retry_in)))
-}

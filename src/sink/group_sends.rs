@@ -8,7 +8,7 @@ use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
 use crate::batch::{Group, Window};
-use crate::time::{Clock, OutOfRange};
+use crate::time::{Clock, OutOfRange, Tick};
 
 pin_project! {
     /// Sink for the [`group_sends`](super::PaceSinkExt::group_sends) method: items in, groups out.
@@ -88,8 +88,6 @@ pin_project! {
         // The group that has to leave first. Empty if there is none.
         complete: Vec<Item>,
         clock: Clock,
-        // Whether the first window has started.
-        begun: bool,
     }
 }
 
@@ -105,7 +103,6 @@ impl<S, Item> GroupSends<S, Item> {
             group: Group::try_new(max, window, Window::FirstItem)?,
             complete: Vec::new(),
             clock: Clock::new(),
-            begun: false,
         })
     }
 
@@ -126,26 +123,18 @@ impl<S, Item> GroupSends<S, Item> {
 }
 
 impl<S: Sink<Vec<Item>>, Item> GroupSends<S, Item> {
-    /// Sends the groups that have to leave: complete ones, or all.
+    /// Sends the complete group, and the group that is being collected if it `leaves`.
     fn poll_send(
         mut self: Pin<&mut Self>,
-        which: Which,
+        leaves: impl Fn(&Group<Item>, Tick) -> bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), S::Error>> {
         loop {
             ready!(self.as_mut().poll_send_complete(cx))?;
             let this = self.as_mut().project();
-            if this.group.is_empty() && *this.begun {
-                return Poll::Ready(Ok(()));
-            }
             let now = this.clock.now();
             this.group.begin(now);
-            *this.begun = true;
-            let leaves = match which {
-                Which::Complete => this.group.is_due(now),
-                Which::All => !this.group.is_empty(),
-            };
-            if !leaves {
+            if !leaves(this.group, now) {
                 return Poll::Ready(Ok(()));
             }
             *this.complete = this.group.take(now);
@@ -171,7 +160,7 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
     type Error = S::Error;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.poll_send(Which::Complete, cx)
+        self.poll_send(Group::is_due, cx)
     }
 
     fn start_send(mut self: Pin<&mut Self>, item: Item) -> Result<(), S::Error> {
@@ -189,21 +178,14 @@ impl<S: Sink<Vec<Item>>, Item> Sink<Item> for GroupSends<S, Item> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        ready!(self.as_mut().poll_send(Which::All, cx))?;
+        ready!(self.as_mut().poll_send(|group, _| !group.is_empty(), cx))?;
         self.project().sink.poll_flush(cx)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        ready!(self.as_mut().poll_send(Which::All, cx))?;
+        ready!(self.as_mut().poll_send(|group, _| !group.is_empty(), cx))?;
         self.project().sink.poll_close(cx)
     }
-}
-
-/// Which groups leave.
-#[derive(Clone, Copy)]
-enum Which {
-    Complete,
-    All,
 }
 
 /// Does not print the items held: they may be secret, and they may be large.

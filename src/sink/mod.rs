@@ -66,7 +66,6 @@ mod ext;
 mod group_sends;
 mod pace_sends;
 mod pace_sends_by_cost;
-mod paced_sink;
 mod shed_sends;
 
 use core::error::Error;

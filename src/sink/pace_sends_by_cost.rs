@@ -1,15 +1,14 @@
 use core::convert::Infallible;
 use core::fmt;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 
 use futures_sink::Sink;
 use pin_project_lite::pin_project;
 
 use crate::limiter::{Limiter, TooCostly};
 
-use super::SendError;
-use super::paced_sink::PacedSink;
+use super::{PaceSends, SendError};
 
 pin_project! {
     /// Sink for the [`pace_sends_by_cost`](super::PaceSinkExt::pace_sends_by_cost) method: each item takes as many permits as it
@@ -61,7 +60,7 @@ pin_project! {
     #[must_use = "sinks do nothing unless polled"]
     pub struct PaceSendsByCost<S, L: Limiter, F, Item> {
         #[pin]
-        sink: PacedSink<S, L, Item>,
+        paced: PaceSends<S, L, Item>,
         cost_of: F,
     }
 }
@@ -69,14 +68,14 @@ pin_project! {
 impl<S, L: Limiter, F, Item> PaceSendsByCost<S, L, F, Item> {
     pub(super) const fn new(sink: S, limiter: L, cost_of: F) -> Self {
         Self {
-            sink: PacedSink::new(sink, limiter),
+            paced: PaceSends::new(sink, limiter),
             cost_of,
         }
     }
 
     /// The inner sink, and the item that was waiting for permits, if there was one.
     pub fn into_parts(self) -> (S, Option<Item>) {
-        self.sink.into_parts()
+        self.paced.into_parts()
     }
 }
 
@@ -89,21 +88,25 @@ where
     type Error = SendError<S::Error, TooCostly<Item>>;
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().sink.poll_ready(cx)
+        self.project().paced.poll_sendable(cx)
     }
 
     fn start_send(self: Pin<&mut Self>, item: Item) -> Result<(), Self::Error> {
         let this = self.project();
         let cost = (this.cost_of)(&item);
-        this.sink.start_send(item, cost)
+        this.paced.send(item, cost)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().sink.poll_flush(cx)
+        let mut paced = self.project().paced;
+        ready!(paced.as_mut().poll_send_held(cx))?;
+        paced.poll_flush(cx).map_err(SendError::Inner)
     }
 
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.project().sink.poll_close(cx)
+        let mut paced = self.project().paced;
+        ready!(paced.as_mut().poll_send_held(cx))?;
+        paced.poll_close(cx).map_err(SendError::Inner)
     }
 }
 
@@ -115,7 +118,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceSendsByCost")
-            .field("sink", &self.sink)
+            .field("paced", &self.paced)
             .finish_non_exhaustive()
     }
 }

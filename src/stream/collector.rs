@@ -4,35 +4,10 @@ use core::task::{Context, Poll, ready};
 use futures_core::Stream;
 use pin_project_lite::pin_project;
 
-use crate::batch::LatestItem;
+use crate::batch::{Accumulator, LatestItem};
 use crate::time::{Clock, Tick, Timer};
 
-use super::input::{Input, PollBudget, with_held};
-
-/// Holds items until something is complete. It is given the time and has no clock.
-pub(super) trait Accumulator {
-    /// What goes in: an item, or the `Result` of a stream of `Result`s.
-    type Item;
-    /// What comes out: a group, or an item.
-    type Complete;
-
-    /// The adapter is polled for the first time, or again.
-    fn begin(&mut self, now: Tick);
-    /// Takes an item in. Returns what is complete because of it.
-    fn push(&mut self, item: Self::Item, now: Tick) -> Option<Self::Complete>;
-    /// When what is held has to leave, if time alone decides that.
-    fn due(&self) -> Option<Tick>;
-    fn is_due(&self, now: Tick) -> bool;
-    /// What leaves `now`, if anything is held.
-    fn take(&mut self, now: Tick) -> Option<Self::Complete>;
-    /// What leaves with the end of the input.
-    fn end(&mut self, now: Tick) -> Option<Self::Complete> {
-        self.take(now)
-    }
-    fn is_empty(&self) -> bool;
-    /// The `size_hint` of the adapter, given that of its input.
-    fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>);
-}
+use super::input::{Input, poll_taken, with_held};
 
 pin_project! {
     /// An input whose items are collected over time.
@@ -42,8 +17,8 @@ pin_project! {
     #[derive(Debug)]
     pub(super) struct Collector<S, A> {
         #[pin]
-        input: Input<S>,
-        accumulator: A,
+        pub(super) input: Input<S>,
+        pub(super) accumulator: A,
         clock: Clock,
         timer: Timer,
         // The instant that the timer is set to.
@@ -62,22 +37,6 @@ impl<S, A> Collector<S, A> {
         }
     }
 
-    /// The same collector with an accumulator that was configured.
-    pub(super) fn map(self, configure: impl FnOnce(A) -> A) -> Self {
-        Self {
-            accumulator: configure(self.accumulator),
-            ..self
-        }
-    }
-
-    pub(super) const fn accumulator(&self) -> &A {
-        &self.accumulator
-    }
-
-    pub(super) fn accumulator_mut(self: Pin<&mut Self>) -> &mut A {
-        self.project().accumulator
-    }
-
     pub(super) fn into_parts(self) -> (S, A) {
         (self.input.into_inner(), self.accumulator)
     }
@@ -88,38 +47,55 @@ impl<S, A: Accumulator> Collector<S, A> {
         self.input.is_ended() && self.accumulator.is_empty()
     }
 
-    /// How much is still to come, with what is held.
-    pub(super) fn size_hint(&self) -> (usize, Option<usize>)
-    where
-        S: Stream,
-    {
-        self.accumulator.size_hint(self.input.size_hint())
+    /// Collects until something is complete. `None`: the input has ended and nothing is left.
+    pub(super) fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        poll_item: impl FnMut(Pin<&mut Input<S>>, &mut Context<'_>) -> Poll<Option<A::Item>>,
+    ) -> Poll<Option<A::Complete>> {
+        let complete = ready!(self.as_mut().poll_complete(cx, poll_item));
+        Poll::Ready(complete.or_else(|| self.end()))
     }
 
-    /// Collects until something is complete. `None`: the input has ended and nothing is left.
+    /// Collects until something is complete. `None`: `poll_item` has returned `None`.
     pub(super) fn poll_complete(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        poll_next: impl Fn(Pin<&mut Input<S>>, &mut Context<'_>) -> Poll<Option<A::Item>>,
+        mut poll_item: impl FnMut(Pin<&mut Input<S>>, &mut Context<'_>) -> Poll<Option<A::Item>>,
     ) -> Poll<Option<A::Complete>> {
-        let mut budget = PollBudget::new();
-        let mut now = self.as_mut().project().clock.now();
-        self.as_mut().accumulator_mut().begin(now);
-        while !self.accumulator.is_due(now) {
-            let this = self.as_mut().project();
-            match poll_next(this.input, cx) {
-                Poll::Ready(None) => return Poll::Ready(this.accumulator.end(this.clock.now())),
+        let mut taken = 0;
+        let mut this = self.as_mut().project();
+        let mut now = this.clock.now();
+        this.accumulator.begin(now);
+        while !this.accumulator.is_due(now) {
+            match poll_item(this.input.as_mut(), cx) {
+                Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(item)) => {
                     now = this.clock.now();
                     if let Some(complete) = this.accumulator.push(item, now) {
                         return Poll::Ready(Some(complete));
                     }
-                    ready!(budget.poll_spend(cx));
+                    ready!(poll_taken(&mut taken, cx));
                 }
-                Poll::Pending => now = ready!(self.as_mut().poll_due(cx)),
+                Poll::Pending => {
+                    now = ready!(self.as_mut().poll_due(cx));
+                    this = self.as_mut().project();
+                }
             }
         }
-        Poll::Ready(self.accumulator_mut().take(now))
+        Poll::Ready(this.accumulator.take(now))
+    }
+
+    /// Whether what is held has to leave now.
+    pub(super) fn is_due(self: Pin<&mut Self>) -> bool {
+        let this = self.project();
+        this.accumulator.is_due(this.clock.now())
+    }
+
+    /// What leaves with the end of the input.
+    pub(super) fn end(self: Pin<&mut Self>) -> Option<A::Complete> {
+        let this = self.project();
+        this.accumulator.end(this.clock.now())
     }
 
     /// Waits until what is held is due. Pending for ever if nothing is held.
@@ -142,41 +118,11 @@ impl<S, A: Accumulator> Collector<S, A> {
 /// The collector of the adapters that emit the latest item and drop the others.
 pub(super) type LatestCollector<S> = Collector<S, LatestItem<<S as Stream>::Item>>;
 
-impl<T> Accumulator for LatestItem<T> {
-    type Item = T;
-    type Complete = T;
-
-    fn begin(&mut self, now: Tick) {
-        self.begin(now);
-    }
-
-    fn push(&mut self, item: T, now: Tick) -> Option<T> {
-        self.push(item, now)
-    }
-
-    fn due(&self) -> Option<Tick> {
-        self.due()
-    }
-
-    fn is_due(&self, now: Tick) -> bool {
-        self.is_due(now)
-    }
-
-    fn take(&mut self, _: Tick) -> Option<T> {
-        self.take()
-    }
-
-    fn end(&mut self, now: Tick) -> Option<T> {
-        self.end(now)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.is_empty()
-    }
-
+impl<S: Stream> LatestCollector<S> {
     /// Only the last item is certain to leave, and that only if the end of the input does not drop it.
-    fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        let (lower, upper) = with_held(input, usize::from(!self.is_empty()));
-        (lower.min(usize::from(self.keeps_last())), upper)
+    pub(super) fn size_hint(&self) -> (usize, Option<usize>) {
+        let held = usize::from(!self.accumulator.is_empty());
+        let (lower, upper) = with_held(self.input.size_hint(), held);
+        (lower.min(usize::from(self.accumulator.keeps_last())), upper)
     }
 }

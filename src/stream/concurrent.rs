@@ -10,7 +10,7 @@ use pin_project_lite::pin_project;
 use crate::concurrency::{AcquirePermit, Missed, Permit, Permits};
 
 use super::future_set::FutureSet;
-use super::input::{PeekableInput, PollBudget, with_held};
+use super::input::{PeekableInput, poll_taken, with_held};
 
 pin_project! {
     /// Stream for the [`concurrent`](super::PaceStreamExt::concurrent) method: runs a future for each item, as many at once as
@@ -85,15 +85,19 @@ where
 
     /// Starts as many futures as it can. Ready: the input has ended.
     fn poll_start(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         loop {
             let this = self.as_mut().project();
             if ready!(this.input.poll_peek(cx)).is_none() {
                 return Poll::Ready(());
             }
             let permit = ready!(self.as_mut().poll_permit(cx));
-            self.as_mut().start(permit);
-            ready!(budget.poll_spend(cx));
+            let this = self.as_mut().project();
+            *this.waiting = None;
+            if let Some(item) = this.input.take() {
+                this.futures.push((this.start)(item), permit);
+            }
+            ready!(poll_taken(&mut taken, cx));
         }
     }
 
@@ -109,27 +113,6 @@ where
         }
         let waiting = this.waiting.get_or_insert_with(|| this.permits.acquire());
         Pin::new(waiting).poll(cx)
-    }
-
-    /// Joins the queue for the item held, if there is one. Ready: its future was started.
-    fn poll_queue(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.as_mut().project();
-        if !this.input.is_holding() || this.waiting.is_some() {
-            return Poll::Pending;
-        }
-        let waiting = this.waiting.insert(this.permits.acquire());
-        let permit = ready!(Pin::new(waiting).poll(cx));
-        self.start(permit);
-        Poll::Ready(())
-    }
-
-    /// Starts the future of the item held.
-    fn start(self: Pin<&mut Self>, permit: Permit) {
-        let this = self.project();
-        *this.waiting = None;
-        if let Some(item) = this.input.take() {
-            this.futures.push((this.start)(item), permit);
-        }
     }
 }
 
@@ -151,8 +134,11 @@ where
             if let Poll::Ready(output) = this.futures.poll_done(cx) {
                 return Poll::Ready(Some(output));
             }
+            if !this.input.is_holding() || this.waiting.is_some() {
+                return Poll::Pending;
+            }
             // Only now: while the consumer works on an output, this stream is not polled and would hold up the queue.
-            ready!(self.as_mut().poll_queue(cx));
+            *this.waiting = Some(this.permits.acquire());
         }
     }
 

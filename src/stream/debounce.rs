@@ -68,7 +68,7 @@ impl<S: Stream> Debounce<S> {
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.accumulator().dropped_count()
+        self.collector.accumulator.dropped_count()
     }
 
     /// The input, and the item that was waiting for the delay, if there was one.
@@ -82,7 +82,7 @@ impl<S: Stream> Stream for Debounce<S> {
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.project().collector.poll_complete(cx, Input::poll_next)
+        self.project().collector.poll_next(cx, Input::poll_next)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -7,7 +7,6 @@ use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::limiter::{Exceeded, Gate, Limiter};
-use crate::policy::Decision;
 
 use super::input::PeekableInput;
 
@@ -75,10 +74,11 @@ where
             return Poll::Ready(None);
         }
         let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
-        Poll::Ready(this.input.take().map(|item| match decision {
-            Decision::Pass => Ok(item),
-            Decision::Wait { retry_in } => Err(Exceeded::new(item, Some(retry_in))),
-            Decision::Never { .. } => Err(Exceeded::new(item, None)),
+        Poll::Ready(this.input.take().map(|item| {
+            if decision.is_pass() {
+                return Ok(item);
+            }
+            Err(Exceeded::new(item, decision.retry_in()))
         }))
     }
 

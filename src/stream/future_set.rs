@@ -45,20 +45,8 @@ impl<F: Future> FutureSet<F> {
 
     /// The output of the next future that is done. Its permit is released already.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // Polls only the futures that are ready now: one that wakes itself at each poll does not keep the thread.
-        for _ in 0..self.slots.register(cx.waker()) {
-            let Some(index) = self.slots.next() else {
-                break;
-            };
-            let guard = PollGuard {
-                slots: &mut self.slots,
-                index,
-            };
-            if let Poll::Ready(output) = guard.poll() {
-                return Poll::Ready(output);
-            }
-        }
-        Poll::Pending
+        let slots = &mut self.slots;
+        slots.poll_ready(cx, |slots, index| PollGuard { slots, index }.poll())
     }
 }
 

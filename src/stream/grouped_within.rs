@@ -1,6 +1,6 @@
 use core::fmt;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use futures_core::Stream;
@@ -8,10 +8,10 @@ use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
 use crate::batch::{Group, Window};
-use crate::time::{OutOfRange, Tick};
+use crate::time::OutOfRange;
 
-use super::collector::{Accumulator, Collector};
-use super::input::{Input, in_groups};
+use super::collector::Collector;
+use super::input::in_groups;
 
 pin_project! {
     /// Stream for the [`grouped_within`](super::PaceStreamExt::grouped_within) method: groups by count or time, whichever
@@ -45,7 +45,10 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct GroupedWithin<S: Stream, F = fn(&<S as Stream>::Item) -> u64> {
         #[pin]
-        collector: Collector<S, GroupBy<S::Item, F>>,
+        collector: Collector<S, Group<S::Item>>,
+        weigh: F,
+        // The largest number of items in a group.
+        max_items: usize,
     }
 }
 
@@ -92,9 +95,11 @@ impl<S: Stream> GroupedWithin<S> {
     ///
     /// If `max` or `window` is zero.
     pub fn try_new(stream: S, max: usize, window: Duration) -> Result<Self, OutOfRange> {
-        let groups = GroupBy::try_new(max, window)?;
+        let group = Group::try_new(max, window, Window::FirstItem)?;
         Ok(Self {
-            collector: Collector::new(stream, groups),
+            collector: Collector::new(stream, group),
+            weigh: |_| 1,
+            max_items: max,
         })
     }
 }
@@ -110,29 +115,32 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     where
         F: FnMut(&S::Item) -> u64,
     {
-        let groups = GroupBy::try_weighing(max, window, weigh)?;
+        let group = Group::try_weighing(max, window, Window::FirstItem)?;
         Ok(Self {
-            collector: Collector::new(stream, groups),
+            collector: Collector::new(stream, group),
+            weigh,
+            // Items may weigh nothing.
+            max_items: usize::MAX,
         })
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
-        Self {
-            collector: self.collector.map(|groups| groups.with_window(window)),
-        }
+    pub fn window(mut self, window: Window) -> Self {
+        self.collector.accumulator = self.collector.accumulator.with_window(window);
+        self
     }
 
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
     /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Item>) {
-        self.project().collector.accumulator_mut().recycle(group);
+        let collector = self.project().collector.project();
+        collector.accumulator.recycle(group);
     }
 
     /// The input, and the items that were waiting for their group to be complete.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        let (stream, groups) = self.collector.into_parts();
-        (stream, groups.into_items())
+        let (stream, group) = self.collector.into_parts();
+        (stream, group.into_items())
     }
 }
 
@@ -144,11 +152,16 @@ where
     type Item = Vec<S::Item>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Vec<S::Item>>> {
-        self.project().collector.poll_complete(cx, Input::poll_next)
+        let this = self.project();
+        this.collector.poll_next(cx, |input, cx| {
+            let next = ready!(input.poll_next(cx));
+            Poll::Ready(next.map(|item| weighed(item, this.weigh)))
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.collector.size_hint()
+        let held = self.collector.accumulator.len();
+        in_groups(self.collector.input.size_hint(), held, self.max_items)
     }
 }
 
@@ -167,92 +180,12 @@ impl<S: Stream + fmt::Debug, F> fmt::Debug for GroupedWithin<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupedWithin")
             .field("collector", &self.collector)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
-/// A group, and how much each item weighs.
-pub(super) struct GroupBy<T, F> {
-    group: Group<T>,
-    weigh: F,
-    /// The most items of a group. Without a limit if the items have weights, since all of them may weigh nothing.
-    max_items: usize,
-}
-
-impl<T> GroupBy<T, fn(&T) -> u64> {
-    /// Groups of at most `max` items.
-    pub(super) fn try_new(max: usize, window: Duration) -> Result<Self, OutOfRange> {
-        Ok(Self {
-            group: Group::try_new(max, window, Window::FirstItem)?,
-            weigh: |_| 1,
-            max_items: max,
-        })
-    }
-}
-
-impl<T, F> GroupBy<T, F> {
-    /// Groups with a weight of at most `max`.
-    pub(super) fn try_weighing(max: u64, window: Duration, weigh: F) -> Result<Self, OutOfRange> {
-        Ok(Self {
-            group: Group::try_weighing(max, window, Window::FirstItem)?,
-            weigh,
-            max_items: usize::MAX,
-        })
-    }
-
-    pub(super) fn with_window(self, window: Window) -> Self {
-        Self {
-            group: self.group.with_window(window),
-            ..self
-        }
-    }
-
-    pub(super) fn recycle(&mut self, group: Vec<T>) {
-        self.group.recycle(group);
-    }
-
-    pub(super) fn into_items(self) -> Vec<T> {
-        self.group.into_items()
-    }
-}
-
-impl<T, F: FnMut(&T) -> u64> Accumulator for GroupBy<T, F> {
-    type Item = T;
-    type Complete = Vec<T>;
-
-    fn begin(&mut self, now: Tick) {
-        self.group.begin(now);
-    }
-
-    fn push(&mut self, item: T, now: Tick) -> Option<Vec<T>> {
-        let weight = (self.weigh)(&item);
-        self.group.push_weighing(item, weight, now)
-    }
-
-    fn due(&self) -> Option<Tick> {
-        self.group.due()
-    }
-
-    fn is_due(&self, now: Tick) -> bool {
-        self.group.is_due(now)
-    }
-
-    fn take(&mut self, now: Tick) -> Option<Vec<T>> {
-        Some(self.group.take(now)).filter(|group| !group.is_empty())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.group.is_empty()
-    }
-
-    fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        in_groups(input, self.group.len(), self.max_items)
-    }
-}
-
-/// Does not ask `F: Debug`.
-impl<T, F> fmt::Debug for GroupBy<T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.group.fmt(f)
-    }
+/// An item with its weight.
+pub(super) fn weighed<T>(item: T, weigh: &mut impl FnMut(&T) -> u64) -> (T, u64) {
+    let weight = weigh(&item);
+    (item, weight)
 }

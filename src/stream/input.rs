@@ -2,7 +2,7 @@ use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 
-use futures_core::{Stream, TryStream};
+use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 /// How many items one poll takes from the input before other tasks of the thread run.
@@ -34,7 +34,7 @@ impl<S> Input<S> {
         self.ended
     }
 
-    fn poll_unless_ended<T>(
+    pub(super) fn poll_unless_ended<T>(
         self: Pin<&mut Self>,
         poll: impl FnOnce(Pin<&mut S>) -> Poll<Option<T>>,
     ) -> Poll<Option<T>> {
@@ -45,16 +45,6 @@ impl<S> Input<S> {
         let next = poll(this.stream);
         *this.ended = matches!(next, Poll::Ready(None));
         next
-    }
-}
-
-impl<S: TryStream> Input<S> {
-    /// `poll_next` where the type of the item has to be a `Result`.
-    pub(super) fn poll_try_next(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<S::Ok, S::Error>>> {
-        self.poll_unless_ended(|stream| stream.try_poll_next(cx))
     }
 }
 
@@ -159,25 +149,13 @@ pub(super) fn in_groups(
     )
 }
 
-/// Counts the items that one poll takes, so that an input that is never pending does not keep the thread to itself.
-pub(super) struct PollBudget {
-    left: u32,
-}
-
-impl PollBudget {
-    pub(super) const fn new() -> Self {
-        Self {
-            left: ITEMS_PER_POLL,
-        }
+/// Counts an item that this poll takes. Pending once a poll has taken many: the task is woken already, and is to return so that
+/// others run. So an input that is never pending does not keep the thread to itself.
+pub(super) fn poll_taken(taken: &mut u32, cx: &Context<'_>) -> Poll<()> {
+    *taken += 1;
+    if *taken >= ITEMS_PER_POLL {
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
     }
-
-    /// Counts one item. Pending once the budget is used up: the task is woken already, and is to return so that others run.
-    pub(super) fn poll_spend(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    }
+    Poll::Ready(())
 }

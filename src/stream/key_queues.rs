@@ -1,11 +1,11 @@
+use core::convert::Infallible;
 use core::hash::Hash;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use std::collections::{HashMap, VecDeque};
 
 use tokio::runtime::Id;
 
-use crate::limiter::{Gate, Keyed, KeyedAt, Limiter};
-use crate::policy::Policy;
+use crate::limiter::{Gate, Limiter};
 use crate::time::this_runtime;
 
 use super::ready_set::ReadySet;
@@ -13,14 +13,8 @@ use super::ready_set::ReadySet;
 /// Items that wait for the limit of their key, in a queue for each key.
 ///
 /// A key has a queue while items of it wait. Only queues that were woken are polled.
-pub(super) struct KeyQueues<T, K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    limits: Keyed<K, P>,
-    queues: ReadySet<KeyQueue<T, K, KeyedAt<K, P>>>,
+pub(super) struct KeyQueues<T, K, L: Limiter> {
+    queues: ReadySet<KeyQueue<T, K, L>>,
     index_of: HashMap<K, usize>,
     /// The runtime of the last poll. It has the timers of the queues.
     runtime: Option<Id>,
@@ -37,15 +31,13 @@ struct KeyQueue<T, K, L: Limiter> {
     items: VecDeque<(u64, T)>,
 }
 
-impl<T, K, P> KeyQueues<T, K, P>
+impl<T, K, L> KeyQueues<T, K, L>
 where
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limiter<Error = Infallible>,
 {
-    pub(super) fn new(limits: Keyed<K, P>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            limits,
             queues: ReadySet::new(),
             index_of: HashMap::new(),
             runtime: None,
@@ -58,42 +50,40 @@ where
         self.len
     }
 
-    /// Adds an item. The next [`poll_pass`](Self::poll_pass) polls its queue if the queue is new.
-    pub(super) fn push(&mut self, key: K, item: T) {
+    /// Adds an item. A key without a queue gets one, for the limit that `limit_of` returns. The next
+    /// [`poll_pass`](Self::poll_pass) polls its queue if the queue is new.
+    pub(super) fn push(&mut self, key: K, item: T, limit_of: impl FnOnce(K) -> L) {
         let number = self.pushed;
         self.pushed += 1;
         self.len += 1;
         let index = self.index_of.get(&key).copied();
-        let index = index.unwrap_or_else(|| self.open(key));
+        let index = index.unwrap_or_else(|| self.open(key, limit_of));
         self.queues.slot(index).0.items.push_back((number, item));
     }
 
     /// The next item whose key gets a permit.
     pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.move_to_this_runtime();
-        for _ in 0..self.queues.register(cx.waker()) {
-            let Some(index) = self.queues.next() else {
-                break;
-            };
-            let (queue, waker) = self.queues.slot(index);
+        self.queues.poll_ready(cx, |queues, index| {
+            let (queue, waker) = queues.slot(index);
             // The slot may have been freed after it was woken.
-            let Some((_, gate)) = &mut queue.key else {
-                continue;
+            let Some((key, gate)) = &mut queue.key else {
+                return Poll::Pending;
             };
-            if gate.poll_one(&mut Context::from_waker(waker)).is_pending() {
-                continue;
+            let Ok(()) = ready!(gate.poll_one(&mut Context::from_waker(waker)));
+            let Some((_, item)) = queue.items.pop_front() else {
+                return Poll::Pending;
+            };
+            self.len -= 1;
+            if queue.items.is_empty() {
+                self.index_of.remove(key);
+                queue.key = None;
+                queues.close(index);
+            } else {
+                queues.mark_ready(index);
             }
-            if let Some((_, item)) = queue.items.pop_front() {
-                self.len -= 1;
-                if queue.items.is_empty() {
-                    self.close(index);
-                } else {
-                    self.queues.mark_ready(index);
-                }
-                return Poll::Ready(item);
-            }
-        }
-        Poll::Pending
+            Poll::Ready(item)
+        })
     }
 
     /// The items that wait, in order of arrival.
@@ -115,21 +105,14 @@ where
         }
     }
 
-    fn open(&mut self, key: K) -> usize {
+    fn open(&mut self, key: K, limit_of: impl FnOnce(K) -> L) -> usize {
         let index = self.queues.open(|| KeyQueue {
             key: None,
             items: VecDeque::new(),
         });
-        let gate = Gate::new(self.limits.at(key.clone()));
+        let gate = Gate::new(limit_of(key.clone()));
         self.queues.slot(index).0.key = Some((key.clone(), gate));
         self.index_of.insert(key, index);
         index
-    }
-
-    fn close(&mut self, index: usize) {
-        if let Some((key, _)) = self.queues.slot(index).0.key.take() {
-            self.index_of.remove(&key);
-            self.queues.close(index);
-        }
     }
 }

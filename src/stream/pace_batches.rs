@@ -12,7 +12,7 @@ use crate::batch::GroupBuffer;
 use crate::limiter::{Gate, Limiter};
 use crate::time::{Clock, OutOfRange, Tick};
 
-use super::input::{Input, PollBudget, in_groups};
+use super::input::{Input, in_groups, poll_taken};
 
 /// How long an input that is never pending is read before the batch may leave.
 const MAX_READING: Duration = Duration::from_millis(1);
@@ -108,13 +108,13 @@ impl<S: Stream, L: Limiter> PaceBatches<S, L> {
     /// Takes the items that have arrived, up to `max`. Pending: there may be more, and the task is woken already.
     fn poll_collect(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         while this.batch.len() < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
                 break;
             };
             this.batch.push(item);
-            if budget.poll_spend(cx).is_pending() {
+            if poll_taken(&mut taken, cx).is_pending() {
                 let now = this.clock.now();
                 let since = *this.reading_since.get_or_insert(now);
                 if now.since(since) < MAX_READING {

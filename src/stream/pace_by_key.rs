@@ -7,11 +7,11 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::limiter::Keyed;
+use crate::limiter::{Keyed, KeyedAt};
 use crate::policy::Policy;
 use crate::time::OutOfRange;
 
-use super::input::{Input, PollBudget, with_held};
+use super::input::{Input, poll_taken, with_held};
 use super::key_queues::KeyQueues;
 
 pin_project! {
@@ -59,7 +59,8 @@ pin_project! {
         input: Input<S>,
         key_of: F,
         max: usize,
-        queues: KeyQueues<S::Item, K, P>,
+        limits: Keyed<K, P>,
+        queues: KeyQueues<S::Item, K, KeyedAt<K, P>>,
     }
 }
 
@@ -69,6 +70,7 @@ where
     K: Hash + Eq + Clone,
     P: Policy + Send + 'static,
     P::State: Send,
+    F: FnMut(&S::Item) -> K,
 {
     /// The same as [`pace_by_key`](super::PaceStreamExt::pace_by_key), for a size from a configuration.
     ///
@@ -91,7 +93,8 @@ where
             input: Input::new(stream),
             key_of,
             max: held,
-            queues: KeyQueues::new(limits),
+            limits,
+            queues: KeyQueues::new(),
         })
     }
 
@@ -99,27 +102,18 @@ where
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
         (self.input.into_inner(), self.queues.into_items())
     }
-}
 
-impl<S, K, P, F> PaceByKey<S, K, P, F>
-where
-    S: Stream,
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-    F: FnMut(&S::Item) -> K,
-{
     /// Takes the items that have arrived, while there is room.
     fn collect(self: Pin<&mut Self>, cx: &mut Context<'_>) {
         let mut this = self.project();
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         while this.queues.len() < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
                 return;
             };
             let key = (this.key_of)(&item);
-            this.queues.push(key, item);
-            if budget.poll_spend(cx).is_pending() {
+            this.queues.push(key, item, |key| this.limits.at(key));
+            if poll_taken(&mut taken, cx).is_pending() {
                 return;
             }
         }

@@ -1,5 +1,5 @@
 use core::mem;
-use core::task::Waker;
+use core::task::{Context, Poll, Waker};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
@@ -72,27 +72,35 @@ impl<T> ReadySet<T> {
         lock(&self.ready).push(index);
     }
 
-    /// From now on a slot that is woken wakes this task. Returns how many slots are ready.
-    pub(super) fn register(&self, waker: &Waker) -> usize {
+    /// Polls the slots that are ready now, until one of them is done. A slot that wakes itself at each poll does not keep the
+    /// thread. From now on a slot that is woken wakes this task.
+    pub(super) fn poll_ready<R>(
+        &mut self,
+        cx: &Context<'_>,
+        mut poll: impl FnMut(&mut Self, usize) -> Poll<R>,
+    ) -> Poll<R> {
+        for _ in 0..self.register(cx.waker()) {
+            let Some(index) = lock(&self.ready).pop() else {
+                break;
+            };
+            if let Poll::Ready(result) = poll(self, index) {
+                return Poll::Ready(result);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Returns how many slots are ready.
+    fn register(&self, waker: &Waker) -> usize {
         let mut ready = lock(&self.ready);
-        let is_same = ready
-            .task
-            .as_ref()
-            .is_some_and(|task| task.will_wake(waker));
-        let old = if is_same {
-            None
-        } else {
-            ready.task.replace(waker.clone())
+        let old = match &ready.task {
+            Some(task) if task.will_wake(waker) => None,
+            _ => ready.task.replace(waker.clone()),
         };
         let count = ready.order.len();
         drop(ready);
         drop(old);
         count
-    }
-
-    /// Takes the next slot out of the queue.
-    pub(super) fn next(&self) -> Option<usize> {
-        lock(&self.ready).pop()
     }
 
     fn add(&mut self, value: T) -> usize {

@@ -69,15 +69,14 @@ impl<S: Stream> Sample<S> {
     }
 
     /// Emits the item that is held when the input ends, at once, instead of dropping it.
-    pub fn keep_last(self) -> Self {
-        Self {
-            collector: self.collector.map(LatestItem::keep_last),
-        }
+    pub fn keep_last(mut self) -> Self {
+        self.collector.accumulator = self.collector.accumulator.keep_last();
+        self
     }
 
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.accumulator().dropped_count()
+        self.collector.accumulator.dropped_count()
     }
 
     /// The input, and the item that was waiting for a tick, if there was one.
@@ -91,7 +90,7 @@ impl<S: Stream> Stream for Sample<S> {
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.project().collector.poll_complete(cx, Input::poll_next)
+        self.project().collector.poll_next(cx, Input::poll_next)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

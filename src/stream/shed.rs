@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 
 use crate::limiter::{Gate, Limiter};
 
-use super::input::{PeekableInput, PollBudget};
+use super::input::{PeekableInput, poll_taken};
 
 pin_project! {
     /// Stream for the [`shed`](super::PaceStreamExt::shed) method: an item that comes too soon is dropped and counted.
@@ -75,7 +75,7 @@ where
         let mut this = self.project();
         this.gate.begin(cx);
 
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         while ready!(this.input.as_mut().poll_peek(cx)).is_some() {
             let Ok(decision) = ready!(this.gate.limiter_mut().poll_try(1, cx));
             let item = this.input.as_mut().take();
@@ -83,7 +83,7 @@ where
                 return Poll::Ready(item);
             }
             *this.dropped = this.dropped.saturating_add(1);
-            ready!(budget.poll_spend(cx));
+            ready!(poll_taken(&mut taken, cx));
         }
         Poll::Ready(None)
     }

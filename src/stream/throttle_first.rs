@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 
 use crate::time::{Clock, OutOfRange, Tick};
 
-use super::input::{Input, PollBudget};
+use super::input::{Input, poll_taken};
 
 pin_project! {
     /// Stream for the [`throttle_first`](super::PaceStreamExt::throttle_first) method: emits an item, then drops items for a
@@ -86,7 +86,7 @@ impl<S: Stream> Stream for ThrottleFirst<S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let mut this = self.project();
-        let mut budget = PollBudget::new();
+        let mut taken = 0;
         while let Some(item) = ready!(this.input.as_mut().poll_next(cx)) {
             let now = this.clock.now();
             if this.closed_until.is_none_or(|until| until <= now) {
@@ -94,7 +94,7 @@ impl<S: Stream> Stream for ThrottleFirst<S> {
                 return Poll::Ready(Some(item));
             }
             *this.dropped = this.dropped.saturating_add(1);
-            ready!(budget.poll_spend(cx));
+            ready!(poll_taken(&mut taken, cx));
         }
         Poll::Ready(None)
     }

@@ -1,18 +1,18 @@
 use core::fmt;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use futures_core::stream::FusedStream;
 use futures_core::{Stream, TryStream};
 use pin_project_lite::pin_project;
 
-use crate::batch::Window;
-use crate::time::{OutOfRange, Tick};
+use crate::batch::{Group, Window};
+use crate::time::OutOfRange;
 
-use super::collector::{Accumulator, Collector};
-use super::grouped_within::GroupBy;
-use super::input::{Input, with_held};
+use super::collector::Collector;
+use super::grouped_within::weighed;
+use super::input::{in_groups, with_held};
 
 pin_project! {
     /// Stream for the [`try_grouped_within`](super::PaceTryStreamExt::try_grouped_within) method: groups of the items that
@@ -47,7 +47,14 @@ pin_project! {
     #[must_use = "streams do nothing unless polled"]
     pub struct TryGroupedWithin<S: TryStream, F = fn(&<S as TryStream>::Ok) -> u64> {
         #[pin]
-        collector: Collector<S, TryGroupBy<S::Ok, S::Error, F>>,
+        collector: Collector<S, Group<S::Ok>>,
+        weigh: F,
+        // The largest number of items in a group.
+        max_items: usize,
+        on_error: OnError,
+        // An error that leaves after its group.
+        error: Option<S::Error>,
+        dropped: u64,
     }
 }
 
@@ -78,10 +85,8 @@ impl<S: TryStream> TryGroupedWithin<S> {
     ///
     /// If `max` or `window` is zero.
     pub fn try_new(stream: S, max: usize, window: Duration) -> Result<Self, OutOfRange> {
-        let groups = TryGroupBy::new(GroupBy::try_new(max, window)?);
-        Ok(Self {
-            collector: Collector::new(stream, groups),
-        })
+        let group = Group::try_new(max, window, Window::FirstItem)?;
+        Ok(Self::new(stream, group, |_| 1, max))
     }
 }
 
@@ -96,44 +101,43 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
     where
         F: FnMut(&S::Ok) -> u64,
     {
-        let groups = TryGroupBy::new(GroupBy::try_weighing(max, window, weigh)?);
-        Ok(Self {
-            collector: Collector::new(stream, groups),
-        })
+        let group = Group::try_weighing(max, window, Window::FirstItem)?;
+        // Items may weigh nothing.
+        Ok(Self::new(stream, group, weigh, usize::MAX))
+    }
+
+    const fn new(stream: S, group: Group<S::Ok>, weigh: F, max_items: usize) -> Self {
+        Self {
+            collector: Collector::new(stream, group),
+            weigh,
+            max_items,
+            on_error: OnError::Flush,
+            error: None,
+            dropped: 0,
+        }
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
-        Self {
-            collector: self.collector.map(|groups| TryGroupBy {
-                groups: groups.groups.with_window(window),
-                ..groups
-            }),
-        }
+    pub fn window(mut self, window: Window) -> Self {
+        self.collector.accumulator = self.collector.accumulator.with_window(window);
+        self
     }
 
     /// What an error does to the group that is being collected; the default is [`OnError::Flush`].
     pub fn on_error(self, on_error: OnError) -> Self {
-        Self {
-            collector: self
-                .collector
-                .map(|groups| TryGroupBy { on_error, ..groups }),
-        }
+        Self { on_error, ..self }
     }
 
     /// How many items were dropped because of an error.
     pub const fn dropped_count(&self) -> u64 {
-        self.collector.accumulator().dropped
+        self.dropped
     }
 
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
     /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Ok>) {
-        self.project()
-            .collector
-            .accumulator_mut()
-            .groups
-            .recycle(group);
+        let collector = self.project().collector.project();
+        collector.accumulator.recycle(group);
     }
 
     /// The input, and what has not left: the items of a group, or an error whose group has left.
@@ -142,9 +146,26 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
         reason = "these are the input's own items, and a name would hide that"
     )]
     pub fn into_parts(self) -> (S, Vec<Result<S::Ok, S::Error>>) {
-        let (stream, groups) = self.collector.into_parts();
-        let items = groups.groups.into_items().into_iter().map(Ok);
-        (stream, items.chain(groups.error.map(Err)).collect())
+        let (stream, group) = self.collector.into_parts();
+        let items = group.into_items().into_iter().map(Ok);
+        (stream, items.chain(self.error.map(Err)).collect())
+    }
+
+    /// What leaves because the input has ended or failed: the group, unless the error discards it, and then the error.
+    fn end(self: Pin<&mut Self>) -> Option<Result<Vec<S::Ok>, S::Error>> {
+        let mut this = self.project();
+        let discards = this.error.is_some()
+            && *this.on_error == OnError::Discard
+            && !this.collector.as_mut().is_due();
+        match this.collector.end() {
+            Some(group) if discards => {
+                let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
+                *this.dropped = this.dropped.saturating_add(count);
+            }
+            Some(group) => return Some(Ok(group)),
+            None => {}
+        }
+        this.error.take().map(Err)
     }
 }
 
@@ -155,13 +176,26 @@ where
 {
     type Item = Result<Vec<S::Ok>, S::Error>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let collector = self.project().collector;
-        collector.poll_complete(cx, Input::poll_try_next)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut this = self.as_mut().project();
+        if let Some(error) = this.error.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let complete = this.collector.as_mut().poll_complete(cx, |input, cx| {
+            match ready!(input.poll_unless_ended(|stream| stream.try_poll_next(cx))) {
+                Some(Ok(item)) => return Poll::Ready(Some(weighed(item, this.weigh))),
+                Some(Err(error)) => *this.error = Some(error),
+                None => {}
+            }
+            Poll::Ready(None)
+        });
+        Poll::Ready(ready!(complete).map(Ok).or_else(|| self.end()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.collector.size_hint()
+        let held = self.collector.accumulator.len();
+        let groups = in_groups(self.collector.input.size_hint(), held, self.max_items);
+        with_held(groups, usize::from(self.error.is_some()))
     }
 }
 
@@ -171,7 +205,7 @@ where
     F: FnMut(&S::Ok) -> u64,
 {
     fn is_terminated(&self) -> bool {
-        self.collector.is_terminated()
+        self.collector.is_terminated() && self.error.is_none()
     }
 }
 
@@ -180,7 +214,10 @@ impl<S: TryStream + fmt::Debug, F> fmt::Debug for TryGroupedWithin<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryGroupedWithin")
             .field("collector", &self.collector)
-            .finish()
+            .field("on_error", &self.on_error)
+            .field("error", &usize::from(self.error.is_some()))
+            .field("dropped", &self.dropped)
+            .finish_non_exhaustive()
     }
 }
 
@@ -194,94 +231,4 @@ pub enum OnError {
     /// The group is dropped, and its items are counted. A group whose window has ended when the error arrives is not dropped
     /// but leaves first.
     Discard,
-}
-
-/// Groups, and the error that leaves after its group.
-struct TryGroupBy<T, E, F> {
-    groups: GroupBy<T, F>,
-    on_error: OnError,
-    error: Option<E>,
-    dropped: u64,
-}
-
-impl<T, E, F> TryGroupBy<T, E, F> {
-    const fn new(groups: GroupBy<T, F>) -> Self {
-        Self {
-            groups,
-            on_error: OnError::Flush,
-            error: None,
-            dropped: 0,
-        }
-    }
-}
-
-impl<T, E, F: FnMut(&T) -> u64> TryGroupBy<T, E, F> {
-    /// Takes an error in. Returns the group that leaves before it, or the error.
-    fn push_error(&mut self, error: E, now: Tick) -> Result<Vec<T>, E> {
-        let flushes = self.on_error == OnError::Flush || self.groups.is_due(now);
-        match self.groups.take(now) {
-            Some(group) if flushes => {
-                self.error = Some(error);
-                return Ok(group);
-            }
-            Some(group) => {
-                let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
-                self.dropped = self.dropped.saturating_add(count);
-            }
-            None => {}
-        }
-        Err(error)
-    }
-}
-
-impl<T, E, F: FnMut(&T) -> u64> Accumulator for TryGroupBy<T, E, F> {
-    type Item = Result<T, E>;
-    type Complete = Result<Vec<T>, E>;
-
-    fn begin(&mut self, now: Tick) {
-        self.groups.begin(now);
-    }
-
-    fn push(&mut self, item: Result<T, E>, now: Tick) -> Option<Result<Vec<T>, E>> {
-        match item {
-            Ok(item) => self.groups.push(item, now).map(Ok),
-            Err(error) => Some(self.push_error(error, now)),
-        }
-    }
-
-    fn due(&self) -> Option<Tick> {
-        self.groups.due()
-    }
-
-    fn is_due(&self, now: Tick) -> bool {
-        self.error.is_some() || self.groups.is_due(now)
-    }
-
-    fn take(&mut self, now: Tick) -> Option<Result<Vec<T>, E>> {
-        match self.error.take() {
-            Some(error) => Some(Err(error)),
-            None => self.groups.take(now).map(Ok),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.error.is_none() && self.groups.is_empty()
-    }
-
-    fn size_hint(&self, input: (usize, Option<usize>)) -> (usize, Option<usize>) {
-        let groups = self.groups.size_hint(input);
-        with_held(groups, usize::from(self.error.is_some()))
-    }
-}
-
-/// Does not ask `E: Debug`, and does not print the error.
-impl<T, E, F> fmt::Debug for TryGroupBy<T, E, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryGroupBy")
-            .field("groups", &self.groups)
-            .field("on_error", &self.on_error)
-            .field("error", &usize::from(self.error.is_some()))
-            .field("dropped", &self.dropped)
-            .finish()
-    }
 }
