@@ -1,4 +1,4 @@
-//! The functions of this crate between the poll of a stream and the policy that decides.
+//! The functions of this crate between the poll of a stream and the clock.
 
 use std::backtrace::Backtrace;
 use std::sync::{Arc, Mutex};
@@ -12,25 +12,22 @@ use tokio::runtime::Builder;
 
 use crate::measures::Measure;
 
-/// An interval that keeps the longest list of frames on which it was asked.
+/// An interval that keeps the frames above it when it is given the first reading of the clock.
 struct Traced {
     policy: Interval,
-    longest: Arc<Mutex<Vec<String>>>,
+    frames: Arc<Mutex<Vec<String>>>,
 }
 
 impl Policy for Traced {
     type State = IntervalState;
 
     fn fresh(&self, now: Tick) -> IntervalState {
+        let backtrace = Backtrace::force_capture().to_string();
+        *self.frames.lock().unwrap() = frames_of_src(&backtrace);
         self.policy.fresh(now)
     }
 
     fn decide(&self, state: &mut IntervalState, now: Tick, cost: u32) -> Decision {
-        let frames = frames_of_this_crate(&Backtrace::force_capture().to_string());
-        let mut longest = self.longest.lock().unwrap();
-        if frames.len() > longest.len() {
-            *longest = frames;
-        }
         self.policy.decide(state, now, cost)
     }
 
@@ -51,27 +48,27 @@ impl Policy for Traced {
     }
 }
 
-/// The frames from the stream down to the policy. In a backtrace the numbered lines have functions, the others have files.
-fn frames_of_this_crate(backtrace: &str) -> Vec<String> {
-    let names = backtrace
-        .lines()
-        .filter_map(|line| line.trim_start().split_once(": "));
-    let names = names.filter(|(number, _)| number.parse::<u32>().is_ok());
-    let mut frames: Vec<String> = names
-        .map(|(_, name)| name)
-        .filter(|name| name.trim_start_matches('<').starts_with("paceline::"))
-        .map(str::to_owned)
-        .collect();
+/// The functions whose code is in `src/`, from the stream down. In a backtrace a line with a name is followed by one with a file.
+/// A closure is part of its function.
+fn frames_of_src(backtrace: &str) -> Vec<String> {
+    let lines: Vec<&str> = backtrace.lines().map(str::trim).collect();
+    let frames = lines.windows(2).filter_map(|pair| {
+        let (_, name) = pair[0].split_once(": ")?;
+        let is_here = pair[1].starts_with("at ./src/");
+        (is_here && !name.contains("closure")).then(|| name.to_owned())
+    });
+    let mut frames: Vec<String> = frames.collect();
     frames.reverse();
     frames
 }
 
-/// One element passes at once, and two wait first. The longest list counts.
-pub(crate) fn to_the_policy() -> Measure {
-    let longest = Arc::default();
+/// The frames of the first element; [`Gate::begin`](paceline::limiter::Gate::begin) is not in the way, since it has no limit of
+/// its own to ask.
+pub(crate) fn to_the_clock() -> Measure {
+    let frames = Arc::default();
     let limit = Traced {
         policy: Interval::every(Duration::from_millis(10)),
-        longest: Arc::clone(&longest),
+        frames: Arc::clone(&frames),
     };
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -82,7 +79,7 @@ pub(crate) fn to_the_policy() -> Measure {
         let paced = stream::iter(0..3).pace(limit.shared());
         assert_eq!(paced.count().await, 3);
     });
-    let frames = longest.lock().unwrap().clone();
+    let frames = frames.lock().unwrap().clone();
     assert!(
         !frames.is_empty(),
         "the backtrace names no function of this crate"
@@ -91,19 +88,25 @@ pub(crate) fn to_the_policy() -> Measure {
 }
 
 #[test]
-fn frames_of_other_crates_do_not_count() {
+fn frames_of_other_crates_and_closures_do_not_count() {
     let backtrace = "   0: std::backtrace::Backtrace::force_capture\n\
-                        1: <structure::frames::Traced as paceline::policy::Policy>::decide\n\
-                                at ./tests/structure/frames.rs:28:31\n\
-                        2: paceline::limiter::limit::Limit<P>::decide\n\
-                        3: core::option::Option<T>::map\n\
-                        4: <paceline::stream::pace::Pace<S,L> as futures_core::stream::Stream>::poll_next\n\
-                        5: structure::main";
+                             at /rustc/1/library/std/src/backtrace.rs:1:1\n\
+                        1: <structure::frames::Traced as paceline::policy::Policy>::fresh\n\
+                             at ./tests/structure/frames.rs:28:31\n\
+                        2: paceline::limiter::limit::now::{{closure}}\n\
+                             at ./src/limiter/limit.rs:2:2\n\
+                        3: now<Interval>\n\
+                             at ./src/limiter/limit.rs:1:1\n\
+                        4: core::option::Option<T>::map\n\
+                             at /rustc/1/library/core/src/option.rs:1:1\n\
+                        5: <paceline::stream::pace::Pace<S,L> as futures_core::stream::Stream>::poll_next\n\
+                             at ./src/stream/pace.rs:1:1\n\
+                        6: structure::main";
     assert_eq!(
-        frames_of_this_crate(backtrace),
+        frames_of_src(backtrace),
         [
             "<paceline::stream::pace::Pace<S,L> as futures_core::stream::Stream>::poll_next",
-            "paceline::limiter::limit::Limit<P>::decide",
+            "now<Interval>",
         ]
     );
 }

@@ -49,10 +49,10 @@ const LIMITS: [Limit; 6] = [
         measure: duplicates,
     },
     Limit {
-        name: "frames from the poll of `pace(shared)` to the policy",
+        name: "frames from the poll of `pace(shared)` to the clock",
         ceiling: 7,
         target: 7,
-        measure: frames::to_the_policy,
+        measure: frames::to_the_clock,
     },
 ];
 
