@@ -14,12 +14,11 @@ use crate::time::Tick;
 
 use super::cache::DenialSource;
 use super::config::{Fallback, LimitConfig};
-use super::connection::{Connection, sleep};
+use super::connection::{Connection, OnDrop, within};
 use super::error::CallError;
-use super::health::LastOutage;
 use super::policy::RedisPolicy;
-use super::queue::{Answer, FlushStep, RequestId, RequestQueue, WaitMode};
-use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+use super::queue::{Answer, FlushStep, RequestQueue, WaitMode};
+use super::scripts::{ASK, DECIDE, DecideReply, DecideRequest, GIVE_BACK, PEEK, RequestId};
 
 /// The retry time while nothing passes because Redis is down.
 const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
@@ -148,17 +147,17 @@ impl<P: RedisPolicy> Batcher<P> {
     pub(super) async fn call(
         &self,
         request: DecideRequest<'_>,
-        deadline: Duration,
+        oldest_try: Option<Tick>,
     ) -> Result<DecideReply, CallError> {
         let mut health = self.connection.health();
         if !matches!(self.config.fallback, Fallback::Insured(_)) {
             // Such a limit passes nothing or everything during an outage: its length does not matter.
-            health.last_outage = LastOutage::default();
+            health.last_outage = 0..0;
         }
         let (id, params) = (self.connection.new_id(), &self.config.params);
-        let call =
-            self.with_queue(|queue| request.call(&self.keys, params, &queue.stamps, health, &id));
-        let numbers = self.connection.call(&call, deadline).await?;
+        let args = self.with_queue(|queue| request.args(id, params, &queue.stamps, &health));
+        let call = self.connection.call(&DECIDE, &self.keys, &args, oldest_try);
+        let numbers = call.await?;
         let reply = DecideReply::read(&numbers, params.len())
             .ok_or_else(|| CallError::malformed(&numbers))?;
         if reply.lost > 0 && request.task != PEEK {
@@ -218,11 +217,91 @@ impl<P: RedisPolicy> Batcher<P> {
     }
 
     fn spawn_task(self: &Arc<Self>, runtime: &Handle) {
-        let task = FlushTask {
-            batcher: Arc::clone(self),
-            has_ended: false,
+        let batcher = Arc::clone(self);
+        // A caller in another runtime starts the next task.
+        let on_drop = OnDrop::new(move || batcher.with_queue(RequestQueue::task_dropped));
+        drop(runtime.spawn(Arc::clone(self).run(on_drop)));
+    }
+
+    /// The task that sends the requests of the queue until the queue is empty. There is one round trip at a time; requests made
+    /// meanwhile go on the next.
+    async fn run(self: Arc<Self>, on_drop: OnDrop<impl FnOnce()>) {
+        loop {
+            let now = self.connection.now();
+            match self.with_queue(|queue| queue.next_step(now)) {
+                FlushStep::Ask { asked, oldest_try } => self.ask(now, &asked, oldest_try).await,
+                FlushStep::GiveBack {
+                    permits,
+                    oldest_try,
+                } => {
+                    let request = DecideRequest {
+                        task: GIVE_BACK,
+                        asked: &[],
+                        extra: permits,
+                    };
+                    // If the call fails, fewer permits pass.
+                    let _ = self.call(request, oldest_try).await;
+                }
+                FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
+                FlushStep::End => return on_drop.disarm(),
+            }
+        }
+    }
+
+    async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
+        let (permits, lasts) = self.config.prefetch.unwrap_or_default();
+        let prefetched = self.with_queue(|queue| queue.prefetched.available(sent));
+        let request = DecideRequest {
+            task: ASK,
+            asked,
+            extra: permits.saturating_sub(prefetched),
         };
-        drop(runtime.spawn(task.run()));
+        let result = self.call(request, oldest_try).await;
+        let now = self.connection.now();
+        let error = match result {
+            Ok(reply) => {
+                let came = now.min(sent.after(self.connection.deadline()));
+                return self
+                    .with_queue(|queue| queue.apply_reply(sent, came, asked, &reply, lasts));
+            }
+            Err(error) => error,
+        };
+        if let Some(fault) = error.server_error() {
+            return self.with_queue(|queue| {
+                queue.deny(asked, &Err(fault.clone()));
+                queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
+            });
+        }
+        // Redis is slow or gone.
+        let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
+        let (passed, denied) = asked.split_at(passed);
+        self.with_queue(|queue| {
+            queue.grant(now, false, passed);
+            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
+                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
+                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
+            }
+        });
+    }
+
+    /// Sleeps until the time is over or the queue has changed. If the outage policy denied, also until Redis can be asked again.
+    async fn sleep(&self, time: Duration, by_fallback: bool) {
+        let waits_for_redis = by_fallback && self.connection.is_down();
+        let time = if by_fallback && !waits_for_redis {
+            time.min(AFTER_FAILURE)
+        } else {
+            time
+        };
+        let mut changed = pin!(self.queue_changed.notified());
+        let mut not_down = pin!(self.connection.not_down());
+        let woken = poll_fn(|cx| match changed.as_mut().poll(cx) {
+            Poll::Pending if waits_for_redis => not_down.as_mut().poll(cx),
+            changed => changed,
+        });
+        within(time, woken).await;
+        if !self.connection.is_down() {
+            self.with_queue(RequestQueue::reconnected);
+        }
     }
 
     /// Uses the queue without what the outage policy decided, if Redis is up again.
@@ -254,129 +333,5 @@ impl<P: RedisPolicy> Batcher<P> {
     fn locked(&self) -> MutexGuard<'_, RequestQueue<P>> {
         // Policies do not panic, and no other code under this lock can leave the queue half changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Sends the requests of a queue until the queue is empty. There is one round trip at a time; requests made meanwhile go on the
-/// next.
-struct FlushTask<P: RedisPolicy> {
-    batcher: Arc<Batcher<P>>,
-    has_ended: bool,
-}
-
-impl<P: RedisPolicy> FlushTask<P> {
-    async fn run(mut self) {
-        loop {
-            let now = self.batcher.connection.now();
-            match self.batcher.with_queue(|queue| queue.next_step(now)) {
-                FlushStep::Ask { asked, oldest_try } => self.ask(now, &asked, oldest_try).await,
-                FlushStep::GiveBack {
-                    permits,
-                    oldest_try,
-                } => {
-                    let request = DecideRequest {
-                        task: GIVE_BACK,
-                        asked: &[],
-                        extra: permits,
-                    };
-                    let left = self.time_left(now, oldest_try);
-                    // If the call fails, fewer permits pass.
-                    let _ = self.batcher.call(request, left).await;
-                }
-                FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
-                FlushStep::End => {
-                    self.has_ended = true;
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
-        let batcher = &*self.batcher;
-        let deadline = batcher.connection.deadline();
-        let (permits, lasts) = batcher.config.prefetch.unwrap_or_default();
-        let prefetched = batcher.with_queue(|queue| queue.prefetched.available(sent));
-        let request = DecideRequest {
-            task: ASK,
-            asked,
-            extra: permits.saturating_sub(prefetched),
-        };
-        let left = self.time_left(sent, oldest_try);
-        if left.is_zero() {
-            batcher.connection.count(|stats| stats.timeouts += 1);
-            return self.decide_locally(asked);
-        }
-        match batcher.call(request, left).await {
-            Ok(reply) => {
-                let came = batcher.connection.now().min(sent.after(deadline));
-                batcher.with_queue(|queue| queue.apply_reply(sent, came, asked, &reply, lasts));
-            }
-            Err(error) => match error.server_error() {
-                Some(fault) => {
-                    let now = batcher.connection.now();
-                    batcher.with_queue(|queue| {
-                        queue.deny(asked, &Err(fault.clone()));
-                        queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
-                    });
-                }
-                None => self.decide_locally(asked),
-            },
-        }
-    }
-
-    /// Redis is slow or gone: the outage policy decides.
-    fn decide_locally(&self, asked: &[(RequestId, u32)]) {
-        let batcher = &*self.batcher;
-        let (passed, retry_in) = batcher.decide_locally(asked.iter().map(|(_, cost)| *cost));
-        let (passed, denied) = asked.split_at(passed);
-        let now = batcher.connection.now();
-        batcher.with_queue(|queue| {
-            queue.grant(now, false, passed);
-            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
-                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
-                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
-            }
-        });
-    }
-
-    /// What is left of the deadline, which starts when the oldest `Try` request is made.
-    fn time_left(&self, now: Tick, oldest_try: Option<Tick>) -> Duration {
-        let waited = oldest_try.map_or(Duration::ZERO, |since| now.since(since));
-        self.batcher.connection.deadline().saturating_sub(waited)
-    }
-
-    /// Sleeps until the time is over or the queue has changed. If the outage policy denied, also until Redis can be asked again.
-    async fn sleep(&self, time: Duration, by_fallback: bool) {
-        let batcher = &*self.batcher;
-        let waits_for_redis = by_fallback && batcher.connection.is_down();
-        let time = if by_fallback && !waits_for_redis {
-            time.min(AFTER_FAILURE)
-        } else {
-            time
-        };
-        let mut changed = pin!(batcher.queue_changed.notified());
-        let mut not_down = pin!(batcher.connection.not_down());
-        let mut slept = pin!(sleep(time));
-        poll_fn(|cx| {
-            let is_back = waits_for_redis && not_down.as_mut().poll(cx).is_ready();
-            if is_back || changed.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            slept.as_mut().poll(cx)
-        })
-        .await;
-        if !batcher.connection.is_down() {
-            batcher.with_queue(RequestQueue::reconnected);
-        }
-    }
-}
-
-/// A runtime that shuts down drops the task. A caller in another runtime starts the next one.
-impl<P: RedisPolicy> Drop for FlushTask<P> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.batcher.with_queue(RequestQueue::task_dropped);
-        }
     }
 }

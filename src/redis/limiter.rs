@@ -13,8 +13,8 @@ use super::config::LimitConfig;
 use super::connection::within;
 use super::error::{AcquireError, CallError, ConfigError, ServerError};
 use super::policy::RedisPolicy;
-use super::queue::{Answer, RequestId, WaitMode};
-use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+use super::queue::{Answer, WaitMode};
+use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK, RequestId};
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -225,8 +225,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         extra: u32,
     ) -> Result<DecideReply, CallError> {
         let request = DecideRequest { task, asked, extra };
-        let deadline = self.batcher.connection.deadline();
-        self.batcher.call(request, deadline).await
+        self.batcher.call(request, None).await
     }
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {

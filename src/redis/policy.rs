@@ -4,7 +4,6 @@ use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingL
 use crate::time::{Rate, Tick};
 
 use super::error::ConfigError;
-use super::transport::Arg;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
@@ -59,8 +58,8 @@ impl ScriptParams {
         self.policy
     }
 
-    pub(super) fn numbers(&self) -> impl Iterator<Item = Arg> + '_ {
-        self.numbers.iter().copied().map(Arg::Number)
+    pub(super) fn numbers(&self) -> &[u64] {
+        &self.numbers
     }
 
     /// The largest cost that can pass.

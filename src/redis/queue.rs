@@ -8,7 +8,7 @@ use crate::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource, Prefetched, Unclaimed};
 use super::error::ServerError;
-use super::scripts::{DecideReply, StateStamp};
+use super::scripts::{DecideReply, RequestId, StateStamp};
 
 /// The most requests of one round trip.
 const MAX_BATCH: usize = 256;
@@ -19,9 +19,6 @@ const VOID_AFTER: Duration = Duration::from_millis(100);
 
 /// The retry time for a `Try` request behind a waiter, if nothing else is known.
 const SOON: Duration = Duration::from_millis(1);
-
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(super) type RequestId = u64;
 
 pub(super) type Answer = Result<Decision, ServerError>;
 
