@@ -103,8 +103,8 @@ impl<P: RedisPolicy> Batcher<P> {
         // Outside a runtime, the next caller starts the task that gives permits back.
         let runtime = Handle::try_current().ok();
         let starts = self.with_queue(|queue| {
-            queue.leave(now, id);
-            runtime.filter(|_| !queue.unclaimed.is_empty() && queue.claim_task())
+            queue.leave(id);
+            runtime.filter(|_| queue.unclaimed.available(now) > 0 && queue.claim_task())
         });
         if let Some(runtime) = starts {
             self.spawn_task(&runtime);
