@@ -1,7 +1,5 @@
-use core::future::{Future, poll_fn};
 use core::iter;
 use core::mem;
-use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +12,11 @@ use crate::time::Tick;
 
 use super::cache::DenialSource;
 use super::config::{Fallback, LimitConfig};
-use super::connection::{Connection, OnDrop, within};
+use super::connection::{Connection, OnDrop, either, within};
 use super::error::CallError;
 use super::policy::RedisPolicy;
 use super::queue::{Answer, FlushStep, RequestQueue, WaitMode};
-use super::scripts::{ASK, DECIDE, DecideReply, DecideRequest, GIVE_BACK, PEEK, RequestId};
+use super::scripts::{ASK, DECIDE, DecideReply, GIVE_BACK, PEEK, RequestId, decide_args};
 
 /// The retry time while nothing passes because Redis is down.
 const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
@@ -146,7 +144,9 @@ impl<P: RedisPolicy> Batcher<P> {
     /// Makes one call outside the queue.
     pub(super) async fn call(
         &self,
-        request: DecideRequest<'_>,
+        task: &'static str,
+        asked: &[(RequestId, u32)],
+        extra: u32,
         oldest_try: Option<Tick>,
     ) -> Result<DecideReply, CallError> {
         let mut health = self.connection.health();
@@ -155,12 +155,15 @@ impl<P: RedisPolicy> Batcher<P> {
             health.last_outage = 0..0;
         }
         let (id, params) = (self.connection.new_id(), &self.config.params);
-        let args = self.with_queue(|queue| request.args(id, params, &queue.stamps, &health));
+        let args = self.with_queue(|queue| {
+            let limits = params.iter().zip(&queue.stamps);
+            decide_args(task, id, asked, extra, limits, &health)
+        });
         let call = self.connection.call(&DECIDE, &self.keys, &args, oldest_try);
         let numbers = call.await?;
         let reply = DecideReply::read(&numbers, params.len())
             .ok_or_else(|| CallError::malformed(&numbers))?;
-        if reply.lost > 0 && request.task != PEEK {
+        if reply.lost > 0 && task != PEEK {
             self.connection
                 .count(|stats| stats.lost_states += reply.lost);
         }
@@ -234,13 +237,8 @@ impl<P: RedisPolicy> Batcher<P> {
                     permits,
                     oldest_try,
                 } => {
-                    let request = DecideRequest {
-                        task: GIVE_BACK,
-                        asked: &[],
-                        extra: permits,
-                    };
                     // If the call fails, fewer permits pass.
-                    let _ = self.call(request, oldest_try).await;
+                    let _ = self.call(GIVE_BACK, &[], permits, oldest_try).await;
                 }
                 FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
                 FlushStep::End => return on_drop.disarm(),
@@ -251,12 +249,8 @@ impl<P: RedisPolicy> Batcher<P> {
     async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
         let (permits, lasts) = self.config.prefetch.unwrap_or_default();
         let prefetched = self.with_queue(|queue| queue.prefetched.available(sent));
-        let request = DecideRequest {
-            task: ASK,
-            asked,
-            extra: permits.saturating_sub(prefetched),
-        };
-        let result = self.call(request, oldest_try).await;
+        let extra = permits.saturating_sub(prefetched);
+        let result = self.call(ASK, asked, extra, oldest_try).await;
         let now = self.connection.now();
         let error = match result {
             Ok(reply) => {
@@ -292,13 +286,12 @@ impl<P: RedisPolicy> Batcher<P> {
         } else {
             time
         };
-        let mut changed = pin!(self.queue_changed.notified());
-        let mut not_down = pin!(self.connection.not_down());
-        let woken = poll_fn(|cx| match changed.as_mut().poll(cx) {
-            Poll::Pending if waits_for_redis => not_down.as_mut().poll(cx),
-            changed => changed,
-        });
-        within(time, woken).await;
+        let changed = self.queue_changed.notified();
+        if waits_for_redis {
+            within(time, either(changed, self.connection.not_down())).await;
+        } else {
+            within(time, changed).await;
+        }
         if !self.connection.is_down() {
             self.with_queue(RequestQueue::reconnected);
         }

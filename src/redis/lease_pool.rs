@@ -1,8 +1,7 @@
 use core::fmt;
-use core::future::{Future, pending, poll_fn};
+use core::future::pending;
 use core::mem;
 use core::pin::pin;
-use core::task::Poll;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,9 +11,9 @@ use tokio::sync::{Notify, oneshot};
 use crate::time::Tick;
 
 use super::config::{Fallback, OutagePolicy};
-use super::connection::{Connection, OnDrop, within};
+use super::connection::{Connection, OnDrop, either, within};
 use super::error::{CallError, ConfigError, Failure, ServerError};
-use super::lease_queue::{LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
+use super::lease_queue::{LeaseAnswers, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_table::{LeaseKey, PendingRelease};
 use super::scripts::{LEASES, LeaseId, LeaseReply, lease_args};
 
@@ -340,7 +339,11 @@ impl LeasePool {
                     }
                     self.flush(waiters, &renewals, releases).await;
                 }
-                LeaseStep::Sleep(time) => self.sleep(time, connects).await,
+                LeaseStep::Sleep(time) => {
+                    let changed = self.queue_changed.notified();
+                    let connected = self.connection.connected_more_often_than(connects);
+                    within(time, either(changed, connected)).await;
+                }
                 LeaseStep::End => return on_drop.disarm(),
             }
         }
@@ -412,7 +415,7 @@ impl LeasePool {
         self.send_answers(answers);
     }
 
-    fn send_answers(self: &Arc<Self>, answers: Vec<(LeaseWaiter<LeaseAnswer>, LeaseOutcome)>) {
+    fn send_answers(self: &Arc<Self>, answers: LeaseAnswers<LeaseAnswer>) {
         for (waiter, outcome) in answers {
             let key = match outcome {
                 LeaseOutcome::Granted(key) => Some(Some(key)),
@@ -428,17 +431,6 @@ impl LeasePool {
             // If the caller is gone, dropping its lease releases it.
             drop(waiter.answer.send(Ok(lease)));
         }
-    }
-
-    /// Sleeps until the time is over, the queue has changed, or there is a new connection.
-    async fn sleep(&self, time: Duration, connects: u64) {
-        let mut changed = pin!(self.queue_changed.notified());
-        let mut connected = pin!(self.connection.connected_more_often_than(connects));
-        let woken = poll_fn(|cx| match changed.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => connected.as_mut().poll(cx),
-        });
-        within(time, woken).await;
     }
 
     async fn call(

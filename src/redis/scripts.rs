@@ -42,53 +42,48 @@ pub(super) const PEEK: &str = "peek";
 
 pub(super) const GIVE_BACK: &str = "give_back";
 
-/// A request to [`DECIDE`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DecideRequest<'a> {
-    pub(super) task: &'static str,
-    /// The cost of each request, in order.
-    pub(super) asked: &'a [(RequestId, u32)],
-    /// For `ask`, the number of permits to take on top; for `give_back`, the number of permits to return.
-    pub(super) extra: u32,
+/// The arguments of [`DECIDE`].
+///
+/// * `asked` has the cost of each request, in order.
+/// * `extra` is the number of permits to take on top; for [`GIVE_BACK`], the number of permits to return.
+/// * `limits` has the parameters of each limit, and what is known about its state.
+pub(super) fn decide_args<'a>(
+    task: &str,
+    id: String,
+    asked: &[(RequestId, u32)],
+    extra: u32,
+    limits: impl Iterator<Item = (&'a ScriptParams, &'a StateStamp)>,
+    health: &ServerHealth,
+) -> Vec<String> {
+    let mut args = vec![
+        task.to_owned(),
+        id,
+        0.to_string(),
+        extra.to_string(),
+        health.last_outage.start.to_string(),
+        health.last_outage.end.to_string(),
+    ];
+    args.extend(groups(asked));
+    for (params, stamp) in limits {
+        let stamp = stamp.given(health, params);
+        args.extend([
+            params.policy().to_owned(),
+            stamp.settles_at.to_string(),
+            stamp.written_at.to_string(),
+        ]);
+        args.extend(params.numbers().iter().map(u64::to_string));
+    }
+    args
 }
 
-impl DecideRequest<'_> {
-    pub(super) fn args(
-        self,
-        id: String,
-        params: &[ScriptParams],
-        stamps: &[StateStamp],
-        health: &ServerHealth,
-    ) -> Vec<String> {
-        let mut args = vec![
-            self.task.to_owned(),
-            id,
-            0.to_string(),
-            self.extra.to_string(),
-            health.last_outage.start.to_string(),
-            health.last_outage.end.to_string(),
-        ];
-        self.write_groups(&mut args);
-        for (params, stamp) in params.iter().zip(stamps) {
-            let stamp = stamp.given(health, params);
-            args.extend([
-                params.policy().to_owned(),
-                stamp.settles_at.to_string(),
-                stamp.written_at.to_string(),
-            ]);
-            args.extend(params.numbers().iter().map(u64::to_string));
-        }
-        args
+/// The number of groups, then each group: consecutive requests of equal cost, as a cost and a count.
+fn groups(asked: &[(RequestId, u32)]) -> Vec<String> {
+    let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
+    let mut args = vec![groups.clone().count().to_string()];
+    for group in groups {
+        args.extend([group[0].1.to_string(), group.len().to_string()]);
     }
-
-    /// Consecutive requests of equal cost form one group: a cost and a count.
-    fn write_groups(self, args: &mut Vec<String>) {
-        let groups = self.asked.chunk_by(|(_, one), (_, other)| one == other);
-        args.push(groups.clone().count().to_string());
-        for group in groups {
-            args.extend([group[0].1.to_string(), group.len().to_string()]);
-        }
-    }
+    args
 }
 
 impl StateStamp {
@@ -242,14 +237,10 @@ mod tests {
 
     #[test]
     fn consecutive_requests_of_equal_cost_form_one_group() {
-        let request = DecideRequest {
-            task: ASK,
-            asked: &[(1, 1), (2, 1), (5, 3), (6, 1)],
-            extra: 0,
-        };
-        let mut args = Vec::new();
-        request.write_groups(&mut args);
-        assert_eq!(args, ["3", "1", "2", "3", "1", "1", "1"]);
+        assert_eq!(
+            groups(&[(1, 1), (2, 1), (5, 3), (6, 1)]),
+            ["3", "1", "2", "3", "1", "1", "1"]
+        );
     }
 
     #[test]
