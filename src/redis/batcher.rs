@@ -2,7 +2,7 @@ use core::iter;
 use core::mem;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -311,7 +311,8 @@ impl<P: RedisPolicy> Batcher<P> {
 
     /// Uses the queue under its lock, and runs wakers after the lock is released.
     fn with_queue<T>(&self, work: impl FnOnce(&mut RequestQueue<P>) -> T) -> T {
-        let mut queue = self.locked();
+        // Policies do not panic, and no other code under this lock can leave the queue half changed.
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut queue);
         let wakes = mem::take(&mut queue.wakes);
         let is_changed = mem::take(&mut queue.is_changed);
@@ -321,10 +322,5 @@ impl<P: RedisPolicy> Batcher<P> {
             self.queue_changed.notify_one();
         }
         done
-    }
-
-    fn locked(&self) -> MutexGuard<'_, RequestQueue<P>> {
-        // Policies do not panic, and no other code under this lock can leave the queue half changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -252,7 +252,7 @@ impl Connection {
                 }
             }
         });
-        tokio::spawn(connect(weak, on_drop));
+        tokio::spawn(keep_connecting(weak, on_drop));
     }
 
     /// Opens a connection, and returns the server's run and time with it.
@@ -382,7 +382,7 @@ fn server_time(answer: &[i64]) -> u64 {
 }
 
 /// The task that connects: tries until there is a connection, or no handle is left to use it.
-async fn connect(weak: Weak<Connection>, on_drop: OnDrop<impl FnOnce()>) {
+async fn keep_connecting(weak: Weak<Connection>, on_drop: OnDrop<impl FnOnce()>) {
     loop {
         let pause = weak.upgrade().map(|connection| connection.locked().pause);
         let Some(pause) = pause else { return };

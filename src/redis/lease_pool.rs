@@ -3,7 +3,7 @@ use core::future::pending;
 use core::mem;
 use core::pin::pin;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -451,7 +451,8 @@ impl LeasePool {
 
     /// Uses the queue under its lock, and notifies the holders of lost leases after the lock is released.
     fn with_queue<T>(&self, work: impl FnOnce(&mut LeaseQueue<LeaseAnswer>) -> T) -> T {
-        let mut queue = self.locked();
+        // No code under this lock can leave the queue half changed.
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut queue);
         let lost = queue.table.take_lost();
         drop(queue);
@@ -463,11 +464,6 @@ impl LeasePool {
             holder.notify_waiters();
         }
         done
-    }
-
-    fn locked(&self) -> MutexGuard<'_, LeaseQueue<LeaseAnswer>> {
-        // No code under this lock can leave the queue half changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

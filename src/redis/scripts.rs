@@ -1,4 +1,4 @@
-//! The Lua scripts: their texts, and their arguments and replies as numbers.
+//! The Lua scripts: their texts, their arguments and their replies.
 
 use core::time::Duration;
 use std::sync::Arc;
