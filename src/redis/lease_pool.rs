@@ -26,11 +26,11 @@ type LeaseAnswer = Result<Option<Lease>, ServerError>;
 
 /// A permit in Redis for a limited time. Dropping this guard releases it.
 ///
-/// [`RedisPermits`] and [`FleetUsage`](super::FleetUsage) grant it. While the guard lives, a task renews the lease whenever a
-/// third of its time is over. (The task runs in the runtime of one of the callers. If that runtime ends, the next caller that
-/// asks for a lease or waits for [`lost`](Self::lost) starts it again.) If the process dies, the lease expires by itself, and
-/// another holder gets in. (The idea is from C. Gray and D. Cheriton, *Leases: an efficient fault-tolerant mechanism for
-/// distributed file cache consistency*, SOSP 1989.)
+/// [`RedisPermits`](super::RedisPermits) and [`FleetUsage`](super::FleetUsage) grant it. While the guard lives, a task renews the
+/// lease whenever a third of its time is over. (The task runs in the runtime of one of the callers. If that runtime ends, the
+/// next caller that asks for a lease or waits for [`lost`](Self::lost) starts it again.) If the process dies, the lease expires
+/// by itself, and another holder gets in. (The idea is from C. Gray and D. Cheriton, *Leases: an efficient fault-tolerant
+/// mechanism for distributed file cache consistency*, SOSP 1989.)
 ///
 /// # It can be lost
 ///

@@ -58,6 +58,7 @@ pub(super) fn decide_args<'a>(
     let mut args = vec![
         task.to_owned(),
         id,
+        // The server uses its own time.
         0.to_string(),
         extra.to_string(),
         health.last_outage.start.to_string(),
