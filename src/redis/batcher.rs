@@ -113,8 +113,8 @@ impl<P: RedisPolicy> Batcher<P> {
     pub(super) fn is_idle(&self) -> bool {
         let outage = self.connection.health().outage;
         self.with_queue(|queue| {
-            let insured = queue.insurance.as_ref().map(|(outage, _)| *outage);
-            queue.is_idle() && (insured.is_none() || insured != outage.map(|outage| outage.number))
+            let insured = queue.insurance.as_ref().map(|(since, _)| *since);
+            queue.is_idle() && (insured.is_none() || insured != outage.map(|outage| outage.since))
         })
     }
 
@@ -202,8 +202,8 @@ impl<P: RedisPolicy> Batcher<P> {
         };
         self.with_queue(|queue| {
             let insurance = match queue.insurance.take() {
-                Some(insurance) if insurance.0 == outage.number => insurance,
-                _ => (outage.number, policy.spent(outage.since)),
+                Some(insurance) if insurance.0 == outage.since => insurance,
+                _ => (outage.since, policy.spent(outage.since)),
             };
             let (_, state) = queue.insurance.insert(insurance);
             let mut passed = 0;

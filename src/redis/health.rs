@@ -101,14 +101,12 @@ pub(super) struct ServerHealth {
     run_id: Option<Arc<str>>,
     /// Whether a connection was made since the last failure. It may still be of no use.
     has_reconnected: bool,
-    outages: u64,
 }
 
 /// The outage that goes on now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Outage {
-    /// Counts outages from 1.
-    pub(super) number: u64,
+    /// When it began here. No two outages begin at the same time.
     pub(super) since: Tick,
     /// The start by the server's clock, if that was ever read.
     from: Option<u64>,
@@ -128,9 +126,7 @@ impl ServerHealth {
     pub(super) fn failed(&mut self, now: Tick) {
         self.has_reconnected = false;
         if self.outage.is_none() {
-            self.outages += 1;
             self.outage = Some(Outage {
-                number: self.outages,
                 since: now,
                 from: self.server_time_at(now),
             });
@@ -276,7 +272,7 @@ mod tests {
         let mut health = connected_once();
         health.failed(at(1_000));
         health.reconnected(at(2_000), Some(run("a", 52)), 102 * SECOND);
-        assert_eq!(health.outage.unwrap().number, 1);
+        assert_eq!(health.outage.unwrap().since, at(1_000));
         health.failed(at(2_500));
         health.reconnected(at(4_000), Some(run("a", 54)), 104 * SECOND);
         assert_eq!(health.outage.unwrap().since, at(1_000));
@@ -294,7 +290,6 @@ mod tests {
         assert_eq!(
             health.outage,
             Some(Outage {
-                number: 1,
                 since: at(2_000),
                 from: Some(102 * SECOND),
             })
@@ -304,7 +299,7 @@ mod tests {
         assert_eq!(health.last_outage, 102 * SECOND..105 * SECOND);
         assert_eq!(health.restart, 0..0);
         health.failed(at(6_000));
-        assert_eq!(health.outage.unwrap().number, 2);
+        assert_eq!(health.outage.unwrap().since, at(6_000));
     }
 
     #[test]

@@ -36,8 +36,8 @@ pub(super) struct RequestQueue<P: Policy> {
     pub(super) prefetched: SparePermits,
     /// Permits of requests that were dropped or changed their cost meanwhile.
     pub(super) unclaimed: SparePermits,
-    /// The insurance: the number of the outage for which it was made, and its state.
-    pub(super) insurance: Option<(u64, P::State)>,
+    /// The insurance: the start of the outage for which it was made, and its state.
+    pub(super) insurance: Option<(Tick, P::State)>,
     /// Callers with a result, to be woken after the lock is released.
     pub(super) wakes: Vec<Waker>,
     /// Whether a sleeping task has to check the queue again: its first request is another one, or has another cost.
