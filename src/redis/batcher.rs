@@ -111,10 +111,10 @@ impl<P: RedisPolicy> Batcher<P> {
 
     /// Whether a new batcher for the same key could replace this one without passing more.
     pub(super) fn is_idle(&self) -> bool {
-        let outage = self.connection.health().outage;
+        let down_since = self.connection.health().down_since;
         self.with_queue(|queue| {
             let insured = queue.insurance.as_ref().map(|(since, _)| *since);
-            queue.is_idle() && (insured.is_none() || insured != outage.map(|outage| outage.since))
+            queue.is_idle() && (insured.is_none() || insured != down_since)
         })
     }
 
@@ -194,16 +194,16 @@ impl<P: RedisPolicy> Batcher<P> {
 
     fn decide_by_fallback(&self, costs: impl Iterator<Item = u32>) -> (usize, Option<Duration>) {
         let now = self.connection.now();
-        let (policy, outage) = match (&self.config.fallback, self.connection.health().outage) {
+        let (policy, since) = match (&self.config.fallback, self.connection.health().down_since) {
             (Fallback::Open, _) => return (costs.count(), None),
-            (Fallback::Insured(policy), Some(outage)) if !self.is_duplicate => (policy, outage),
+            (Fallback::Insured(policy), Some(since)) if !self.is_duplicate => (policy, since),
             // Without an outage an insurance passes nothing.
             (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
         };
         self.with_queue(|queue| {
             let insurance = match queue.insurance.take() {
-                Some(insurance) if insurance.0 == outage.since => insurance,
-                _ => (outage.since, policy.spent(outage.since)),
+                Some(insurance) if insurance.0 == since => insurance,
+                _ => (since, policy.spent(since)),
             };
             let (_, state) = queue.insurance.insert(insurance);
             let mut passed = 0;

@@ -88,7 +88,10 @@ pub(super) struct ServerRun {
 /// The times of the server and of its outages. The server's times are microseconds since 1970.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct ServerHealth {
-    pub(super) outage: Option<Outage>,
+    /// The start of the outage that goes on now, by the local clock. No two outages have the same start.
+    pub(super) down_since: Option<Tick>,
+    /// The same by the server's clock, if that was ever read.
+    down_from: Option<u64>,
     /// The last outage by the server's clock; both ends are 0 if there was none. During an outage other processes may have used
     /// fallbacks, which the server does not know of.
     pub(super) last_outage: Range<u64>,
@@ -103,33 +106,25 @@ pub(super) struct ServerHealth {
     has_reconnected: bool,
 }
 
-/// The outage that goes on now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Outage {
-    /// When it began here. No two outages begin at the same time.
-    pub(super) since: Tick,
-    /// The start by the server's clock, if that was ever read.
-    from: Option<u64>,
-}
-
 impl ServerHealth {
     /// The server answered a call: any outage is over.
     pub(super) fn answered(&mut self, now: Tick, time: u64) {
         if !self.has_reconnected {
             self.set_last_outage(now, time);
         }
-        self.outage = None;
+        self.down_since = None;
         self.last_seen = Some((now, time));
     }
 
     /// The server did not answer.
     pub(super) fn failed(&mut self, now: Tick) {
         self.has_reconnected = false;
-        if self.outage.is_none() {
-            self.outage = Some(Outage {
-                since: now,
-                from: self.server_time_at(now),
-            });
+        if self.down_since.is_none() {
+            self.down_since = Some(now);
+            // Rather a little too early than too late.
+            let server_time =
+                |(here, there): (Tick, u64)| there.saturating_add(micros(now.since(here)));
+            self.down_from = self.last_seen.map(server_time);
         }
     }
 
@@ -154,26 +149,19 @@ impl ServerHealth {
             return run.is_none() || run.map(|run| &run.id) != self.run_id.as_ref();
         }
         // The first connection. If attempts failed before, the server may have been started since the first of them.
-        match (self.outage, run) {
-            (Some(outage), Some(run)) => {
-                run.uptime.saturating_mul(SECOND) <= micros(now.since(outage.since)) + SECOND
+        match (self.down_since, run) {
+            (Some(since), Some(run)) => {
+                run.uptime.saturating_mul(SECOND) <= micros(now.since(since)) + SECOND
             }
             _ => false,
         }
     }
 
     fn set_last_outage(&mut self, now: Tick, time: u64) {
-        let Some(outage) = self.outage else {
-            return;
-        };
-        let by_length = || time.saturating_sub(micros(now.since(outage.since)));
-        self.last_outage = outage.from.unwrap_or_else(by_length)..time;
-    }
-
-    /// The server's clock at a local time; rather a little too early than too late.
-    fn server_time_at(&self, then: Tick) -> Option<u64> {
-        let (here, there) = self.last_seen?;
-        Some(there.saturating_add(micros(then.since(here))))
+        if let Some(since) = self.down_since {
+            let by_length = || time.saturating_sub(micros(now.since(since)));
+            self.last_outage = self.down_from.unwrap_or_else(by_length)..time;
+        }
     }
 }
 
@@ -249,7 +237,7 @@ mod tests {
     #[test]
     fn the_first_connection_is_trusted() {
         let health = connected_once();
-        assert_eq!((health.outage, health.last_outage), (None, 0..0));
+        assert_eq!((health.down_since, health.last_outage), (None, 0..0));
         assert_eq!(health.restart, 0..0);
     }
 
@@ -272,14 +260,14 @@ mod tests {
         let mut health = connected_once();
         health.failed(at(1_000));
         health.reconnected(at(2_000), Some(run("a", 52)), 102 * SECOND);
-        assert_eq!(health.outage.unwrap().since, at(1_000));
+        assert_eq!(health.down_since, Some(at(1_000)));
         health.failed(at(2_500));
         health.reconnected(at(4_000), Some(run("a", 54)), 104 * SECOND);
-        assert_eq!(health.outage.unwrap().since, at(1_000));
+        assert_eq!(health.down_since, Some(at(1_000)));
         let last_outage = 101 * SECOND..104 * SECOND;
         assert_eq!(health.last_outage, last_outage);
         health.answered(at(60_000), 160 * SECOND);
-        assert_eq!((health.outage, health.last_outage), (None, last_outage));
+        assert_eq!((health.down_since, health.last_outage), (None, last_outage));
     }
 
     #[test]
@@ -287,19 +275,13 @@ mod tests {
         let mut health = connected_once();
         health.failed(at(2_000));
         health.failed(at(3_000));
-        assert_eq!(
-            health.outage,
-            Some(Outage {
-                since: at(2_000),
-                from: Some(102 * SECOND),
-            })
-        );
+        assert_eq!(health.down_since, Some(at(2_000)));
         health.answered(at(5_000), 105 * SECOND);
-        assert_eq!(health.outage, None);
+        assert_eq!(health.down_since, None);
         assert_eq!(health.last_outage, 102 * SECOND..105 * SECOND);
         assert_eq!(health.restart, 0..0);
         health.failed(at(6_000));
-        assert_eq!(health.outage.unwrap().since, at(6_000));
+        assert_eq!(health.down_since, Some(at(6_000)));
     }
 
     #[test]

@@ -399,9 +399,9 @@ impl LeasePool {
     /// Redis is slow or gone: the outage policy decides.
     fn decide_locally(self: &Arc<Self>, waiters: Vec<LeaseWaiter<LeaseAnswer>>) {
         let now = self.connection.now();
-        let outage = self.connection.health().outage;
+        let down_since = self.connection.health().down_since;
         // Before that, other processes may still hold all leases.
-        let have_others_ended = outage.is_some_and(|outage| outage.since.after(self.lease) <= now);
+        let have_others_ended = down_since.is_some_and(|since| since.after(self.lease) <= now);
         let most = |class: usize| match self.classes[class].fallback {
             Fallback::Open => u32::MAX,
             Fallback::Insured(share) if have_others_ended => share,
