@@ -1,10 +1,8 @@
-use core::future::{Future, poll_fn};
 use core::iter;
 use core::mem;
-use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -14,12 +12,11 @@ use crate::time::Tick;
 
 use super::cache::DenialSource;
 use super::config::{Fallback, LimitConfig};
-use super::connection::{Connection, sleep};
+use super::connection::{Connection, OnDrop, either, within};
 use super::error::CallError;
-use super::health::LastOutage;
 use super::policy::RedisPolicy;
-use super::queue::{Answer, FlushStep, RequestId, RequestQueue, WaitMode};
-use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+use super::queue::{Answer, FlushStep, RequestQueue, WaitMode};
+use super::scripts::{ASK, DECIDE, DecideReply, GIVE_BACK, PEEK, RequestId, decide_args};
 
 /// The retry time while nothing passes because Redis is down.
 const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
@@ -104,8 +101,8 @@ impl<P: RedisPolicy> Batcher<P> {
         // Outside a runtime, the next caller starts the task that gives permits back.
         let runtime = Handle::try_current().ok();
         let starts = self.with_queue(|queue| {
-            queue.leave(now, id);
-            runtime.filter(|_| !queue.unclaimed.is_empty() && queue.claim_task())
+            queue.leave(id);
+            runtime.filter(|_| queue.unclaimed.available(now) > 0 && queue.claim_task())
         });
         if let Some(runtime) = starts {
             self.spawn_task(&runtime);
@@ -114,10 +111,10 @@ impl<P: RedisPolicy> Batcher<P> {
 
     /// Whether a new batcher for the same key could replace this one without passing more.
     pub(super) fn is_idle(&self) -> bool {
-        let outage = self.connection.health().outage;
+        let down_since = self.connection.health().down_since;
         self.with_queue(|queue| {
-            let insured = queue.insurance.as_ref().map(|(outage, _)| *outage);
-            queue.is_idle() && (insured.is_none() || insured != outage.map(|outage| outage.number))
+            let insured = queue.insurance.as_ref().map(|(since, _)| *since);
+            queue.is_idle() && (insured.is_none() || insured != down_since)
         })
     }
 
@@ -147,21 +144,26 @@ impl<P: RedisPolicy> Batcher<P> {
     /// Makes one call outside the queue.
     pub(super) async fn call(
         &self,
-        request: DecideRequest<'_>,
-        deadline: Duration,
+        task: &'static str,
+        asked: &[(RequestId, u32)],
+        extra: u32,
+        oldest_try: Option<Tick>,
     ) -> Result<DecideReply, CallError> {
         let mut health = self.connection.health();
         if !matches!(self.config.fallback, Fallback::Insured(_)) {
             // Such a limit passes nothing or everything during an outage: its length does not matter.
-            health.last_outage = LastOutage::default();
+            health.last_outage = 0..0;
         }
         let (id, params) = (self.connection.new_id(), &self.config.params);
-        let call =
-            self.with_queue(|queue| request.call(&self.keys, params, &queue.stamps, health, &id));
-        let numbers = self.connection.call(&call, deadline).await?;
+        let args = self.with_queue(|queue| {
+            let limits = params.iter().zip(&queue.stamps);
+            decide_args(task, id, asked, extra, limits, &health)
+        });
+        let call = self.connection.call(&DECIDE, &self.keys, &args, oldest_try);
+        let numbers = call.await?;
         let reply = DecideReply::read(&numbers, params.len())
             .ok_or_else(|| CallError::malformed(&numbers))?;
-        if reply.lost > 0 && request.task != PEEK {
+        if reply.lost > 0 && task != PEEK {
             self.connection
                 .count(|stats| stats.lost_states += reply.lost);
         }
@@ -192,16 +194,16 @@ impl<P: RedisPolicy> Batcher<P> {
 
     fn decide_by_fallback(&self, costs: impl Iterator<Item = u32>) -> (usize, Option<Duration>) {
         let now = self.connection.now();
-        let (policy, outage) = match (&self.config.fallback, self.connection.health().outage) {
+        let (policy, since) = match (&self.config.fallback, self.connection.health().down_since) {
             (Fallback::Open, _) => return (costs.count(), None),
-            (Fallback::Insured(policy), Some(outage)) if !self.is_duplicate => (policy, outage),
+            (Fallback::Insured(policy), Some(since)) if !self.is_duplicate => (policy, since),
             // Without an outage an insurance passes nothing.
             (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
         };
         self.with_queue(|queue| {
             let insurance = match queue.insurance.take() {
-                Some(insurance) if insurance.0 == outage.number => insurance,
-                _ => (outage.number, policy.spent(outage.since)),
+                Some(insurance) if insurance.0 == since => insurance,
+                _ => (since, policy.spent(since)),
             };
             let (_, state) = queue.insurance.insert(insurance);
             let mut passed = 0;
@@ -218,11 +220,81 @@ impl<P: RedisPolicy> Batcher<P> {
     }
 
     fn spawn_task(self: &Arc<Self>, runtime: &Handle) {
-        let task = FlushTask {
-            batcher: Arc::clone(self),
-            has_ended: false,
+        let batcher = Arc::clone(self);
+        // A caller in another runtime starts the next task.
+        let on_drop = OnDrop::new(move || batcher.with_queue(RequestQueue::task_dropped));
+        drop(runtime.spawn(Arc::clone(self).run(on_drop)));
+    }
+
+    /// The task that sends the requests of the queue until the queue is empty. There is one round trip at a time; requests made
+    /// meanwhile go on the next.
+    async fn run(self: Arc<Self>, on_drop: OnDrop<impl FnOnce()>) {
+        loop {
+            let now = self.connection.now();
+            match self.with_queue(|queue| queue.next_step(now)) {
+                FlushStep::Ask { asked, oldest_try } => self.ask(now, &asked, oldest_try).await,
+                FlushStep::GiveBack {
+                    permits,
+                    oldest_try,
+                } => {
+                    // If the call fails, fewer permits pass.
+                    let _ = self.call(GIVE_BACK, &[], permits, oldest_try).await;
+                }
+                FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
+                FlushStep::End => return on_drop.disarm(),
+            }
+        }
+    }
+
+    async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
+        let (permits, lasts) = self.config.prefetch.unwrap_or_default();
+        let prefetched = self.with_queue(|queue| queue.prefetched.available(sent));
+        let extra = permits.saturating_sub(prefetched);
+        let result = self.call(ASK, asked, extra, oldest_try).await;
+        let now = self.connection.now();
+        let error = match result {
+            Ok(reply) => {
+                let came = now.min(sent.after(self.connection.deadline()));
+                return self
+                    .with_queue(|queue| queue.apply_reply(sent, came, asked, &reply, lasts));
+            }
+            Err(error) => error,
         };
-        drop(runtime.spawn(task.run()));
+        if let Some(fault) = error.server_error() {
+            return self.with_queue(|queue| {
+                queue.deny(asked, &Err(fault.clone()));
+                queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
+            });
+        }
+        // Redis is slow or gone.
+        let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
+        let (passed, denied) = asked.split_at(passed);
+        self.with_queue(|queue| {
+            queue.grant(now, false, passed);
+            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
+                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
+                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
+            }
+        });
+    }
+
+    /// Sleeps until the time is over or the queue has changed. If the outage policy denied, also until Redis can be asked again.
+    async fn sleep(&self, time: Duration, by_fallback: bool) {
+        let waits_for_redis = by_fallback && self.connection.is_down();
+        let time = if by_fallback && !waits_for_redis {
+            time.min(AFTER_FAILURE)
+        } else {
+            time
+        };
+        let changed = self.queue_changed.notified();
+        if waits_for_redis {
+            within(time, either(changed, self.connection.not_down())).await;
+        } else {
+            within(time, changed).await;
+        }
+        if !self.connection.is_down() {
+            self.with_queue(RequestQueue::reconnected);
+        }
     }
 
     /// Uses the queue without what the outage policy decided, if Redis is up again.
@@ -239,7 +311,8 @@ impl<P: RedisPolicy> Batcher<P> {
 
     /// Uses the queue under its lock, and runs wakers after the lock is released.
     fn with_queue<T>(&self, work: impl FnOnce(&mut RequestQueue<P>) -> T) -> T {
-        let mut queue = self.locked();
+        // Policies do not panic, and no other code under this lock can leave the queue half changed.
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut queue);
         let wakes = mem::take(&mut queue.wakes);
         let is_changed = mem::take(&mut queue.is_changed);
@@ -249,134 +322,5 @@ impl<P: RedisPolicy> Batcher<P> {
             self.queue_changed.notify_one();
         }
         done
-    }
-
-    fn locked(&self) -> MutexGuard<'_, RequestQueue<P>> {
-        // Policies do not panic, and no other code under this lock can leave the queue half changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Sends the requests of a queue until the queue is empty. There is one round trip at a time; requests made meanwhile go on the
-/// next.
-struct FlushTask<P: RedisPolicy> {
-    batcher: Arc<Batcher<P>>,
-    has_ended: bool,
-}
-
-impl<P: RedisPolicy> FlushTask<P> {
-    async fn run(mut self) {
-        loop {
-            let now = self.batcher.connection.now();
-            match self.batcher.with_queue(|queue| queue.next_step(now)) {
-                FlushStep::Ask { asked, oldest_try } => self.ask(now, &asked, oldest_try).await,
-                FlushStep::GiveBack {
-                    permits,
-                    oldest_try,
-                } => {
-                    let request = DecideRequest {
-                        task: GIVE_BACK,
-                        asked: &[],
-                        extra: permits,
-                    };
-                    let left = self.time_left(now, oldest_try);
-                    // If the call fails, fewer permits pass.
-                    let _ = self.batcher.call(request, left).await;
-                }
-                FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
-                FlushStep::End => {
-                    self.has_ended = true;
-                    return;
-                }
-            }
-        }
-    }
-
-    async fn ask(&self, sent: Tick, asked: &[(RequestId, u32)], oldest_try: Option<Tick>) {
-        let batcher = &*self.batcher;
-        let deadline = batcher.connection.deadline();
-        let (permits, lasts) = batcher.config.prefetch.unwrap_or_default();
-        let prefetched = batcher.with_queue(|queue| queue.prefetched.available(sent));
-        let request = DecideRequest {
-            task: ASK,
-            asked,
-            extra: permits.saturating_sub(prefetched),
-        };
-        let left = self.time_left(sent, oldest_try);
-        if left.is_zero() {
-            batcher.connection.count(|stats| stats.timeouts += 1);
-            return self.decide_locally(asked);
-        }
-        match batcher.call(request, left).await {
-            Ok(reply) => {
-                let came = batcher.connection.now().min(sent.after(deadline));
-                batcher.with_queue(|queue| queue.apply_reply(sent, came, asked, &reply, lasts));
-            }
-            Err(error) => match error.server_error() {
-                Some(fault) => {
-                    let now = batcher.connection.now();
-                    batcher.with_queue(|queue| {
-                        queue.deny(asked, &Err(fault.clone()));
-                        queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
-                    });
-                }
-                None => self.decide_locally(asked),
-            },
-        }
-    }
-
-    /// Redis is slow or gone: the outage policy decides.
-    fn decide_locally(&self, asked: &[(RequestId, u32)]) {
-        let batcher = &*self.batcher;
-        let (passed, retry_in) = batcher.decide_locally(asked.iter().map(|(_, cost)| *cost));
-        let (passed, denied) = asked.split_at(passed);
-        let now = batcher.connection.now();
-        batcher.with_queue(|queue| {
-            queue.grant(now, false, passed);
-            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
-                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
-                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
-            }
-        });
-    }
-
-    /// What is left of the deadline, which starts when the oldest `Try` request is made.
-    fn time_left(&self, now: Tick, oldest_try: Option<Tick>) -> Duration {
-        let waited = oldest_try.map_or(Duration::ZERO, |since| now.since(since));
-        self.batcher.connection.deadline().saturating_sub(waited)
-    }
-
-    /// Sleeps until the time is over or the queue has changed. If the outage policy denied, also until Redis can be asked again.
-    async fn sleep(&self, time: Duration, by_fallback: bool) {
-        let batcher = &*self.batcher;
-        let waits_for_redis = by_fallback && batcher.connection.is_down();
-        let time = if by_fallback && !waits_for_redis {
-            time.min(AFTER_FAILURE)
-        } else {
-            time
-        };
-        let mut changed = pin!(batcher.queue_changed.notified());
-        let mut not_down = pin!(batcher.connection.not_down());
-        let mut slept = pin!(sleep(time));
-        poll_fn(|cx| {
-            let is_back = waits_for_redis && not_down.as_mut().poll(cx).is_ready();
-            if is_back || changed.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(());
-            }
-            slept.as_mut().poll(cx)
-        })
-        .await;
-        if !batcher.connection.is_down() {
-            batcher.with_queue(RequestQueue::reconnected);
-        }
-    }
-}
-
-/// A runtime that shuts down drops the task. A caller in another runtime starts the next one.
-impl<P: RedisPolicy> Drop for FlushTask<P> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.batcher.with_queue(RequestQueue::task_dropped);
-        }
     }
 }

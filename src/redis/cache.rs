@@ -1,5 +1,4 @@
-//! What a request queue remembers between round trips: a denial, permits taken ahead, and permits that no request claimed.
-//! Pure: the caller passes the time.
+//! What a request queue remembers between round trips: a denial, and permits that no request has used yet. Pure: the caller passes the time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -40,76 +39,48 @@ impl CachedDenial {
     }
 }
 
-/// Permits taken ahead, in batches. Each batch is void after its time.
+/// Permits that Redis counted and no request has used: those taken ahead, or those whose request was dropped or changed its cost
+/// meanwhile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Prefetched {
-    /// Permits, and until when they can be used; the oldest batch first.
+pub(super) struct SparePermits {
+    /// Permits, and until when they can be used.
     batches: VecDeque<(u32, Tick)>,
 }
 
-impl Prefetched {
+impl SparePermits {
     pub(super) fn available(&mut self, now: Tick) -> u32 {
-        let is_gone = |&(permits, until): &(u32, Tick)| until <= now || permits == 0;
-        while self.batches.front().is_some_and(is_gone) {
-            self.batches.pop_front();
-        }
-        self.batches.iter().map(|(permits, _)| permits).sum()
+        self.batches
+            .retain(|&(permits, until)| now < until && permits > 0);
+        let permits = self.batches.iter().map(|(permits, _)| *permits);
+        permits.fold(0, u32::saturating_add)
     }
 
     pub(super) fn add(&mut self, permits: u32, until: Tick) {
         self.batches.push_back((permits, until));
     }
 
-    /// Takes the oldest permits, if there are enough.
-    pub(super) fn take(&mut self, now: Tick, mut cost: u32) -> bool {
+    /// Takes permits, the first added first, and returns until when all of them can be used. `None` if there are not enough.
+    pub(super) fn take(&mut self, now: Tick, mut cost: u32) -> Option<Tick> {
         if self.available(now) < cost {
-            return false;
+            return None;
         }
-        for (permits, _) in &mut self.batches {
+        let mut first_end = None;
+        for (permits, until) in &mut self.batches {
+            if cost == 0 {
+                break;
+            }
             let taken = cost.min(*permits);
             *permits -= taken;
             cost -= taken;
+            first_end = first_end.into_iter().chain([*until]).min();
         }
-        true
-    }
-}
-
-/// Permits that Redis counted for requests that were dropped or changed their cost meanwhile.
-#[derive(Debug, Default)]
-pub(super) struct Unclaimed {
-    permits: u32,
-    /// When the oldest of them was counted. All of them count as that old.
-    counted_at: Tick,
-}
-
-impl Unclaimed {
-    pub(super) fn add(&mut self, permits: u32, counted_at: Tick) {
-        self.counted_at = match self.permits {
-            0 => counted_at,
-            _ => self.counted_at.min(counted_at),
-        };
-        self.permits = self.permits.saturating_add(permits);
+        first_end
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.permits == 0
-    }
-
-    /// Takes permits for another request, if there are enough, and returns when they were counted.
-    pub(super) fn take(&mut self, cost: u32) -> Option<Tick> {
-        self.permits = self.permits.checked_sub(cost)?;
-        Some(self.counted_at)
-    }
-
-    pub(super) fn take_all(&mut self) -> u32 {
-        core::mem::take(&mut self.permits)
-    }
-
-    /// Permits older than `time` are void.
-    pub(super) fn drop_older_than(&mut self, now: Tick, time: Duration) {
-        if now.since(self.counted_at) > time {
-            self.permits = 0;
-        }
+    pub(super) fn take_all(&mut self, now: Tick) -> u32 {
+        let all = self.available(now);
+        self.batches.clear();
+        all
     }
 }
 
@@ -153,51 +124,45 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_prefetched_permits_go_first_and_each_batch_is_void_after_its_time() {
-        let mut prefetched = Prefetched::default();
-        assert!(!prefetched.take(at(0), 1));
-        prefetched.add(3, at(10));
-        prefetched.add(4, at(20));
-        assert!(prefetched.take(at(0), 2));
-        assert_eq!(prefetched.available(at(9)), 5);
-        assert_eq!(prefetched.available(at(10)), 4);
-        assert!(!prefetched.take(at(10), 5));
-        assert!(prefetched.take(at(19), 4));
-        assert_eq!(prefetched.available(at(19)), 0);
+    fn the_permits_added_first_go_first_and_each_batch_is_void_after_its_time() {
+        let mut spare = SparePermits::default();
+        assert_eq!(spare.take(at(0), 1), None);
+        spare.add(3, at(10));
+        spare.add(4, at(20));
+        assert_eq!(spare.take(at(0), 2), Some(at(10)));
+        assert_eq!(spare.available(at(9)), 5);
+        assert_eq!(spare.available(at(10)), 4);
+        assert_eq!(spare.take(at(10), 5), None);
+        assert_eq!(spare.take(at(19), 4), Some(at(20)));
+        assert_eq!(spare.available(at(19)), 0);
     }
 
     #[test]
-    fn one_request_may_take_from_two_batches() {
-        let mut prefetched = Prefetched::default();
-        prefetched.add(3, at(10));
-        prefetched.add(4, at(20));
-        assert!(prefetched.take(at(0), 5));
-        let available = (prefetched.available(at(0)), prefetched.available(at(15)));
-        assert_eq!(available, (2, 2));
-    }
-
-    const TEN: Duration = Duration::from_nanos(10);
-
-    #[test]
-    fn unclaimed_permits_are_as_old_as_the_oldest_of_them() {
-        let mut unclaimed = Unclaimed::default();
-        unclaimed.add(2, at(5));
-        unclaimed.add(3, at(8));
-        assert_eq!(unclaimed.take(6), None);
-        assert_eq!(unclaimed.take(4), Some(at(5)));
-        unclaimed.drop_older_than(at(15), TEN);
-        assert_eq!(unclaimed.take_all(), 1);
-        assert!(unclaimed.is_empty());
-        unclaimed.add(1, at(20));
-        assert_eq!(unclaimed.take(1), Some(at(20)));
+    fn permits_from_two_batches_can_be_used_until_the_first_of_them_ends() {
+        for ends in [[10, 20], [20, 10]] {
+            let mut spare = SparePermits::default();
+            spare.add(3, at(ends[0]));
+            spare.add(4, at(ends[1]));
+            assert_eq!(spare.take(at(0), 5), Some(at(10)));
+            assert_eq!(spare.available(at(0)), 2);
+        }
     }
 
     #[test]
-    fn unclaimed_permits_are_void_after_their_time_and_their_count_does_not_overflow() {
-        let mut unclaimed = Unclaimed::default();
-        unclaimed.add(u32::MAX, at(5));
-        unclaimed.add(u32::MAX, at(5));
-        unclaimed.drop_older_than(at(16), TEN);
-        assert!(unclaimed.is_empty());
+    fn a_batch_that_ends_before_an_earlier_one_is_void_too() {
+        let mut spare = SparePermits::default();
+        spare.add(3, at(20));
+        spare.add(4, at(10));
+        assert_eq!(spare.available(at(15)), 3);
+        assert_eq!(spare.take_all(at(15)), 3);
+        assert_eq!(spare.take_all(at(15)), 0);
+    }
+
+    #[test]
+    fn the_number_of_permits_does_not_overflow() {
+        let mut spare = SparePermits::default();
+        spare.add(u32::MAX, at(5));
+        spare.add(u32::MAX, at(5));
+        assert_eq!(spare.take_all(at(4)), u32::MAX);
     }
 }

@@ -10,7 +10,7 @@ use super::keyed::Keyed;
 use super::limiter::RedisLimiter;
 use super::permits::RedisPermits;
 use super::policy::RedisPolicy;
-use super::transport::{Connector, single_server};
+use super::transport::Connector;
 use super::usage::FleetUsage;
 
 /// The default deadline of a call.
@@ -63,7 +63,7 @@ impl Redis {
     ///
     /// If the URL is not the URL of a Redis server.
     pub fn open(url: &str, when_down: OutagePolicy) -> Result<Self, ConfigError> {
-        let connector = single_server(url).map_err(|error| {
+        let connector = Connector::server(url).map_err(|error| {
             let url = without_secrets(url);
             ConfigError::new(format!("{url:?} is no URL of a Redis server: {error}"))
         })?;
@@ -77,14 +77,14 @@ impl Redis {
     /// If there is no URL, or one of them is not the URL of a Redis server.
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: OutagePolicy) -> Result<Self, ConfigError> {
-        let connector = super::transport::cluster(urls).map_err(|error| {
+        let connector = Connector::cluster(urls).map_err(|error| {
             let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
             ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
         })?;
         Ok(Self::with(connector, when_down))
     }
 
-    fn with(connector: Arc<dyn Connector>, outage_policy: OutagePolicy) -> Self {
+    fn with(connector: Connector, outage_policy: OutagePolicy) -> Self {
         Self {
             connection: Arc::new(Connection::new(connector, DEADLINE)),
             prefix: PREFIX.into(),

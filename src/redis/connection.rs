@@ -1,5 +1,5 @@
 use core::fmt;
-use core::future::{Future, poll_fn};
+use core::future::{Future, pending, poll_fn};
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::time::{Clock, Tick, Timer};
 
 use super::error::{CallError, Failure};
-use super::health::{Breaker, HealthSnapshot, ServerHealth, Stats};
-use super::transport::{Connector, ScriptCall, ServerRun, Transport};
+use super::health::{Breaker, ServerHealth, ServerRun, Stats};
+use super::transport::{Connector, Script, Transport};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// The client library can reconnect by itself, but not after timeouts, and its callers wait meanwhile. Here each call has one
 /// deadline, and a separate task connects.
 pub(super) struct Connection {
-    connector: Arc<dyn Connector>,
+    connector: Connector,
     deadline: Duration,
     clock: Clock,
     state: Mutex<ConnectionState>,
@@ -54,7 +54,7 @@ enum Phase {
     Idle,
     /// The first attempt ever, or the first after a connection broke, is under way. Calls wait for it.
     Connecting,
-    Up(Arc<dyn Transport>),
+    Up(Arc<Transport>),
     /// Calls fail at once. Attempts to connect go on.
     Down,
     /// As `Down`, but the server works and refuses to let this client in. That is no outage.
@@ -62,7 +62,7 @@ enum Phase {
 }
 
 impl Connection {
-    pub(super) fn new(connector: Arc<dyn Connector>, deadline: Duration) -> Self {
+    pub(super) fn new(connector: Connector, deadline: Duration) -> Self {
         let mut clock = Clock::new();
         // The first reading fixes the clock's origin, so that its clones agree.
         let _ = clock.now();
@@ -78,7 +78,7 @@ impl Connection {
 
     /// The same server, with a connection of its own.
     pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
-        Self::new(Arc::clone(&self.connector), deadline)
+        Self::new(self.connector.clone(), deadline)
     }
 
     /// Waits for a connection as long as a call would.
@@ -102,8 +102,8 @@ impl Connection {
         self.clock.clone().now()
     }
 
-    pub(super) fn health(&self) -> HealthSnapshot {
-        self.locked().health.snapshot()
+    pub(super) fn health(&self) -> ServerHealth {
+        self.locked().health.clone()
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -157,21 +157,31 @@ impl Connection {
         }
     }
 
-    /// Runs a script once. It never takes longer than the deadline.
+    /// Runs a script once. It never takes longer than the deadline, which starts when the oldest request that does not wait was
+    /// made.
     pub(super) async fn call(
         self: &Arc<Self>,
-        call: &ScriptCall,
-        deadline: Duration,
+        script: &Script,
+        keys: &[String],
+        args: &[String],
+        oldest_try: Option<Tick>,
     ) -> Result<Vec<i64>, CallError> {
+        let waited = oldest_try.map_or(Duration::ZERO, |since| self.now().since(since));
+        let left = self.deadline.saturating_sub(waited);
+        if left.is_zero() {
+            self.count(|stats| stats.timeouts += 1);
+            return Err(CallError::CIRCUIT_OPEN);
+        }
         let mut used = None;
-        let answer = within(deadline, async {
+        let answer = within(left, async {
             let transport = self.transport().await?;
             used = Some(Arc::clone(&transport));
-            transport.run_script(call).await.map_err(CallError::failed)
+            let answer = transport.run_script(script, keys, args).await;
+            answer.map_err(CallError::failed)
         });
         let answer = answer.await;
         // A call that had queued before, and had much less than the deadline left, says nothing about the server.
-        if answer.is_none() && deadline < self.deadline * 3 / 4 {
+        if answer.is_none() && left < self.deadline * 3 / 4 {
             self.count(|stats| stats.timeouts += 1);
             return Err(CallError::failed(Failure::Timeout));
         }
@@ -181,7 +191,7 @@ impl Connection {
     }
 
     /// The open connection. Waits for it only during the first attempt to make one.
-    async fn transport(self: &Arc<Self>) -> Result<Arc<dyn Transport>, CallError> {
+    async fn transport(self: &Arc<Self>) -> Result<Arc<Transport>, CallError> {
         let mut has_started = false;
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -211,7 +221,7 @@ impl Connection {
 
     fn record(
         self: &Arc<Self>,
-        used: Option<&Arc<dyn Transport>>,
+        used: Option<&Arc<Transport>>,
         answer: &Result<Vec<i64>, CallError>,
     ) {
         let now = self.now();
@@ -231,14 +241,22 @@ impl Connection {
     ///
     /// Must not be called under the lock: a runtime that is shutting down drops the task, and with it the attempt, at once.
     fn start_to_connect(self: &Arc<Self>) {
-        let attempt = ConnectAttempt {
-            connection: Arc::downgrade(self),
-        };
-        tokio::spawn(attempt.run());
+        let weak = Arc::downgrade(self);
+        let on_drop = OnDrop::new({
+            let weak = Weak::clone(&weak);
+            move || {
+                // The next call starts another task.
+                if let Some(connection) = weak.upgrade() {
+                    connection.locked().phase = Phase::Idle;
+                    connection.changed.notify_waiters();
+                }
+            }
+        });
+        tokio::spawn(keep_connecting(weak, on_drop));
     }
 
     /// Opens a connection, and returns the server's run and time with it.
-    async fn connect(&self) -> Result<(Arc<dyn Transport>, Option<ServerRun>, u64), Failure> {
+    async fn connect(&self) -> Result<(Arc<Transport>, Option<ServerRun>, u64), Failure> {
         let transport = within(CONNECT_WITHIN, self.connector.connect()).await;
         let transport = transport.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
@@ -246,8 +264,7 @@ impl Connection {
         let time = time.unwrap_or(Err(Failure::Timeout))?;
         // Without an answer to this the server counts as restarted.
         let run = within(CONNECT_WITHIN, transport.server_run()).await;
-        let run = run.and_then(Result::ok).flatten();
-        Ok((transport, run, time))
+        Ok((Arc::new(transport), run.flatten(), time))
     }
 
     fn locked(&self) -> MutexGuard<'_, ConnectionState> {
@@ -269,7 +286,7 @@ impl ConnectionState {
     fn record(
         &mut self,
         now: Tick,
-        used: Option<&Arc<dyn Transport>>,
+        used: Option<&Arc<Transport>>,
         answer: &Result<Vec<i64>, CallError>,
     ) -> bool {
         // Whether the call says something about the present connection: it used it, or waited for it.
@@ -317,7 +334,7 @@ impl ConnectionState {
     fn connected(
         &mut self,
         now: Tick,
-        transport: Arc<dyn Transport>,
+        transport: Arc<Transport>,
         run: Option<ServerRun>,
         time: u64,
     ) {
@@ -364,48 +381,48 @@ fn server_time(answer: &[i64]) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }
 
-/// The task that connects. If its runtime ends first, dropping it resets the phase, so that the next call starts another.
-struct ConnectAttempt {
-    connection: Weak<Connection>,
-}
-
-impl ConnectAttempt {
-    /// Tries until there is a connection, or no handle is left to use it.
-    async fn run(mut self) {
-        loop {
-            let pause = self.connection.upgrade();
-            let Some(pause) = pause.map(|connection| connection.locked().pause) else {
-                return;
-            };
-            if !pause.is_zero() {
-                sleep(pause).await;
-            }
-            let Some(connection) = self.connection.upgrade() else {
-                return;
-            };
-            let result = connection.connect().await;
-            let now = connection.now();
-            let is_connected = result.is_ok();
-            match result {
-                Ok((transport, run, time)) => {
-                    self.connection = Weak::new();
-                    connection.locked().connected(now, transport, run, time);
-                }
-                Err(failure) => connection.locked().not_connected(now, failure),
-            }
-            connection.changed.notify_waiters();
-            if is_connected {
-                return;
-            }
+/// The task that connects: tries until there is a connection, or no handle is left to use it.
+async fn keep_connecting(weak: Weak<Connection>, on_drop: OnDrop<impl FnOnce()>) {
+    loop {
+        let pause = weak.upgrade().map(|connection| connection.locked().pause);
+        let Some(pause) = pause else { return };
+        if !pause.is_zero() {
+            sleep(pause).await;
         }
+        let Some(connection) = weak.upgrade() else {
+            return;
+        };
+        let result = connection.connect().await;
+        let now = connection.now();
+        match result {
+            Ok((transport, run, time)) => {
+                on_drop.disarm();
+                connection.locked().connected(now, transport, run, time);
+                return connection.changed.notify_waiters();
+            }
+            Err(failure) => connection.locked().not_connected(now, failure),
+        }
+        connection.changed.notify_waiters();
     }
 }
 
-impl Drop for ConnectAttempt {
+/// Runs a function when it is dropped, unless it was disarmed. Tasks have one, because a runtime that shuts down drops them.
+pub(super) struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> OnDrop<F> {
+    pub(super) const fn new(work: F) -> Self {
+        Self(Some(work))
+    }
+
+    pub(super) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.upgrade() {
-            connection.locked().phase = Phase::Idle;
-            connection.changed.notify_waiters();
+        if let Some(work) = self.0.take() {
+            work();
         }
     }
 }
@@ -418,9 +435,17 @@ fn nonce() -> String {
 }
 
 pub(super) async fn sleep(time: Duration) {
-    let mut timer = Timer::new();
-    timer.arm(time);
-    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+    within(time, pending::<()>()).await;
+}
+
+/// Ready when one of the two is.
+pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(cx),
+    })
+    .await;
 }
 
 /// The output of the future, or `None` if it takes longer.

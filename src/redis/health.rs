@@ -1,12 +1,13 @@
 //! How healthy the server is: calls counted by how they ended, the circuit breaker, and the times of outages and restarts. Pure:
 //! the caller passes the time.
 
+use core::ops::Range;
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::time::Tick;
 
 use super::error::Failure;
-use super::transport::ServerRun;
 
 /// How calls to Redis ended, by cause. Each count starts when the [`Redis`](super::Redis) is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -76,77 +77,54 @@ impl Breaker {
     }
 }
 
+/// One server process, from its start to its end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct ServerRun {
+    pub(super) id: Arc<str>,
+    /// In whole seconds.
+    pub(super) uptime: u64,
+}
+
 /// The times of the server and of its outages. The server's times are microseconds since 1970.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct ServerHealth {
+    /// The start of the outage that goes on now, by the local clock. No two outages have the same start.
+    pub(super) down_since: Option<Tick>,
+    /// The same by the server's clock, if that was ever read.
+    down_from: Option<u64>,
+    /// The last outage by the server's clock; both ends are 0 if there was none. During an outage other processes may have used
+    /// fallbacks, which the server does not know of.
+    pub(super) last_outage: Range<u64>,
+    /// The last restart of the server, which may have lost its data; both ends are 0 if there was none. State that was written
+    /// before the start may be out of date. At the end this process reached the server again, and until then fallbacks may have
+    /// been in use.
+    pub(super) restart: Range<u64>,
     /// The last reading of the server's clock, and the local time of that reading.
     last_seen: Option<(Tick, u64)>,
-    run_id: Option<String>,
+    run_id: Option<Arc<str>>,
     /// Whether a connection was made since the last failure. It may still be of no use.
     has_reconnected: bool,
-    outages: u64,
-    snapshot: HealthSnapshot,
-}
-
-/// The outage that goes on now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Outage {
-    /// Counts outages from 1.
-    pub(super) number: u64,
-    pub(super) since: Tick,
-    /// The start by the server's clock, if that was ever read.
-    from: Option<u64>,
-}
-
-/// The last outage by the server's clock; both times are 0 if there was none. During an outage other processes may have used
-/// fallbacks, which the server does not know of.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct LastOutage {
-    pub(super) from: u64,
-    pub(super) to: u64,
-}
-
-/// The last restart of the server, which may have lost its data; both times are 0 if there was none.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Restart {
-    /// State that was written before may be out of date.
-    pub(super) started: u64,
-    /// When this process reached the server again. Until then fallbacks may have been in use.
-    pub(super) usable_from: u64,
-}
-
-/// What a request needs to know about outages.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct HealthSnapshot {
-    pub(super) outage: Option<Outage>,
-    pub(super) last_outage: LastOutage,
-    pub(super) restart: Restart,
 }
 
 impl ServerHealth {
-    pub(super) const fn snapshot(&self) -> HealthSnapshot {
-        self.snapshot
-    }
-
     /// The server answered a call: any outage is over.
     pub(super) fn answered(&mut self, now: Tick, time: u64) {
         if !self.has_reconnected {
             self.set_last_outage(now, time);
         }
-        self.snapshot.outage = None;
+        self.down_since = None;
         self.last_seen = Some((now, time));
     }
 
     /// The server did not answer.
     pub(super) fn failed(&mut self, now: Tick) {
         self.has_reconnected = false;
-        if self.snapshot.outage.is_none() {
-            self.outages += 1;
-            self.snapshot.outage = Some(Outage {
-                number: self.outages,
-                since: now,
-                from: self.server_time_at(now),
-            });
+        if self.down_since.is_none() {
+            self.down_since = Some(now);
+            // Rather a little too early than too late.
+            let server_time =
+                |(here, there): (Tick, u64)| there.saturating_add(micros(now.since(here)));
+            self.down_from = self.last_seen.map(server_time);
         }
     }
 
@@ -157,10 +135,7 @@ impl ServerHealth {
     pub(super) fn reconnected(&mut self, now: Tick, run: Option<ServerRun>, time: u64) {
         if self.was_restarted(now, run.as_ref()) {
             let uptime = run.as_ref().map_or(0, |run| run.uptime);
-            self.snapshot.restart = Restart {
-                started: time.saturating_sub(uptime.saturating_mul(SECOND)),
-                usable_from: time,
-            };
+            self.restart = time.saturating_sub(uptime.saturating_mul(SECOND))..time;
         }
         self.run_id = run.map(|run| run.id);
         self.set_last_outage(now, time);
@@ -174,29 +149,19 @@ impl ServerHealth {
             return run.is_none() || run.map(|run| &run.id) != self.run_id.as_ref();
         }
         // The first connection. If attempts failed before, the server may have been started since the first of them.
-        match (self.snapshot.outage, run) {
-            (Some(outage), Some(run)) => {
-                run.uptime.saturating_mul(SECOND) <= micros(now.since(outage.since)) + SECOND
+        match (self.down_since, run) {
+            (Some(since), Some(run)) => {
+                run.uptime.saturating_mul(SECOND) <= micros(now.since(since)) + SECOND
             }
             _ => false,
         }
     }
 
     fn set_last_outage(&mut self, now: Tick, time: u64) {
-        let Some(outage) = self.snapshot.outage else {
-            return;
-        };
-        let by_length = || time.saturating_sub(micros(now.since(outage.since)));
-        self.snapshot.last_outage = LastOutage {
-            from: outage.from.unwrap_or_else(by_length),
-            to: time,
-        };
-    }
-
-    /// The server's clock at a local time; rather a little too early than too late.
-    fn server_time_at(&self, then: Tick) -> Option<u64> {
-        let (here, there) = self.last_seen?;
-        Some(there.saturating_add(micros(then.since(here))))
+        if let Some(since) = self.down_since {
+            let by_length = || time.saturating_sub(micros(now.since(since)));
+            self.last_outage = self.down_from.unwrap_or_else(by_length)..time;
+        }
     }
 }
 
@@ -259,7 +224,7 @@ mod tests {
     }
 
     fn run(id: &str, uptime: u64) -> ServerRun {
-        let id = id.to_owned();
+        let id = id.into();
         ServerRun { id, uptime }
     }
 
@@ -271,7 +236,9 @@ mod tests {
 
     #[test]
     fn the_first_connection_is_trusted() {
-        assert_eq!(connected_once().snapshot(), HealthSnapshot::default());
+        let health = connected_once();
+        assert_eq!((health.down_since, health.last_outage), (None, 0..0));
+        assert_eq!(health.restart, 0..0);
     }
 
     #[test]
@@ -280,21 +247,11 @@ mod tests {
             let mut health = ServerHealth::default();
             health.failed(at(0));
             health.reconnected(at(2_000), Some(run("a", uptime)), 100 * SECOND);
-            let restart = Restart {
-                started: (100 - uptime) * SECOND,
-                usable_from: 100 * SECOND,
-            };
-            let expected = if is_trusted {
-                Restart::default()
-            } else {
-                restart
-            };
-            assert_eq!(health.snapshot().restart, expected, "{uptime}");
-            let last_outage = LastOutage {
-                from: 98 * SECOND,
-                to: 100 * SECOND,
-            };
-            assert_eq!(health.snapshot().last_outage, last_outage);
+            let restart = (100 - uptime) * SECOND..100 * SECOND;
+            let expected = if is_trusted { 0..0 } else { restart };
+            assert_eq!(health.restart, expected, "{uptime}");
+            let last_outage = 98 * SECOND..100 * SECOND;
+            assert_eq!(health.last_outage, last_outage);
         }
     }
 
@@ -303,22 +260,14 @@ mod tests {
         let mut health = connected_once();
         health.failed(at(1_000));
         health.reconnected(at(2_000), Some(run("a", 52)), 102 * SECOND);
-        assert_eq!(health.snapshot().outage.unwrap().number, 1);
+        assert_eq!(health.down_since, Some(at(1_000)));
         health.failed(at(2_500));
         health.reconnected(at(4_000), Some(run("a", 54)), 104 * SECOND);
-        assert_eq!(health.snapshot().outage.unwrap().since, at(1_000));
-        let last_outage = LastOutage {
-            from: 101 * SECOND,
-            to: 104 * SECOND,
-        };
-        assert_eq!(health.snapshot().last_outage, last_outage);
+        assert_eq!(health.down_since, Some(at(1_000)));
+        let last_outage = 101 * SECOND..104 * SECOND;
+        assert_eq!(health.last_outage, last_outage);
         health.answered(at(60_000), 160 * SECOND);
-        let HealthSnapshot {
-            outage,
-            last_outage: after,
-            ..
-        } = health.snapshot();
-        assert_eq!((outage, after), (None, last_outage));
+        assert_eq!((health.down_since, health.last_outage), (None, last_outage));
     }
 
     #[test]
@@ -326,55 +275,28 @@ mod tests {
         let mut health = connected_once();
         health.failed(at(2_000));
         health.failed(at(3_000));
-        assert_eq!(
-            health.snapshot().outage,
-            Some(Outage {
-                number: 1,
-                since: at(2_000),
-                from: Some(102 * SECOND),
-            })
-        );
+        assert_eq!(health.down_since, Some(at(2_000)));
         health.answered(at(5_000), 105 * SECOND);
-        assert_eq!(
-            health.snapshot(),
-            HealthSnapshot {
-                outage: None,
-                last_outage: LastOutage {
-                    from: 102 * SECOND,
-                    to: 105 * SECOND
-                },
-                restart: Restart::default(),
-            }
-        );
+        assert_eq!(health.down_since, None);
+        assert_eq!(health.last_outage, 102 * SECOND..105 * SECOND);
+        assert_eq!(health.restart, 0..0);
         health.failed(at(6_000));
-        assert_eq!(health.snapshot().outage.unwrap().number, 2);
+        assert_eq!(health.down_since, Some(at(6_000)));
     }
 
     #[test]
     fn another_run_id_is_a_restart_and_the_same_run_id_is_not() {
         let mut health = connected_once();
         health.reconnected(at(1_000), Some(run("a", 51)), 101 * SECOND);
-        assert_eq!(health.snapshot().restart, Restart::default());
+        assert_eq!(health.restart, 0..0);
         health.reconnected(at(2_000), Some(run("b", 1)), 102 * SECOND);
-        assert_eq!(
-            health.snapshot().restart,
-            Restart {
-                started: 101 * SECOND,
-                usable_from: 102 * SECOND
-            }
-        );
+        assert_eq!(health.restart, 101 * SECOND..102 * SECOND);
     }
 
     #[test]
     fn a_server_without_a_run_id_counts_as_restarted() {
         let mut health = connected_once();
         health.reconnected(at(1_000), None, 101 * SECOND);
-        assert_eq!(
-            health.snapshot().restart,
-            Restart {
-                started: 101 * SECOND,
-                usable_from: 101 * SECOND
-            }
-        );
+        assert_eq!(health.restart, 101 * SECOND..101 * SECOND);
     }
 }

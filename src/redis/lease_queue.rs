@@ -7,10 +7,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-use super::error::ServerError;
 use super::lease_table::{LeaseKey, LeaseTable, PendingRelease};
-use super::permits::Lease;
-use super::scripts::{ClassLimit, LeaseId, LeaseReply};
+use super::scripts::{LeaseId, LeaseReply};
 
 /// The most requests of one round trip.
 const MAX_BATCH: usize = 64;
@@ -30,16 +28,16 @@ const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// One lease pool as this process sees it: the requests for leases, the leases held, and those to be released.
 ///
-/// Does no I/O: its methods are given the time and the replies.
+/// Does no I/O: its methods are given the time and the replies. `A` is the answer to a request.
 #[derive(Debug)]
-pub(super) struct LeaseQueue {
+pub(super) struct LeaseQueue<A> {
     pub(super) table: LeaseTable,
     /// The requests that wait, in order.
-    waiters: VecDeque<LeaseWaiter>,
+    waiters: VecDeque<LeaseWaiter<A>>,
     /// The length at which cancelled requests are removed.
     prunes_at: usize,
     /// The requests that do not wait.
-    tries: VecDeque<LeaseWaiter>,
+    tries: VecDeque<LeaseWaiter<A>>,
     /// The guards of leases in Redis, by class. Guards of lost leases count.
     guards: Vec<u32>,
     /// The guards of leases that are not in Redis, by class.
@@ -56,34 +54,31 @@ pub(super) struct LeaseQueue {
 
 /// A request for a lease.
 #[derive(Debug)]
-pub(super) struct LeaseWaiter {
+pub(super) struct LeaseWaiter<A> {
     pub(super) class: usize,
     /// Whether it stays until a lease is granted.
     pub(super) waits: bool,
     pub(super) since: Tick,
-    pub(super) answer: oneshot::Sender<Result<Option<Lease>, ServerError>>,
-}
-
-/// The content of one round trip.
-#[derive(Debug)]
-pub(super) struct LeaseBatch {
-    pub(super) waiters: Vec<LeaseWaiter>,
-    /// Requests that do not wait, and are behind a waiter that is not on this round trip.
-    pub(super) refused: Vec<LeaseWaiter>,
-    pub(super) renewals: Vec<(LeaseKey, LeaseId)>,
-    pub(super) releases: Vec<PendingRelease>,
+    pub(super) answer: oneshot::Sender<A>,
 }
 
 /// What the task does next.
 #[derive(Debug)]
-pub(super) enum LeaseStep {
-    Flush(LeaseBatch),
+pub(super) enum LeaseStep<A> {
+    /// Makes a round trip.
+    Flush {
+        waiters: Vec<LeaseWaiter<A>>,
+        /// Requests that do not wait, and are behind a waiter that is not on this round trip.
+        refused: Vec<LeaseWaiter<A>>,
+        renewals: Vec<(LeaseKey, LeaseId)>,
+        releases: Vec<PendingRelease>,
+    },
     Sleep(Duration),
     End,
 }
 
 /// Answers to send after the lock is released.
-pub(super) type LeaseAnswers = Vec<(LeaseWaiter, LeaseOutcome)>;
+pub(super) type LeaseAnswers<A> = Vec<(LeaseWaiter<A>, LeaseOutcome)>;
 
 #[derive(Debug)]
 pub(super) enum LeaseOutcome {
@@ -91,10 +86,9 @@ pub(super) enum LeaseOutcome {
     /// Granted by the outage policy.
     Local,
     Refused,
-    Fault(ServerError),
 }
 
-impl LeaseQueue {
+impl<A> LeaseQueue<A> {
     /// `most`: how many leases Redis grants at once to waiters.
     pub(super) fn new(lease: Duration, classes: usize, most: u64) -> Self {
         Self {
@@ -112,7 +106,7 @@ impl LeaseQueue {
         }
     }
 
-    pub(super) fn join(&mut self, waiter: LeaseWaiter) {
+    pub(super) fn join(&mut self, waiter: LeaseWaiter<A>) {
         if !waiter.waits {
             return self.tries.push_back(waiter);
         }
@@ -132,20 +126,18 @@ impl LeaseQueue {
     }
 
     /// The task was dropped with its runtime. Returns the requests, and the notifications of all holders.
-    pub(super) fn task_dropped(&mut self) -> (VecDeque<LeaseWaiter>, Vec<Arc<Notify>>) {
+    pub(super) fn task_dropped(&mut self) -> (VecDeque<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
         self.has_task = false;
         let mut waiters = mem::take(&mut self.waiters);
         waiters.append(&mut self.tries);
         (waiters, self.table.holders())
     }
 
-    pub(super) fn next_step(&mut self, now: Tick, is_down: bool) -> LeaseStep {
+    pub(super) fn next_step(&mut self, now: Tick, is_down: bool) -> LeaseStep<A> {
         self.table.expire(now);
+        let is_gone = |waiter: &LeaseWaiter<A>| waiter.answer.is_closed();
         for queue in [&mut self.waiters, &mut self.tries] {
-            while queue
-                .front()
-                .is_some_and(|waiter| waiter.answer.is_closed())
-            {
+            while queue.front().is_some_and(is_gone) {
                 queue.pop_front();
             }
         }
@@ -159,7 +151,7 @@ impl LeaseQueue {
         let due = asks.into_iter().chain(maintains.filter(|_| !is_down)).min();
         let due = due.map(|due| due.max(self.paused_until));
         if !self.tries.is_empty() || due.is_some_and(|due| due <= now) {
-            return LeaseStep::Flush(self.take_batch(now));
+            return self.flush(now);
         }
         if self.waiters.is_empty() && self.table.is_idle() {
             self.has_task = false;
@@ -169,7 +161,7 @@ impl LeaseQueue {
         LeaseStep::Sleep(wakes.map_or(LONGEST_PAUSE, |wakes| wakes.since(now)))
     }
 
-    fn take_batch(&mut self, now: Tick) -> LeaseBatch {
+    fn flush(&mut self, now: Tick) -> LeaseStep<A> {
         let count = self.waiters.len().min(self.batch_size);
         let mut waiters: Vec<_> = self.waiters.drain(..count).collect();
         let count = self.tries.len().min(MAX_BATCH);
@@ -178,7 +170,7 @@ impl LeaseQueue {
             waiters.append(&mut tries);
         }
         waiters.retain(|waiter| !waiter.answer.is_closed());
-        LeaseBatch {
+        LeaseStep::Flush {
             waiters,
             refused: tries,
             renewals: self.table.to_renew(now),
@@ -187,11 +179,11 @@ impl LeaseQueue {
     }
 
     /// The limits to send to Redis, which does not know the local leases.
-    pub(super) fn limits(&self, limits: impl Iterator<Item = ClassLimit>) -> Vec<ClassLimit> {
-        let total: u64 = self.local.iter().copied().map(u64::from).sum();
-        let less = |(limit, local): (ClassLimit, &u32)| ClassLimit {
-            own: limit.own.saturating_sub(u64::from(*local)),
-            total: limit.total.saturating_sub(total),
+    pub(super) fn limits(&self, limits: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+        let all_local: u64 = self.local.iter().copied().map(u64::from).sum();
+        let less = |((own, total), local): ((u64, u64), &u32)| {
+            let own = own.saturating_sub(u64::from(*local));
+            (own, total.saturating_sub(all_local))
         };
         limits.zip(&self.local).map(less).collect()
     }
@@ -201,11 +193,11 @@ impl LeaseQueue {
         &mut self,
         now: Tick,
         sent: Tick,
-        waiters: Vec<LeaseWaiter>,
+        waiters: Vec<LeaseWaiter<A>>,
         ids: Vec<LeaseId>,
         renewals: &[(LeaseKey, LeaseId)],
         reply: &LeaseReply,
-    ) -> LeaseAnswers {
+    ) -> LeaseAnswers<A> {
         for ((key, _), is_known) in renewals.iter().zip(&reply.renewed) {
             self.table.renewed(now, sent, *key, *is_known);
         }
@@ -236,9 +228,9 @@ impl LeaseQueue {
     pub(super) fn decide_locally(
         &mut self,
         now: Tick,
-        waiters: Vec<LeaseWaiter>,
+        waiters: Vec<LeaseWaiter<A>>,
         most: impl Fn(usize) -> u32,
-    ) -> LeaseAnswers {
+    ) -> LeaseAnswers<A> {
         let outcomes = waiters.into_iter().map(|waiter| {
             let class = waiter.class;
             if self.guards[class].saturating_add(self.local[class]) >= most(class) {
@@ -254,11 +246,11 @@ impl LeaseQueue {
     /// Puts refused waiters back to the front of the queue, and returns the other answers.
     fn requeue_refused(
         &mut self,
-        outcomes: LeaseAnswers,
+        outcomes: LeaseAnswers<A>,
         now: Tick,
         pause: Duration,
-    ) -> LeaseAnswers {
-        let waits_on = |(waiter, outcome): &(LeaseWaiter, LeaseOutcome)| {
+    ) -> LeaseAnswers<A> {
+        let waits_on = |(waiter, outcome): &(LeaseWaiter<A>, LeaseOutcome)| {
             waiter.waits && matches!(outcome, LeaseOutcome::Refused)
         };
         let (refused, answers): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(waits_on);
@@ -303,22 +295,20 @@ impl LeaseQueue {
         self.pause = PAUSE;
     }
 
-    /// The guard of a lease in Redis is gone. Returns `done` if nothing has to be released.
+    /// A guard is gone; `None` stands for a local lease. Returns `done` if nothing has to be released.
     pub(super) fn release(
         &mut self,
         now: Tick,
-        key: LeaseKey,
+        key: Option<LeaseKey>,
         class: usize,
         done: Option<oneshot::Sender<()>>,
     ) -> Option<oneshot::Sender<()>> {
+        self.ask_soon();
+        let Some(key) = key else {
+            self.local[class] -= 1;
+            return done;
+        };
         self.guards[class] -= 1;
-        self.ask_soon();
         self.table.release(now, key, done)
-    }
-
-    /// The guard of a local lease is gone.
-    pub(super) fn release_local(&mut self, class: usize) {
-        self.local[class] -= 1;
-        self.ask_soon();
     }
 }

@@ -13,8 +13,8 @@ use super::config::LimitConfig;
 use super::connection::within;
 use super::error::{AcquireError, CallError, ConfigError, ServerError};
 use super::policy::RedisPolicy;
-use super::queue::{Answer, RequestId, WaitMode};
-use super::scripts::{ASK, DecideReply, DecideRequest, GIVE_BACK, PEEK};
+use super::queue::{Answer, WaitMode};
+use super::scripts::{ASK, GIVE_BACK, PEEK, RequestId};
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -154,7 +154,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if let Some(denial) = self.batcher.known_denial() {
             return denial.map(|_| 0);
         }
-        let error = match self.call(ASK, &[], most).await {
+        let error = match self.batcher.call(ASK, &[], most, None).await {
             Ok(reply) => return Ok(reply.extra),
             Err(error) => error,
         };
@@ -179,7 +179,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if cost == 0 {
             return Ok(Decision::Pass);
         }
-        let reply = self.call(PEEK, &[(0, cost)], 0).await?;
+        let reply = self.batcher.call(PEEK, &[(0, cost)], 0, None).await?;
         Ok(match reply.passed {
             0 => Decision::Wait {
                 retry_in: reply.retry_in,
@@ -194,7 +194,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
-        let reply = self.call(GIVE_BACK, &[], cost).await;
+        let reply = self.batcher.call(GIVE_BACK, &[], cost, None).await;
         self.batcher.forget_denial();
         reply.map(|_| ())
     }
@@ -215,18 +215,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.batcher.keys
-    }
-
-    /// Makes one call outside the queue.
-    async fn call(
-        &self,
-        task: &'static str,
-        asked: &[(RequestId, u32)],
-        extra: u32,
-    ) -> Result<DecideReply, CallError> {
-        let request = DecideRequest { task, asked, extra };
-        let deadline = self.batcher.connection.deadline();
-        self.batcher.call(request, deadline).await
     }
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {

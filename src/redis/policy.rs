@@ -4,7 +4,6 @@ use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingL
 use crate::time::{Rate, Tick};
 
 use super::error::ConfigError;
-use super::transport::Arg;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
@@ -59,8 +58,8 @@ impl ScriptParams {
         self.policy
     }
 
-    pub(super) fn numbers(&self) -> impl Iterator<Item = Arg> + '_ {
-        self.numbers.iter().copied().map(Arg::Number)
+    pub(super) fn numbers(&self) -> &[u64] {
+        &self.numbers
     }
 
     /// The largest cost that can pass.
@@ -98,7 +97,26 @@ impl sealed::Scripted for TokenBucket {
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));
         }
-        bucket_params(self.rate(), self.burst(), self.may_owe()).map(|params| vec![params])
+        let (rate, burst) = (self.rate(), self.burst());
+        let (token, permits) = lowest_terms(rate);
+        let room = token * u128::from(burst);
+        if room > MOST {
+            return Err(ConfigError::new(format!(
+                "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
+            )));
+        }
+        let fills_in = number(room.div_ceil(permits));
+        Ok(vec![ScriptParams {
+            policy: BUCKET,
+            numbers: vec![number(token), number(permits), burst.into()],
+            capacity: if self.may_owe() {
+                most_of(token)
+            } else {
+                burst
+            },
+            settles_in: fills_in,
+            refills_in: fills_in,
+        }])
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -286,24 +304,6 @@ fn window_params(
         settles_in: window,
         refills_in: window,
     }])
-}
-
-fn bucket_params(rate: Rate, burst: u32, may_owe: bool) -> Result<ScriptParams, ConfigError> {
-    let (token, permits) = lowest_terms(rate);
-    let room = token * u128::from(burst);
-    if room > MOST {
-        return Err(ConfigError::new(format!(
-            "a rate of {rate} with a burst of {burst} is too large for Redis: {token} times the burst must not pass 2^52"
-        )));
-    }
-    let fills_in = number(room.div_ceil(permits));
-    Ok(ScriptParams {
-        policy: BUCKET,
-        numbers: vec![number(token), number(permits), burst.into()],
-        capacity: if may_owe { most_of(token) } else { burst },
-        settles_in: fills_in,
-        refills_in: fills_in,
-    })
 }
 
 fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::cache::{CachedDenial, DenialSource, Prefetched, Unclaimed};
+use super::cache::{CachedDenial, DenialSource, SparePermits};
 use super::error::ServerError;
-use super::scripts::{DecideReply, StateStamp};
+use super::scripts::{DecideReply, RequestId, StateStamp};
 
 /// The most requests of one round trip.
 const MAX_BATCH: usize = 256;
@@ -19,9 +19,6 @@ const VOID_AFTER: Duration = Duration::from_millis(100);
 
 /// The retry time for a `Try` request behind a waiter, if nothing else is known.
 const SOON: Duration = Duration::from_millis(1);
-
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(super) type RequestId = u64;
 
 pub(super) type Answer = Result<Decision, ServerError>;
 
@@ -36,10 +33,11 @@ pub(super) struct RequestQueue<P: Policy> {
     pub(super) has_task: bool,
     pub(super) denial: Option<CachedDenial>,
     pub(super) stamps: Vec<StateStamp>,
-    pub(super) prefetched: Prefetched,
-    pub(super) unclaimed: Unclaimed,
-    /// The insurance: the number of the outage for which it was made, and its state.
-    pub(super) insurance: Option<(u64, P::State)>,
+    pub(super) prefetched: SparePermits,
+    /// Permits of requests that were dropped or changed their cost meanwhile.
+    pub(super) unclaimed: SparePermits,
+    /// The insurance: the start of the outage for which it was made, and its state.
+    pub(super) insurance: Option<(Tick, P::State)>,
     /// Callers with a result, to be woken after the lock is released.
     pub(super) wakes: Vec<Waker>,
     /// Whether a sleeping task has to check the queue again: its first request is another one, or has another cost.
@@ -74,7 +72,7 @@ enum RequestState {
     InFlight,
     /// What passed by the outage policy is not in Redis, and cannot be given back there.
     Granted {
-        counted_at: Tick,
+        until: Tick,
         in_redis: bool,
     },
     Answered(Answer),
@@ -125,8 +123,8 @@ impl<P: Policy> RequestQueue<P> {
             has_task: false,
             denial: None,
             stamps: vec![StateStamp::default(); limits],
-            prefetched: Prefetched::default(),
-            unclaimed: Unclaimed::default(),
+            prefetched: SparePermits::default(),
+            unclaimed: SparePermits::default(),
             insurance: None,
             wakes: Vec::new(),
             is_changed: false,
@@ -151,7 +149,7 @@ impl<P: Policy> RequestQueue<P> {
             return self.join(now, position, cost, mode, waker);
         };
         if let Some(answer) = self.known(now, cost, mode, id) {
-            self.leave(now, id);
+            self.leave(id);
             *position = None;
             return Poll::Ready(answer);
         }
@@ -202,7 +200,7 @@ impl<P: Policy> RequestQueue<P> {
         mode: WaitMode,
         waker: &Waker,
     ) -> Poll<Answer> {
-        if self.requests.is_empty() && self.prefetched.take(now, cost) {
+        if self.requests.is_empty() && self.prefetched.take(now, cost).is_some() {
             return Poll::Ready(Ok(Decision::Pass));
         }
         if let Some(answer) = self.known_outside(now, cost, mode) {
@@ -229,14 +227,14 @@ impl<P: Policy> RequestQueue<P> {
             let before = mem::replace(&mut request.cost, cost);
             if !matches!(request.state, RequestState::InFlight) {
                 let state = mem::replace(&mut request.state, RequestState::Queued);
-                self.reassign(now, before, &state);
+                self.reassign(before, &state);
             }
             self.is_changed = true;
             return None;
         }
         match &request.state {
             RequestState::Queued | RequestState::InFlight => None,
-            RequestState::Granted { counted_at, .. } if now.since(*counted_at) > VOID_AFTER => {
+            RequestState::Granted { until, .. } if *until <= now => {
                 request.state = RequestState::Queued;
                 self.is_changed = true;
                 None
@@ -253,23 +251,22 @@ impl<P: Policy> RequestQueue<P> {
         }
     }
 
-    pub(super) fn leave(&mut self, now: Tick, id: RequestId) {
+    pub(super) fn leave(&mut self, id: RequestId) {
         let Some(request) = self.requests.remove(&id) else {
             return;
         };
-        self.reassign(now, request.cost, &request.state);
+        self.reassign(request.cost, &request.state);
         self.is_changed = true;
     }
 
     /// Keeps a permit for other requests that its own caller no longer wants.
-    fn reassign(&mut self, now: Tick, cost: u32, state: &RequestState) {
+    fn reassign(&mut self, cost: u32, state: &RequestState) {
         if let RequestState::Granted {
-            counted_at,
+            until,
             in_redis: true,
         } = state
-            && now.since(*counted_at) <= VOID_AFTER
         {
-            self.unclaimed.add(cost, *counted_at);
+            self.unclaimed.add(cost, *until);
         }
     }
 
@@ -298,13 +295,14 @@ impl<P: Policy> RequestQueue<P> {
     }
 
     pub(super) fn next_step(&mut self, now: Tick) -> FlushStep {
-        self.unclaimed.drop_older_than(now, VOID_AFTER);
         self.grant_locally(now);
-        if !self.unclaimed.is_empty() {
+        let permits = self.unclaimed.take_all(now);
+        if permits > 0 {
             self.denial = None;
+            let oldest_try = self.oldest_try();
             return FlushStep::GiveBack {
-                oldest_try: self.oldest_try(),
-                permits: self.unclaimed.take_all(),
+                permits,
+                oldest_try,
             };
         }
         self.fail_denied_tries(now);
@@ -342,13 +340,13 @@ impl<P: Policy> RequestQueue<P> {
     fn grant_locally(&mut self, now: Tick) {
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
-            let counted_at = match self.unclaimed.take(request.cost) {
-                Some(counted_at) => counted_at,
-                None if self.prefetched.take(now, request.cost) => now,
+            let until = match self.unclaimed.take(now, request.cost) {
+                Some(until) => until,
+                None if self.prefetched.take(now, request.cost).is_some() => now.after(VOID_AFTER),
                 None => return,
             };
             let granted = RequestState::Granted {
-                counted_at,
+                until,
                 in_redis: true,
             };
             request.finish(granted, &mut self.wakes);
@@ -409,7 +407,7 @@ impl<P: Policy> RequestQueue<P> {
     pub(super) fn grant(&mut self, counted_at: Tick, in_redis: bool, asked: &[(RequestId, u32)]) {
         for (id, cost) in asked {
             let granted = RequestState::Granted {
-                counted_at,
+                until: counted_at.after(VOID_AFTER),
                 in_redis,
             };
             match self.requests.get_mut(id) {
@@ -420,7 +418,7 @@ impl<P: Policy> RequestQueue<P> {
                 Some(request) => request.state = RequestState::Queued,
                 None => {}
             }
-            self.reassign(counted_at, *cost, &granted);
+            self.reassign(*cost, &granted);
         }
     }
 

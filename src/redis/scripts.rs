@@ -1,43 +1,20 @@
-//! The Lua scripts: their texts, and their arguments and replies as numbers.
+//! The Lua scripts: their texts, their arguments and their replies.
 
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use super::health::{HealthSnapshot, LastOutage, Restart};
+use super::health::ServerHealth;
 use super::policy::ScriptParams;
-use super::queue::RequestId;
-use super::transport::{Arg, ScriptCall};
+use super::transport::Script;
 
-/// The text of a script, and its hash.
-#[derive(Debug)]
-pub(super) struct Script {
-    text: &'static str,
-    hash: OnceLock<String>,
-}
-
-impl Script {
-    const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            hash: OnceLock::new(),
-        }
-    }
-
-    pub(super) const fn text(&self) -> &'static str {
-        self.text
-    }
-
-    /// The hash under which a server caches the script; `hash` computes it from the text on the first call.
-    pub(super) fn hash(&self, hash: impl FnOnce(&str) -> String) -> &str {
-        self.hash.get_or_init(|| hash(self.text))
-    }
-}
+/// Identifies a request in the queue. Earlier requests have smaller ids.
+pub(super) type RequestId = u64;
 
 /// Grants, renews and releases leases.
-static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
+pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
 
 /// Decides for every policy: the Lua twin of each policy, and the code that calls them.
-static DECIDE: Script = Script::new(concat!(
+pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/state.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/interval.lua"),
@@ -65,60 +42,49 @@ pub(super) const PEEK: &str = "peek";
 
 pub(super) const GIVE_BACK: &str = "give_back";
 
-/// A request to [`DECIDE`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DecideRequest<'a> {
-    pub(super) task: &'static str,
-    /// The cost of each request, in order.
-    pub(super) asked: &'a [(RequestId, u32)],
-    /// For `ask`, the number of permits to take on top; for `give_back`, the number of permits to return.
-    pub(super) extra: u32,
+/// The arguments of [`DECIDE`].
+///
+/// * `asked` has the cost of each request, in order.
+/// * `extra` is the number of permits to take on top; for [`GIVE_BACK`], the number of permits to return.
+/// * `limits` has the parameters of each limit, and what is known about its state.
+pub(super) fn decide_args<'a>(
+    task: &str,
+    id: String,
+    asked: &[(RequestId, u32)],
+    extra: u32,
+    limits: impl Iterator<Item = (&'a ScriptParams, &'a StateStamp)>,
+    health: &ServerHealth,
+) -> Vec<String> {
+    let mut args = vec![
+        task.to_owned(),
+        id,
+        // The server uses its own time.
+        0.to_string(),
+        extra.to_string(),
+        health.last_outage.start.to_string(),
+        health.last_outage.end.to_string(),
+    ];
+    args.extend(groups(asked));
+    for (params, stamp) in limits {
+        let stamp = stamp.given(health, params);
+        args.extend([
+            params.policy().to_owned(),
+            stamp.settles_at.to_string(),
+            stamp.written_at.to_string(),
+        ]);
+        args.extend(params.numbers().iter().map(u64::to_string));
+    }
+    args
 }
 
-impl DecideRequest<'_> {
-    pub(super) fn call(
-        self,
-        keys: &Arc<[String]>,
-        params: &[ScriptParams],
-        stamps: &[StateStamp],
-        health: HealthSnapshot,
-        id: &str,
-    ) -> ScriptCall {
-        let mut args = vec![
-            Arg::Word(self.task),
-            Arg::Text(id.into()),
-            Arg::number(0_u64),
-            Arg::number(self.extra),
-            Arg::number(health.last_outage.from),
-            Arg::number(health.last_outage.to),
-        ];
-        self.write_groups(&mut args);
-        for (params, stamp) in params.iter().zip(stamps) {
-            let stamp = stamp.given(health, params);
-            args.extend([
-                Arg::Word(params.policy()),
-                Arg::number(stamp.settles_at),
-                Arg::number(stamp.written_at),
-            ]);
-            args.extend(params.numbers());
-        }
-        ScriptCall {
-            script: &DECIDE,
-            keys: Arc::clone(keys),
-            args,
-        }
+/// The number of groups, then each group: consecutive requests of equal cost, as a cost and a count.
+fn groups(asked: &[(RequestId, u32)]) -> Vec<String> {
+    let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
+    let mut args = vec![groups.clone().count().to_string()];
+    for group in groups {
+        args.extend([group[0].1.to_string(), group.len().to_string()]);
     }
-
-    /// Consecutive requests of equal cost form one group: a cost and a count.
-    fn write_groups(self, args: &mut Vec<Arg>) {
-        let groups = self.asked.chunk_by(|(_, one), (_, other)| one == other);
-        let groups: Vec<_> = groups.collect();
-        args.push(Arg::number(groups.len() as u64));
-        for group in groups {
-            args.extend(group.first().map(|(_, cost)| Arg::number(*cost)));
-            args.push(Arg::number(group.len() as u64));
-        }
-    }
+    args
 }
 
 impl StateStamp {
@@ -127,23 +93,18 @@ impl StateStamp {
     /// That is so after a restart: what the server has may be old, and what it lacks may be forgotten. It is also so after an
     /// outage in which fallbacks may have passed a whole limit without recording it. (A debt is recorded, and must not be
     /// dropped.)
-    fn given(mut self, health: HealthSnapshot, params: &ScriptParams) -> Self {
-        let HealthSnapshot {
-            restart,
-            last_outage,
-            ..
-        } = health;
-        if restart != Restart::default() {
-            self.written_at = self.written_at.max(restart.started);
-            let settles_at = restart.usable_from.saturating_add(params.settles_in());
+    fn given(mut self, health: &ServerHealth, params: &ScriptParams) -> Self {
+        let (restart, outage) = (&health.restart, &health.last_outage);
+        if restart.end > 0 {
+            self.written_at = self.written_at.max(restart.start);
+            let settles_at = restart.end.saturating_add(params.settles_in());
             self.settles_at = self.settles_at.max(settles_at);
         }
-        let length = last_outage.to.saturating_sub(last_outage.from);
-        if last_outage != LastOutage::default() && length >= params.refills_in() {
-            let settles_at = last_outage.to.saturating_add(params.settles_in());
+        if outage.end > 0 && outage.end.saturating_sub(outage.start) >= params.refills_in() {
+            let settles_at = outage.end.saturating_add(params.settles_in());
             self.settles_at = self.settles_at.max(settles_at);
             if !params.may_owe() {
-                self.written_at = self.written_at.max(last_outage.to);
+                self.written_at = self.written_at.max(outage.end);
             }
         }
         self
@@ -204,65 +165,27 @@ pub(super) struct LeaseId {
     pub(super) member: Arc<str>,
 }
 
-/// A lease of a class is granted while both counts are below these numbers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct ClassLimit {
-    /// The leases of the same class.
-    pub(super) own: u64,
-    /// The leases of all classes.
-    pub(super) total: u64,
-}
-
-/// A request to [`LEASES`]: everything one round trip carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LeaseRequest<'a> {
-    pub(super) lasts: Duration,
-    pub(super) limits: &'a [ClassLimit],
-    pub(super) released: &'a [LeaseId],
-    pub(super) renewed: &'a [LeaseId],
-    pub(super) wanted: &'a [LeaseId],
-}
-
-impl LeaseRequest<'_> {
-    pub(super) fn call(self, keys: &Arc<[String]>) -> ScriptCall {
-        // Rounded up: the server never forgets a lease before its holder does.
-        let lasts = self.lasts.as_nanos().div_ceil(1_000);
-        let mut args = vec![Arg::number(u64::try_from(lasts).unwrap_or(u64::MAX))];
-        for limit in self.limits {
-            args.extend([Arg::number(limit.own), Arg::number(limit.total)]);
-        }
-        for ids in [self.released, self.renewed, self.wanted] {
-            args.push(Arg::number(ids.len() as u64));
-            for LeaseId { class, member } in ids {
-                args.extend([
-                    Arg::number(*class as u64 + 1),
-                    Arg::Text(Arc::clone(member)),
-                ]);
-            }
-        }
-        ScriptCall {
-            script: &LEASES,
-            keys: Arc::clone(keys),
-            args,
+/// The arguments of [`LEASES`]: everything one round trip carries. `limits` are the numbers of leases below which a lease of each
+/// class is granted: leases of the same class, and leases of all classes.
+pub(super) fn lease_args(
+    lasts: Duration,
+    limits: &[(u64, u64)],
+    released: &[LeaseId],
+    renewed: &[LeaseId],
+    wanted: &[LeaseId],
+) -> Vec<String> {
+    // Rounded up: the server never forgets a lease before its holder does.
+    let mut args = vec![lasts.as_nanos().div_ceil(1_000).to_string()];
+    for (own, total) in limits {
+        args.extend([own.to_string(), total.to_string()]);
+    }
+    for ids in [released, renewed, wanted] {
+        args.push(ids.len().to_string());
+        for LeaseId { class, member } in ids {
+            args.extend([(class + 1).to_string(), member.to_string()]);
         }
     }
-
-    /// `None` if the numbers do not fit this request.
-    pub(super) fn read(self, numbers: &[i64]) -> Option<LeaseReply> {
-        let (head, rest) = numbers.split_at_checked(2)?;
-        let (in_use, rest) = rest.split_at_checked(self.limits.len())?;
-        let (renewed, granted) = rest.split_at_checked(self.renewed.len())?;
-        if granted.len() != self.wanted.len() {
-            return None;
-        }
-        let count = |count: &i64| u32::try_from(*count).ok();
-        Some(LeaseReply {
-            first_end_in: Duration::from_micros(u64::try_from(*head.last()?).ok()?),
-            in_use: in_use.iter().map(count).collect::<Option<_>>()?,
-            renewed: flags(renewed)?,
-            granted: flags(granted)?,
-        })
-    }
+    args
 }
 
 /// The reply of [`LEASES`].
@@ -274,6 +197,30 @@ pub(super) struct LeaseReply {
     pub(super) in_use: Vec<u32>,
     pub(super) renewed: Vec<bool>,
     pub(super) granted: Vec<bool>,
+}
+
+impl LeaseReply {
+    /// `None` if the numbers do not fit a request with so many classes and renewed and wanted leases.
+    pub(super) fn read(
+        numbers: &[i64],
+        classes: usize,
+        renewed: usize,
+        wanted: usize,
+    ) -> Option<Self> {
+        let (head, rest) = numbers.split_at_checked(2)?;
+        let (in_use, rest) = rest.split_at_checked(classes)?;
+        let (renewed, granted) = rest.split_at_checked(renewed)?;
+        if granted.len() != wanted {
+            return None;
+        }
+        let count = |count: &i64| u32::try_from(*count).ok();
+        Some(Self {
+            first_end_in: Duration::from_micros(u64::try_from(*head.last()?).ok()?),
+            in_use: in_use.iter().map(count).collect::<Option<_>>()?,
+            renewed: flags(renewed)?,
+            granted: flags(granted)?,
+        })
+    }
 }
 
 fn flags(numbers: &[i64]) -> Option<Vec<bool>> {
@@ -291,14 +238,10 @@ mod tests {
 
     #[test]
     fn consecutive_requests_of_equal_cost_form_one_group() {
-        let request = DecideRequest {
-            task: ASK,
-            asked: &[(1, 1), (2, 1), (5, 3), (6, 1)],
-            extra: 0,
-        };
-        let mut args = Vec::new();
-        request.write_groups(&mut args);
-        assert_eq!(args, [3_u64, 1, 2, 3, 1, 1, 1].map(Arg::number));
+        assert_eq!(
+            groups(&[(1, 1), (2, 1), (5, 3), (6, 1)]),
+            ["3", "1", "2", "3", "1", "1", "1"]
+        );
     }
 
     #[test]
@@ -333,49 +276,24 @@ mod tests {
 
     #[test]
     fn a_lease_request_has_the_order_in_which_the_script_reads_it() {
-        let request = LeaseRequest {
-            lasts: Duration::from_nanos(2_001),
-            limits: &[ClassLimit { own: 2, total: 9 }],
-            released: &[id(0, "a")],
-            renewed: &[],
-            wanted: &[id(1, "b"), id(0, "c")],
-        };
-        let number = |number: u64| Arg::number(number);
-        let args = request.call(&Arc::from(["key".to_owned()])).args;
-        let written = [
-            number(3),
-            number(2),
-            number(9),
-            number(1),
-            number(1),
-            Arg::Text("a".into()),
-            number(0),
-            number(2),
-            number(2),
-            Arg::Text("b".into()),
-            number(1),
-            Arg::Text("c".into()),
-        ];
-        assert_eq!(args, written);
+        let (released, wanted) = ([id(0, "a")], [id(1, "b"), id(0, "c")]);
+        let lasts = Duration::from_nanos(2_001);
+        assert_eq!(
+            lease_args(lasts, &[(2, 9)], &released, &[], &wanted),
+            ["3", "2", "9", "1", "1", "a", "0", "2", "2", "b", "1", "c"]
+        );
     }
 
     #[test]
     fn a_lease_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let limit = ClassLimit { own: 2, total: 9 };
-        let request = LeaseRequest {
-            lasts: Duration::from_secs(1),
-            limits: &[limit, limit],
-            released: &[],
-            renewed: &[id(0, "a")],
-            wanted: &[id(1, "b"), id(0, "c")],
-        };
         let reply = LeaseReply {
             first_end_in: Duration::from_micros(250),
             in_use: vec![1, 2],
             renewed: vec![true],
             granted: vec![true, false],
         };
-        assert_eq!(request.read(&[7, 250, 1, 2, 1, 1, 0]), Some(reply));
+        let read = |numbers: &[i64]| LeaseReply::read(numbers, 2, 1, 2);
+        assert_eq!(read(&[7, 250, 1, 2, 1, 1, 0]), Some(reply));
         for malformed in [
             &[][..],
             &[7, 250, 1, 2, 1, 1],
@@ -384,7 +302,7 @@ mod tests {
             &[7, -250, 1, 2, 1, 1, 0],
             &[7, 250, 1, 2, 1, 2, 0],
         ] {
-            assert_eq!(request.read(malformed), None);
+            assert_eq!(read(malformed), None);
         }
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use super::config::{Fallback, OutagePolicy};
 use super::connection::Connection;
 use super::error::{CallError, ConfigError, ServerError};
-use super::lease_pool::{ClassConfig, LeasePool};
-use super::permits::Lease;
-use super::scripts::ClassLimit;
+use super::lease_pool::{ClassConfig, Lease, LeasePool};
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;
@@ -95,10 +93,8 @@ impl FleetUsage {
         };
         let critical = ClassConfig {
             key: format!("{name}:usage:critical"),
-            limit: ClassLimit {
-                own: UNLIMITED,
-                total: UNLIMITED,
-            },
+            own: UNLIMITED,
+            total: UNLIMITED,
             fallback: Fallback::Open,
         };
         let key = format!("{name}:usage:sheddable");
