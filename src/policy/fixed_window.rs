@@ -79,10 +79,7 @@ impl FixedWindow {
     /// ```
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
-        Self {
-            limit: rate.permits(),
-            window: rate.period(),
-        }
+        Self::new(rate.permits(), rate.period())
     }
 
     /// The most that passes in a window.
@@ -121,27 +118,21 @@ impl Policy for FixedWindow {
         if cost == 0 {
             return Decision::Pass;
         }
-        if cost > self.limit {
+        let Some(room) = self.limit.checked_sub(cost) else {
             return Decision::Never {
                 capacity: self.limit,
             };
-        }
+        };
         let ends_at = self.ends_at(*state);
         if ends_at <= now {
-            *state = FixedWindowState {
-                // If the time goes back, the window must not begin earlier.
-                began: now.max(state.began),
-                spent: cost,
-            };
-            return Decision::Pass;
+            // If the time goes back, the window must not begin earlier.
+            *state = self.fresh(now.max(state.began));
         }
-        match state.spent.checked_add(cost) {
-            Some(spent) if spent <= self.limit => {
-                state.spent = spent;
-                Decision::Pass
-            }
-            _ => Decision::from(ends_at, now),
+        if state.spent > room {
+            return Decision::from(ends_at, now);
         }
+        state.spent += cost;
+        Decision::Pass
     }
 
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {

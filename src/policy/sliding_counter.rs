@@ -48,13 +48,8 @@ use super::{Decision, OutOfRange, Policy, check_window};
 pub struct SlidingCounter {
     limit: u32,
     window: Duration,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Strict { buckets: u32 },
-    Smooth,
+    /// The number of buckets in a window of the strict kind; `None` for the smooth kind, in which a bucket is a window.
+    pub(crate) buckets: Option<u32>,
 }
 
 impl SlidingCounter {
@@ -93,7 +88,7 @@ impl SlidingCounter {
                 "a counter needs at least 1 bucket, got 0",
             ));
         }
-        Self::checked(limit, window, Kind::Strict { buckets })
+        Self::checked(limit, window, Some(buckets))
     }
 
     /// At most the permits of `rate` in any window of its period, counted in `buckets` of equal length.
@@ -133,7 +128,7 @@ impl SlidingCounter {
     ///
     /// If `limit` or `window` is zero.
     pub const fn try_smooth(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
-        Self::checked(limit, window, Kind::Smooth)
+        Self::checked(limit, window, None)
     }
 
     /// About the permits of `rate` in any window of its period, and less than twice as many.
@@ -151,23 +146,18 @@ impl SlidingCounter {
         Self::smooth(rate.permits(), rate.period())
     }
 
-    const fn checked(limit: u32, window: Duration, kind: Kind) -> Result<Self, OutOfRange> {
+    const fn checked(
+        limit: u32,
+        window: Duration,
+        buckets: Option<u32>,
+    ) -> Result<Self, OutOfRange> {
         match check_window(limit, window) {
             Ok(()) => Ok(Self {
                 limit,
                 window,
-                kind,
+                buckets,
             }),
             Err(error) => Err(error),
-        }
-    }
-
-    /// The number of buckets; `None` for the smooth kind.
-    #[cfg(feature = "redis")]
-    pub(crate) const fn buckets(&self) -> Option<u32> {
-        match self.kind {
-            Kind::Strict { buckets } => Some(buckets),
-            Kind::Smooth => None,
         }
     }
 
@@ -187,18 +177,12 @@ impl SlidingCounter {
     /// can express never ends.
     fn bucket(&self) -> u64 {
         let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
-        match self.kind {
-            Kind::Strict { buckets } => window.div_ceil(u64::from(buckets)),
-            Kind::Smooth => window,
-        }
+        window.div_ceil(u64::from(self.buckets.unwrap_or(1)))
     }
 
     /// The number of buckets after which a count has expired.
     fn reach(&self) -> u64 {
-        match self.kind {
-            Kind::Strict { buckets } => u64::from(buckets) + 1,
-            Kind::Smooth => 2,
-        }
+        u64::from(self.buckets.unwrap_or(1)) + 1
     }
 
     fn bucket_at(&self, state: &SlidingCounterState, now: Tick) -> u64 {
@@ -210,6 +194,13 @@ impl SlidingCounter {
         state.origin.after(Duration::from_nanos(nanos))
     }
 
+    /// When the count of a bucket expires; [`Tick::ZERO`] if there is none.
+    fn expires_at(&self, state: &SlidingCounterState, bucket: Option<u64>) -> Tick {
+        bucket.map_or(Tick::ZERO, |bucket| {
+            self.beginning_of(state, bucket.saturating_add(self.reach()))
+        })
+    }
+
     /// Drops the counts that have expired in the `present` bucket.
     fn expire(&self, state: &mut SlidingCounterState, present: u64) {
         if let Some(gone) = present.checked_sub(self.reach()) {
@@ -219,13 +210,10 @@ impl SlidingCounter {
 
     /// The instant from which at most `room` of the earlier requests still counts.
     fn open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
-        match self.kind {
-            Kind::Strict { .. } => match state.ledger.must_go(u64::from(room)) {
-                Some(bucket) => self.beginning_of(state, bucket.saturating_add(self.reach())),
-                None => Tick::ZERO,
-            },
-            Kind::Smooth => self.smoothly_open_at(state, now, room),
+        if self.buckets.is_none() {
+            return self.smoothly_open_at(state, now, room);
         }
+        self.expires_at(state, state.ledger.must_go(u64::from(room)))
     }
 
     /// During the present window the count of the last window falls linearly to zero; during the next window the present
@@ -310,10 +298,7 @@ impl Policy for SlidingCounter {
     }
 
     fn settled_at(&self, state: &SlidingCounterState) -> Tick {
-        let last = state.ledger.last();
-        last.map_or(Tick::ZERO, |last| {
-            self.beginning_of(state, last.saturating_add(self.reach()))
-        })
+        self.expires_at(state, state.ledger.last())
     }
 }
 

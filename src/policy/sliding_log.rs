@@ -67,10 +67,7 @@ impl SlidingLog {
     /// ```
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
-        Self {
-            limit: rate.permits(),
-            window: rate.period(),
-        }
+        Self::new(rate.permits(), rate.period())
     }
 
     /// The same as [`new`](Self::new), for values from a configuration.
@@ -103,6 +100,11 @@ impl SlidingLog {
     #[must_use]
     pub const fn window(&self) -> Duration {
         self.window
+    }
+
+    /// When an entry expires; [`Tick::ZERO`] if there is none.
+    fn expires_at(&self, entry: Option<u64>) -> Tick {
+        entry.map_or(Tick::ZERO, |when| Tick::from_nanos(when).after(self.window))
     }
 
     /// Drops the entries that have expired.
@@ -139,13 +141,11 @@ impl Policy for SlidingLog {
                 capacity: self.limit,
             };
         };
-        let Some(must_go) = state.ledger.must_go(u64::from(room)) else {
-            return Decision::Pass;
-        };
         if cost == 0 {
             return Decision::Pass;
         }
-        Decision::from(Tick::from_nanos(must_go).after(self.window), now)
+        let must_go = state.ledger.must_go(u64::from(room));
+        Decision::from(self.expires_at(must_go), now)
     }
 
     /// Permits that are counted late stay in the window longer, which is stricter.
@@ -163,8 +163,7 @@ impl Policy for SlidingLog {
     }
 
     fn settled_at(&self, state: &SlidingLogState) -> Tick {
-        let last = state.ledger.last().map(Tick::from_nanos);
-        last.map_or(Tick::ZERO, |last| last.after(self.window))
+        self.expires_at(state.ledger.last())
     }
 }
 
