@@ -53,15 +53,24 @@ pub struct Gradient {
     queue: u32,
     window_length: Duration,
     limit: f64,
-    long: LongTerm,
     window: Window,
+    /// The number of windows with a latency.
+    windows: u32,
+    /// The long-term latency in seconds: the plain mean of the first windows, and an exponential mean afterwards.
+    long: f64,
 }
 
-/// How much of the new aim is taken over at once.
+/// The share of the aim in the new limit.
 const SMOOTHING: f64 = 0.2;
 
-/// Fewer calls say too little.
+/// A window with fewer calls goes on.
 const FEWEST: u32 = 10;
+
+/// The number of windows of the plain mean.
+const WARM_UP: u32 = 10;
+
+/// The weight of a window in the exponential mean.
+const WEIGHT: f64 = 2.0 / 601.0;
 
 impl Gradient {
     /// A limit that stays between `floor` and `ceiling`, and begins at the floor.
@@ -83,8 +92,9 @@ impl Gradient {
             queue: 4,
             window_length: Duration::from_secs(1),
             limit: f64::from(floor),
-            long: LongTerm::default(),
             window: Window::default(),
+            windows: 0,
+            long: 0.0,
         }
     }
 
@@ -153,8 +163,9 @@ impl Gradient {
         if outcome == Outcome::Ignored {
             return;
         }
-        self.window.add(now, in_use, outcome);
-        if self.window.calls >= FEWEST && self.window.age(now) >= self.window_length {
+        let since = *self.window.since.get_or_insert(now);
+        self.window.add(in_use, outcome);
+        if self.window.calls >= FEWEST && now.since(since) >= self.window_length {
             let window = core::mem::take(&mut self.window);
             self.learn(&window);
         }
@@ -167,23 +178,32 @@ impl Gradient {
     }
 
     fn learn(&mut self, window: &Window) {
-        let Some(gradient) = self.gradient(window) else {
-            return;
+        let ratio = window.mean().map(|short| self.ratio(short));
+        let is_used = is_used(self.limit(), window.most_in_use);
+        let (gradient, queue) = match ratio {
+            _ if window.has_drop => (0.5, 0),
+            Some(ratio) if is_used => (ratio.clamp(0.5, 1.0), self.queue),
+            _ => return,
         };
-        let queue = if window.has_drop { 0 } else { self.queue };
         let aim = self.limit * gradient + f64::from(queue);
         let limit = self.limit * (1.0 - SMOOTHING) + aim * SMOOTHING;
         self.limit = limit.clamp(f64::from(self.floor), f64::from(self.ceiling));
     }
 
-    /// None if the window says nothing.
-    fn gradient(&mut self, window: &Window) -> Option<f64> {
-        let ratio = window.mean().map(|short| self.long.ratio(short));
-        if window.has_drop {
-            return Some(0.5);
+    /// Adds the mean latency of a window to the long-term latency, and returns long / short.
+    fn ratio(&mut self, short: f64) -> f64 {
+        self.windows = self.windows.saturating_add(1);
+        let weight = if self.windows <= WARM_UP {
+            1.0 / f64::from(self.windows)
+        } else {
+            WEIGHT
+        };
+        self.long += (short - self.long) * weight;
+        let long = self.long;
+        if long > short * 2.0 {
+            self.long *= 0.9;
         }
-        let ratio = ratio.filter(|_| is_used(self.limit(), window.most_in_use))?;
-        Some(ratio.clamp(0.5, 1.0))
+        if short > 0.0 { long / short } else { 1.0 }
     }
 }
 
@@ -199,7 +219,7 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+    fn add(&mut self, in_use: u32, outcome: Outcome) {
         match outcome {
             Outcome::Success { latency } => {
                 self.successes = self.successes.saturating_add(1);
@@ -208,47 +228,14 @@ impl Window {
             Outcome::Ignored => {}
             Outcome::Dropped => self.has_drop = true,
         }
-        self.since.get_or_insert(now);
         self.calls = self.calls.saturating_add(1);
         self.most_in_use = self.most_in_use.max(in_use);
-    }
-
-    fn age(&self, now: Tick) -> Duration {
-        now.since(self.since.unwrap_or(now))
     }
 
     /// The mean latency in seconds, if there is one.
     fn mean(&self) -> Option<f64> {
         let seconds = self.latency.as_secs_f64();
         (self.successes > 0).then(|| seconds / f64::from(self.successes))
-    }
-}
-
-/// The long-term latency: a plain mean of the first ten windows, exponential from then on.
-#[derive(Clone, Copy, Debug, Default)]
-struct LongTerm {
-    mean: f64,
-    windows: u32,
-}
-
-impl LongTerm {
-    const WARM_UP: u32 = 10;
-    const WEIGHT: f64 = 2.0 / 601.0;
-
-    /// Takes the present latency in, and says how long the long-term one is beside it.
-    fn ratio(&mut self, short: f64) -> f64 {
-        self.windows = self.windows.saturating_add(1);
-        let weight = if self.windows <= Self::WARM_UP {
-            1.0 / f64::from(self.windows)
-        } else {
-            Self::WEIGHT
-        };
-        self.mean += (short - self.mean) * weight;
-        let long = self.mean;
-        if long > short * 2.0 {
-            self.mean *= 0.9;
-        }
-        if short > 0.0 { long / short } else { 1.0 }
     }
 }
 
@@ -344,6 +331,6 @@ mod tests {
         for _ in 0..40 {
             window(&mut controller, &mut now, 10, 1_000);
         }
-        assert!(controller.long.mean < 0.021, "{}", controller.long.mean);
+        assert!(controller.long < 0.021, "{}", controller.long);
     }
 }
