@@ -5,12 +5,12 @@ use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource};
 
 /// The state of [`Permits`](super::Permits). Every permit is in use, cooling down or free.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SemaphoreState {
     clock: Clock,
-    limit: u32,
-    cooldown: Duration,
-    in_use: u32,
+    pub(super) limit: u32,
+    pub(super) cooldown: Duration,
+    pub(super) in_use: u32,
     /// The permits that cool down, with the ticks at which they become free. If the clock goes back, which it may between
     /// two runtimes, a permit still becomes free after those released before it.
     cooling: Ledger,
@@ -19,20 +19,9 @@ pub(super) struct SemaphoreState {
 impl SemaphoreState {
     pub(super) fn new(limit: u32) -> Self {
         Self {
-            clock: Clock::new(),
             limit,
-            cooldown: Duration::ZERO,
-            in_use: 0,
-            cooling: Ledger::default(),
+            ..Self::default()
         }
-    }
-
-    pub(super) fn set_cooldown(&mut self, cooldown: Duration) {
-        self.cooldown = cooldown;
-    }
-
-    pub(super) fn resize(&mut self, limit: u32) {
-        self.limit = limit;
     }
 
     pub(super) fn release(&mut self, now: Tick, count: u32) {
@@ -41,14 +30,6 @@ impl SemaphoreState {
             let free_at = now.after(self.cooldown);
             self.cooling.spend(free_at.as_nanos(), count);
         }
-    }
-
-    pub(super) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    pub(super) const fn in_use(&self) -> u32 {
-        self.in_use
     }
 
     /// When `count` permits are free, if no other request takes permits before.
@@ -135,7 +116,7 @@ mod tests {
 
     fn cooling(limit: u32, nanos: u64) -> SemaphoreState {
         let mut permits = SemaphoreState::new(limit);
-        permits.set_cooldown(Duration::from_nanos(nanos));
+        permits.cooldown = Duration::from_nanos(nanos);
         permits
     }
 
@@ -150,7 +131,7 @@ mod tests {
         assert_eq!(permits.outlook(at(0), 4), Outlook::TooMany);
         permits.release(at(0), 1);
         assert_eq!(permits.outlook(at(0), 2), Outlook::Now);
-        assert_eq!(permits.in_use(), 1);
+        assert_eq!(permits.in_use, 1);
         assert_eq!(permits.now(false), Tick::ZERO, "the time does not matter");
     }
 
@@ -159,7 +140,7 @@ mod tests {
         let mut permits = cooling(2, 10);
         permits.take(2);
         permits.release(at(5), 1);
-        assert_eq!(permits.in_use(), 1);
+        assert_eq!(permits.in_use, 1);
 
         assert_eq!(permits.outlook(at(5), 1), Outlook::At(at(15)));
         assert_eq!(permits.outlook(at(14), 1), Outlook::At(at(15)));
@@ -194,7 +175,7 @@ mod tests {
     fn a_smaller_limit_takes_effect_as_permits_come_back() {
         let mut permits = cooling(4, 10);
         permits.take(4);
-        permits.resize(2);
+        permits.limit = 2;
         for now in 0..3 {
             assert_eq!(permits.outlook(at(now), 1), Outlook::Unknown, "at {now}");
             permits.release(at(now), 1);
@@ -206,7 +187,7 @@ mod tests {
         assert_eq!(permits.outlook(at(4), 1), Outlook::At(at(12)));
         assert_eq!(permits.outlook(at(4), 2), Outlook::At(at(13)));
         assert_eq!(permits.outlook(at(4), 3), Outlook::TooMany);
-        permits.resize(4);
+        permits.limit = 4;
         assert_eq!(permits.outlook(at(4), 1), Outlook::At(at(10)));
     }
 
@@ -215,14 +196,14 @@ mod tests {
         let mut permits = cooling(2, 10);
         permits.take(1);
         permits.release(at(0), 1);
-        permits.resize(0);
+        permits.limit = 0;
 
         for now in [0, 10, 1_000] {
             assert_eq!(permits.outlook(at(now), 1), Outlook::Unknown);
             assert_eq!(permits.outlook(at(now), 9), Outlook::Unknown);
             assert_eq!(permits.outlook(at(now), 0), Outlook::Now);
         }
-        permits.resize(1);
+        permits.limit = 1;
         assert_eq!(permits.outlook(at(1_000), 1), Outlook::Now);
     }
 
@@ -240,7 +221,7 @@ mod tests {
     #[test]
     fn the_largest_numbers_have_room() {
         let mut permits = SemaphoreState::new(u32::MAX);
-        permits.set_cooldown(Duration::MAX);
+        permits.cooldown = Duration::MAX;
         permits.take(u32::MAX);
         assert_eq!(permits.outlook(at(0), u32::MAX), Outlook::Unknown);
         permits.release(at(1), u32::MAX);

@@ -223,10 +223,7 @@ impl SlidingCounter {
         let latest = state.ledger.last().unwrap_or(0);
         let present = self.bucket_at(state, now).max(latest);
         let spent = state.ledger.spent_from(present);
-        let last = match present.checked_sub(1) {
-            Some(last) => state.ledger.spent_from(last) - spent,
-            None => 0,
-        };
+        let last = state.ledger.spent_from(present.saturating_sub(1)) - spent;
         let (begins, falling, room) = match u64::from(room).checked_sub(spent) {
             Some(room) => (present, last, room),
             None => (present.saturating_add(1), spent, u64::from(room)),

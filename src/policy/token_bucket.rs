@@ -122,22 +122,18 @@ impl TokenBucket {
     /// The decision on a request that cannot pass `now`.
     #[cold]
     fn refuse(&self, full_at: Shares, now: Shares, cost: u32) -> Decision {
-        let Some(earliest) = self.earliest(full_at, cost) else {
-            return Decision::Never {
-                capacity: self.burst,
-            };
+        let earliest = match self.burst.checked_sub(cost) {
+            Some(left) => full_at.saturating_sub(self.shares_of(left)),
+            None if self.may_owe => full_at,
+            None => {
+                return Decision::Never {
+                    capacity: self.burst,
+                };
+            }
         };
         Decision::Wait {
             retry_in: saturating_duration(self.nanos(earliest - now)),
         }
-    }
-
-    /// The instant from which `cost` tokens are there; `None` if the bucket never holds that many.
-    fn earliest(&self, full_at: Shares, cost: u32) -> Option<Shares> {
-        if cost <= self.burst {
-            return Some(full_at.saturating_sub(self.shares_of(self.burst - cost)));
-        }
-        self.may_owe.then_some(full_at)
     }
 
     const fn shares_at(&self, tick: Tick) -> Shares {
