@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, check_window};
+use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -115,24 +115,22 @@ impl Policy for FixedWindow {
 
     #[inline]
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        let Some(room) = self.limit.checked_sub(cost) else {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        };
         let ends_at = self.ends_at(*state);
-        if ends_at <= now {
-            // If the time goes back, the window must not begin earlier.
-            *state = self.fresh(now.max(state.began));
+        let decision = decide_in_window(self.limit, now, cost, |room| {
+            if state.spent > room {
+                ends_at
+            } else {
+                Tick::ZERO
+            }
+        });
+        if decision.is_pass() && cost > 0 {
+            if ends_at <= now {
+                // If the time goes back, the window must not begin earlier.
+                *state = self.fresh(now.max(state.began));
+            }
+            state.spent += cost;
         }
-        if state.spent > room {
-            return Decision::from(ends_at, now);
-        }
-        state.spent += cost;
-        Decision::Pass
+        decision
     }
 
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {

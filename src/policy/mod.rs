@@ -166,6 +166,25 @@ fn credit_of<P: Policy>(policy: &P, state: &P::State, now: Tick, limit: u32) -> 
     credit
 }
 
+/// The decision `now` on a request of `cost` to a window of at most `limit`.
+///
+/// `open_at(room)` is the instant from which at most `room` of the earlier permits still count.
+#[inline]
+fn decide_in_window(
+    limit: u32,
+    now: Tick,
+    cost: u32,
+    open_at: impl FnOnce(u32) -> Tick,
+) -> Decision {
+    let Some(room) = limit.checked_sub(cost) else {
+        return Decision::Never { capacity: limit };
+    };
+    if cost == 0 {
+        return Decision::Pass;
+    }
+    Decision::from(open_at(room), now)
+}
+
 /// What every window needs.
 const fn check_window(limit: u32, window: Duration) -> Result<(), OutOfRange> {
     if limit == 0 {

@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window};
+use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
 
 /// A sliding window made of a few counters. It needs the memory of a few numbers, not of one for each request.
 ///
@@ -88,7 +88,13 @@ impl SlidingCounter {
                 "a counter needs at least 1 bucket, got 0",
             ));
         }
-        Self::checked(limit, window, Some(buckets))
+        match Self::try_smooth(limit, window) {
+            Ok(smooth) => Ok(Self {
+                buckets: Some(buckets),
+                ..smooth
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// At most the permits of `rate` in any window of its period, counted in `buckets` of equal length.
@@ -128,7 +134,14 @@ impl SlidingCounter {
     ///
     /// If `limit` or `window` is zero.
     pub const fn try_smooth(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
-        Self::checked(limit, window, None)
+        match check_window(limit, window) {
+            Ok(()) => Ok(Self {
+                limit,
+                window,
+                buckets: None,
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// About the permits of `rate` in any window of its period, and less than twice as many.
@@ -144,21 +157,6 @@ impl SlidingCounter {
     #[must_use]
     pub const fn smooth_from_rate(rate: Rate) -> Self {
         Self::smooth(rate.permits(), rate.period())
-    }
-
-    const fn checked(
-        limit: u32,
-        window: Duration,
-        buckets: Option<u32>,
-    ) -> Result<Self, OutOfRange> {
-        match check_window(limit, window) {
-            Ok(()) => Ok(Self {
-                limit,
-                window,
-                buckets,
-            }),
-            Err(error) => Err(error),
-        }
     }
 
     /// The limit of a window.
@@ -265,15 +263,7 @@ impl Policy for SlidingCounter {
     }
 
     fn peek(&self, state: &SlidingCounterState, now: Tick, cost: u32) -> Decision {
-        let Some(room) = self.limit.checked_sub(cost) else {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        };
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        Decision::from(self.open_at(state, now, room), now)
+        decide_in_window(self.limit, now, cost, |room| self.open_at(state, now, room))
     }
 
     fn refund(&self, state: &mut SlidingCounterState, _now: Tick, cost: u32) {

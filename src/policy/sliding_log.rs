@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window, credit_of};
+use super::{Decision, OutOfRange, Policy, check_window, credit_of, decide_in_window};
 
 /// An exact sliding window: at most `limit` in any window, wherever it begins.
 ///
@@ -136,16 +136,9 @@ impl Policy for SlidingLog {
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u32) -> Decision {
-        let Some(room) = self.limit.checked_sub(cost) else {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        };
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        let must_go = state.ledger.must_go(u64::from(room));
-        Decision::from(self.expires_at(must_go), now)
+        decide_in_window(self.limit, now, cost, |room| {
+            self.expires_at(state.ledger.must_go(u64::from(room)))
+        })
     }
 
     /// Permits that are counted late stay in the window longer, which is stricter.
