@@ -26,23 +26,24 @@
 //!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
+//!                          │       ├── concurrency
 //!                          │       └── redis
 //!                          └──▶ feedback
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
 //!   [`Interval`](policy::Interval) keeps two requests apart, whatever is late; a
-//!   [`TokenBucket`](policy::TokenBucket) lets bursts pass; a [`SlidingLog`](policy::SlidingLog) never lets more than so many
-//!   into any window. The [module's table](policy#which-one) compares them.
-//! * A **[limiter]** gives a policy somewhere to live: [`owned`](limiter::PolicyExt::owned) by one adapter,
+//!   [`TokenBucket`](policy::TokenBucket) lets bursts pass; a [`SlidingLog`](policy::SlidingLog) never exceeds a number of
+//!   permits in any window. The [module's table](policy#which-one) compares them.
+//! * A **[limiter]** is a policy with its state: [`owned`](limiter::PolicyExt::owned) by one adapter,
 //!   [`shared`](limiter::PolicyExt::shared) by many tasks, first come, first served, or
 //!   [`keyed`](limiter::PolicyExt::keyed), one for each user or host.
 //! * An **adapter** joins a limiter to a [stream] or a [sink]. Late, refused and dropped are different types:
 //!   [`pace`](stream::PaceStreamExt::pace) is late rather than never, [`enforce`](stream::PaceStreamExt::enforce) gives the
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
-//! * For a sink, say [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: the item is on its way when the inner sink has
-//!   it.
-//! * Without either, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * For a sink the methods are [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: an item is emitted when the inner sink
+//!   is given it.
+//! * Without a stream or a sink, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
@@ -55,9 +56,12 @@
 //! |---|---|
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
-//! | a limit for each key | `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
+//! | a limit for each key | `let users = policy.keyed();` and `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
+//! | bound the memory of the keys | `policy.keyed().max_keys(10_000).when_full(WhenFull::Share(policy))` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
+//! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
+//! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
@@ -96,18 +100,18 @@
 //! hi − lo closer than their emissions; a margin of hi − lo on the interval covers it. Where an answer proves the arrival,
 //! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
-//! one seems to follow too closely to whoever looks at a clock of their own;
-//! [`from_next_poll`](stream::Pace::from_next_poll) counts from when the item has certainly been received.
+//! one seems to follow too closely to a consumer that reads a clock of its own.
+//! [`from_next_poll`](stream::Pace::from_next_poll) counts from when the consumer certainly had the item.
 //!
 //! # Features
 //!
-//! The whole library is the default. A feature adds, and changes nothing for anybody else:
+//! The whole library is the default. A feature adds, and changes nothing for other users:
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster. They need Rust 1.88.
-//! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Timer`] for
-//!   what it costs.
+//! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
+//!   for what it costs, and how to do without.
 
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,5 +1,4 @@
-//! The precise timer, on the wall clock where it is meant for. Lower bounds alone: a busy machine may be late, and never
-//! early.
+//! The kernel timer, on the real clock. Lower bounds alone: on a busy machine an emission may be late, and never early.
 #![cfg(feature = "precise")]
 #![expect(
     clippy::disallowed_types,
@@ -39,7 +38,7 @@ fn on_both<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     many.block_on(async { tokio::spawn(test()).await.unwrap() });
 }
 
-/// The n-th of a row at least `interval` apart cannot come before (n − 1) intervals, whoever is suspended when.
+/// If items are at least `interval` apart, the n-th cannot come before (n − 1) intervals, whenever threads are suspended.
 async fn count_spaced<T>(paced: impl Stream<Item = T>, interval: Duration) -> usize {
     let start = Instant::now();
     let mut paced = std::pin::pin!(paced);
@@ -85,9 +84,9 @@ fn emissions_are_never_early() {
     });
 }
 
-/// With its own clock, which it looks at when it has the item, and however long it is suspended before that.
+/// The consumer reads its own clock when it has the item, however long it was suspended before.
 #[test]
-fn counted_from_the_next_poll_no_consumer_ever_sees_two_items_too_close() {
+fn from_next_poll_shows_no_consumer_a_gap_that_is_too_short() {
     on_both(async || {
         for (interval, count) in [(10, 5_000), (100, 1_000), (1_000, 50)] {
             let interval = micros(interval);
@@ -121,7 +120,7 @@ fn all() -> Vec<u64> {
     (0..60).collect()
 }
 
-/// What comes out, by a consumer that gives up waiting again and again.
+/// What a consumer receives that gives up waiting again and again.
 async fn impatient<T>(stream: impl Stream<Item = T>) -> Vec<T> {
     let mut stream = std::pin::pin!(stream);
     let mut items = Vec::new();
@@ -219,7 +218,7 @@ fn readers_and_writers_get_every_byte_and_not_too_soon() {
     });
 }
 
-/// The files of this process that are timers of the kernel.
+/// How many open files of this process are kernel timers.
 fn kernel_timers() -> usize {
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
@@ -270,7 +269,7 @@ fn a_stream_may_move_to_another_runtime_whose_predecessor_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_paused_clock_it_waits_as_any_other() {
+async fn a_paused_clock_sees_exact_instants() {
     let start = tokio::time::Instant::now();
     let paced = stream::iter(0..11).min_interval(Duration::from_millis(100));
     assert_eq!(paced.count().await, 11);
@@ -278,7 +277,7 @@ async fn on_a_paused_clock_it_waits_as_any_other() {
 }
 
 #[tokio::test]
-async fn who_is_woken_for_something_else_goes_on_waiting() {
+async fn a_task_that_is_woken_for_something_else_goes_on_waiting() {
     let gate = Gate::new(Interval::every(D).owned());
     let mut gate = gate;
     let start = Instant::now();
@@ -293,7 +292,7 @@ async fn who_is_woken_for_something_else_goes_on_waiting() {
 }
 
 #[test]
-fn who_waits_by_hand_waits_precisely_too() {
+fn permits_are_never_granted_early_on_many_threads() {
     on_both(async || {
         let limit = Interval::every(micros(50)).shared();
         let keyed = Interval::every(micros(50)).keyed::<u8>();
@@ -327,7 +326,7 @@ fn who_waits_by_hand_waits_precisely_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_share_a_precise_limit() {
+async fn many_streams_on_two_threads_share_a_limit() {
     let limit = Arc::new(Interval::every(micros(50)).shared());
     let start = Instant::now();
     let tasks: Vec<_> = (0..8)

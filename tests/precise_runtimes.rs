@@ -1,4 +1,4 @@
-//! The precise timer where runtimes end, stand still or have nothing to give. Lower bounds and liveness only.
+//! The kernel timer where runtimes end, lack a driver, or have a paused clock. Lower bounds and liveness only.
 #![cfg(all(feature = "precise", target_os = "linux"))]
 #![expect(
     clippy::disallowed_types,
@@ -37,7 +37,7 @@ async fn is_pending(timer: &mut Timer) -> bool {
     poll_fn(|cx| Poll::Ready(timer.poll_elapsed(cx).is_pending())).await
 }
 
-/// Somebody who waits in a task of their own.
+/// A task that waits 20 ms.
 async fn waiting() -> JoinHandle<()> {
     let task = tokio::spawn(async {
         let mut timer = Timer::new();
@@ -49,7 +49,7 @@ async fn waiting() -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_paused_meanwhile_strands_nobody() {
+async fn a_wait_ends_if_the_clock_is_paused_meanwhile() {
     let start = tokio::time::Instant::now();
     let task = waiting().await;
     tokio::time::pause();
@@ -58,7 +58,7 @@ async fn a_clock_that_is_paused_meanwhile_strands_nobody() {
 }
 
 #[tokio::test]
-async fn a_clock_that_stood_still_meanwhile_strands_nobody() {
+async fn a_wait_ends_if_the_clock_stood_still_meanwhile() {
     let start = tokio::time::Instant::now();
     let task = waiting().await;
     tokio::time::pause();
@@ -68,7 +68,7 @@ async fn a_clock_that_stood_still_meanwhile_strands_nobody() {
     assert!(start.elapsed() >= ms(20));
 }
 
-/// A coarse timer that has its memory already is set to thirty years.
+/// A wheel timer that has its memory already is set to thirty years.
 #[tokio::test]
 async fn a_clock_that_is_paused_before_the_first_poll_does_not_leap() {
     let mut timer = Timer::of_this_runtime();
@@ -101,7 +101,7 @@ fn the_shortest_waits_yield_to_other_tasks() {
 
 /// An executor that is not tokio's may poll what belongs to a runtime.
 #[test]
-fn who_is_polled_outside_any_runtime_waits_in_the_one_it_belongs_to() {
+fn a_timer_that_is_polled_outside_any_runtime_waits_in_its_own() {
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let start = Instant::now();
@@ -115,7 +115,7 @@ fn who_is_polled_outside_any_runtime_waits_in_the_one_it_belongs_to() {
 }
 
 #[test]
-fn it_may_go_to_and_fro_between_runtimes() {
+fn a_timer_may_go_to_and_fro_between_runtimes() {
     let (here, there) = (on_one_thread(), on_one_thread());
     let mut timer = Timer::new();
     for n in 0..100 {
@@ -150,9 +150,9 @@ fn in_a_runtime_without_io_the_wait_is_on_tokios_timers() {
     on_one_thread().block_on(elapsed(&mut timer));
 }
 
-/// But for the 100 µs in which it asks again and again, and though another waits for something sooner.
+/// But for the last 100 µs at most, and although another timer is due sooner and one is given up.
 #[tokio::test]
-async fn a_wait_is_slept() {
+async fn a_wait_polls_once_and_then_sleeps() {
     let mut sooner = Timer::new();
     sooner.arm(ms(50));
     assert!(is_pending(&mut sooner).await);
@@ -177,7 +177,7 @@ async fn a_wait_is_slept() {
 }
 
 #[test]
-fn it_knows_its_runtime() {
+fn a_timer_knows_its_runtime() {
     let (here, there) = (on_one_thread(), on_one_thread());
     let mut timer = Timer::new();
     assert!(!timer.is_of_this_runtime());
@@ -193,8 +193,8 @@ fn it_knows_its_runtime() {
 const IN_A_CHILD: &str = "PACELINE_FEW_FILES";
 
 #[test]
-fn where_no_file_can_be_opened_it_waits_as_any_other() {
-    let name = "where_no_file_can_be_opened_it_waits_as_any_other";
+fn without_file_descriptors_the_wait_is_on_tokios_timers() {
+    let name = "without_file_descriptors_the_wait_is_on_tokios_timers";
     if std::env::var_os(IN_A_CHILD).is_some() {
         return without_files();
     }
@@ -224,9 +224,9 @@ fn without_files() {
     });
 }
 
-/// Whoever waits precisely is dropped while others do, in all orders.
+/// Waiting tasks are dropped while others wait, in all orders.
 #[test]
-fn a_runtime_that_ends_with_all_who_wait_in_it_ends() {
+fn a_runtime_ends_with_all_tasks_that_wait_in_it() {
     for threads in [0, 2] {
         let mut runtime = Builder::new_multi_thread();
         let runtime = if threads == 0 {
@@ -260,7 +260,7 @@ fn a_runtime_that_ends_with_all_who_wait_in_it_ends() {
     }
 }
 
-/// Drops its timers when it is woken, and waits for another.
+/// A waker that drops its timers when it is woken, and waits on another one.
 #[derive(Default)]
 struct Foreign {
     dropped: Mutex<Vec<Timer>>,
@@ -308,6 +308,6 @@ fn a_waker_may_drop_timers_and_wait_anew() {
         yield_now().await;
         yield_now().await;
         let tasks = tokio::runtime::Handle::current().metrics();
-        assert_eq!(tasks.num_alive_tasks(), 0, "nobody has the clock any more");
+        assert_eq!(tasks.num_alive_tasks(), 0, "the listener has ended");
     });
 }

@@ -1,4 +1,4 @@
-//! The only tests on the wall clock. They have lower bounds alone: a busy machine may be late, and never early.
+//! Limits on the real clock. Lower bounds alone: on a busy machine an emission may be late, and never early.
 #![expect(
     clippy::disallowed_types,
     reason = "a clock that shares nothing with the one under test"
@@ -13,9 +13,9 @@ use paceline::concurrency::Permits;
 use paceline::limiter::Mode;
 use paceline::policy::{Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::time::{Rate, Timer};
+use paceline::time::{Rate, Resolution, Timer};
 
-/// The n-th of a row at least `interval` apart cannot come before (n − 1) intervals, whoever is suspended when.
+/// If items are at least `interval` apart, the n-th cannot come before (n − 1) intervals, whenever threads are suspended.
 async fn spaced(interval: Duration, count: u32) {
     let start = Instant::now();
     let mut paced = stream::repeat(()).min_interval(interval);
@@ -48,8 +48,8 @@ async fn emissions_are_never_early_on_many_threads() {
 }
 
 #[tokio::test]
-async fn timers_are_never_early() {
-    let mut timer = Timer::new();
+async fn timers_of_millis_are_never_early() {
+    let mut timer = Timer::new().with_resolution(Resolution::Millis);
     for micros in (0..3_000).step_by(37) {
         let wait = Duration::from_micros(micros);
         let start = Instant::now();
@@ -72,7 +72,7 @@ async fn many_tasks_on_many_threads_stay_inside_one_limit_and_all_are_served() {
                 for n in 0..EACH {
                     limit.acquire(1).await.unwrap();
                     if n % 7 == 0 {
-                        // One who leaves the line in between.
+                        // This request leaves the queue before its turn.
                         let _ =
                             tokio::time::timeout(Duration::from_micros(50), limit.acquire(1)).await;
                     }
@@ -106,9 +106,9 @@ async fn streams_on_many_threads_share_a_bucket() {
     assert!(start.elapsed() >= least, "{:?}", start.elapsed());
 }
 
-/// Nobody is stuck, and each pass is counted once, whatever is changed and whoever leaves meanwhile.
+/// No task is stuck and each pass is counted once, whatever is changed and whichever requests are given up meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whatever_is_changed_on_many_threads_everybody_gets_through() {
+async fn whatever_is_changed_on_many_threads_all_tasks_get_through() {
     const TASKS: u64 = 16;
     const EACH: u64 = 40;
     let limit = TokenBucket::new(Rate::per_second(5_000), 5).shared();
@@ -131,7 +131,7 @@ async fn whatever_is_changed_on_many_threads_everybody_gets_through() {
                         3 => keys.resume(&(n % 3)),
                         4 => permits.resize(2 + u32::try_from(n % 3).unwrap()),
                         5 => limit.refund(1),
-                        // They leave the lines, maybe just as their turn comes.
+                        // These requests leave the queue, maybe just as their turn comes.
                         _ => {
                             let most = Duration::from_micros(n * 10);
                             let line = async { drop(permits.acquire().await) };
@@ -155,12 +155,12 @@ async fn whatever_is_changed_on_many_threads_everybody_gets_through() {
     assert_eq!(permits.in_use(), 0);
 }
 
-/// When a request began and when it was over: it passed in between. And its cost.
+/// When a request began, when it was over, and its cost. It passed in between.
 type Passed = (Instant, Instant, u32);
 
-/// Much of it passes on credit, and whatever is said to the limit meanwhile calls that in.
+/// Most requests take prefetched permits, and every operation on the limit reclaims those.
 #[test]
-fn no_window_of_a_shared_log_holds_more_than_its_limit_whatever_is_said_to_it() {
+fn no_window_of_a_shared_log_holds_more_than_its_limit_whatever_is_changed() {
     const WINDOW: Duration = Duration::from_millis(40);
     const LIMIT: u32 = 960;
     let log = SlidingLog::new(LIMIT, WINDOW);

@@ -16,7 +16,7 @@ pub(crate) struct Figure {
     pub(crate) part: String,
     /// What was counted, with its unit: a table has one.
     pub(crate) metric: String,
-    /// Who: a row.
+    /// The contender: a row.
     pub(crate) contender: String,
     /// Under which circumstances: a column.
     pub(crate) case: String,

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-/// What the figures depend on, without saying whose machine it is.
+/// What the figures depend on. The machine's name is left out.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     pub(crate) packages: Vec<(String, String)>,
 }
 
-/// Whose version the report names.
+/// The report states the version of these packages.
 const MEASURED: [&str; 9] = [
     "async-speed-limit",
     "governor",

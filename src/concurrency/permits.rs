@@ -428,10 +428,7 @@ impl Limiter for PermitQueue {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
-        let caller = Caller {
-            waker: cx.waker(),
-            resolution: self.resolution,
-        };
+        let caller = Caller::new(cx, self.resolution);
         let position = &mut self.position;
         let decision = self
             .queue

@@ -56,7 +56,7 @@ impl Feedback {
     ///
     /// ```
     /// use paceline::feedback::Feedback;
-    /// use reqwest::header::{HeaderMap, RETRY_AFTER};
+    /// use http::header::{HeaderMap, RETRY_AFTER};
     /// use std::time::Duration;
     ///
     /// let mut headers = HeaderMap::new();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy};
-use crate::time::{OutOfRange, Resolution, Tick};
+use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
@@ -313,7 +313,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.update(key, |limit, now, _| limit.refund(now, cost));
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.refund(now, cost));
+        });
     }
 
     /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
@@ -327,9 +329,11 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         P: PartialEq,
     {
-        self.update(key, |limit, now, of_all| {
-            limit.is_tuned = policy != of_all;
-            limit.retune(now, policy);
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = policy != of_all;
+                limit.retune(now, policy);
+            });
         });
     }
 
@@ -339,7 +343,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.update(key, |limit, now, _| limit.pause_until(now.after(duration)));
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.pause_until(now.after(duration)));
+        });
     }
 
     /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
@@ -379,7 +385,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.update(key, |limit, _, _| limit.resume());
+        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
     }
 
     /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
@@ -405,10 +411,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.update(key, |limit, now, of_all| {
-            limit.is_tuned = false;
-            limit.retune(now, of_all);
-            limit.resume();
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.retune(now, of_all);
+                limit.resume();
+            });
         });
     }
 
@@ -436,7 +444,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.update(key, LimitState::reset);
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| limit.reset(now, of_all));
+        });
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -527,8 +537,8 @@ where
         decision
     }
 
-    /// Changes the limit of one key; the change is given the time and the parameters of a key that has none of its own.
-    fn update<Q>(&self, key: &Q, change: impl FnOnce(&mut LimitState<P>, Tick, P))
+    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
+    fn change<Q>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P))
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -537,7 +547,7 @@ where
         let policy = shard.policy_of(key);
         let limit = shard.activate(key, &mut None);
         drop(shard);
-        limit.update_all(|limit, now| change(limit, now, policy));
+        change(&limit, policy);
         drop(limit);
         self.shard(key).release(key);
     }

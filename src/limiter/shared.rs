@@ -378,6 +378,9 @@ impl<P: Policy> Shared<P> {
     /// Asks as a handle that is not queued, whether or not this one is.
     fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
         let mut position = Position::None;
+        if self.queue.takes_prefetched(position, cost, intent) {
+            return Decision::Pass;
+        }
         self.queue
             .try_acquire(&mut position, cost, intent, LimitState::wait_behind)
     }
@@ -397,10 +400,13 @@ impl<P: Policy> Limiter for Shared<P> {
 
     #[inline]
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let caller = Caller {
-            waker: cx.waker(),
-            resolution: self.resolution,
-        };
+        if self
+            .queue
+            .takes_prefetched(self.position, cost, Intent::Acquire)
+        {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        let caller = Caller::new(cx, self.resolution);
         let position = &mut self.position;
         let decision = self
             .queue
@@ -409,18 +415,23 @@ impl<P: Policy> Limiter for Shared<P> {
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let position = &mut self.position;
-        let decision =
-            self.queue
-                .try_acquire(position, cost, Intent::Acquire, LimitState::wait_behind);
+        let (position, intent) = (&mut self.position, Intent::Acquire);
+        if self.queue.takes_prefetched(*position, cost, intent) {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        let wait_behind = LimitState::wait_behind;
+        let decision = self.queue.try_acquire(position, cost, intent, wait_behind);
         Poll::Ready(Ok(decision))
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let caller = Caller {
-            waker: cx.waker(),
-            resolution: self.resolution,
-        };
+        if self
+            .queue
+            .takes_prefetched(self.position, cost, Intent::Peek)
+        {
+            return Poll::Ready(Ok(Decision::Pass));
+        }
+        let caller = Caller::new(cx, self.resolution);
         let position = &mut self.position;
         let decision = self
             .queue

@@ -14,19 +14,16 @@ const LAST_STRETCH: Duration = Duration::from_micros(5);
 /// The loop reads the clock at most this often, in case the clock stands still.
 const MOST_READINGS: u32 = 1_000;
 
-/// Two due instants that differ by less are the same: callers compute one instant from several clock readings.
-const SAME: Duration = Duration::from_micros(1);
-
 /// Waits to the microsecond: the kernel wakes the task a little early, and from then on the task yields until it is time.
 ///
 /// It allocates one box, when it first has to wait.
 #[derive(Debug)]
 pub(super) struct KernelTimer {
-    wait: Option<Box<Wait>>,
+    wait: Option<Box<KernelWait>>,
 }
 
 #[derive(Debug)]
-struct Wait {
+struct KernelWait {
     /// The timer of the runtime in which it waited last.
     fd: Arc<TimerFd>,
     wake_up: Option<WakeUp>,
@@ -76,7 +73,7 @@ impl KernelTimer {
     fn poll_real(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let wait = match &mut self.wait {
             Some(wait) => wait,
-            none => none.insert(Box::new(Wait::new(TimerFd::of_this_runtime()?))),
+            none => none.insert(Box::new(KernelWait::new(TimerFd::of_this_runtime()?))),
         };
         if !wait.is_set_for(due, now, cx) {
             wait.set(due, now, cx.waker())?;
@@ -103,7 +100,7 @@ impl KernelTimer {
     }
 }
 
-impl Wait {
+impl KernelWait {
     const fn new(fd: Arc<TimerFd>) -> Self {
         Self {
             fd,
@@ -113,14 +110,17 @@ impl Wait {
     }
 
     /// While it sleeps, the wake-up must be for this task, and in this runtime. Polled outside any runtime it stays where it is.
+    /// After a wake-up the rest is set anew: a long wait is woken so early that it may sleep once more.
     fn is_set_for(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let Some(wake_up) = &self.wake_up else {
             return false;
         };
-        let is_same = due.saturating_duration_since(wake_up.due) < SAME
-            && wake_up.due.saturating_duration_since(due) < SAME;
-        let sleeps = now < wake_up.key.0;
-        is_same && (!sleeps || (wake_up.wakes(cx) && self.is_here()))
+        let is_right = if now < wake_up.key.0 {
+            wake_up.wakes(cx) && self.is_here()
+        } else {
+            wake_up.waker.is_none()
+        };
+        wake_up.due == due && is_right
     }
 
     fn is_here(&self) -> bool {
@@ -175,7 +175,7 @@ impl WakeUp {
     }
 }
 
-impl Drop for Wait {
+impl Drop for KernelWait {
     fn drop(&mut self) {
         if self.wake_up.is_some() {
             self.end(instant());

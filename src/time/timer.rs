@@ -78,16 +78,16 @@ pub enum Resolution {
     /// is built with `panic = "abort"` waits so too, because tokio panics when it is asked for an I/O driver that is not there. (Else
     /// the panic is caught. Its message appears once for each runtime without I/O.)
     ///
-    /// The kernel wakes the task a little early, and then the task yields again and again until it is time. How early follows from
-    /// how late wake-ups are on this machine: so early that 19 of 20 waits below 900 µs are woken in time, 3 of 4 up to 3.6 ms,
-    /// 1 of 2 up to 7.2 ms and 1 of 3 beyond. It is at most 100 µs, 200 µs from 1.8 ms on, 400 µs from 3.6 ms on and 800 µs from
-    /// 7.2 ms on. The last 5 µs are a busy loop.
+    /// The kernel wakes the task a little early, and then the task yields again and again until it is time. The last 5 µs are a busy
+    /// loop. How early follows from how late wake-ups are on this machine: so early that of waits below 900 µs 19 of 20 are woken in
+    /// time, up to 3.6 ms 3 of 4, up to 7.2 ms 1 of 2, and beyond 1 of 3. It is at most 100 µs, or about a ninth of longer waits; what
+    /// is left of these may be slept once more.
     ///
     /// All timers of a runtime share one timer of the kernel and one small task, which ends with the last of them. A wait of 1 ms
-    /// costs about 25 µs of processor time, which is what a `tokio::time::sleep` costs too. So one emission each millisecond takes
-    /// 2.5 % of a core and one each 100 µs a quarter. Below about 50 µs a core is kept busy. Where many timers wait, tokio's are
-    /// cheaper, since they wake the thread once a millisecond for all: with 10,000 timers of 1 s each wait costs 8 µs, and 4 µs with
-    /// `Millis`.
+    /// costs about 25 µs of processor time, a little more than a `tokio::time::sleep`. So one emission each millisecond takes 2.5 % of
+    /// a core and one each 100 µs a quarter. From about 50 µs down a core is kept busy. Where many timers wait, tokio's are
+    /// cheaper, since they wake the thread at most once a millisecond for all: of 10,000 timers of 1 s each wait costs 8 µs, and 4 µs
+    /// with `Millis`.
     #[default]
     Exact,
     /// To the millisecond, by tokio's own timers. It saves power where many timers wait and the exact instant does not matter.

@@ -25,12 +25,12 @@ const GRID: Duration = Duration::from_nanos(999_999);
 /// It allocates one box, when it first has to wait.
 #[derive(Debug)]
 pub(super) struct WheelTimer {
-    wait: Option<Pin<Box<Wait>>>,
+    wait: Option<Pin<Box<WheelWait>>>,
 }
 
 pin_project! {
     #[derive(Debug)]
-    struct Wait {
+    struct WheelWait {
         #[pin]
         sleep: Sleep,
         due: Instant,
@@ -101,7 +101,7 @@ impl WheelTimer {
                 *wait.due = due;
             }
             wait => {
-                *wait = Some(Box::pin(Wait {
+                *wait = Some(Box::pin(WheelWait {
                     sleep: sleep_until(deadline),
                     due,
                     home: this_runtime(),
@@ -111,7 +111,7 @@ impl WheelTimer {
     }
 }
 
-impl Wait {
+impl WheelWait {
     /// Whether it is polled in another runtime than its own, which may have ended. Polled outside any runtime it stays.
     fn is_elsewhere(&self) -> bool {
         let here = this_runtime();

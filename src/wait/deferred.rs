@@ -1,5 +1,6 @@
 use core::task::{Context, Waker};
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use tokio::runtime::Id;
@@ -127,9 +128,17 @@ impl HeadWake {
             timer.resolution = resolution;
             timer.timer = Timer::new().with_resolution(resolution);
         }
-        timer.timer.arm(self.wait);
         let mut cx = Context::from_waker(&self.waker);
-        timer.timer.poll_elapsed(&mut cx).is_pending()
+        // Without timers, or while it shuts down, a runtime panics. That concerns the head, and not the caller that is here.
+        let arm = || {
+            timer.timer.arm(self.wait);
+            timer.timer.poll_elapsed(&mut cx).is_pending()
+        };
+        let armed = catch_unwind(AssertUnwindSafe(arm));
+        armed.unwrap_or_else(|_| {
+            timer.timer = Timer::new().with_resolution(resolution);
+            false
+        })
     }
 }
 

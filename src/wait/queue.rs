@@ -1,4 +1,4 @@
-use core::task::{Poll, Waker};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use tokio::runtime::Id;
@@ -13,8 +13,17 @@ use super::waiters::{Position, Ticket, Waiter, Waiters};
 
 /// What a queued handle is woken with, and how exactly.
 pub(crate) struct Caller<'a> {
-    pub(crate) waker: &'a Waker,
-    pub(crate) resolution: Resolution,
+    waker: &'a Waker,
+    resolution: Resolution,
+}
+
+impl<'a> Caller<'a> {
+    pub(crate) const fn new(cx: &Context<'a>, resolution: Resolution) -> Self {
+        Self {
+            waker: cx.waker(),
+            resolution,
+        }
+    }
 }
 
 /// What the mutex of a [`WaitQueue`](super::WaitQueue) guards.
@@ -30,6 +39,14 @@ pub(super) struct Queue<R> {
     generation: u64,
 }
 
+/// What the resource has answered.
+pub(super) struct Answer {
+    pub(super) now: Tick,
+    /// Whether no other waiter is ahead. Else the request was not counted.
+    pub(super) is_turn: bool,
+    pub(super) decision: Decision,
+}
+
 impl<R: Resource> Queue<R> {
     pub(super) fn new(resource: R, start: StartTask) -> Self {
         Self {
@@ -42,28 +59,62 @@ impl<R: Resource> Queue<R> {
         }
     }
 
+    /// Asks the resource. It only looks for a queued request (see [`pass`](Self::pass)), and behind others.
+    #[expect(
+        clippy::inline_always,
+        reason = "a fifth of what a request costs that need not wait"
+    )]
+    #[inline(always)]
+    pub(super) fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> Answer {
+        let is_empty = self.waiters.is_empty();
+        let now = self.resource.now(!is_empty);
+        let is_turn = is_empty || self.is_turn_of(position, cost);
+        let is_queued = matches!(position, Position::Queued(_));
+        let may_take = is_turn && !is_queued;
+        let intent = if may_take { intent } else { Intent::Peek };
+        let decision = self.resource.decide(intent, now, cost);
+        Answer {
+            now,
+            is_turn,
+            decision,
+        }
+    }
+
+    /// The common case: no waiter is queued and the request has passed. Nothing is left to be done after it.
     #[inline]
-    pub(super) fn poll_acquire(
+    pub(super) fn passes_alone(
+        &mut self,
+        position: Position,
+        cost: u32,
+        answer: &Answer,
+        prefetched: &R::Prefetched,
+    ) -> bool {
+        let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
+        if passes {
+            self.resource.prefetch(prefetched, answer.now, cost);
+        }
+        passes
+    }
+
+    /// Goes on from an answer for a handle that waits, or may have to.
+    pub(super) fn poll_wait(
         &mut self,
         position: &mut Position,
         cost: u32,
         intent: Intent,
+        answer: &Answer,
         caller: &Caller<'_>,
-        prefetched: &R::Prefetched,
     ) -> Poll<Decision> {
-        let (now, is_turn, decision) = self.decide(*position, cost, intent);
+        let &Answer {
+            now,
+            is_turn,
+            decision,
+        } = answer;
         match decision {
-            Decision::Pass if position.is_none() && self.waiters.is_empty() => {
-                self.resource.prefetch(prefetched, now, cost);
-                Poll::Ready(decision)
-            }
-            Decision::Pass if is_turn => {
-                self.pass(position, cost, intent, now, prefetched);
-                Poll::Ready(decision)
-            }
+            Decision::Pass if is_turn => Poll::Ready(self.pass(position, cost, intent, now)),
             Decision::Never { .. } if is_turn || R::REFUSES_QUEUED || position.is_none() => {
                 self.resource.on_refused();
-                self.leave(position, None, now);
+                self.leave(position, now);
                 Poll::Ready(decision)
             }
             Decision::Wait { retry_in } if is_turn => {
@@ -88,32 +139,9 @@ impl<R: Resource> Queue<R> {
         }
     }
 
-    /// `None`: others are ahead.
-    #[inline]
-    pub(super) fn try_acquire(
-        &mut self,
-        position: &mut Position,
-        cost: u32,
-        intent: Intent,
-        prefetched: &R::Prefetched,
-    ) -> Option<Decision> {
-        let (now, is_turn, decision) = self.decide(*position, cost, intent);
-        match decision {
-            Decision::Pass if position.is_none() && self.waiters.is_empty() => {
-                self.resource.prefetch(prefetched, now, cost);
-            }
-            Decision::Pass | Decision::Wait { .. } if !is_turn => return None,
-            Decision::Pass if intent == Intent::Acquire && cost > 0 => {
-                self.pass(position, cost, intent, now, prefetched);
-            }
-            _ => {}
-        }
-        Some(decision)
-    }
-
     pub(super) fn cancel(&mut self, position: &mut Position) {
         let now = self.resource.now(!self.waiters.is_empty());
-        self.leave(position, None, now);
+        self.leave(position, now);
     }
 
     #[inline]
@@ -144,29 +172,29 @@ impl<R: Resource> Queue<R> {
         }
         let now = self.resource.now(true);
         if self.timeout.is_over(now) {
+            self.wake_timed_head();
             self.waiters.pass_over_head();
             self.schedule_head(now);
         }
         Some(self.timeout.sleep(now, task))
     }
 
-    /// The task of the timeout is gone before its time. The second waiter starts another one where it is.
+    /// The task of the timeout is gone before its time. A waiter that is still there starts another one where it is.
     pub(super) fn on_task_lost(&mut self) {
         let was_starting = self.timeout.end();
         // One that could not even be started is tried again with the next request, or this would go on for ever.
-        let second = self.waiters.second().filter(|_| !was_starting);
-        self.deferred
-            .wake(second.map(|second| second.waker.clone()));
+        if !was_starting {
+            let waiters = self.waiters.iter_mut();
+            let wakers = waiters.map(|waiter| waiter.waker.clone());
+            self.deferred.wake(wakers);
+        }
     }
 
-    /// The time, whether no other waiter is ahead, and what the resource answers. Behind others it only looks.
-    #[inline]
-    fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> (Tick, bool, Decision) {
-        let is_empty = self.waiters.is_empty();
-        let now = self.resource.now(!is_empty);
-        let is_turn = is_empty || self.is_turn_of(position, cost);
-        let intent = if is_turn { intent } else { Intent::Peek };
-        (now, is_turn, self.resource.decide(intent, now, cost))
+    /// The timer of the queue is armed for another head next. It may not have fired: its runtime may stand still.
+    fn wake_timed_head(&mut self) {
+        let timed = self.timed.take();
+        let timed = timed.and_then(|ticket| self.waiters.get_mut(ticket));
+        self.deferred.wake(timed.map(|waiter| waiter.waker.clone()));
     }
 
     fn is_turn_of(&self, position: Position, cost: u32) -> bool {
@@ -180,26 +208,37 @@ impl<R: Resource> Queue<R> {
             }
     }
 
-    fn pass(
+    /// Leaves the queue and passes; after a look it keeps its position.
+    ///
+    /// A queued request is counted last, by a clock reading of its own. Whatever is done between that reading and the caller
+    /// makes the gap to the next element look too short.
+    pub(super) fn pass(
         &mut self,
         position: &mut Position,
         cost: u32,
         intent: Intent,
         now: Tick,
-        prefetched: &R::Prefetched,
-    ) {
-        if !position.is_none() {
-            let before = *position;
-            self.leave(position, (intent == Intent::Acquire).then_some(cost), now);
-            if let (Intent::Peek, Position::Queued(ticket) | Position::Reserved(ticket)) =
-                (intent, before)
-            {
-                *position = Position::Reserved(ticket);
+    ) -> Decision {
+        let (reserved, is_counted) = match *position {
+            Position::Queued(ticket) => (Position::Reserved(ticket), false),
+            position => (position, true),
+        };
+        let paid = (intent == Intent::Acquire).then_some(cost);
+        let head_has_left = self.remove(*position, paid);
+        let mut decision = Decision::Pass;
+        if !is_counted {
+            // What passes now passes later too.
+            let now = self.resource.now(true).max(now);
+            decision = self.resource.decide(intent, now, cost);
+            if head_has_left {
+                self.schedule_head(now);
             }
         }
-        if self.waiters.is_empty() {
-            self.resource.prefetch(prefetched, now, cost);
-        }
+        *position = match intent {
+            Intent::Acquire => Position::None,
+            Intent::Peek => reserved,
+        };
+        decision
     }
 
     /// Queues the request, or renews it. `sleeps_until`: it is the head and sleeps on a timer of its own.
@@ -223,6 +262,8 @@ impl<R: Resource> Queue<R> {
                 waiter.wakes_at = sleeps_until.unwrap_or(Tick::MAX);
                 if sleeps_until.is_none() && (has_moved || waiter.home.is_none()) {
                     waiter.home = home(caller);
+                } else if has_moved {
+                    waiter.home = None;
                 }
                 if waiter.cost != cost {
                     waiter.cost = cost;
@@ -247,23 +288,33 @@ impl<R: Resource> Queue<R> {
         *position = Position::Queued(ticket);
     }
 
-    /// Leaves the queue, having paid that much.
-    fn leave(&mut self, position: &mut Position, paid: Option<u32>, now: Tick) {
-        let ticket = match core::mem::take(position) {
-            Position::None => return,
-            Position::Reserved(_) => return self.waiters.reorder(),
+    fn leave(&mut self, position: &mut Position, now: Tick) {
+        if self.remove(*position, None) {
+            self.schedule_head(now);
+        }
+        *position = Position::None;
+    }
+
+    /// Leaves the queue, having paid that much. Returns whether there is another head now, which has to be scheduled.
+    ///
+    /// The position is cleared after that: if the policy panics, the handle comes here again when it is dropped.
+    fn remove(&mut self, position: Position, paid: Option<u32>) -> bool {
+        let ticket = match position {
+            Position::None => return false,
+            Position::Reserved(_) => {
+                self.waiters.reorder();
+                return false;
+            }
             Position::Queued(ticket) => ticket,
         };
         let was_head = self.waiters.head() == Some(ticket);
         self.disarm(ticket);
         let cost = self.waiters.get_mut(ticket).map(|waiter| waiter.cost);
-        let removed = self.waiters.remove(ticket, was_head && paid == cost);
-        if let Some(waiter) = removed {
-            self.deferred.drop_later(waiter.waker);
-        }
-        if was_head {
-            self.schedule_head(now);
-        }
+        let Some(waiter) = self.waiters.remove(ticket, was_head && paid == cost) else {
+            return true;
+        };
+        self.deferred.drop_later(waiter.waker);
+        was_head
     }
 
     /// Sees to it that the head is woken when its permits are due, and passed over when it does not ask then.
@@ -295,6 +346,9 @@ impl<R: Resource> Queue<R> {
             };
             self.deferred.wake_head(wake);
             let timed = core::mem::replace(&mut self.timed, is_timed.then_some(ticket));
+            if timed.is_some() && !is_timed {
+                self.deferred.disarm(self.generation);
+            }
             self.forget_timer_of(timed.filter(|timed| *timed != ticket));
         }
         self.watch_head();

@@ -34,10 +34,15 @@ impl<R: Resource + Send + 'static> WaitQueue<R> {
 }
 
 impl<R: Resource> WaitQueue<R> {
+    /// Takes prefetched permits without the lock, or looks whether they are there. A handle with a position has to ask.
+    #[inline]
+    pub(crate) fn takes_prefetched(&self, position: Position, cost: u32, intent: Intent) -> bool {
+        position.is_none() && R::take_prefetched(&self.prefetched, intent, cost)
+    }
+
     /// Asks, and is queued while there is something to wait for.
     ///
     /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept.
-    #[inline]
     pub(crate) fn poll_acquire(
         &self,
         position: &mut Position,
@@ -45,17 +50,17 @@ impl<R: Resource> WaitQueue<R> {
         intent: Intent,
         caller: &Caller<'_>,
     ) -> Poll<Decision> {
-        if position.is_none() && R::take_prefetched(&self.prefetched, intent, cost) {
+        let mut queue = self.lock();
+        let answer = queue.decide(*position, cost, intent);
+        if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
             return Poll::Ready(Decision::Pass);
         }
-        let mut queue = self.lock();
-        let answer = queue.poll_acquire(position, cost, intent, caller, &self.prefetched);
+        let polled = queue.poll_wait(position, cost, intent, &answer, caller);
         self.unlock(queue);
-        answer
+        polled
     }
 
     /// Asks without being queued. Where others wait ahead, `wait_behind` says how long that takes.
-    #[inline]
     pub(crate) fn try_acquire(
         &self,
         position: &mut Position,
@@ -63,15 +68,21 @@ impl<R: Resource> WaitQueue<R> {
         intent: Intent,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
-        if position.is_none() && R::take_prefetched(&self.prefetched, intent, cost) {
+        let mut queue = self.lock();
+        let answer = queue.decide(*position, cost, intent);
+        if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
             return Decision::Pass;
         }
-        let mut queue = self.lock();
-        let decision = queue.try_acquire(position, cost, intent, &self.prefetched);
-        let decision = decision.unwrap_or_else(|| {
-            let queue = &mut *queue;
-            wait_behind(&mut queue.resource, &queue.waiters, cost)
-        });
+        let decision = match answer.decision {
+            Decision::Pass | Decision::Wait { .. } if !answer.is_turn => {
+                let queue = &mut *queue;
+                wait_behind(&mut queue.resource, &queue.waiters, cost)
+            }
+            Decision::Pass if intent == Intent::Acquire && cost > 0 => {
+                queue.pass(position, cost, intent, answer.now)
+            }
+            decision => decision,
+        };
         if intent == Intent::Acquire && !decision.is_pass() {
             queue.resource.on_refused();
         }

@@ -108,12 +108,6 @@ impl Waiters {
         waiter.as_mut().map(|waiter| (*ticket, waiter))
     }
 
-    /// The waiter behind the head.
-    pub(super) fn second(&self) -> Option<&Waiter> {
-        let mut queued = self.queued.iter().filter_map(|(_, waiter)| waiter.as_ref());
-        queued.nth(1)
-    }
-
     pub(super) const fn has_second(&self) -> bool {
         self.len > 1
     }

@@ -10,3 +10,4 @@ mod sink;
 mod stream;
 mod time;
 mod timed;
+mod wait;

@@ -42,7 +42,7 @@ async fn other_instants_come_at_the_next_millisecond() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_late_when_it_is_woken_late_and_then_ready() {
+async fn a_timer_that_is_polled_late_is_ready() {
     let mut timer = Timer::new();
     timer.arm(ms(100));
     jump(ms(180)).await;
@@ -72,7 +72,7 @@ fn poll_without_budget(timer: &mut Timer, cx: &mut Context<'_>) -> Poll<()> {
 
 /// Or a stream that is always ready, and is polled first, would starve it.
 #[tokio::test(start_paused = true)]
-async fn without_budget_it_is_pending_once_at_most() {
+async fn without_budget_a_due_timer_is_pending_once_at_most() {
     let mut timer = Timer::new();
     timer.arm(Duration::ZERO);
     let mut polls = 0;
@@ -90,7 +90,7 @@ async fn without_budget_it_is_pending_once_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_was_set_to_before_is_forgotten() {
+async fn arming_replaces_the_earlier_instant() {
     let start = now();
     let mut timer = Timer::new();
     timer.arm(ms(10));
@@ -110,7 +110,7 @@ async fn what_it_was_set_to_before_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_wait_there_is_can_be_set() {
+async fn the_longest_duration_can_be_armed() {
     let mut timer = Timer::new();
     timer.arm(Duration::MAX);
     let waited = tokio::time::timeout(ms(86_400_000 * 365), elapse(&mut timer)).await;
@@ -129,7 +129,7 @@ async fn a_clock_starts_when_it_is_first_read() {
 
 proptest! {
     #[test]
-    fn is_never_early_whatever_the_phase(phase in 0_u64..3_000_000, wait in 0_u64..5_000_000) {
+    fn a_timer_is_never_early_whatever_the_phase(phase in 0_u64..3_000_000, wait in 0_u64..5_000_000) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)

@@ -22,7 +22,7 @@ const GROUP: usize = 100;
 const WEIGHT: u64 = 100;
 const SLICE: usize = 8 * 1024;
 
-/// So much is saved up that it never binds, and no key of it settles while it is measured.
+/// A bucket so large that it never binds, and that no key settles during the measurement.
 const fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(1_000), u32::MAX)
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contended {
     pub(crate) name: &'static str,
-    /// Whether it can hold anybody up.
+    /// Whether the limit can make a task wait.
     pub(crate) waits: bool,
     pub(crate) run: fn(Crowd, Bound) -> Gathering,
 }
@@ -25,11 +25,11 @@ pub(crate) type Gathering = Pin<Box<dyn Future<Output = Gathered> + Send>>;
 pub(crate) enum Bound {
     /// As fast as they can.
     None,
-    /// So many each millisecond, of which no more are saved up.
+    /// This many permits each millisecond, which is also the burst.
     PerMillisecond(u32),
 }
 
-/// So many tasks, and how often each asks.
+/// The number of tasks, and how often each asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
     pub(crate) tasks: u64,
@@ -68,7 +68,7 @@ impl Crowd {
                 tasks.spawn(ask(limit.clone(), ticket));
             }
             let all = async { while tasks.join_next().await.is_some() {} };
-            // Who is not done then is not counted.
+            // A request that is not done then is not counted.
             let _ = tokio::time::timeout(self.patience, all).await;
             Gathered {
                 took: start.elapsed(),

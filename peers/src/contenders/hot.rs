@@ -1,16 +1,16 @@
-//! What is asked for many elements while its limit does not bind.
+//! Contenders that let many elements pass while their limit does not bind.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 
 use futures::{Sink, SinkExt, Stream, StreamExt};
 
-/// A contender, and whom it is compared with.
+/// A contender, and the part in which it is compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hot {
     pub(crate) part: Part,
     pub(crate) name: &'static str,
-    /// So many elements.
+    /// The number of elements.
     pub(crate) run: fn(u64) -> Work,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Stored {
 /// Asks once: whether it passed.
 pub(crate) type Caller = Box<dyn FnMut() -> BoxFuture<'static, bool> + Send>;
 
-/// Who meets at a server.
+/// Which callers share a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
     pub(crate) url: String,
@@ -41,7 +41,7 @@ pub(crate) enum Keys {
     One,
 }
 
-/// More than anybody asks for while it is measured.
+/// More than is requested during the measurement.
 const MANY: u32 = 1_000_000;
 
 /// The same of a log, which has no more in Redis.
@@ -50,7 +50,7 @@ const MANY_KEPT: u32 = 100_000;
 /// Short, so that a log holds no more than passes in it.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What is measured is how long an answer takes, so nobody gives up on one.
+/// The time of an answer is measured, so no caller gives up on one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) const ALL: &[Stored] = &[
@@ -153,7 +153,7 @@ const fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(MANY), MANY)
 }
 
-/// Those who have a key in common stand in one line for it, on each connection.
+/// On each connection, callers of the same key share one queue for it.
 async fn paceline(policy: impl RedisPolicy, meeting: Meeting) -> Vec<Caller> {
     let mut callers = Vec::new();
     for connection in 0..meeting.connections {
@@ -212,7 +212,7 @@ async fn on_bare_connections(
     callers
 }
 
-/// Without timers of its own: those who give up after a while pay for that themselves. What it is told it sends at once.
+/// Without timers of its own, which would be part of the figures. It sends every request at once.
 pub(crate) async fn connection(url: &str) -> MultiplexedConnection {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)

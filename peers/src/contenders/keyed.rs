@@ -10,7 +10,7 @@ pub(crate) struct Keyed {
     pub(crate) new: fn(KeyedLimit) -> Box<dyn Store>,
 }
 
-/// A token each `per_token`, and so many at once.
+/// A token each `per_token`, and a burst.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedLimit {
     pub(crate) per_token: Duration,

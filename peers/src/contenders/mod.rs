@@ -1,4 +1,4 @@
-//! Those who are measured: a file each. To add one, write its file and name it in the lists below.
+//! The contenders: a file each. To add one, write its file and name it in the lists below.
 
 mod adapters;
 mod crowd;
@@ -69,7 +69,7 @@ pub(crate) const CONTENDED: &[Contended] = &[
 /// What is kept in Redis.
 pub(crate) const STORED: &[Stored] = in_redis::ALL;
 
-/// What is asked for many elements while its limit does not bind; those of one part do the same.
+/// Contenders that let many elements pass while their limit does not bind; those of one part do the same.
 pub(crate) static HOT: LazyLock<Vec<Hot>> = LazyLock::new(|| {
     let theirs = [
         tokio::HOT,

@@ -26,7 +26,7 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    /// It is full after so many emissions, or after this long, but not before there were three.
+    /// A tape that is full after `most` emissions or after `during`, but never before the third emission.
     pub(crate) fn new(most: usize, during: Duration) -> Self {
         Self {
             stamps: Vec::with_capacity(most),
@@ -35,7 +35,7 @@ impl Tape {
         }
     }
 
-    /// It is full after so many emissions.
+    /// A tape that is full after `count` emissions.
     pub(crate) fn of(count: usize) -> Self {
         Self {
             stamps: Vec::with_capacity(count),

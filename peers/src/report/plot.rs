@@ -39,7 +39,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 const SIZE: (u32, u32) = (940, 460);
 const LEGEND: u32 = 280;
 
-/// Dark enough on white, and told apart in grey.
+/// Dark enough on white, and distinct in grey.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(31, 119, 180),
     RGBColor(44, 160, 44),

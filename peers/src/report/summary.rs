@@ -21,7 +21,7 @@ struct Row {
 enum Best {
     Least,
     Most,
-    /// Of those who let nothing through too soon.
+    /// The most among contenders without gaps that are too short.
     MostOfTheStrict,
 }
 
@@ -33,7 +33,9 @@ const ROWS: &[Row] = &[
         "share of 100 a second that is reached, nothing too soon",
         "10 ms",
     ),
+    share("share of 400 a second", "2.5 ms"),
     share("share of 1,000 a second", "1 ms"),
+    share("share of 2,000 a second", "500 µs"),
     share("share of 10,000 a second", "100 µs"),
     share("share of 100,000 a second", "10 µs"),
     least(
@@ -163,7 +165,7 @@ impl Row {
         figure.section == self.section && figure.part == self.part && figure.case == self.case
     }
 
-    /// Less than one gap in a hundred seems too short: some do because the one who measures was interrupted.
+    /// Less than one gap in a hundred seems too short. Some do because the measuring thread was interrupted.
     fn is_strict(&self, figures: &[&Figure], contender: &str) -> bool {
         figures.iter().any(|figure| {
             let is_it = figure.metric == "gaps too short, in %" && figure.contender == contender;

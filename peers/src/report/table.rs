@@ -86,7 +86,7 @@ pub(super) fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str>
     seen
 }
 
-/// What does nothing has no place among those who compete.
+/// The bare stream does nothing, so it does not compete.
 pub(super) fn is_bare(contender: &str) -> bool {
     contender.starts_with("bare")
 }

@@ -32,7 +32,7 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
                     let short: Vec<f64> = gaps
                         .iter()
                         .filter(|&&gap| gap + TOLERANCE < interval)
-                        .map(|&gap| (interval - gap).as_secs_f64() * 1e6)
+                        .map(|&gap| interval.saturating_sub(gap).as_secs_f64() * 1e6)
                         .collect();
                     let per_mille = short.len() as f64 * 1e3 / gaps.len() as f64;
                     let most = short.iter().copied().fold(0.0, f64::max);

@@ -113,7 +113,7 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     notes.figures
 }
 
-/// What a log of so many requests keeps of each, when each came in an instant of its own.
+/// The memory of a log for each request, when each request came at an instant of its own.
 fn log_bytes(extent: Extent, notes: &mut Notes) {
     let mut points = Vec::new();
     for factor in extent.pick(&[1, 10, 100, 1_000][..], &[1, 10][..]) {

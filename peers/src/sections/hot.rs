@@ -51,7 +51,7 @@ fn bare_beside<'a, T>(hot: &Hot, values: &'a [T]) -> Option<&'a T> {
         .map(|(_, value)| value)
 }
 
-/// So many that a round takes long enough.
+/// Enough elements for a round to take long enough.
 fn calibrated(hot: &Hot, extent: Extent) -> u64 {
     if extent == Extent::Quick {
         return 100;

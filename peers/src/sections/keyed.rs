@@ -14,13 +14,13 @@ const QUICKLY: Duration = Duration::from_millis(200);
 const BURST: u32 = 100;
 const HALF: u32 = 50;
 
-/// A limit that does not bind, and whose keys do not settle while it is measured.
+/// A limit that does not bind. Its keys do not settle during the measurement.
 const UNBOUND: KeyedLimit = KeyedLimit {
     per_token: Duration::from_millis(1),
     burst: u32::MAX,
 };
 
-/// So many keys fit into the caches.
+/// This number of keys fits into the caches.
 const FEW: usize = 1_000;
 
 const NANOS: &str = "ns a decision";

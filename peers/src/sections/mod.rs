@@ -28,13 +28,13 @@ pub(crate) enum Section {
     Precision,
     /// The same while the machine is busy.
     Load,
-    /// Gaps that are too short for the consumer who reads the clock after each element.
+    /// Gaps that are too short for a consumer that reads the clock after each element.
     Gaps,
     /// What a wait costs and how late it ends, beside tokio's own, with one timer and with ten thousand.
     Timers,
     /// What an element costs while the limit does not bind, and how many instructions it takes.
     Hot,
-    /// A limit for each of a million keys: bytes, nanoseconds, and what is left when they have settled.
+    /// A limit for each of a million keys: bytes, nanoseconds, and the memory that stays after they have settled.
     Keyed,
     /// What a permit costs when many tasks ask at once.
     Contention,

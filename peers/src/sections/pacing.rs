@@ -15,10 +15,10 @@ pub(super) const LATE: &str = "late, median, µs";
 pub(super) const LATE_P99: &str = "late, 99 %, µs";
 pub(super) const CPU: &str = "µs of processor time an emission";
 
-/// How long nobody may hear of a contender.
+/// A contender that emits nothing for so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// So much may be between an emission and the reading of the clock after it.
+/// The time between an emission and the clock reading after it.
 const READING: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

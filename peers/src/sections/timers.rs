@@ -12,7 +12,10 @@ use crate::measure::{Extent, quantile, with_commas};
 use super::pacing::Flavour;
 
 /// How many tasks wait, and the length of each wait in microseconds.
-const CROWDS: [(u32, u64); 9] = [
+const CROWDS: [(u32, u64); 12] = [
+    (1, 25),
+    (1, 50),
+    (1, 100),
     (1, 1_000),
     (1, 10_000),
     (1, 100_000),
@@ -52,22 +55,18 @@ struct Waits {
 pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let mut notes = Notes::new("timers");
     let least = extent.pick(Duration::from_millis(500), Duration::from_millis(5));
-    for (count, micros) in CROWDS {
-        let wait = Duration::from_micros(extent.pick(micros, 1_000));
-        let case = format!(
-            "{} of {} ms",
-            with_commas(&count.to_string()),
-            micros / 1_000
-        );
+    for &(count, micros) in extent.pick(&CROWDS[..], &CROWDS[2..4]) {
+        let wait = Duration::from_micros(micros);
+        let case = format!("{} of {wait:?}", with_commas(&count.to_string()));
         for waiter in Waiter::ALL {
-            let waits = crowd(waiter, count, wait, least.max(extent.pick(3, 1) * wait));
-            let emissions = waits.late.len() as f64;
+            let waits = crowd(waiter, count, wait, least.max(3 * wait));
+            let count = waits.late.len() as f64;
             for (metric, value) in [
                 ("late, median, µs", quantile(&waits.late, 0.5)),
                 ("late, 99 %, µs", quantile(&waits.late, 0.99)),
                 (
                     "µs of processor time a wait",
-                    waits.cpu.as_secs_f64() * 1e6 / emissions,
+                    waits.cpu.as_secs_f64() * 1e6 / count,
                 ),
             ] {
                 notes.add(metric, waiter.name(), &case, value);
@@ -111,7 +110,7 @@ async fn task(waiter: Waiter, phase: Duration, wait: Duration, end: Instant) -> 
             timer.arm(wait);
             poll_fn(|cx| timer.poll_elapsed(cx)).await;
         }
-        late.push((start.elapsed() - wait).as_secs_f64() * 1e6);
+        late.push(start.elapsed().saturating_sub(wait).as_secs_f64() * 1e6);
         if Instant::now() >= end {
             return late;
         }

@@ -1,8 +1,4 @@
-mod cancelling;
 mod cooldown;
-mod line;
 mod network;
-mod patience;
 mod permits;
 mod resize;
-mod schedules;

@@ -3,11 +3,13 @@
 use std::thread;
 
 use futures::executor::block_on;
+use futures::{StreamExt, stream};
 use paceline::concurrency::{Permit, Permits};
+use paceline::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::ms;
+use crate::timed::{ms, now, since};
 
 #[test]
 fn needs_no_runtime_without_a_cooldown() {
@@ -25,7 +27,7 @@ fn needs_no_runtime_without_a_cooldown() {
 }
 
 #[test]
-fn a_permit_that_is_dropped_in_another_thread_wakes_who_waits() {
+fn a_permit_that_is_dropped_in_another_thread_wakes_the_head() {
     let permits = Permits::new(1);
     let held = permits.try_acquire();
     let waits = thread::spawn({
@@ -67,7 +69,7 @@ fn several_permits_are_given_back_together() {
 }
 
 #[test]
-fn more_than_there_are_is_refused_at_once_whoever_waits() {
+fn more_permits_than_there_are_is_refused_at_once() {
     let permits = Permits::new(2);
     let _held = permits.try_acquire_many(2);
     let mut waits = Driven::new(permits.acquire());
@@ -79,7 +81,7 @@ fn more_than_there_are_is_refused_at_once_whoever_waits() {
 }
 
 #[test]
-fn no_permits_at_all_are_had_at_once_and_use_nothing() {
+fn a_request_for_no_permits_passes_at_once_and_uses_nothing() {
     let permits = Permits::new(1);
     let _held = permits.try_acquire();
     permits.resize(0);
@@ -95,7 +97,7 @@ fn no_permits_at_all_are_had_at_once_and_use_nothing() {
 
 #[test]
 #[should_panic(expected = "at least 1 permit, got 0")]
-fn no_permits_are_refused_when_built() {
+fn zero_permits_are_refused_at_construction() {
     let _ = Permits::new(0);
 }
 
@@ -137,5 +139,36 @@ fn a_permit_can_go_anywhere_and_shows_little() {
     let permit: Permit = permits.try_acquire_many(2).unwrap();
     free(&permit);
     assert_eq!(format!("{permit:?}"), "Permit { count: 2, .. }");
-    assert!(format!("{permits:?}").contains("in_use: 2"));
+    let mut waits = Driven::new(permits.acquire_many(2));
+    assert!(waits.poll().is_pending());
+    assert_eq!(
+        format!("{permits:?}"),
+        "Permits { limit: 3, in_use: 2, waiting: 1, .. }"
+    );
+}
+
+#[test]
+fn a_number_of_permits_from_a_configuration_is_checked() {
+    let refused = Permits::try_new(0).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "there must be at least 1 permit, got 0"
+    );
+    for n in [1, u32::MAX] {
+        assert_eq!(Permits::try_new(n).unwrap().limit(), n);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_stream_does_not_starve_other_requests() {
+    let permits = Permits::new(1);
+    let held = permits.try_acquire();
+    let mut calls = Box::pin(stream::iter([1]).concurrent(permits.clone(), std::future::ready));
+    assert!(futures::poll!(calls.next()).is_pending());
+    let start = now();
+    drop(held);
+
+    drop(permits.acquire().await);
+    assert_eq!(since(start), 10);
+    assert_eq!(calls.next().await, Some(1));
 }

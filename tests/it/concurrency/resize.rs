@@ -1,4 +1,4 @@
-//! A limit that moves while others wait on it.
+//! A limit that is resized while requests wait.
 
 use paceline::concurrency::Permits;
 use testkit::wakes::Driven;
@@ -6,7 +6,7 @@ use testkit::wakes::Driven;
 use crate::timed::{ms, now, since, sleep};
 
 #[test]
-fn growing_lets_those_in_who_wait_in_their_order() {
+fn growing_serves_waiters_in_their_order() {
     let permits = Permits::new(1);
     let _held = permits.try_acquire();
     let mut waiting: Vec<_> = (0..3).map(|_| Driven::new(permits.acquire())).collect();
@@ -41,14 +41,14 @@ fn shrinking_takes_effect_as_permits_come_back() {
 }
 
 #[test]
-fn of_no_permits_nothing_passes_until_there_are_some() {
+fn with_no_permits_nothing_passes_until_there_are_some() {
     let permits = Permits::new(2);
     permits.resize(0);
     assert!(permits.try_acquire().is_none());
     let mut one = Driven::new(permits.acquire());
     let mut many = Driven::new(permits.acquire_many(7));
     assert!(one.poll().is_pending());
-    assert!(many.poll().is_pending(), "a pause refuses nobody");
+    assert!(many.poll().is_pending(), "a pause refuses no request");
 
     permits.resize(7);
     assert!(one.is_woken());
@@ -59,7 +59,7 @@ fn of_no_permits_nothing_passes_until_there_are_some() {
 }
 
 #[test]
-fn who_became_too_dear_is_told_when_its_turn_comes_and_stops_nobody() {
+fn a_request_that_became_too_large_is_refused_when_it_is_the_head() {
     let permits = Permits::new(4);
     let held = permits.try_acquire_many(4);
     let mut first = Driven::new(permits.acquire());
@@ -70,7 +70,10 @@ fn who_became_too_dear_is_told_when_its_turn_comes_and_stops_nobody() {
     assert!(last.poll().is_pending());
 
     permits.resize(3);
-    assert!(dear.poll().is_pending(), "it may grow again until then");
+    assert!(
+        dear.poll().is_pending(),
+        "the limit may grow again until it is the head"
+    );
     drop(held);
     let _first = first.poll();
     assert!(dear.is_woken());
@@ -83,7 +86,7 @@ fn who_became_too_dear_is_told_when_its_turn_comes_and_stops_nobody() {
 }
 
 #[test]
-fn who_was_too_dear_for_a_while_passes_if_it_has_grown_again() {
+fn a_request_that_was_too_large_for_a_while_passes_after_growth() {
     let permits = Permits::new(4);
     let held = permits.try_acquire();
     let mut dear = Driven::new(permits.acquire_many(4));
@@ -92,7 +95,7 @@ fn who_was_too_dear_for_a_while_passes_if_it_has_grown_again() {
     assert!(behind.poll().is_pending());
 
     permits.resize(3);
-    assert!(dear.is_woken(), "it is first, and is told at once");
+    assert!(dear.is_woken(), "it is the head, and would be refused now");
     permits.resize(4);
     drop(held);
     assert!(dear.poll().is_ready());
@@ -119,4 +122,24 @@ async fn growing_shortens_a_cooldown_wait_and_shrinking_makes_it_longer() {
     permits.resize(2);
     drop(waits.await.unwrap());
     assert_eq!(since(start), 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_too_large_and_idle_does_not_starve_the_waiters_behind_it() {
+    let permits = Permits::new(2);
+    let held = permits.try_acquire_many(2);
+    let mut dear = Driven::new(permits.acquire_many(2));
+    assert!(dear.poll().is_pending());
+    let behind = tokio::spawn(permits.acquire());
+    tokio::task::yield_now().await;
+    let start = now();
+    permits.resize(1);
+    drop(held);
+
+    drop(behind.await.unwrap());
+    assert_eq!(since(start), 10);
+    let std::task::Poll::Ready(Err(refused)) = dear.poll() else {
+        panic!("two of one");
+    };
+    assert_eq!((refused.asked(), refused.limit()), (2, 1));
 }

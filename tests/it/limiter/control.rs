@@ -1,4 +1,4 @@
-//! What can be said to a limit while tasks wait for it.
+//! Pauses and modes, also while requests wait.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn wait(millis: u64) -> Decision {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_passes_during_a_pause_also_who_waits_already() {
+async fn nothing_passes_during_a_pause_neither_do_queued_waiters() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -27,7 +27,11 @@ async fn nothing_passes_during_a_pause_also_who_waits_already() {
     sleep(50).await;
 
     limit.pause_for(ms(1_000));
-    assert_eq!(limit.try_acquire(1), wait(1_000 + 200), "the two before it");
+    assert_eq!(
+        limit.try_acquire(1),
+        wait(1_000 + 200),
+        "behind two waiters"
+    );
     for (task, at) in tasks.into_iter().zip([1_050, 1_150]) {
         task.await.unwrap().unwrap();
         assert_eq!(since(start), at);
@@ -48,7 +52,7 @@ async fn of_two_pauses_the_later_end_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_hides_neither_never_nor_what_costs_nothing() {
+async fn a_pause_hides_neither_a_cost_too_large_nor_a_cost_of_zero() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 3).shared();
     limit.pause_for(Duration::MAX);
 
@@ -72,7 +76,7 @@ async fn after_a_pause_the_policy_counts_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resuming_calls_the_first_in_line() {
+async fn resuming_wakes_the_head() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.pause_for(Duration::MAX);
@@ -108,7 +112,7 @@ async fn a_stream_that_waits_feels_a_pause_and_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_shadow_everything_passes_and_what_would_not_have_is_counted() {
+async fn in_shadow_mode_every_request_passes_and_held_back_ones_are_counted() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
     limit.set_mode(Mode::Shadow);
 
@@ -128,7 +132,7 @@ async fn in_shadow_everything_passes_and_what_would_not_have_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_everything_passes_and_nothing_is_charged_or_counted() {
+async fn when_off_every_request_passes_and_nothing_is_charged_or_counted() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
     limit.set_mode(Mode::Off);
     for _ in 0..9 {
@@ -141,7 +145,7 @@ async fn off_everything_passes_and_nothing_is_charged_or_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_in_line_feels_a_new_mode_at_once() {
+async fn every_waiter_feels_a_new_mode_at_once() {
     for mode in [Mode::Shadow, Mode::Off] {
         let start = now();
         let limit = Interval::every(ms(60_000)).shared();
@@ -156,9 +160,9 @@ async fn everybody_in_line_feels_a_new_mode_at_once() {
     }
 }
 
-/// They have been woken, and have not asked again yet.
+/// The waiter has been woken, and has not asked again yet.
 #[tokio::test(start_paused = true)]
-async fn in_another_mode_nobody_stands_behind_those_who_still_wait() {
+async fn outside_enforce_mode_no_request_waits_behind_others() {
     for mode in [Mode::Off, Mode::Shadow] {
         let limit = Interval::every(ms(100)).shared();
         assert!(limit.try_acquire(1).is_pass());
@@ -170,7 +174,7 @@ async fn in_another_mode_nobody_stands_behind_those_who_still_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_who_passed_was_refused_had_to_wait_and_waits() {
+async fn counts_requests_that_passed_were_refused_were_held_back_and_wait() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
     limit.acquire(2).await.unwrap();
     let mut waits = Driven::new(limit.acquire(1));
@@ -192,49 +196,67 @@ async fn counts_who_passed_was_refused_had_to_wait_and_waits() {
     assert_eq!((stats.passed, stats.held_back, stats.waiting), (2, 1, 0));
 }
 
-/// An alarm that rang a fraction of a millisecond early is not one that is still set.
+/// The head sleeps on a timer of its own until the end of the pause, so the timer of the queue has to wake it.
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_ends_at_once_is_felt_although_the_alarm_has_rung() {
+async fn the_end_of_a_pause_is_felt_by_a_head_that_sleeps_until_a_later_one() {
+    let limit = Interval::every(ms(100)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    let [mut first, mut second] = waiters;
+    jump(ms(100)).await;
+    assert!(first.poll().is_ready());
+    limit.pause_for(ms(3_600_000));
+    jump(ms(99)).await;
+    assert!(second.poll().is_pending());
+    limit.resume();
+    assert!(!second.is_woken(), "its permit is due in 1 ms");
+    jump(ms(1)).await;
+    assert!(second.is_woken());
+    assert!(second.poll().is_ready());
+}
+
+/// Its permit is due in less than the millisecond of tokio's timers.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_pause_is_felt_within_a_millisecond() {
     let micros = Duration::from_micros;
     let limit = Interval::every(micros(100_500)).shared();
     assert!(limit.try_acquire(1).is_pass());
-    let mut first = Driven::new(limit.acquire(1));
-    let mut second = Driven::new(limit.acquire(1));
-    assert!(first.poll().is_pending());
-    assert!(second.poll().is_pending());
+    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    let [mut first, mut second] = waiters;
     jump(ms(101)).await;
-    assert!(
-        first.poll().is_ready(),
-        "the second one's turn comes at 201.5"
-    );
+    assert!(first.poll().is_ready());
     jump(ms(99)).await;
     limit.pause_for(ms(3_600_000));
     jump(ms(1)).await;
     tokio::task::yield_now().await;
-    assert!(second.is_woken());
-    assert!(second.poll().is_pending(), "told an hour");
+    assert!(second.poll().is_pending());
     jump(micros(100)).await;
     limit.resume();
-    assert!(second.is_woken());
     let start = now();
     second.into_inner().await.unwrap();
     assert!(start.elapsed() < ms(2), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_passed_while_it_was_off_is_not_in_the_forecast() {
+async fn requests_that_passed_while_it_was_off_are_not_in_the_estimate() {
     let limit = Interval::every(ms(10)).shared();
     assert!(limit.try_acquire(1).is_pass());
-    let mut line: Vec<_> = (0..200).map(|_| Driven::new(limit.acquire(1))).collect();
-    for one in &mut line {
-        assert!(one.poll().is_pending());
+    let mut waiters: Vec<_> = (0..200).map(|_| Driven::new(limit.acquire(1))).collect();
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
     }
     assert_eq!(limit.peek(1), wait(2_010));
     limit.set_mode(Mode::Off);
-    for one in &mut line[..60] {
-        assert!(one.poll().is_ready());
+    for waiter in &mut waiters[..60] {
+        assert!(waiter.poll().is_ready());
     }
     limit.set_mode(Mode::Enforce);
-    let told = limit.peek(1).retry_in().unwrap();
-    assert!(told <= ms(1_410), "{told:?}");
+    let estimate = limit.peek(1).retry_in().unwrap();
+    assert!(estimate <= ms(1_410), "{estimate:?}");
 }

@@ -39,7 +39,7 @@ async fn a_late_wake_up_passes_when_it_comes_and_one_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn to_wait_until_it_is_open_counts_nothing() {
+async fn waiting_until_it_is_open_counts_nothing() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -49,7 +49,7 @@ async fn to_wait_until_it_is_open_counts_nothing() {
     }
     assert_eq!(since(start), 100);
     limit.acquire(1).await.unwrap();
-    assert_eq!(since(start), 100, "and nobody stands in line");
+    assert_eq!(since(start), 100, "and no request is queued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,7 +67,7 @@ async fn a_late_wake_up_finds_it_open_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_leaves_the_line_and_may_come_again() {
+async fn a_gate_that_gives_up_leaves_the_queue_and_may_ask_again() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -83,7 +83,7 @@ async fn who_gives_up_leaves_the_line_and_may_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_at_once_what_can_never_pass() {
+async fn fails_at_once_for_a_cost_that_can_never_pass() {
     let mut gate = Gate::new(TokenBucket::new(Rate::per_second(1), 3).owned());
 
     let refused = poll_fn(|cx| gate.poll_pass(4, cx)).await.unwrap_err();
@@ -99,7 +99,7 @@ async fn says_at_once_what_can_never_pass() {
 struct Gone;
 
 #[tokio::test(start_paused = true)]
-async fn hands_on_why_a_limit_cannot_be_reached() {
+async fn passes_on_the_error_of_a_limit_that_cannot_be_reached() {
     struct Unreachable;
     impl Limiter for Unreachable {
         type Error = Gone;
@@ -117,7 +117,7 @@ async fn hands_on_why_a_limit_cannot_be_reached() {
     assert!(matches!(refused.into_unreachable(), Ok(Gone)));
 }
 
-/// A limiter of somebody else's that breaks the law.
+/// A limiter that breaks the law.
 struct Closed;
 
 impl Limiter for Closed {
@@ -132,12 +132,12 @@ impl Limiter for Closed {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "a limiter must let cost 1 pass in the end")]
-async fn names_the_law_that_a_foreign_limiter_breaks() {
+async fn names_the_law_that_a_limiter_breaks() {
     let Ok(()) = poll_fn(|cx| Gate::new(Closed).poll_one(cx)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gave_up_leaves_no_timer_that_moves_the_clock() {
+async fn a_gate_that_gave_up_leaves_no_timer_armed() {
     let start = now();
     let mut gate = Gate::new(Interval::every(ms(10)).owned());
     for _ in 0..2 {
@@ -146,11 +146,11 @@ async fn who_gave_up_leaves_no_timer_that_moves_the_clock() {
     assert!(futures::poll!(poll_fn(|cx| gate.poll_one(cx))).is_pending());
     gate.give_up();
 
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, is_over) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         std::thread::sleep(ms(50));
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
     });
-    told.await.unwrap();
+    is_over.await.unwrap();
     assert_eq!(since(start), 10);
 }

@@ -10,14 +10,14 @@ use testkit::clock::jump;
 
 use crate::timed::ms;
 
-type Told = Rc<RefCell<Vec<String>>>;
+type Reports = Rc<RefCell<Vec<String>>>;
 
-/// What was told, in short.
-fn observed<L: Limiter>(limiter: L) -> (Observed<L, impl FnMut(Event) + Clone>, Told) {
-    let told = Told::default();
-    let tell = Rc::clone(&told);
+/// An observer, and its reports in short.
+fn observed<L: Limiter>(limiter: L) -> (Observed<L, impl FnMut(Event) + Clone>, Reports) {
+    let reports = Reports::default();
+    let send = Rc::clone(&reports);
     let observer = move |event: Event| {
-        tell.borrow_mut().push(match event {
+        send.borrow_mut().push(match event {
             Event::Passed { cost, waited, .. } => format!("passed {cost} after {waited:?}"),
             Event::Refused { cost, retry_in, .. } => format!("refused {cost} for {retry_in:?}"),
             Event::TooCostly { cost, capacity, .. } => format!("{cost} of {capacity}"),
@@ -25,7 +25,7 @@ fn observed<L: Limiter>(limiter: L) -> (Observed<L, impl FnMut(Event) + Clone>, 
             _ => unreachable!(),
         });
     };
-    (Observed::new(limiter, observer), told)
+    (Observed::new(limiter, observer), reports)
 }
 
 fn bucket() -> TokenBucket {
@@ -33,13 +33,13 @@ fn bucket() -> TokenBucket {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_what_passed_and_how_long_it_stood_in_line() {
+async fn reports_what_passed_and_how_long_it_waited() {
     let limit = bucket().shared();
-    let (mine, told) = observed(limit.clone());
+    let (mine, reports) = observed(limit.clone());
     let paced = stream::iter([2, 1, 9, 0, 2]).pace_by_cost(mine, |cost| *cost);
     assert_eq!(paced.count().await, 5);
     assert_eq!(
-        *told.borrow(),
+        *reports.borrow(),
         [
             "passed 2 after 0ns",
             "passed 1 after 100ms",
@@ -50,39 +50,39 @@ async fn says_what_passed_and_how_long_it_stood_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_what_was_refused_and_shed() {
-    let (limit, told) = observed(Interval::every(ms(100)).owned());
+async fn reports_what_was_refused_and_shed() {
+    let (limit, reports) = observed(Interval::every(ms(100)).owned());
     assert_eq!(stream::iter(0..2).enforce(limit).count().await, 2);
     let (limit, shed) = observed(Interval::every(ms(100)).owned());
     assert_eq!(stream::iter(0..2).shed(limit).count().await, 1);
     assert_eq!(
-        *told.borrow(),
+        *reports.borrow(),
         ["passed 1 after 0ns", "refused 1 for 100ms"]
     );
-    assert_eq!(*told.borrow(), *shed.borrow());
+    assert_eq!(*reports.borrow(), *shed.borrow());
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_who_gave_up_and_after_how_long() {
+async fn reports_a_request_that_gave_up_and_after_how_long() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
-    let (mine, told) = observed(limit);
+    let (mine, reports) = observed(limit);
     let mut paced = stream::iter([1]).pace(mine);
     assert!(paced.next().now_or_never().is_none());
     jump(ms(30)).await;
     drop(paced);
-    assert_eq!(*told.borrow(), ["gave up after 30ms"]);
+    assert_eq!(*reports.borrow(), ["gave up after 30ms"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_waits_from_when_it_first_looked() {
-    let (limit, told) = observed(Interval::every(ms(100)).shared());
+async fn the_wait_of_a_sink_begins_with_its_first_look() {
+    let (limit, reports) = observed(Interval::every(ms(100)).shared());
     let mut sink = futures::sink::drain().pace_sends(limit);
     for item in 0..3 {
         sink.send(item).await.unwrap();
     }
     assert_eq!(
-        *told.borrow(),
+        *reports.borrow(),
         [
             "passed 1 after 0ns",
             "passed 1 after 100ms",
@@ -92,15 +92,15 @@ async fn a_sink_waits_from_when_it_first_looked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clone_stands_in_line_for_itself() {
-    let (limit, told) = observed(Interval::every(ms(100)).shared());
+async fn a_clone_is_queued_for_itself() {
+    let (limit, reports) = observed(Interval::every(ms(100)).shared());
     let (a, b) = (limit.clone(), limit);
     let (a, b) = (stream::iter(0..2).pace(a), stream::iter(0..2).pace(b));
     futures::join!(a.count(), b.count());
-    let mut told = told.borrow().clone();
-    told.sort();
+    let mut reports = reports.borrow().clone();
+    reports.sort();
     assert_eq!(
-        told,
+        reports,
         [
             "passed 1 after 0ns",
             "passed 1 after 100ms",
@@ -112,14 +112,14 @@ async fn a_clone_stands_in_line_for_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_wake_up_is_part_of_the_wait() {
-    let (limit, told) = observed(Interval::every(ms(100)).owned());
+    let (limit, reports) = observed(Interval::every(ms(100)).owned());
     let mut paced = stream::iter(0..2).pace(limit);
     paced.next().await;
     assert!(paced.next().now_or_never().is_none());
     jump(ms(180)).await;
     paced.next().await;
     assert_eq!(
-        *told.borrow(),
+        *reports.borrow(),
         ["passed 1 after 0ns", "passed 1 after 180ms"]
     );
 }

@@ -8,7 +8,7 @@ use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
 use tokio::runtime::Builder;
 
-use super::noted::Noted;
+use super::prefetch::Records;
 use crate::timed::ms;
 
 fn decided(poll: Poll<Result<Decision, Infallible>>) -> Decision {
@@ -33,7 +33,7 @@ async fn its_clock_starts_when_it_is_first_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looking_counts_nothing() {
+async fn a_look_counts_nothing() {
     let cx = &mut Context::from_waker(Waker::noop());
     let mut limit: Owned<Interval> = Interval::every(ms(100)).owned();
 
@@ -48,7 +48,7 @@ async fn looking_counts_nothing() {
     assert_eq!(limit.policy().interval(), ms(100));
 }
 
-/// On a real clock there is credit: nothing is lost of a burst that is asked for at once, and nothing is given on top.
+/// On the real clock permits are prefetched: a burst is complete, and no permit comes on top.
 #[tokio::test]
 async fn a_large_burst_passes_at_once_and_no_more() {
     let cx = &mut Context::from_waker(Waker::noop());
@@ -84,38 +84,38 @@ fn can_live_in_a_static_and_be_asked_without_a_runtime() {
     assert_ne!(decided(limit.poll_decide(1, cx)), Decision::Pass);
 }
 
-fn counted(limit: &Owned<Noted>) -> (Vec<Tick>, Vec<u32>) {
+fn counted(limit: &Owned<Records>) -> (Vec<Tick>, Vec<u32>) {
     limit.policy().counted().into_iter().unzip()
 }
 
-/// A policy need not have at an earlier time what it gave credit for.
+/// At an earlier time a policy need not have the permits that were prefetched.
 #[test]
-fn what_was_spent_is_not_counted_before_there_was_credit_for_it() {
+fn permits_are_not_counted_at_a_time_before_they_were_prefetched() {
     let mut earlier = Builder::new_current_thread();
     let earlier = earlier.enable_time().start_paused(true).build().unwrap();
     let cx = &mut Context::from_waker(Waker::noop());
-    let mut limit = Noted::default().owned();
+    let mut limit = Records::default().owned();
     let mut ask = |cost| decided(limit.poll_decide(cost, cx)).is_pass();
     assert!(ask(1));
     std::thread::sleep(ms(2));
-    assert!(ask(6) && ask(5), "the first on credit");
+    assert!(ask(6) && ask(5), "the first is prefetched");
     assert!(ask(2) && ask(3), "both");
     earlier.block_on(async { assert!(ask(20)) });
 
     let (at, costs) = counted(&limit);
     assert_eq!(costs, [1, 6, 5, 5, 20]);
     assert!(at[1] >= at[0].after(ms(2)));
-    assert_eq!(at[3], at[2], "as of the look that gave the credit");
+    assert_eq!(at[3], at[2], "at the reading that prefetched them");
     assert_eq!(at[4], at[0], "the clock has gone back");
 }
 
 #[test]
-fn there_is_no_credit_after_what_it_would_not_have_sufficed_for() {
+fn nothing_is_prefetched_that_would_not_suffice_for_the_same_request_again() {
     let cx = &mut Context::from_waker(Waker::noop());
-    let mut limit = Noted::default().owned();
+    let mut limit = Records::default().owned();
     for cost in [10, 2, 2, 9, 20, 1, 1, 1] {
         assert!(decided(limit.poll_decide(cost, cx)).is_pass());
     }
     let (_, costs) = counted(&limit);
-    assert_eq!(costs, [10, 2, 2, 9, 20, 1], "and two on credit");
+    assert_eq!(costs, [10, 2, 2, 9, 20, 1], "and two prefetched ones");
 }

@@ -1,5 +1,5 @@
-//! Every await point: futures are dropped after any number of polls, tasks run in any order, the clock moves at any time.
-//! Those who stay are served as by a plain queue before the bare policy, in which nobody who left ever stood.
+//! Random schedules of the real policies: futures are dropped after any number of polls, tasks run in any order, the clock moves
+//! at any time. Requests are served exactly as by a plain queue in front of the bare policy, from which cancelled ones are removed.
 
 use std::convert::Infallible;
 use std::task::Poll;
@@ -24,9 +24,8 @@ const KEYS: usize = 3;
 #[derive(Clone, Debug)]
 enum Event {
     Comes(Visit),
-    /// Somebody is polled, woken or not.
     IsPolled(Index),
-    /// So many milliseconds go by, and whoever is woken is polled, in this order.
+    /// Milliseconds go by, and each woken request is polled, in this order.
     TimePasses(u64, Vec<usize>),
 }
 
@@ -35,7 +34,7 @@ struct Visit {
     key: usize,
     cost: u32,
     how: How,
-    /// Dropped right after so many polls; with none, it never gets into line.
+    /// Cancelled after this number of polls; after none, it is never queued.
     leaves: Option<usize>,
 }
 
@@ -117,7 +116,7 @@ where
                 .acquire(key, cost)
                 .map(|passed| passed.map_err(AcquireError::from))
                 .boxed(),
-            How::Within(_) => return None,
+            How::Within(within) => self.acquire_within(key, cost, ms(within)).boxed(),
             How::Stream => next_item(cost, self.at(key)),
         })
     }
@@ -131,7 +130,7 @@ where
     }
 }
 
-/// A stream is dropped with its `next`, and leaves the line too.
+/// A stream is dropped with its `next`, and leaves the queue too.
 fn next_item<L>(cost: u32, limit: L) -> BoxFuture<'static, Result<(), AcquireError>>
 where
     L: Limiter<Error = Infallible> + Send + 'static,
@@ -156,7 +155,7 @@ struct Model<P: Policy> {
 
 struct Queue<P: Policy> {
     state: P::State,
-    /// Who waits, in order: the number and the cost.
+    /// The waiters in order: number and cost.
     waits: Vec<(usize, u32)>,
 }
 
@@ -175,7 +174,7 @@ impl<P: Policy> Model<P> {
         }
     }
 
-    /// Whether this one passes now; else it stands in the queue.
+    /// Whether this request passes now. Otherwise it is queued.
     fn ask(&mut self, queue: usize, n: usize, cost: u32, now: Tick) -> bool {
         let queue = &mut self.queues[queue];
         let place = queue.waits.iter().position(|(other, _)| *other == n);
@@ -196,7 +195,7 @@ impl<P: Policy> Model<P> {
         self.queues[queue].waits.retain(|(other, _)| *other != n);
     }
 
-    /// How long one more would wait.
+    /// How long one more request would wait.
     fn wait(&self, queue: usize, cost: u32, now: Tick) -> Duration {
         let queue = &self.queues[queue];
         let (mut state, mut at) = (queue.state.clone(), now);
@@ -217,7 +216,6 @@ impl<P: Policy> Model<P> {
     }
 }
 
-/// Somebody, and what is to become of them.
 struct Visitor {
     n: usize,
     visit: Visit,
@@ -356,7 +354,7 @@ impl<L: Limit, P: Policy> Run<L, P> {
         }
     }
 
-    /// Whoever still waits gets through.
+    /// Every remaining waiter passes.
     async fn ends(&mut self) {
         for visitor in &mut self.visitors {
             visitor.visit.leaves = None;

@@ -23,7 +23,7 @@ fn wait(millis: u64) -> Decision {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_clone_spends_another_misses() {
+async fn clones_share_one_limit() {
     let limit = bucket(2).shared();
     let other = limit.clone();
 
@@ -44,7 +44,7 @@ async fn peeking_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trying_never_overtakes_the_line_and_says_how_long_it_is() {
+async fn trying_says_how_long_the_queue_takes() {
     let limit = bucket(3).shared();
     limit.acquire(2).await.unwrap();
     let mut dear = Driven::new(limit.acquire(3));
@@ -70,7 +70,7 @@ async fn trying_never_overtakes_the_line_and_says_how_long_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_behind_the_line_is_never_zero() {
+async fn a_wait_behind_other_waiters_is_never_zero() {
     let limit = bucket(5).shared();
     limit.acquire(5).await.unwrap();
     let mut waits = Driven::new(limit.acquire(1));
@@ -78,13 +78,13 @@ async fn a_wait_behind_the_line_is_never_zero() {
     jump(ms(500)).await;
 
     let Decision::Wait { retry_in } = limit.try_acquire(1) else {
-        panic!("somebody stands in line");
+        panic!("a waiter is ahead");
     };
     assert!(!retry_in.is_zero());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_goes_to_the_first_in_line() {
+async fn refunded_permits_go_to_the_head() {
     let start = now();
     let limit = bucket(2).shared();
     limit.acquire(2).await.unwrap();
@@ -103,7 +103,7 @@ async fn what_is_given_back_goes_to_the_first_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refund_never_fills_it_over_the_brim() {
+async fn a_refund_never_exceeds_the_burst() {
     let limit = bucket(2).shared();
     limit.refund(5);
     assert_eq!(limit.try_acquire(2), Decision::Pass);
@@ -113,7 +113,7 @@ async fn a_refund_never_fills_it_over_the_brim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_in_line_feels_new_parameters_at_once() {
+async fn every_waiter_feels_new_parameters_at_once() {
     let start = now();
     let limit = Interval::every(ms(60_000)).shared();
     limit.acquire(1).await.unwrap();
@@ -130,7 +130,7 @@ async fn everybody_in_line_feels_new_parameters_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_can_never_pass_under_new_parameters_is_told() {
+async fn a_waiter_that_can_never_pass_under_new_parameters_is_refused_at_once() {
     let limit = bucket(5).shared();
     limit.acquire(5).await.unwrap();
     let mut first = Driven::new(limit.acquire(5));
@@ -141,7 +141,7 @@ async fn who_can_never_pass_under_new_parameters_is_told() {
     limit.retune(bucket(3));
     assert!(second.is_woken());
     let Poll::Ready(Err(never)) = second.poll() else {
-        panic!("it is told, also behind others");
+        panic!("it is refused, also behind others");
     };
     assert_eq!((never.cost(), never.capacity()), (4, 3));
 }
@@ -179,7 +179,7 @@ fn can_live_in_a_static_and_serve_several_runtimes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_moves_to_another_task_is_woken_there() {
+async fn a_waiter_that_moves_to_another_task_is_woken_there() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut first = Driven::new(limit.acquire(1));
@@ -206,12 +206,12 @@ async fn a_finished_acquire_is_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stands_first_may_try_and_passes() {
+async fn the_head_may_try_and_passes() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut handle = limit.clone();
     let mut first = Driven::new(poll_fn(|cx| handle.poll_decide(1, cx)));
-    assert!(first.poll().is_ready(), "told to wait");
+    assert!(first.poll().is_ready(), "it has to wait");
     drop(first);
     let mut behind = Driven::new(limit.acquire(1));
     assert!(behind.poll().is_pending());
@@ -225,12 +225,12 @@ async fn who_stands_first_may_try_and_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handle_that_is_lent_keeps_its_place_in_line() {
+async fn a_handle_that_is_lent_keeps_its_position() {
     let mut lent = Interval::every(ms(100)).shared();
     let limit = lent.clone();
     limit.acquire(1).await.unwrap();
     let mut asking = Driven::new(poll_fn(|cx| lent.poll_decide(1, cx)));
-    assert!(asking.poll().is_ready(), "told to wait");
+    assert!(asking.poll().is_ready(), "it has to wait");
     drop(asking);
     let mut behind = Driven::new(limit.acquire(1));
     assert!(behind.poll().is_pending());
@@ -254,4 +254,64 @@ async fn a_limit_can_be_chosen_while_the_program_runs() {
         assert_eq!(stream::iter(0..3).pace(limit).count().await, 3);
     }
     assert_eq!(since(start), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_behind_an_idle_head_feel_new_parameters_too() {
+    let start = now();
+    let limit = Interval::every(ms(3_600_000)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut idle = Driven::new(limit.acquire(1));
+    assert!(idle.poll().is_pending());
+    let second = tokio::spawn(limit.acquire(1));
+    jump(ms(1_000)).await;
+    limit.retune(Interval::every(ms(5_000)));
+    second.await.unwrap().unwrap();
+    assert_eq!(since(start), 5_010);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_waiter_leaves_from_the_middle_the_estimate_is_shorter() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let [mut first, mut middle, mut last] = [1, 7, 1].map(|cost| Driven::new(limit.acquire(cost)));
+    for waiter in [&mut first, &mut middle, &mut last] {
+        assert!(waiter.poll().is_pending());
+    }
+    assert_eq!(limit.peek(1), wait(1_000));
+
+    drop(middle);
+    assert!(!first.is_woken() && !last.is_woken());
+    assert_eq!(limit.peek(1), wait(300));
+    jump(ms(100)).await;
+    assert!(first.poll().is_ready());
+    jump(ms(100)).await;
+    assert!(last.is_woken() && last.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_request_that_became_too_large_is_refused_before_it_is_the_head() {
+    let limit = bucket(5).shared();
+    limit.acquire(5).await.unwrap();
+    let mut waiters = [1, 5].map(|cost| Driven::new(limit.acquire(cost)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    limit.retune(bucket(3));
+    assert!(matches!(waiters[1].poll(), Poll::Ready(Err(_))));
+    assert_eq!(limit.stats().waiting, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_asks_the_limit_can_print_it() {
+    struct Asks(Shared<TokenBucket>);
+    impl std::fmt::Write for Asks {
+        fn write_str(&mut self, _: &str) -> std::fmt::Result {
+            let _ = self.0.peek(1);
+            Ok(())
+        }
+    }
+    let limit = bucket(1).shared();
+    std::fmt::write(&mut Asks(limit.clone()), format_args!("{limit:?}")).unwrap();
+    assert!(format!("{limit:?}").starts_with("Shared { stats: Stats { passed: 0,"));
 }

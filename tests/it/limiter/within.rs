@@ -8,7 +8,7 @@ use testkit::wakes::Driven;
 use crate::timed::{ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
-async fn no_is_said_at_once_when_those_ahead_take_too_long() {
+async fn fails_at_once_when_the_queue_ahead_takes_too_long() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -26,7 +26,7 @@ async fn no_is_said_at_once_when_those_ahead_take_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_is_said_at_the_deadline_when_the_limit_became_stricter() {
+async fn fails_at_the_deadline_when_the_limit_has_become_stricter() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -40,7 +40,7 @@ async fn no_is_said_at_the_deadline_when_the_limit_became_stricter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_costs_nothing_and_leaves_the_line() {
+async fn a_refusal_costs_nothing_and_leaves_the_queue() {
     let start = now();
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_refusal_costs_nothing_and_leaves_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_never_pass_is_told_apart_from_what_is_late() {
+async fn a_cost_too_large_differs_from_a_wait_too_long() {
     let limit = TokenBucket::new(Rate::per_second(1), 3).shared();
     limit.acquire(3).await.unwrap();
 
@@ -66,7 +66,7 @@ async fn what_could_never_pass_is_told_apart_from_what_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_at_all_means_now_or_not() {
+async fn within_no_time_means_now_or_never() {
     let limit = TokenBucket::new(Rate::per_second(1), 1).shared();
 
     assert!(
@@ -93,7 +93,7 @@ async fn no_time_at_all_means_now_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_ever_is_long_enough() {
+async fn within_the_longest_time_it_waits() {
     let limit = Interval::every(ms(86_400_000)).shared();
     limit.acquire(1).await.unwrap();
     limit
@@ -103,7 +103,7 @@ async fn for_ever_is_long_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_somebody_ahead_leaves_the_answer_changes_with_it() {
+async fn when_a_waiter_ahead_leaves_the_answer_changes() {
     let limit = Interval::every(ms(100)).shared();
     limit.acquire(1).await.unwrap();
     let mut dear = Driven::new(limit.acquire(9));
@@ -121,9 +121,9 @@ async fn when_somebody_ahead_leaves_the_answer_changes_with_it() {
     assert!(in_time.poll().is_ready());
 }
 
-/// The line is gone through once for many questions, and what it says is never too much.
+/// The queue is simulated once for many requests. The estimate is never too long.
 #[tokio::test(start_paused = true)]
-async fn a_long_line_is_foreseen_too() {
+async fn a_long_queue_is_estimated_too() {
     let start = now();
     let limit = Interval::every(ms(1)).shared();
     let mut ahead: Vec<_> = (0..1_000).map(|_| Driven::new(limit.acquire(1))).collect();
@@ -134,7 +134,7 @@ async fn a_long_line_is_foreseen_too() {
     assert!(limit.acquire_within(1, ms(999)).await.is_err());
     assert_eq!(since(start), 0);
 
-    // Half of them leave: nothing is known for sure, so it is tried, until it is known again.
+    // Half of them leave. Until the next simulation there is no estimate, so the request is queued.
     ahead.truncate(500);
     let mut unsure = Driven::new(limit.acquire_within(1, ms(499)));
     let unsure_at_first = unsure.poll().is_pending();
@@ -143,23 +143,23 @@ async fn a_long_line_is_foreseen_too() {
     assert!(unsure_at_first || since(start) == 0);
 }
 
-/// Looking at the head of a long line spends nothing, so those behind are not through any earlier or later for it.
+/// A look spends nothing, so it does not delay the waiters behind it.
 #[tokio::test(start_paused = true)]
-async fn who_only_looks_and_leaves_does_not_count_in_what_is_foreseen() {
+async fn a_look_that_passes_does_not_count_in_the_estimate() {
     use paceline::limiter::Limiter;
 
     let limit = Interval::every(ms(1)).shared();
     limit.acquire(1).await.unwrap();
     let mut looks = limit.clone();
     let mut looking = Driven::new(std::future::poll_fn(move |cx| looks.poll_open(50, cx)));
-    assert!(looking.poll().is_ready(), "told to wait");
+    assert!(looking.poll().is_ready(), "it has to wait");
     let mut ahead: Vec<_> = (0..100).map(|_| Driven::new(limit.acquire(1))).collect();
     for one in &mut ahead {
         assert!(one.poll().is_pending());
     }
     assert!(
         limit.acquire_within(1, ms(149)).await.is_err(),
-        "the dear one first, as far as is known"
+        "the look at 50 permits comes first"
     );
 
     jump(ms(1)).await;

@@ -58,11 +58,10 @@ pub(super) const PRECISION: Words = Words {
             shape: SHARES,
         },
     ],
-    why: "Who sleeps the whole interval anew each time (`throttle`, `stream_throttle`, `leaky-bucket`, `RateLimit`) is late by a \
-          millisecond each time, since tokio's timers round up. `paceline` asks for the millisecond before and sleeps what is \
-          left; on the grid it is late by what the system takes to wake a thread. Between two milliseconds there is nothing to \
-          wake it, unless it is `precise`: then a timer of the kernel wakes it as much too early as wake-ups are late here, and it \
-          asks until it is time. Where the interval is about as short as that lead, it asks all the time and keeps a core busy. \
+    why: "A contender that sleeps the whole interval anew each time (`throttle`, `stream_throttle`, `leaky-bucket`, `RateLimit`) is \
+          late by a millisecond each time, since tokio's timers round up. In `paceline` a timer of the kernel wakes the task as \
+          much too early as wake-ups are late here, and the task yields until it is time. Where the interval is about as short \
+          as that, it keeps a core busy. \
           `governor` and `async-speed-limit` are woken by a thread of `futures-timer`, which has no grid, and pay with a second \
           thread that is woken for each emission. tokio's `Interval` reaches the rate by catching up: what came late is followed \
           by one that comes too soon.\n\n\
@@ -77,7 +76,7 @@ pub(super) const LOAD: Words = Words {
                18 ms again and again, and while a thread for each core computes without end.",
     metrics: METRICS,
     drawings: &[],
-    why: "Who is woken late can do two things: lose the time, or catch up and come too soon. Under load it shows who does which.",
+    why: "A contender that is woken late can lose the time, or catch up and emit too soon. Load shows which of them does what.",
 };
 
 pub(super) const GAPS: Words = Words {
@@ -111,7 +110,7 @@ pub(super) const VIRTUAL: Words = Words {
         better: Better::Less,
     }],
     drawings: &[],
-    why: "Who asks the system for the time, and not tokio, does not see that the clock is paused: it would take eleven days, or \
-          sleeps without end. What is left for the others is one timer of tokio for each emission; `paceline` decides besides \
+    why: "A contender that asks the system for the time, and not tokio, does not see that the clock is paused: it would take \
+          eleven days, or sleeps without end. What is left for the others is one timer of tokio for each emission; `paceline` decides besides \
           when the next one may pass.",
 };

@@ -129,7 +129,7 @@ pub(super) const CONTENTION: Words = Words {
             is_y_log: false,
         },
     }],
-    why: "`governor` has no line: a limit is one atomic number, which is quicker to ask than a lock, and those who wait ask again \
+    why: "`governor` has no line: a limit is one atomic number, which is quicker to ask than a lock, and tasks that wait ask again \
           and again, in no order. `paceline` has a line behind a lock, in order of arrival, for requests of any cost; before it lies \
           what a large burst has to lend, which is one atomic number too, and is asked without the time. To call `acquire` makes a \
           handle of the limit, and drops it: two more numbers that threads on two cores, who do nothing else, take from each other.",

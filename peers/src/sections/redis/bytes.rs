@@ -26,7 +26,7 @@ const ASKED: u32 = 15;
 
 const NAME: &str = "customer-1234567";
 
-/// Nobody gives up because the machine is busy.
+/// No request gives up because the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {

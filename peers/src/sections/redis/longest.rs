@@ -19,7 +19,7 @@ const MILLIS: &str = "ms a call";
 const BEYOND: &str = "ms beyond the deadline";
 const COUNTS: &str = "calls";
 
-/// What a call may take unless it is told otherwise.
+/// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_millis(25);
 
 const CALLERS: u32 = 64;
@@ -36,7 +36,7 @@ enum Event {
     Nothing,
     Freeze,
     Kill,
-    /// Each answer comes so much later.
+    /// The delay of each answer.
     Delay(Duration),
 }
 
@@ -125,11 +125,11 @@ pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
 }
 
 impl Event {
-    /// A server of its own, many callers who come at any time, and the event.
+    /// A server of its own, many callers that start at random times, and the event.
     async fn round(self, manner: Manner, calls: &mut Calls, bare: &mut Vec<f64>) {
         let mut server = Server::start().await;
         let relay = Relay::start(server.address());
-        // What lies in between takes its part of the machine: only those go there who need it.
+        // A relay takes its part of the machine, so only the cases that need it go through it.
         let url = match self {
             Self::Delay(_) => relay.url(),
             _ => server.url(),
@@ -154,7 +154,7 @@ impl Event {
     }
 }
 
-/// Some for each key, who find each other on the way.
+/// Several callers for each key, which meet in one batch.
 fn callers(redis: &Redis, manner: Manner, until: Instant) -> JoinSet<Vec<f64>> {
     let policy = TokenBucket::new(Rate::per_second(1_000_000), 1_000_000);
     let limits = redis.keyed("measured", policy).expect("it fits");

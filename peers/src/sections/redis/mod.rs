@@ -13,7 +13,7 @@ mod trips;
 #[expect(
     dead_code,
     unused_imports,
-    reason = "nobody here needs a cluster or a replica"
+    reason = "no measurement needs a cluster or a replica"
 )]
 #[path = "../../../../tests/redis/servers/mod.rs"]
 mod servers;

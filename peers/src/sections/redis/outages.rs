@@ -108,7 +108,7 @@ impl Outage {
         }
     }
 
-    /// When it answers again, to somebody else.
+    /// When the server answers another client again.
     async fn end(self, server: &mut Server) {
         match self {
             Self::Frozen => server.thaw(),
@@ -166,7 +166,7 @@ impl Trial {
     }
 }
 
-/// What callers saw first after somebody began to look out for it.
+/// What callers saw first after the observation began.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     inner: Arc<Mutex<Firsts>>,

@@ -80,7 +80,7 @@ const METRICS: [Metric; 6] = [
     ("µs of the client a decision", |slice| slice.client),
 ];
 
-/// To whom the others are compared, round by round.
+/// The contender that the others are compared with, round by round.
 const MEASURES: [(&str, usize); 2] = [("share of SET's rate", 0), ("share of Stripe's rate", 1)];
 
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {

@@ -17,7 +17,7 @@ use super::servers::Server;
 const TRIPS: &str = "trips a permit";
 const RATE: &str = "thousand permits a second";
 
-/// Who asks, and of what.
+/// The callers, and what they ask.
 struct Crowd {
     name: &'static str,
     callers: u32,

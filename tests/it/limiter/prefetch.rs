@@ -1,26 +1,118 @@
-//! What passes a shared limit without a look at the clock, and without its lock. The clock is real: a paused one gives no credit.
+//! Prefetched permits pass a shared limit without its lock and without a clock reading. On a paused clock there are none.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use paceline::limiter::{Keyed, Limiter, Mode, PolicyExt, Shared};
-use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket, Unlimited};
+use paceline::policy::{All, Decision, Interval, Policy, SlidingLog, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
 use tokio::runtime::Builder;
 
-use super::noted::Noted;
-use super::odd::Odd;
 use crate::timed::ms;
 
-/// As good as never refilled, and gives credit of 256.
-pub(super) const LARGE: TokenBucket = TokenBucket::new(Rate::per_day(1), 10_000);
+/// Practically never refilled. It prefetches 256 permits.
+const LARGE: TokenBucket = TokenBucket::new(Rate::per_day(1), 10_000);
+
+/// Passes every request, prefetches ten permits, and records when how many were counted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records {
+    counted: Arc<Mutex<Vec<(Tick, u32)>>>,
+}
+
+impl Records {
+    pub(super) fn counted(&self) -> Vec<(Tick, u32)> {
+        self.counted.lock().unwrap().clone()
+    }
+}
+
+impl Policy for Records {
+    type State = ();
+
+    fn fresh(&self, _now: Tick) {}
+
+    fn decide(&self, (): &mut (), now: Tick, cost: u32) -> Decision {
+        self.counted.lock().unwrap().push((now, cost));
+        Decision::Pass
+    }
+
+    fn peek(&self, (): &(), _now: Tick, _cost: u32) -> Decision {
+        Decision::Pass
+    }
+
+    fn credit(&self, (): &(), _now: Tick) -> u32 {
+        10
+    }
+
+    fn refund(&self, (): &mut (), _now: Tick, _cost: u32) {}
+
+    fn retune(&self, _old: &Self, (): &mut (), _now: Tick) {}
+
+    fn settled_at(&self, (): &()) -> Tick {
+        Tick::MAX
+    }
+}
+
+/// A bucket that panics once, when a test says so, and refuses a request above the largest cost for ever.
+#[derive(Clone, Debug)]
+struct Panics {
+    is_due: Arc<AtomicBool>,
+    largest: u32,
+}
+
+impl Panics {
+    fn up_to(largest: u32) -> Self {
+        Self {
+            is_due: Arc::default(),
+            largest,
+        }
+    }
+
+    fn panics_next(&self) {
+        self.is_due.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Policy for Panics {
+    type State = <TokenBucket as Policy>::State;
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        LARGE.fresh(now)
+    }
+
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
+        assert!(!self.is_due.swap(false, Ordering::Relaxed), "once");
+        if cost > self.largest {
+            return Decision::Never {
+                capacity: self.largest,
+            };
+        }
+        LARGE.decide(state, now, cost)
+    }
+
+    fn credit(&self, state: &Self::State, now: Tick) -> u32 {
+        LARGE.credit(state, now)
+    }
+
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
+        LARGE.refund(state, now, cost);
+    }
+
+    fn retune(&self, _old: &Self, state: &mut Self::State, now: Tick) {
+        LARGE.retune(&LARGE, state, now);
+    }
+
+    fn settled_at(&self, state: &Self::State) -> Tick {
+        LARGE.settled_at(state)
+    }
+}
 
 fn passes(limit: &Shared<TokenBucket>, cost: u32) -> bool {
     limit.try_acquire(cost).is_pass()
@@ -41,7 +133,7 @@ fn a_large_burst_passes_at_once_and_no_more() {
 }
 
 #[test]
-fn tasks_that_ask_at_once_pass_as_often_as_one_would() {
+fn concurrent_tasks_pass_as_often_as_one_task_would() {
     for _ in 0..20 {
         let limit = LARGE.shared();
         let asker = |cost: u32| {
@@ -60,7 +152,7 @@ fn tasks_that_ask_at_once_pass_as_often_as_one_would() {
 }
 
 #[test]
-fn whoever_looks_sees_all_that_has_passed() {
+fn a_look_sees_every_permit_that_has_passed() {
     let limit = LARGE.shared();
     for _ in 0..100 {
         assert!(passes(&limit, 1));
@@ -71,14 +163,14 @@ fn whoever_looks_sees_all_that_has_passed() {
 }
 
 #[test]
-fn to_look_takes_nothing() {
+fn peeking_takes_no_prefetched_permit() {
     let limit = LARGE.shared();
     let passed = (0..20_000).filter(|_| limit.peek(1).is_pass() && passes(&limit, 1));
     assert_eq!(passed.count(), 10_000);
 }
 
 #[test]
-fn streams_under_one_limit_pass_as_much_as_it_has() {
+fn streams_under_one_limit_pass_as_many_items_as_it_has_permits() {
     let limit = LARGE.shared();
     let cx = &mut Context::from_waker(Waker::noop());
     let mut streams = [1, 2].map(|_| Box::pin(futures::stream::repeat(()).pace(limit.clone())));
@@ -95,7 +187,7 @@ fn streams_under_one_limit_pass_as_much_as_it_has() {
 }
 
 #[test]
-fn nobody_overtakes_on_credit_those_who_wait() {
+fn no_prefetched_permit_overtakes_a_waiter() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limit = LARGE.shared();
@@ -105,7 +197,7 @@ fn nobody_overtakes_on_credit_those_who_wait() {
         assert!(dear.as_mut().poll(cx).is_pending());
         assert!(
             !passes(&limit, 1),
-            "there is enough, but somebody waits for more"
+            "there are enough, but a waiter is ahead"
         );
 
         let mut other = pin!(limit.acquire(1));
@@ -114,7 +206,7 @@ fn nobody_overtakes_on_credit_those_who_wait() {
 }
 
 #[test]
-fn a_pause_holds_for_those_on_credit_too() {
+fn a_pause_holds_for_prefetched_permits_too() {
     let limit = LARGE.shared();
     assert!(passes(&limit, 1));
     limit.pause_for(ms(3_600_000));
@@ -126,7 +218,7 @@ fn a_pause_holds_for_those_on_credit_too() {
 }
 
 #[test]
-fn other_parameters_hold_at_once() {
+fn new_parameters_hold_at_once() {
     let limit = LARGE.shared();
     for _ in 0..9_700 {
         assert!(passes(&limit, 1));
@@ -137,7 +229,7 @@ fn other_parameters_hold_at_once() {
 }
 
 #[test]
-fn what_is_given_back_after_credit_can_be_had_once() {
+fn permits_refunded_after_a_prefetch_can_be_taken_once() {
     let limit = LARGE.shared();
     for _ in 0..100 {
         assert!(passes(&limit, 1));
@@ -149,7 +241,7 @@ fn what_is_given_back_after_credit_can_be_had_once() {
 }
 
 #[test]
-fn a_limit_that_is_only_watched_counts_who_would_have_waited() {
+fn in_shadow_mode_requests_that_would_have_waited_are_counted() {
     let limit = TokenBucket::new(Rate::per_day(1), 480).shared();
     assert!(passes(&limit, 1));
     limit.set_mode(Mode::Shadow);
@@ -160,7 +252,7 @@ fn a_limit_that_is_only_watched_counts_who_would_have_waited() {
 }
 
 #[test]
-fn what_passes_a_limit_that_is_off_is_not_counted() {
+fn while_it_is_off_requests_are_not_counted() {
     let limit = LARGE.shared();
     limit.set_mode(Mode::Off);
     for _ in 0..1_000 {
@@ -171,9 +263,9 @@ fn what_passes_a_limit_that_is_off_is_not_counted() {
     assert!(limit.peek(10_000).is_pass());
 }
 
-/// Who was let look, and passes on credit of others, has no claim to be first once more.
+/// Otherwise the handle would be ahead of later waiters once more.
 #[test]
-fn whoever_passes_gives_up_the_place_that_was_kept() {
+fn a_request_that_passes_on_prefetched_permits_gives_up_its_reserved_position() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (limit, cx) = (LARGE.shared(), &mut Context::from_waker(Waker::noop()));
@@ -181,8 +273,8 @@ fn whoever_passes_gives_up_the_place_that_was_kept() {
         while passes(&limit, 1) {}
         assert!(!is_pass(kept.poll_open(1, cx)));
         limit.refund(1_000);
-        assert!(is_pass(kept.poll_open(1, cx)), "and keeps the place");
-        assert!(passes(&limit, 1), "and there is credit");
+        assert!(is_pass(kept.poll_open(1, cx)), "and reserves the position");
+        assert!(passes(&limit, 1), "this prefetches");
         assert!(is_pass(kept.poll_decide(1, cx)));
         while passes(&limit, 1) {}
 
@@ -190,42 +282,45 @@ fn whoever_passes_gives_up_the_place_that_was_kept() {
         assert!(first.as_mut().poll(cx).is_pending());
         assert!(!is_pass(kept.poll_decide(1, cx)));
         limit.refund(1);
-        assert!(!is_pass(kept.poll_decide(1, cx)), "came later");
+        assert!(!is_pass(kept.poll_decide(1, cx)), "it joined later");
         assert!(first.as_mut().poll(cx).is_ready());
     });
 }
 
 #[test]
-fn on_credit_they_are_counted_when_somebody_looks() {
-    let noted = Noted::default();
-    let limit = noted.clone().shared();
+fn prefetched_permits_are_counted_at_the_next_clock_reading() {
+    let records = Records::default();
+    let limit = records.clone().shared();
     for cost in [1, 2, 3, 4] {
         assert!(limit.try_acquire(cost).is_pass());
     }
     let costs = |counted: &[(Tick, u32)]| counted.iter().map(|(_, cost)| *cost).collect::<Vec<_>>();
-    assert_eq!(costs(&noted.counted()), [1], "the others are on credit");
+    assert_eq!(costs(&records.counted()), [1], "the others are prefetched");
     thread::sleep(ms(2));
-    assert!(limit.try_acquire(2).is_pass(), "for which there is no more");
+    assert!(
+        limit.try_acquire(2).is_pass(),
+        "more than is left of the prefetch"
+    );
 
-    let counted = noted.counted();
+    let counted = records.counted();
     assert_eq!(costs(&counted), [1, 9, 2]);
     assert!(counted[1].0 >= counted[0].0.after(ms(2)));
     assert_eq!(counted[1].0, counted[2].0);
 }
 
 #[test]
-fn what_passed_is_counted_although_the_policy_panics_over_it() {
+fn prefetched_permits_are_counted_although_the_policy_panics_meanwhile() {
     let cx = &mut Context::from_waker(Waker::noop());
-    let odd = Odd::up_to(u32::MAX);
-    let shared = odd.clone().shared();
-    let mut owned = odd.clone().owned();
+    let panics = Panics::up_to(u32::MAX);
+    let shared = panics.clone().shared();
+    let mut owned = panics.clone().owned();
     let mut asks: [&mut dyn FnMut() -> bool; 2] =
         [&mut || shared.try_acquire(1).is_pass(), &mut || {
             is_pass(owned.poll_decide(1, cx))
         }];
     for ask in &mut asks {
         let mut passed = (0..257).filter(|_| ask()).count();
-        odd.panics_next();
+        panics.panics_next();
         assert!(catch_unwind(AssertUnwindSafe(&mut *ask)).is_err());
         while ask() {
             passed += 1;
@@ -235,8 +330,8 @@ fn what_passed_is_counted_although_the_policy_panics_over_it() {
 }
 
 #[test]
-fn no_credit_is_given_that_could_not_be_counted_at_once() {
-    let limit = Odd::up_to(10).shared();
+fn nothing_is_prefetched_that_could_not_be_counted_at_once() {
+    let limit = Panics::up_to(10).shared();
     assert!(limit.try_acquire(1).is_pass());
     assert!(!limit.try_acquire(11).is_pass());
     let passed = (0..20_000).filter(|_| limit.try_acquire(1).is_pass());
@@ -244,20 +339,20 @@ fn no_credit_is_given_that_could_not_be_counted_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_credit_passes_on_a_clock_that_is_paused_since() {
-    let noted = Noted::default();
-    let limit = noted.clone().shared();
+async fn the_rest_of_a_prefetch_passes_after_the_clock_is_paused() {
+    let records = Records::default();
+    let limit = records.clone().shared();
     assert!(limit.try_acquire(1).is_pass());
     tokio::time::pause();
     for _ in 0..12 {
         assert!(limit.try_acquire(1).is_pass());
     }
-    let costs: Vec<_> = noted.counted().iter().map(|(_, cost)| *cost).collect();
-    assert_eq!(costs, [1, 10, 1, 1], "ten on credit, and then one by one");
+    let costs: Vec<_> = records.counted().iter().map(|(_, cost)| *cost).collect();
+    assert_eq!(costs, [1, 10, 1, 1], "ten prefetched ones, then one by one");
 }
 
 #[test]
-fn of_small_limits_and_intervals_there_is_no_credit() {
+fn small_limits_and_intervals_prefetch_nothing() {
     let every = Interval::every(ms(3_600_000)).shared();
     assert!(every.try_acquire(1).is_pass() && !every.try_acquire(1).is_pass());
 
@@ -276,7 +371,7 @@ fn a_log_passes_its_limit_at_once_and_no_more() {
 }
 
 #[test]
-fn without_a_limit_all_are_counted() {
+fn without_a_limit_every_request_is_counted() {
     let limit = Unlimited.shared();
     for cost in [1, u32::MAX, u32::MAX, 7, 0, 1] {
         assert!(limit.try_acquire(cost).is_pass());
@@ -285,14 +380,14 @@ fn without_a_limit_all_are_counted() {
 }
 
 #[test]
-fn keys_with_a_limit_of_their_own_pass_what_they_have() {
+fn keys_with_a_queue_pass_as_many_permits_as_they_have() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let keyed: Keyed<u8, TokenBucket> = LARGE.keyed();
         let cx = &mut Context::from_waker(Waker::noop());
         let mut passed = 0;
         for round in 0..50 {
-            // Somebody waits for the key, which has a limit of its own until they are gone and nobody else has it.
+            // A key with a waiter has a queue of its own, until its last handle leaves.
             let mut dear = Box::pin(keyed.acquire(1, 10_000));
             if round > 0 {
                 assert!(dear.as_mut().poll(cx).is_pending());
@@ -313,9 +408,9 @@ fn keys_with_a_limit_of_their_own_pass_what_they_have() {
     });
 }
 
-/// A key for which somebody waits has a limit of its own, and keeps it until they have left.
+/// A key has a queue of its own until its last waiter leaves.
 #[test]
-fn what_passed_a_key_on_credit_is_counted_when_its_limit_goes() {
+fn permits_prefetched_for_a_key_are_counted_when_its_queue_goes() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let cx = &mut Context::from_waker(Waker::noop());
@@ -325,7 +420,7 @@ fn what_passed_a_key_on_credit_is_counted_when_its_limit_goes() {
         keyed.pause_for(&1, ms(3_600_000));
         assert!(!is_pass(waits.poll_open(1, cx)));
         keyed.resume(&1);
-        assert!(is_pass(waits.poll_open(1, cx)), "and keeps the place");
+        assert!(is_pass(waits.poll_open(1, cx)), "and reserves the position");
 
         assert_eq!(asks(100).count(), 100);
         drop(waits);
@@ -333,9 +428,9 @@ fn what_passed_a_key_on_credit_is_counted_when_its_limit_goes() {
     });
 }
 
-/// For a pause a key needs a limit of its own, which goes when the last one who asks there has left.
+/// A paused key has a queue of its own, until the pause ends and its last handle leaves.
 #[test]
-fn a_key_whose_limit_is_needed_no_longer_has_spent_what_passed() {
+fn a_key_that_loses_its_queue_has_spent_what_passed() {
     let keyed: Keyed<u8, TokenBucket> = LARGE.keyed();
     let is_over = AtomicBool::new(false);
     let passed: usize = thread::scope(|scope| {
@@ -359,14 +454,14 @@ fn a_key_whose_limit_is_needed_no_longer_has_spent_what_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_paused_clock_each_is_counted_at_once() {
-    let (noted, cx) = (Noted::default(), &mut Context::from_waker(Waker::noop()));
-    let (limit, mut owned) = (noted.clone().shared(), noted.clone().owned());
+async fn on_a_paused_clock_each_request_is_counted_at_once() {
+    let (records, cx) = (Records::default(), &mut Context::from_waker(Waker::noop()));
+    let (limit, mut owned) = (records.clone().shared(), records.clone().owned());
     for cost in 1..4 {
         assert!(limit.try_acquire(cost).is_pass());
         assert!(owned.poll_decide(cost, cx).is_ready());
     }
-    let costs: Vec<_> = noted.counted().iter().map(|(_, cost)| *cost).collect();
+    let costs: Vec<_> = records.counted().iter().map(|(_, cost)| *cost).collect();
     assert_eq!(costs, [1, 1, 2, 2, 3, 3]);
 }
 

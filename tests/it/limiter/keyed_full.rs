@@ -1,0 +1,293 @@
+//! A largest number of keys, and requests for new keys while all of them are in use.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use paceline::limiter::{Keyed, Mode, WhenFull};
+use paceline::policy::{Decision, Interval, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use crate::timed::{ms, now, since, sleep};
+
+fn wait(millis: u64) -> Decision {
+    Decision::Wait {
+        retry_in: ms(millis),
+    }
+}
+
+fn buckets(burst: u32) -> Keyed<u32, TokenBucket> {
+    TokenBucket::new(Rate::new(1, ms(100)), burst).keyed()
+}
+
+#[test]
+#[should_panic(expected = "a keyed limit needs room for at least 1 key, got 0")]
+fn room_for_no_key_is_refused() {
+    let _ = buckets(1).max_keys(0);
+}
+
+#[test]
+fn a_number_of_keys_from_a_configuration_is_checked() {
+    let refused = buckets(1).try_max_keys(0).unwrap_err();
+    let message = "a keyed limit needs room for at least 1 key, got 0";
+    assert_eq!(refused.to_string(), message);
+    let limits = buckets(1).try_max_keys(1).unwrap();
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    assert!(!limits.try_acquire(&2, 1).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_there_is_no_room_a_new_key_waits_until_the_first_settles() {
+    let start = now();
+    let limits = buckets(2).max_keys(2);
+    assert_eq!(limits.try_acquire(&1, 2), Decision::Pass);
+    sleep(10).await;
+    assert_eq!(limits.try_acquire(&2, 1), Decision::Pass);
+
+    assert_eq!(
+        limits.try_acquire(&3, 1),
+        wait(100),
+        "that of 2, which spent less"
+    );
+    assert_eq!(limits.try_acquire(&3, 3), Decision::Never { capacity: 2 });
+    limits.acquire(3, 1).await.unwrap();
+    assert_eq!(since(start), 110);
+    assert_eq!(limits.len(), 2);
+    assert_eq!(
+        limits.try_acquire(&1, 2),
+        wait(90),
+        "pressure never resets a key that binds"
+    );
+    assert_eq!(
+        limits.try_acquire(&2, 2),
+        wait(90),
+        "forgotten, and now there is no room for it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rush_of_new_keys_resets_no_key_and_is_bounded() {
+    let limits = buckets(1).max_keys(1_000);
+    for key in 0..1_000 {
+        assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
+    }
+    for round in 0..10 {
+        for key in 1_000..3_000 {
+            assert!(!limits.try_acquire(&key, 1).is_pass(), "round {round}");
+        }
+        assert_eq!(limits.len(), 1_000);
+        assert_eq!(limits.try_acquire(&7, 1), wait(100 - 10 * round));
+        jump(ms(10)).await;
+    }
+    assert_eq!(
+        limits.try_acquire(&1_000, 1),
+        Decision::Pass,
+        "they have settled"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle() {
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    for key in 0..100 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    jump(ms(1_000)).await;
+    for key in 1_000..1_100 {
+        assert!(limits.try_acquire(&key, 1).is_pass(), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_that_waits_for_room_gets_it() {
+    let start = now();
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    for key in 0..100 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    let paced = stream::iter(1_000..1_300).pace_by_key(limits, |key| *key, 300);
+    assert_eq!(paced.count().await, 300);
+    assert!(start.elapsed() < ms(60_000), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_room_is_not_counted_as_refused() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    assert_eq!(limits.peek(&2, 1), wait(100));
+    limits.acquire(2, 1).await.unwrap();
+    let stats = limits.stats();
+    assert_eq!((stats.passed, stats.refused), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
+    let start = now();
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(2);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    let refused = limits.acquire_within(1, 1, ms(99)).await.unwrap_err();
+    assert!(refused.is_too_late());
+    limits.acquire_within(2, 1, ms(0)).await.unwrap();
+    assert!(
+        limits
+            .acquire_within(3, 1, ms(99))
+            .await
+            .unwrap_err()
+            .is_too_late()
+    );
+    assert_eq!(since(start), 0);
+    assert_eq!(limits.stats().refused, 2);
+
+    limits.acquire_within(3, 1, ms(100)).await.unwrap();
+    assert_eq!(since(start), 100);
+    limits.pause_for(&3, ms(1_000));
+    let mut waits = Driven::new(limits.acquire_within(3, 1, ms(1_500)));
+    assert!(waits.poll().is_pending());
+    limits.pause_for(&3, ms(60_000));
+    jump(ms(1_500)).await;
+    let std::task::Poll::Ready(Err(refused)) = waits.poll() else {
+        panic!("its time is over");
+    };
+    assert!(refused.is_too_late());
+    assert_eq!(limits.stats().refused, 3);
+    assert_eq!(limits.stats().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_room_asks_again_after_a_second_at_the_latest() {
+    let start = now();
+    let limits = Interval::every(ms(10)).keyed::<u32>().max_keys(1);
+    limits.pause_for(&1, Duration::MAX);
+    let waiting = tokio::spawn(limits.acquire(2, 1));
+    sleep(100).await;
+    limits.resume(&1);
+    assert_eq!(limits.len(), 0);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(since(start), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_request_for_room_holds_up_no_other() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let mut idle = Driven::new(limits.acquire(1, 1));
+    assert!(idle.poll().is_pending());
+    assert_eq!(limits.stats().waiting, 0, "it is in no queue");
+
+    jump(ms(100)).await;
+    assert!(idle.is_woken());
+    limits.acquire(2, 1).await.unwrap();
+    assert!(idle.poll().is_pending(), "the room is taken");
+    jump(ms(100)).await;
+    assert!(idle.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_room_feels_a_mode_when_it_asks_again() {
+    let start = now();
+    let limits = Interval::every(ms(60_000)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let waiting = [1, 2].map(|key| tokio::spawn(limits.acquire(key, 1)));
+    sleep(10).await;
+    limits.set_mode(Mode::Shadow);
+    for request in waiting {
+        request.await.unwrap().unwrap();
+    }
+    assert_eq!(since(start), 1_000);
+    assert_eq!(limits.stats().held_back, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_request_for_room_leaves_no_trace() {
+    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let cancelled = tokio::time::timeout(ms(10), limits.acquire(1, 1)).await;
+    assert!(cancelled.is_err());
+    jump(ms(90)).await;
+    assert!(
+        limits.try_acquire(&1, 1).is_pass(),
+        "nothing was counted for it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_full_may_pass_without_remembering_the_key() {
+    let limits = buckets(1).max_keys(1).when_full(WhenFull::Pass);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    for _ in 0..3 {
+        assert!(limits.try_acquire(&2, 1).is_pass());
+        assert!(limits.peek(&2, 1).is_pass());
+        limits.acquire(3, 1).await.unwrap();
+    }
+    assert_eq!(limits.try_acquire(&2, 2), Decision::Never { capacity: 1 });
+    assert_eq!(
+        limits.try_acquire(&1, 1),
+        wait(100),
+        "a remembered key is limited"
+    );
+    assert_eq!(limits.len(), 1);
+    assert_eq!((limits.stats().passed, limits.stats().held_back), (7, 6));
+
+    jump(ms(100)).await;
+    assert!(limits.try_acquire(&2, 1).is_pass());
+    assert_eq!(
+        limits.try_acquire(&2, 1),
+        wait(100),
+        "there is room for it now"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
+    let start = now();
+    let shared = WhenFull::Share(Interval::every(ms(100)));
+    let limits = Interval::every(ms(60_000)).keyed::<u32>();
+    let limits = limits.max_keys(1).when_full(shared);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    let tasks = [1, 2, 1, 3].map(|key| tokio::spawn(limits.acquire(key, 1)));
+    sleep(10).await;
+    assert_eq!(limits.stats().waiting, 3);
+    assert_eq!(
+        limits.try_acquire(&9, 1),
+        wait(390),
+        "behind the waiters of other keys"
+    );
+    for (task, at) in tasks.into_iter().zip([10, 100, 200, 300]) {
+        task.await.unwrap().unwrap();
+        assert_eq!(since(start), at);
+    }
+    assert_eq!(limits.len(), 1);
+    assert_eq!((limits.stats().passed, limits.stats().refused), (5, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_that_new_keys_share_has_the_mode_of_all() {
+    let shared = WhenFull::Share(Interval::every(ms(60_000)));
+    let limits = Interval::every(ms(60_000)).keyed::<u32>();
+    let limits = limits.max_keys(1).when_full(shared);
+    for key in 0..2 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    let start = now();
+    let waiting = tokio::spawn(limits.acquire(2, 1));
+    sleep(10).await;
+    limits.set_mode(Mode::Off);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(since(start), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_can_be_given_in_any_order() {
+    let pass = || WhenFull::<TokenBucket>::Pass;
+    for limits in [
+        buckets(1).max_keys(1).when_full(pass()),
+        buckets(1).when_full(pass()).max_keys(1),
+    ] {
+        for key in 0..3 {
+            assert!(limits.try_acquire(&key, 1).is_pass());
+        }
+        assert_eq!(limits.len(), 1);
+    }
+}

@@ -1,0 +1,419 @@
+//! The wait queue, through the three kinds of limit that have one: a shared limit, one key of a keyed limit, and permits.
+//!
+//! A claim is written once, as a function over a [`Kind`], and runs for each of them.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::thread;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use paceline::concurrency::Permits;
+use paceline::limiter::{Keyed, Limiter, Shared};
+use paceline::policy::{Decision, Policy};
+use paceline::prelude::*;
+use paceline::time::Tick;
+use testkit::wakes::Driven;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::timed::{ms, now, since};
+
+/// Runs asynchronous claims for each kind, on a paused clock.
+macro_rules! paused_claims {
+    ($($name:ident),+ $(,)?) => {
+        paused_claims! { @of shared, crate::wait::SharedLimit, $($name),+ }
+        paused_claims! { @of keyed, crate::wait::KeyedLimit, $($name),+ }
+        paused_claims! { @of permits, crate::wait::PermitLimit, $($name),+ }
+    };
+    (@of $module:ident, $kind:ty, $($name:ident),+) => {
+        mod $module {
+            $(
+                #[tokio::test(start_paused = true)]
+                async fn $name() {
+                    super::$name::<$kind>().await;
+                }
+            )+
+        }
+    };
+}
+
+/// Runs claims that make the runtimes they need, for each kind.
+macro_rules! claims {
+    ($($name:ident),+ $(,)?) => {
+        claims! { @of of_shared, crate::wait::SharedLimit, $($name),+ }
+        claims! { @of of_keyed, crate::wait::KeyedLimit, $($name),+ }
+        claims! { @of of_permits, crate::wait::PermitLimit, $($name),+ }
+    };
+    (@of $module:ident, $kind:ty, $($name:ident),+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name::<$kind>();
+                }
+            )+
+        }
+    };
+}
+
+mod cancelling;
+mod head_timeout;
+mod lost_wakes;
+mod order;
+mod runtimes;
+mod schedules;
+mod threads;
+mod wakers;
+
+/// What a test waits on at the most where a fault would be a wait without end.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What a request gets: dropping it gives the permits back.
+type Grant = Box<dyn Send>;
+
+type Request = BoxFuture<'static, Grant>;
+
+/// A limit with a wait queue: a number of permits, which come back some time after they were given back.
+trait Kind: Clone + Send + Sync + 'static {
+    /// With `cooldown` between the drop of a grant and the return of its permits.
+    fn new(permits: u32, cooldown: Duration) -> Self;
+
+    fn acquire(&self, cost: u32) -> Request;
+
+    fn try_acquire(&self, cost: u32) -> Option<Grant>;
+
+    /// A handle that asks by itself, where there is one.
+    fn handle(&self) -> Option<Box<dyn Limiter<Error = Infallible> + Send>>;
+
+    /// The grant of a request that a handle has made.
+    fn grant_of_handle(&self, cost: u32) -> Grant;
+
+    /// Changes the number of permits.
+    fn resize(&self, permits: u32);
+
+    /// Nothing passes until there is a [`resume`](Self::resume).
+    fn pause(&self);
+
+    /// `permits`: how many there were before.
+    fn resume(&self, permits: u32);
+
+    fn waiting(&self) -> usize;
+
+    /// Permits that come back as soon as they are given back.
+    fn of(permits: u32) -> Self {
+        Self::new(permits, Duration::ZERO)
+    }
+
+    /// One permit that is given back at once: there are at least `millis` between two grants.
+    fn spaced(millis: u64) -> Spaced<Self> {
+        Spaced(Self::new(1, ms(millis)))
+    }
+
+    /// Waiters for one permit each, in order.
+    fn waiters(&self, count: usize) -> Vec<Driven<Request>> {
+        let mut waiters: Vec<_> = (0..count).map(|_| Driven::new(self.acquire(1))).collect();
+        for waiter in &mut waiters {
+            assert!(waiter.poll().is_pending());
+        }
+        waiters
+    }
+}
+
+/// A limit of which every grant is given back at once.
+#[derive(Clone)]
+struct Spaced<K>(K);
+
+impl<K: Kind> Spaced<K> {
+    fn acquire(&self) -> BoxFuture<'static, ()> {
+        self.0.acquire(1).map(drop).boxed()
+    }
+
+    fn try_acquire(&self) -> bool {
+        self.0.try_acquire(1).is_some()
+    }
+
+    fn waiters(&self, count: usize) -> Vec<Driven<BoxFuture<'static, ()>>> {
+        let mut waiters: Vec<_> = (0..count).map(|_| Driven::new(self.acquire())).collect();
+        for waiter in &mut waiters {
+            assert!(waiter.poll().is_pending());
+        }
+        waiters
+    }
+}
+
+/// A policy that counts permits as [`Permits`] does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Counted {
+    permits: u32,
+    cooldown: Duration,
+}
+
+#[derive(Clone, Debug)]
+struct Count {
+    in_use: u32,
+    /// When how many come back, soonest first.
+    cooling: Vec<(Tick, u32)>,
+}
+
+impl Policy for Counted {
+    type State = Count;
+
+    fn fresh(&self, _now: Tick) -> Count {
+        Count {
+            in_use: 0,
+            cooling: Vec::new(),
+        }
+    }
+
+    fn decide(&self, state: &mut Count, now: Tick, cost: u32) -> Decision {
+        let decision = self.peek(state, now, cost);
+        if decision.is_pass() {
+            state.in_use += cost;
+        }
+        decision
+    }
+
+    fn peek(&self, state: &Count, now: Tick, cost: u32) -> Decision {
+        if cost > self.permits {
+            return Decision::Never {
+                capacity: self.permits,
+            };
+        }
+        let mut used = state.in_use + state.cooling.iter().map(|(_, count)| count).sum::<u32>();
+        let mut from = now;
+        for (until, count) in &state.cooling {
+            if used + cost > self.permits || *until <= now {
+                used -= count;
+                from = from.max(*until);
+            }
+        }
+        match from.since(now) {
+            _ if used + cost > self.permits => Decision::Wait {
+                retry_in: Duration::MAX,
+            },
+            Duration::ZERO => Decision::Pass,
+            retry_in => Decision::Wait { retry_in },
+        }
+    }
+
+    fn refund(&self, state: &mut Count, now: Tick, cost: u32) {
+        state.in_use -= cost;
+        state.cooling.retain(|(until, _)| *until > now);
+        if !self.cooldown.is_zero() {
+            state.cooling.push((now.after(self.cooldown), cost));
+        }
+    }
+
+    fn retune(&self, _old: &Self, _state: &mut Count, _now: Tick) {}
+
+    fn settled_at(&self, state: &Count) -> Tick {
+        let cooled = state.cooling.last().map_or(Tick::ZERO, |last| last.0);
+        if state.in_use > 0 { Tick::MAX } else { cooled }
+    }
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
+}
+
+#[derive(Clone)]
+struct SharedLimit {
+    limit: Shared<Counted>,
+    cooldown: Duration,
+}
+
+impl Kind for SharedLimit {
+    fn new(permits: u32, cooldown: Duration) -> Self {
+        let limit = Counted { permits, cooldown }.shared();
+        Self { limit, cooldown }
+    }
+
+    fn acquire(&self, cost: u32) -> Request {
+        let this = self.clone();
+        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
+        let acquire = self.limit.acquire(cost).map(granted);
+        acquire.map(|grant| grant.expect("not too large")).boxed()
+    }
+
+    fn try_acquire(&self, cost: u32) -> Option<Grant> {
+        let passes = self.limit.try_acquire(cost).is_pass();
+        passes.then(|| self.grant_of_handle(cost))
+    }
+
+    fn handle(&self) -> Option<Box<dyn Limiter<Error = Infallible> + Send>> {
+        Some(Box::new(self.limit.clone()))
+    }
+
+    fn grant_of_handle(&self, cost: u32) -> Grant {
+        let limit = self.limit.clone();
+        Box::new(OnDrop(move || limit.refund(cost)))
+    }
+
+    fn resize(&self, permits: u32) {
+        let cooldown = self.cooldown;
+        self.limit.retune(Counted { permits, cooldown });
+    }
+
+    fn pause(&self) {
+        self.limit.pause_for(Duration::MAX);
+    }
+
+    fn resume(&self, _permits: u32) {
+        self.limit.resume();
+    }
+
+    fn waiting(&self) -> usize {
+        self.limit.stats().waiting
+    }
+}
+
+#[derive(Clone)]
+struct KeyedLimit {
+    limits: Keyed<String, Counted>,
+    cooldown: Duration,
+}
+
+const KEY: &str = "the key";
+
+impl Kind for KeyedLimit {
+    fn new(permits: u32, cooldown: Duration) -> Self {
+        let limits = Counted { permits, cooldown }.keyed();
+        Self { limits, cooldown }
+    }
+
+    fn acquire(&self, cost: u32) -> Request {
+        let this = self.clone();
+        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
+        let acquire = self.limits.acquire(KEY.to_owned(), cost).map(granted);
+        acquire.map(|grant| grant.expect("not too large")).boxed()
+    }
+
+    fn try_acquire(&self, cost: u32) -> Option<Grant> {
+        let passes = self.limits.try_acquire(KEY, cost).is_pass();
+        passes.then(|| self.grant_of_handle(cost))
+    }
+
+    fn handle(&self) -> Option<Box<dyn Limiter<Error = Infallible> + Send>> {
+        Some(Box::new(self.limits.at(KEY.to_owned())))
+    }
+
+    fn grant_of_handle(&self, cost: u32) -> Grant {
+        let limits = self.limits.clone();
+        Box::new(OnDrop(move || limits.refund(KEY, cost)))
+    }
+
+    fn resize(&self, permits: u32) {
+        let cooldown = self.cooldown;
+        self.limits.retune(KEY, Counted { permits, cooldown });
+    }
+
+    fn pause(&self) {
+        self.limits.pause_for(KEY, Duration::MAX);
+    }
+
+    fn resume(&self, _permits: u32) {
+        self.limits.resume(KEY);
+    }
+
+    fn waiting(&self) -> usize {
+        self.limits.stats().waiting
+    }
+}
+
+#[derive(Clone)]
+struct PermitLimit(Permits);
+
+impl Kind for PermitLimit {
+    fn new(permits: u32, cooldown: Duration) -> Self {
+        Self(Permits::new(permits).with_cooldown(cooldown))
+    }
+
+    fn acquire(&self, cost: u32) -> Request {
+        if cost == 1 {
+            let acquire = self.0.acquire();
+            return acquire.map(|permit| Box::new(permit) as Grant).boxed();
+        }
+        let acquire = self.0.acquire_many(cost);
+        let acquire = acquire.map(|permit| permit.expect("not too large"));
+        acquire.map(|permit| Box::new(permit) as Grant).boxed()
+    }
+
+    fn try_acquire(&self, cost: u32) -> Option<Grant> {
+        let permit = self.0.try_acquire_many(cost)?;
+        Some(Box::new(permit))
+    }
+
+    fn handle(&self) -> Option<Box<dyn Limiter<Error = Infallible> + Send>> {
+        None
+    }
+
+    fn grant_of_handle(&self, _cost: u32) -> Grant {
+        unreachable!("permits have no handles")
+    }
+
+    fn resize(&self, permits: u32) {
+        self.0.resize(permits);
+    }
+
+    fn pause(&self) {
+        self.0.resize(0);
+    }
+
+    fn resume(&self, permits: u32) {
+        self.0.resize(permits);
+    }
+
+    fn waiting(&self) -> usize {
+        let shown = format!("{:?}", self.0);
+        let (_, count) = shown.split_once("waiting: ").expect("it says so");
+        let digits = count.find(|c: char| !c.is_ascii_digit());
+        count[..digits.expect("more follows")]
+            .parse()
+            .expect("a number")
+    }
+}
+
+/// A runtime of one thread on the real clock, which runs only inside `block_on`.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A runtime on the real clock with threads of its own.
+fn runtime_with_threads(threads: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// A runtime on a paused clock.
+fn paused_runtime() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
+}
+
+/// Runs a future on this runtime, and fails where it would never end.
+fn block_on<F: Future>(runtime: &Runtime, future: F) -> F::Output {
+    let limited = async { tokio::time::timeout(LONG, future).await };
+    runtime.block_on(limited).expect("it ends")
+}
+
+/// While all tasks wait, a paused clock moves to the next timer, if there is one.
+async fn is_any_timer_armed() -> bool {
+    let start = now();
+    let (sender, is_over) = futures::channel::oneshot::channel();
+    let thread = thread::spawn(move || {
+        thread::sleep(ms(50));
+        sender.send(()).unwrap();
+    });
+    is_over.await.unwrap();
+    thread.join().unwrap();
+    since(start) > 0
+}

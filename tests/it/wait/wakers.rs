@@ -1,0 +1,283 @@
+//! Wakers that use the limit when they wake or are dropped, and policies that panic.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures::poll;
+use paceline::policy::{Decision, Interval, Policy};
+use paceline::prelude::*;
+use paceline::time::Tick;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+
+use super::{Kind, Request, runtime_with_threads};
+use crate::timed::{ms, now, since};
+
+claims! {
+    a_waker_may_ask_the_limit,
+    a_waker_may_cancel_a_request,
+}
+
+paused_claims! {
+    a_waker_may_ask_the_limit_when_it_is_dropped,
+    a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit,
+    a_waker_may_wake_another_waiter_and_ask_for_it,
+}
+
+/// Asks the limit when it is woken.
+struct Asks<K>(K);
+
+impl<K: Kind> Wake for Asks<K> {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.try_acquire(1));
+    }
+}
+
+/// Asks the limit when it is dropped.
+struct AsksLast<K: Kind>(K);
+
+impl<K: Kind> Wake for AsksLast<K> {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl<K: Kind> Drop for AsksLast<K> {
+    fn drop(&mut self) {
+        drop(self.0.try_acquire(1));
+        assert!(self.0.waiting() < 10);
+    }
+}
+
+/// Cancels a request when it is woken.
+#[derive(Default)]
+struct Cancels(Mutex<Option<Request>>);
+
+impl Wake for Cancels {
+    fn wake(self: Arc<Self>) {
+        let request = self.0.lock().unwrap().take();
+        drop(request);
+    }
+}
+
+/// The waker polls this request itself.
+#[derive(Default)]
+struct Polls(Mutex<Option<Request>>, AtomicBool);
+
+impl Wake for Polls {
+    fn wake(self: Arc<Self>) {
+        let mut request = self.0.lock().unwrap().take();
+        if let Some(request) = &mut request {
+            let waker = Waker::from(Arc::clone(&self));
+            let answer = request.as_mut().poll(&mut Context::from_waker(&waker));
+            self.1.store(answer.is_ready(), Ordering::SeqCst);
+        }
+        *self.0.lock().unwrap() = request;
+    }
+}
+
+fn joins(request: &mut Request, waker: &Waker) {
+    let answer = request.as_mut().poll(&mut Context::from_waker(waker));
+    assert!(answer.is_pending());
+}
+
+/// In the `block_on` of a runtime, a task without budget is woken on the spot.
+async fn use_up_the_budget() {
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..1_000 {
+        send.send(()).unwrap();
+    }
+    std::future::poll_fn(|cx| {
+        while receive.poll_recv(cx).is_ready() {}
+        Poll::Ready(())
+    })
+    .await;
+}
+
+fn a_waker_may_ask_the_limit<K: Kind>() {
+    for cooldown in [0, 100] {
+        runtime_with_threads(1).block_on(async {
+            let limit = K::new(2, ms(cooldown));
+            let held = limit.try_acquire(2);
+            let mut first = limit.acquire(1);
+            assert!(poll!(&mut first).is_pending());
+            let mut second = limit.acquire(2);
+            joins(&mut second, &Waker::from(Arc::new(Asks(limit.clone()))));
+            use_up_the_budget().await;
+            drop(first);
+            drop(held);
+        });
+    }
+}
+
+fn a_waker_may_cancel_a_request<K: Kind>() {
+    for cooldown in [0, 10] {
+        runtime_with_threads(1).block_on(async {
+            let limit = K::new(2, ms(cooldown));
+            let held = limit.try_acquire(2);
+            let mut first = limit.acquire(1);
+            assert!(poll!(&mut first).is_pending());
+            let cancels = Arc::new(Cancels::default());
+            let mut second = limit.acquire(2);
+            joins(&mut second, &Waker::from(Arc::clone(&cancels)));
+            cancels.0.lock().unwrap().replace(second);
+            use_up_the_budget().await;
+            drop(first);
+            drop(held);
+            drop(limit.acquire(1).await);
+        });
+    }
+}
+
+async fn a_waker_may_ask_the_limit_when_it_is_dropped<K: Kind>() {
+    for cooldown in [0, 100] {
+        let limit = K::new(1, ms(cooldown));
+        let held = limit.try_acquire(1);
+        let waker = || Waker::from(Arc::new(AsksLast(limit.clone())));
+        let mut waiters: Vec<_> = (0..4).map(|_| limit.acquire(1)).collect();
+        for waiter in &mut waiters {
+            joins(waiter, &waker());
+            joins(waiter, &waker());
+        }
+        drop(waiters.remove(2));
+        drop(held);
+        // The timer of the queue is armed with the wakers of one after the other.
+        drop(waiters.remove(0));
+        drop(waiters.remove(0));
+        jump(ms(cooldown)).await;
+        joins_or_passes(&mut waiters[0], &waker());
+        drop(waiters);
+        assert_eq!(limit.waiting(), 0);
+    }
+}
+
+fn joins_or_passes(request: &mut Request, waker: &Waker) {
+    let _ = request.as_mut().poll(&mut Context::from_waker(waker));
+}
+
+async fn a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit<K: Kind>() {
+    let limit = K::new(2, std::time::Duration::from_micros(100_250));
+    let one = limit.try_acquire(1);
+    let two = limit.try_acquire(1);
+    let mut waiter = limit.acquire(2);
+    joins(&mut waiter, &Waker::from(Arc::new(Asks(limit.clone()))));
+    drop(one);
+    jump(ms(99)).await;
+    tokio::task::yield_now().await;
+    drop(two);
+    jump(ms(101)).await;
+    drop(waiter.await);
+}
+
+async fn a_waker_may_wake_another_waiter_and_ask_for_it<K: Kind>() {
+    let start = now();
+    let limit = K::new(1, ms(10));
+    let held = limit.try_acquire(1);
+    let polls = Arc::new(Polls::default());
+    let mut waiter = limit.acquire(1);
+    joins(&mut waiter, &Waker::from(Arc::clone(&polls)));
+    *polls.0.lock().unwrap() = Some(waiter);
+    let behind = limit.acquire(1);
+    drop(held);
+    drop(behind.await);
+    assert!(polls.1.load(Ordering::SeqCst), "it has passed");
+    assert_eq!(since(start), 20);
+}
+
+/// An interval that panics when a test says so.
+#[derive(Clone, Debug)]
+struct Panics {
+    interval: Interval,
+    is_due: Arc<AtomicBool>,
+}
+
+thread_local! {
+    static PEEKS_PANIC: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Policy for Panics {
+    type State = <Interval as Policy>::State;
+
+    fn fresh(&self, now: Tick) -> Self::State {
+        self.interval.fresh(now)
+    }
+
+    fn decide(&self, state: &mut Self::State, now: Tick, cost: u32) -> Decision {
+        assert!(
+            !self.is_due.load(Ordering::Relaxed),
+            "a policy must not panic"
+        );
+        self.interval.decide(state, now, cost)
+    }
+
+    fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
+        assert!(!PEEKS_PANIC.get(), "a policy must not panic");
+        self.interval.peek(state, now, cost)
+    }
+
+    fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
+        self.interval.refund(state, now, cost);
+    }
+
+    fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
+        self.interval.retune(&old.interval, state, now);
+    }
+
+    fn settled_at(&self, state: &Self::State) -> Tick {
+        self.interval.settled_at(state)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_panics_for_the_head_leaves_a_queue_that_works() {
+    let is_due = Arc::new(AtomicBool::new(false));
+    let interval = Interval::every(ms(100));
+    let limit = Panics {
+        interval,
+        is_due: Arc::clone(&is_due),
+    }
+    .shared();
+    limit.acquire(1).await.unwrap();
+    let mut first = Box::pin(limit.acquire(1));
+    let mut second = Box::pin(limit.acquire(1));
+    assert!(poll!(&mut first).is_pending());
+    assert!(poll!(&mut second).is_pending());
+    jump(ms(100)).await;
+
+    is_due.store(true, Ordering::Relaxed);
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _ = first.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }));
+    assert!(panicked.is_err());
+    is_due.store(false, Ordering::Relaxed);
+    second.await.unwrap();
+}
+
+/// It panics when the next waiter is looked at, after the head has passed.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_panics_for_the_next_head_leaves_a_queue_that_works() {
+    let is_due = Arc::new(AtomicBool::new(false));
+    let interval = Interval::every(ms(100));
+    let limit = Panics {
+        interval,
+        is_due: Arc::clone(&is_due),
+    }
+    .shared();
+    limit.acquire(1).await.unwrap();
+    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    jump(ms(100)).await;
+
+    let [mut first, second] = waiters;
+    PEEKS_PANIC.set(true);
+    let panicked = catch_unwind(AssertUnwindSafe(|| first.poll()));
+    PEEKS_PANIC.set(false);
+    assert!(panicked.is_err());
+    drop(first);
+    jump(ms(100)).await;
+    assert!(second.is_woken());
+}
