@@ -4,19 +4,20 @@ use crate::time::Tick;
 
 use super::Outcome;
 
-/// Additive increase, multiplicative decrease: the way TCP finds out how much the other side bears.
+/// Additive increase, multiplicative decrease: TCP finds the capacity of a path in this way.
 ///
-/// The limit grows by one after as many successes as it is large, which is about once a round trip, and only by those
-/// that came while at least half of it was in use: an unused limit says nothing. A call that was dropped cuts it to a
-/// half, or to another [share](Self::with_backoff), but at most once a round trip: whatever else is dropped within the
-/// latency of the last success is of the same overload. It begins at the floor.
+/// The limit starts at the floor. With a limit of n it grows by one after n successes, which is about once a round trip.
+/// Only successes while at least half of the limit was in use count, since an unused limit says nothing about the server.
+///
+/// A dropped call cuts the limit to a half, or to another [share](Self::with_backoff). It is cut at most once a round trip:
+/// further drops within the latency of the last success belong to the same overload.
 ///
 /// ```
 /// use paceline::concurrency::{Aimd, Outcome, Permits};
 /// use paceline::time::Clock;
 /// use std::time::Duration;
 ///
-/// /// Bears 6 calls at once, and refuses the seventh.
+/// /// The server answers 6 calls at once and refuses the seventh.
 /// async fn call(at_once: u32) -> Result<(), ()> {
 ///     tokio::time::sleep(Duration::from_millis(10)).await;
 ///     if at_once <= 6 { Ok(()) } else { Err(()) }
@@ -44,7 +45,7 @@ use super::Outcome;
 ///     permits.resize(controller.limit());
 ///     most = most.max(controller.limit());
 /// }
-/// assert_eq!(most, 7); // it tries one more than the other side bears, and goes back to three
+/// assert_eq!(most, 7); // one more than the server can take; then the limit falls to 3
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -55,13 +56,13 @@ pub struct Aimd {
     limit: u32,
     /// Successes since the limit was moved.
     successes: u32,
-    /// Of the last success.
+    /// The latency of the last success.
     latency: Duration,
     cut_at: Option<Tick>,
 }
 
 impl Aimd {
-    /// A limit that stays between `floor` and `ceiling`.
+    /// A limit that starts at `floor` and stays between `floor` and `ceiling`.
     ///
     /// # Panics
     ///
@@ -82,7 +83,7 @@ impl Aimd {
         }
     }
 
-    /// Begins at `limit` instead of the floor.
+    /// Starts at `limit` instead of the floor.
     ///
     /// ```
     /// use paceline::concurrency::Aimd;
@@ -93,7 +94,7 @@ impl Aimd {
     ///
     /// # Panics
     ///
-    /// If that is below the floor or above the ceiling.
+    /// If `limit` is below the floor or above the ceiling.
     #[must_use]
     #[track_caller]
     pub const fn starting_at(self, limit: u32) -> Self {
@@ -104,7 +105,7 @@ impl Aimd {
         Self { limit, ..self }
     }
 
-    /// What is left of the limit after a drop, instead of a half. It is cut by one at least.
+    /// The share of the limit that remains after a drop; 0.5 by default. A drop cuts the limit by at least 1.
     ///
     /// ```
     /// use paceline::concurrency::{Aimd, Outcome};
@@ -117,7 +118,7 @@ impl Aimd {
     ///
     /// # Panics
     ///
-    /// If it is not above 0 and below 1.
+    /// If `backoff` is not above 0 and below 1.
     #[must_use]
     #[track_caller]
     pub fn with_backoff(self, backoff: f64) -> Self {
@@ -128,7 +129,7 @@ impl Aimd {
         Self { backoff, ..self }
     }
 
-    /// A call has ended, at `now`, when `in_use` calls were under way, itself included.
+    /// Takes in the outcome of a call that ended `now`, when `in_use` calls were under way, including this one.
     pub fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
         match outcome {
             Outcome::Success { latency } => {
@@ -142,7 +143,7 @@ impl Aimd {
         }
     }
 
-    /// How many calls there may be at once.
+    /// The number of calls that may be under way at once.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
@@ -169,16 +170,16 @@ impl Aimd {
     }
 }
 
-/// Whether so many in use tell something about the limit: half of it, as in Netflix's library.
+/// Whether enough of the limit is in use to say something about it: at least half, as in Netflix's library.
 pub(super) const fn is_used(limit: u32, in_use: u32) -> bool {
     in_use >= limit.div_ceil(2)
 }
 
-/// Without what comes after the point.
+/// The number without its fraction.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the cast cuts off what comes after the point, and saturates"
+    reason = "the cast drops the fraction and saturates"
 )]
 pub(super) const fn whole(number: f64) -> u32 {
     number as u32

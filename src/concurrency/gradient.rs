@@ -5,12 +5,13 @@ use crate::time::Tick;
 use super::Outcome;
 use super::aimd::{is_used, whole};
 
-/// Goes by latency: as the present latency rises above the long-term one, a queue is growing somewhere, and the limit
-/// shrinks by their ratio.
+/// Follows the latency: if the present latency rises above the long-term latency, a queue is growing somewhere, and the
+/// limit shrinks by their ratio.
 ///
-/// After `Gradient2Limit` of Netflix's [concurrency-limits](https://github.com/Netflix/concurrency-limits), in these
-/// words: once a window (one second, and at least ten calls) with a mean latency `short`, and `long` its exponential mean
-/// over about 600 windows,
+/// The algorithm is that of `Gradient2Limit` in Netflix's
+/// [concurrency-limits](https://github.com/Netflix/concurrency-limits). The limit changes at the end of each window, which
+/// takes one second and at least ten calls. `short` is the mean latency in the window, and `long` is its exponential mean
+/// over about 600 windows:
 ///
 /// ```text
 /// gradient = long / short, at least 0.5 and at most 1
@@ -18,12 +19,14 @@ use super::aimd::{is_used, whole};
 /// limit    = limit · 0.8 + aim · 0.2, within floor and ceiling
 /// ```
 ///
-/// The `queue` (4, or [another](Self::with_queue)) is what may wait at the other side without harm; it is also what
-/// lets the limit grow while the latency is steady. A window in which never as much as half the limit was in use
-/// changes nothing. A long-term mean more than twice the present one is a memory of bad times, and fades by a tenth a window.
+/// The `queue` (4, or [another](Self::with_queue)) is the number of calls that may queue at the server without harm. It
+/// also makes the limit grow while the latency is steady. A window in which less than half of the limit was ever in use changes
+/// nothing. If the long-term latency is more than twice the present one, it falls by a tenth a window, so that a bad time is
+/// forgotten soon.
 ///
-/// It differs from the original in one thing: there, a call that was dropped changes nothing, so that quick refusals look
-/// like good times. Here a window with a drop in it counts as one with twice the latency, without a queue, used or not.
+/// One thing differs from the original. There, a dropped call changes nothing, so that fast refusals look like a low
+/// latency. Here, a window with a dropped call counts as a window with twice the latency and a `queue` of 0, however much of
+/// the limit was in use.
 ///
 /// ```
 /// use paceline::concurrency::{Gradient, Outcome};
@@ -42,9 +45,9 @@ use super::aimd::{is_used, whole};
 /// };
 ///
 /// let quick = (0..60).map(|_| second(&mut controller, 20)).last();
-/// assert_eq!(quick, Some(55)); // steady: some more each second
+/// assert_eq!(quick, Some(55)); // a steady latency: the limit grows
 /// let slow = (0..20).map(|_| second(&mut controller, 60)).last();
-/// assert_eq!(slow, Some(14)); // three times as slow: less and less
+/// assert_eq!(slow, Some(14)); // three times the latency: it shrinks
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Gradient {
@@ -53,18 +56,27 @@ pub struct Gradient {
     queue: u32,
     window_length: Duration,
     limit: f64,
-    long: LongTerm,
     window: Window,
+    /// The number of windows with a latency.
+    windows: u32,
+    /// The long-term latency in seconds: the plain mean of the first windows, and an exponential mean afterwards.
+    long: f64,
 }
 
-/// How much of the new aim is taken over at once.
+/// The share of the aim in the new limit.
 const SMOOTHING: f64 = 0.2;
 
-/// Fewer calls say too little.
+/// A window with fewer calls goes on.
 const FEWEST: u32 = 10;
 
+/// The number of windows of the plain mean.
+const WARM_UP: u32 = 10;
+
+/// The weight of a window in the exponential mean.
+const WEIGHT: f64 = 2.0 / 601.0;
+
 impl Gradient {
-    /// A limit that stays between `floor` and `ceiling`, and begins at the floor.
+    /// A limit that starts at `floor` and stays between `floor` and `ceiling`.
     ///
     /// # Panics
     ///
@@ -83,12 +95,13 @@ impl Gradient {
             queue: 4,
             window_length: Duration::from_secs(1),
             limit: f64::from(floor),
-            long: LongTerm::default(),
             window: Window::default(),
+            windows: 0,
+            long: 0.0,
         }
     }
 
-    /// Begins at `limit` instead of the floor.
+    /// Starts at `limit` instead of the floor.
     ///
     /// ```
     /// use paceline::concurrency::Gradient;
@@ -99,7 +112,7 @@ impl Gradient {
     ///
     /// # Panics
     ///
-    /// If that is below the floor or above the ceiling.
+    /// If `limit` is below the floor or above the ceiling.
     #[must_use]
     #[track_caller]
     pub fn starting_at(self, limit: u32) -> Self {
@@ -112,7 +125,7 @@ impl Gradient {
         Self { limit, ..self }
     }
 
-    /// How many may wait at the other side without harm, instead of 4. With zero the limit never grows.
+    /// The number of calls that may queue at the server without harm; 4 by default. With 0 the limit never grows.
     ///
     /// ```
     /// use paceline::concurrency::Gradient;
@@ -125,7 +138,7 @@ impl Gradient {
         Self { queue, ..self }
     }
 
-    /// How long calls are collected before the limit moves, instead of one second.
+    /// The shortest time between two changes of the limit; one second by default.
     ///
     /// ```
     /// use paceline::concurrency::Gradient;
@@ -137,7 +150,7 @@ impl Gradient {
     ///
     /// # Panics
     ///
-    /// If it is zero.
+    /// If `window` is zero.
     #[must_use]
     #[track_caller]
     pub const fn with_window(self, window: Duration) -> Self {
@@ -148,46 +161,56 @@ impl Gradient {
         }
     }
 
-    /// A call has ended, at `now`, when `in_use` calls were under way, itself included.
+    /// Takes in the outcome of a call that ended `now`, when `in_use` calls were under way, including this one.
     pub fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
         if outcome == Outcome::Ignored {
             return;
         }
-        self.window.add(now, in_use, outcome);
-        if self.window.calls >= FEWEST && self.window.age(now) >= self.window_length {
+        let since = *self.window.since.get_or_insert(now);
+        self.window.add(in_use, outcome);
+        if self.window.calls >= FEWEST && now.since(since) >= self.window_length {
             let window = core::mem::take(&mut self.window);
             self.learn(&window);
         }
     }
 
-    /// How many calls there may be at once.
+    /// The number of calls that may be under way at once.
     #[must_use]
     pub const fn limit(&self) -> u32 {
         whole(self.limit)
     }
 
     fn learn(&mut self, window: &Window) {
-        let Some(gradient) = self.gradient(window) else {
-            return;
+        let ratio = window.mean().map(|short| self.ratio(short));
+        let is_used = is_used(self.limit(), window.most_in_use);
+        let (gradient, queue) = match ratio {
+            _ if window.has_drop => (0.5, 0),
+            Some(ratio) if is_used => (ratio.clamp(0.5, 1.0), self.queue),
+            _ => return,
         };
-        let queue = if window.has_drop { 0 } else { self.queue };
         let aim = self.limit * gradient + f64::from(queue);
         let limit = self.limit * (1.0 - SMOOTHING) + aim * SMOOTHING;
         self.limit = limit.clamp(f64::from(self.floor), f64::from(self.ceiling));
     }
 
-    /// None if the window says nothing.
-    fn gradient(&mut self, window: &Window) -> Option<f64> {
-        let ratio = window.mean().map(|short| self.long.ratio(short));
-        if window.has_drop {
-            return Some(0.5);
+    /// Adds the mean latency of a window to the long-term latency, and returns long / short.
+    fn ratio(&mut self, short: f64) -> f64 {
+        self.windows = self.windows.saturating_add(1);
+        let weight = if self.windows <= WARM_UP {
+            1.0 / f64::from(self.windows)
+        } else {
+            WEIGHT
+        };
+        self.long += (short - self.long) * weight;
+        let long = self.long;
+        if long > short * 2.0 {
+            self.long *= 0.9;
         }
-        let ratio = ratio.filter(|_| is_used(self.limit(), window.most_in_use))?;
-        Some(ratio.clamp(0.5, 1.0))
+        if short > 0.0 { long / short } else { 1.0 }
     }
 }
 
-/// Calls that are looked at together.
+/// The calls since the last change of the limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     since: Option<Tick>,
@@ -199,7 +222,7 @@ struct Window {
 }
 
 impl Window {
-    fn add(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+    fn add(&mut self, in_use: u32, outcome: Outcome) {
         match outcome {
             Outcome::Success { latency } => {
                 self.successes = self.successes.saturating_add(1);
@@ -208,47 +231,14 @@ impl Window {
             Outcome::Ignored => {}
             Outcome::Dropped => self.has_drop = true,
         }
-        self.since.get_or_insert(now);
         self.calls = self.calls.saturating_add(1);
         self.most_in_use = self.most_in_use.max(in_use);
     }
 
-    fn age(&self, now: Tick) -> Duration {
-        now.since(self.since.unwrap_or(now))
-    }
-
-    /// The mean latency in seconds, if there is one.
+    /// The mean latency in seconds; `None` without a success.
     fn mean(&self) -> Option<f64> {
         let seconds = self.latency.as_secs_f64();
         (self.successes > 0).then(|| seconds / f64::from(self.successes))
-    }
-}
-
-/// The long-term latency: a plain mean of the first ten windows, exponential from then on.
-#[derive(Clone, Copy, Debug, Default)]
-struct LongTerm {
-    mean: f64,
-    windows: u32,
-}
-
-impl LongTerm {
-    const WARM_UP: u32 = 10;
-    const WEIGHT: f64 = 2.0 / 601.0;
-
-    /// Takes the present latency in, and says how long the long-term one is beside it.
-    fn ratio(&mut self, short: f64) -> f64 {
-        self.windows = self.windows.saturating_add(1);
-        let weight = if self.windows <= Self::WARM_UP {
-            1.0 / f64::from(self.windows)
-        } else {
-            Self::WEIGHT
-        };
-        self.mean += (short - self.mean) * weight;
-        let long = self.mean;
-        if long > short * 2.0 {
-            self.mean *= 0.9;
-        }
-        if short > 0.0 { long / short } else { 1.0 }
     }
 }
 
@@ -344,6 +334,6 @@ mod tests {
         for _ in 0..40 {
             window(&mut controller, &mut now, 10, 1_000);
         }
-        assert!(controller.long.mean < 0.021, "{}", controller.long.mean);
+        assert!(controller.long < 0.021, "{}", controller.long);
     }
 }

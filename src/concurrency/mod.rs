@@ -1,21 +1,21 @@
-//! Limits on how much is under way at once: permits, and controllers that move their number.
+//! Limits on the number of calls under way at once: permits, and controllers that change their number.
 //!
-//! A rate limits how often something begins; [`Permits`] limit how much is under way. They are also the only limit that
-//! can promise what a provider counts *on arrival*: see [`with_cooldown`](Permits::with_cooldown).
+//! A rate limits how often a call starts; [`Permits`] limit how many calls are under way. They are also the only limit that
+//! keeps a bound on *arrivals* at the provider: see [`with_cooldown`](Permits::with_cooldown).
 //!
-//! How many permits a provider bears is often not known, and changes. A controller finds out from the outcomes of the
-//! calls:
+//! The number of calls that a provider can take at once is often unknown, and changes. A controller finds it from the
+//! outcomes of the calls:
 //!
-//! | | goes by | for |
+//! | controller | follows | for a provider that |
 //! |---|---|---|
-//! | [`Aimd`] | refusals: one more while all is well, a part of it after a refusal | a provider that says when it is too much |
-//! | [`Gradient`] | latency: the long-term average against the present one | a provider that grows slow first |
+//! | [`Aimd`] | refusals: the limit grows by one while there are none, and is halved after one | refuses calls when it is overloaded |
+//! | [`Gradient`] | latency: the long-term mean compared with the present one | becomes slow when it is overloaded |
 //!
-//! Controllers are arithmetic: they are given each [`Outcome`] and the time, have no clock and no lock, and know nothing of the
-//! permits. One line joins them, `permits.resize(controller.limit())`; see the example at [`Aimd`].
+//! A controller is arithmetic. It takes each [`Outcome`] and the time, has no clock and no lock, and does not know the
+//! permits. `permits.resize(controller.limit())` connects the two; see the example at [`Aimd`].
 //!
-//! What is not here: a queue with a deadline (`tokio::time::timeout` around [`acquire`](Permits::acquire) is one, since
-//! giving up costs nothing). Permits that processes share are in `redis` (feature `redis`).
+//! For a queue with a deadline, put `tokio::time::timeout` around [`acquire`](Permits::acquire): a waiter can leave the queue
+//! at no cost. Permits that processes share are in `redis` (feature `redis`).
 
 mod aimd;
 mod gradient;
@@ -29,20 +29,20 @@ pub use gradient::Gradient;
 pub(crate) use permits::Missed;
 pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits, TooMany};
 
-/// What became of a call, for a controller.
+/// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "a call says that there is room, that there is none, or nothing"
+    reason = "a call shows that there is capacity, that there is none, or neither"
 )]
 pub enum Outcome {
-    /// It was answered, after so long.
+    /// The call was answered.
     Success {
-        /// From the emission to the answer, without the wait for a permit.
+        /// The time from the start of the call to the answer, without the wait for a permit.
         latency: Duration,
     },
-    /// It says nothing about how much the other side bears: it failed for a reason of its own, or was given up.
+    /// The call says nothing about the capacity of the server: it failed for another reason, or was cancelled.
     Ignored,
-    /// It was too much: refused (429, 503), or not answered in time.
+    /// The server was overloaded: it refused the call (429, 503) or did not answer in time.
     Dropped,
 }

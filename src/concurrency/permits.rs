@@ -133,7 +133,7 @@ impl Permits {
     /// No timer is set when a permit is released while no request waits.
     #[must_use]
     pub fn with_cooldown(self, cooldown: Duration) -> Self {
-        self.queue.with(|permits, _| permits.set_cooldown(cooldown));
+        self.queue.with(|permits, _| permits.cooldown = cooldown);
         self
     }
 
@@ -296,19 +296,19 @@ impl Permits {
     ///
     /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
     pub fn resize(&self, n: u32) {
-        self.queue.update(|permits, _| permits.resize(n));
+        self.queue.update(|permits, _| permits.limit = n);
     }
 
     /// How many are in use, without those that cool down.
     #[must_use]
     pub fn in_use(&self) -> u32 {
-        self.queue.with(|permits, _| permits.in_use())
+        self.queue.with(|permits, _| permits.in_use)
     }
 
     /// How many there are.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.queue.with(|permits, _| permits.limit())
+        self.queue.with(|permits, _| permits.limit)
     }
 }
 
@@ -324,7 +324,7 @@ impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (limit, in_use, waiting) = self
             .queue
-            .with(|permits, waiters| (permits.limit(), permits.in_use(), waiters.len()));
+            .with(|permits, waiters| (permits.limit, permits.in_use, waiters.len()));
         f.debug_struct("Permits")
             .field("limit", &limit)
             .field("in_use", &in_use)

@@ -1,110 +1,58 @@
 use core::time::Duration;
-use std::collections::VecDeque;
 
-use crate::policy::Decision;
+use crate::policy::{Decision, Ledger};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource};
 
-/// The state of [`Permits`](super::Permits): how many there are, how many are in use, and which cool down until when.
-///
-/// Every permit is in use, cooling down or free.
-#[derive(Debug)]
+/// The state of [`Permits`](super::Permits). Every permit is in use, cooling down or free.
+#[derive(Debug, Default)]
 pub(super) struct SemaphoreState {
     clock: Clock,
-    limit: u32,
-    cooldown: Duration,
-    in_use: u64,
-    /// In the order in which they come back.
-    cooling: VecDeque<Cooling>,
-    /// How many have come back from cooling down, ever.
-    back: u64,
-}
-
-/// Permits that come back together.
-#[derive(Debug)]
-struct Cooling {
-    until: Tick,
-    /// How many will have come back then, ever. Sums instead of numbers, so that finding an instant is a binary search.
-    back: u64,
+    pub(super) limit: u32,
+    pub(super) cooldown: Duration,
+    pub(super) in_use: u32,
+    /// The permits that cool down, with the ticks at which they become free. If the clock goes back, which it may between
+    /// two runtimes, a permit still becomes free after those released before it.
+    cooling: Ledger,
 }
 
 impl SemaphoreState {
-    pub(super) const fn new(limit: u32) -> Self {
+    pub(super) fn new(limit: u32) -> Self {
         Self {
-            clock: Clock::new(),
             limit,
-            cooldown: Duration::ZERO,
-            in_use: 0,
-            cooling: VecDeque::new(),
-            back: 0,
+            ..Self::default()
         }
-    }
-
-    pub(super) fn set_cooldown(&mut self, cooldown: Duration) {
-        self.cooldown = cooldown;
-    }
-
-    pub(super) fn resize(&mut self, limit: u32) {
-        self.limit = limit;
     }
 
     pub(super) fn release(&mut self, now: Tick, count: u32) {
-        self.in_use = self.in_use.saturating_sub(u64::from(count));
+        self.in_use = self.in_use.saturating_sub(count);
         if !self.cooldown.is_zero() {
-            self.cool(now.after(self.cooldown), count);
+            let free_at = now.after(self.cooldown);
+            self.cooling.spend(free_at.as_nanos(), count);
         }
     }
 
-    pub(super) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    pub(super) fn in_use(&self) -> u32 {
-        u32::try_from(self.in_use).unwrap_or(u32::MAX)
-    }
-
-    /// When that many permits can be had, if no others are taken before.
+    /// When `count` permits are free, if no other request takes permits before.
     fn availability(&mut self, now: Tick, count: u32) -> Decision {
-        self.settle(now);
-        let used = self.in_use + self.cooling() + u64::from(count);
+        self.cooling.forget(now.as_nanos());
+        let cooling = self.cooling.spent_from(0);
+        let used = u64::from(self.in_use) + cooling + u64::from(count);
         let missing = used.saturating_sub(u64::from(self.limit));
         if count == 0 || missing == 0 {
             return Decision::Pass;
         }
-        // A limit of zero is a pause, and says nothing about how many there will be after it.
+        // A limit of zero is a pause. How many permits there will be after it is not known.
         if count > self.limit && self.limit > 0 {
             return Decision::Never {
                 capacity: self.limit,
             };
         }
-        let needed = self.back + missing;
-        let first = self.cooling.partition_point(|some| some.back < needed);
-        let known = self.cooling.get(first).filter(|_| self.limit > 0);
+        // The request passes when at most `room` permits still cool down.
+        let room = cooling.checked_sub(missing).filter(|_| self.limit > 0);
+        let free_at = room.and_then(|room| self.cooling.must_go(room));
         Decision::Wait {
-            // Without end: until some are released, or there are more.
-            retry_in: known.map_or(Duration::MAX, |some| some.until.since(now)),
-        }
-    }
-
-    /// How many cool down.
-    fn cooling(&self) -> u64 {
-        self.cooling.back().map_or(0, |last| last.back - self.back)
-    }
-
-    fn cool(&mut self, until: Tick, count: u32) {
-        let back = self.back + self.cooling() + u64::from(count);
-        match self.cooling.back_mut() {
-            // Also if the clock went back, which it may between two runtimes: nobody comes back before those ahead.
-            Some(last) if last.until >= until => last.back = back,
-            _ => self.cooling.push_back(Cooling { until, back }),
-        }
-    }
-
-    /// Those come back whose time has come.
-    fn settle(&mut self, now: Tick) {
-        while let Some(some) = self.cooling.front().filter(|some| some.until <= now) {
-            self.back = some.back;
-            self.cooling.pop_front();
+            // Without end, until permits are released or the limit grows.
+            retry_in: free_at.map_or(Duration::MAX, |at| Tick::from_nanos(at).since(now)),
         }
     }
 }
@@ -112,7 +60,7 @@ impl SemaphoreState {
 impl Resource for SemaphoreState {
     type Prefetched = ();
 
-    /// A waiter of more permits than there are now may still get them when the limit grows, until its turn comes.
+    /// The limit may grow until it is the waiter's turn, so a waiter for more permits than the limit is not refused before.
     const REFUSES_QUEUED: bool = false;
 
     /// Without a cool-down and without waiters the time does not matter.
@@ -128,7 +76,7 @@ impl Resource for SemaphoreState {
     fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
         let decision = self.availability(now, cost);
         if decision.is_pass() && intent == Intent::Acquire {
-            self.in_use += u64::from(cost);
+            self.in_use += cost;
         }
         decision
     }
@@ -142,7 +90,7 @@ mod tests {
     enum Outlook {
         Now,
         At(Tick),
-        /// Not before some are released, or there are more.
+        /// Not before permits are released, or the limit grows.
         Unknown,
         TooMany,
     }
@@ -158,7 +106,7 @@ mod tests {
         }
 
         fn take(&mut self, count: u32) {
-            self.in_use += u64::from(count);
+            self.in_use += count;
         }
     }
 
@@ -168,7 +116,7 @@ mod tests {
 
     fn cooling(limit: u32, nanos: u64) -> SemaphoreState {
         let mut permits = SemaphoreState::new(limit);
-        permits.set_cooldown(Duration::from_nanos(nanos));
+        permits.cooldown = Duration::from_nanos(nanos);
         permits
     }
 
@@ -183,7 +131,7 @@ mod tests {
         assert_eq!(permits.outlook(at(0), 4), Outlook::TooMany);
         permits.release(at(0), 1);
         assert_eq!(permits.outlook(at(0), 2), Outlook::Now);
-        assert_eq!(permits.in_use(), 1);
+        assert_eq!(permits.in_use, 1);
         assert_eq!(permits.now(false), Tick::ZERO, "the time does not matter");
     }
 
@@ -192,7 +140,7 @@ mod tests {
         let mut permits = cooling(2, 10);
         permits.take(2);
         permits.release(at(5), 1);
-        assert_eq!(permits.in_use(), 1);
+        assert_eq!(permits.in_use, 1);
 
         assert_eq!(permits.outlook(at(5), 1), Outlook::At(at(15)));
         assert_eq!(permits.outlook(at(14), 1), Outlook::At(at(15)));
@@ -227,7 +175,7 @@ mod tests {
     fn a_smaller_limit_takes_effect_as_permits_come_back() {
         let mut permits = cooling(4, 10);
         permits.take(4);
-        permits.resize(2);
+        permits.limit = 2;
         for now in 0..3 {
             assert_eq!(permits.outlook(at(now), 1), Outlook::Unknown, "at {now}");
             permits.release(at(now), 1);
@@ -239,7 +187,7 @@ mod tests {
         assert_eq!(permits.outlook(at(4), 1), Outlook::At(at(12)));
         assert_eq!(permits.outlook(at(4), 2), Outlook::At(at(13)));
         assert_eq!(permits.outlook(at(4), 3), Outlook::TooMany);
-        permits.resize(4);
+        permits.limit = 4;
         assert_eq!(permits.outlook(at(4), 1), Outlook::At(at(10)));
     }
 
@@ -248,14 +196,14 @@ mod tests {
         let mut permits = cooling(2, 10);
         permits.take(1);
         permits.release(at(0), 1);
-        permits.resize(0);
+        permits.limit = 0;
 
         for now in [0, 10, 1_000] {
             assert_eq!(permits.outlook(at(now), 1), Outlook::Unknown);
             assert_eq!(permits.outlook(at(now), 9), Outlook::Unknown);
             assert_eq!(permits.outlook(at(now), 0), Outlook::Now);
         }
-        permits.resize(1);
+        permits.limit = 1;
         assert_eq!(permits.outlook(at(1_000), 1), Outlook::Now);
     }
 
@@ -273,7 +221,7 @@ mod tests {
     #[test]
     fn the_largest_numbers_have_room() {
         let mut permits = SemaphoreState::new(u32::MAX);
-        permits.set_cooldown(Duration::MAX);
+        permits.cooldown = Duration::MAX;
         permits.take(u32::MAX);
         assert_eq!(permits.outlook(at(0), u32::MAX), Outlook::Unknown);
         permits.release(at(1), u32::MAX);

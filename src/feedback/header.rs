@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use super::date::Unit;
 
-/// What a header is about.
+/// What a header says. From `Limit` on, it is one part of what a response says about one limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Header<'a> {
+pub(super) enum Header {
     /// The clock of the provider.
     Date,
     RetryAfter(Unit),
@@ -14,16 +14,6 @@ pub(super) enum Header<'a> {
     Policies,
     /// The structured field of remaining requests and resets.
     States,
-    /// One part of one limit. The limit is named by the rest of the header's name.
-    Of {
-        family: &'static str,
-        name: &'a str,
-        part: Part,
-    },
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Part {
     Limit,
     Remaining,
     Reset(Unit),
@@ -36,6 +26,9 @@ pub(super) enum Part {
     /// `3:1,17:120`, used requests in windows.
     UsedPerWindow,
 }
+
+/// A limit in a response: the family of its headers, and the rest of their names without the part.
+pub(super) type Key<'a> = (&'static str, &'a str);
 
 /// The family of the standard's own fields.
 pub(super) const STANDARD: &str = "ratelimit-";
@@ -50,47 +43,47 @@ const FAMILIES: [&str; 4] = [
 ];
 
 /// A word that begins with another one comes first.
-const PARTS: [(&str, Part); 4] = [
-    ("limit", Part::Limit),
-    ("remaining", Part::Remaining),
-    ("reset-after", Part::Reset(Unit::Seconds)),
-    ("reset", Part::Reset(Unit::SecondsOrUnixTime)),
+const PARTS: [(&str, Header); 4] = [
+    ("limit", Header::Limit),
+    ("remaining", Header::Remaining),
+    ("reset-after", Header::Reset(Unit::Seconds)),
+    ("reset", Header::Reset(Unit::SecondsOrUnixTime)),
 ];
 
-impl<'a> Header<'a> {
-    /// `name` is in lower case.
-    pub(super) fn named(name: &'a str) -> Option<Self> {
-        let of = |family, name, part| Self::Of { family, name, part };
-        Some(match name {
-            "date" => Self::Date,
-            "retry-after"
-            | "x-retry-after"
-            | "x-ratelimit-retry-after"
-            | "x-rate-limit-retry-after" => Self::RetryAfter(Unit::Seconds),
-            "retry-after-ms" | "x-ms-retry-after-ms" => Self::RetryAfter(Unit::Millis),
-            "ratelimit-policy" | "x-ratelimit-policy" => Self::Policies,
-            "ratelimit" | "x-ratelimit" => Self::States,
-            "x-shopify-shop-api-call-limit" => of("x-shopify-", "", Part::UsedOfQuota),
-            "x-app-rate-limit" => of("x-app-", "", Part::LimitPerWindow),
-            "x-app-rate-limit-count" => of("x-app-", "", Part::UsedPerWindow),
-            "x-method-rate-limit" => of("x-method-", "", Part::LimitPerWindow),
-            "x-method-rate-limit-count" => of("x-method-", "", Part::UsedPerWindow),
-            "x-hubspot-ratelimit-daily" => of(HUBSPOT, "day", Part::Limit),
-            "x-hubspot-ratelimit-daily-remaining" => of(HUBSPOT, "day", Part::Remaining),
-            "x-hubspot-ratelimit-secondly" => of(HUBSPOT, "second", Part::Limit),
-            "x-hubspot-ratelimit-secondly-remaining" => of(HUBSPOT, "second", Part::Remaining),
-            "x-hubspot-ratelimit-max" => of(HUBSPOT, "", Part::Limit),
-            "x-hubspot-ratelimit-remaining" => of(HUBSPOT, "", Part::Remaining),
-            "x-hubspot-ratelimit-interval-milliseconds" => of(HUBSPOT, "", Part::IntervalMillis),
-            _ => {
-                let (family, rest) = FAMILIES
-                    .iter()
-                    .find_map(|family| Some((*family, name.strip_prefix(family)?)))?;
-                let (part, name) = part(rest)?;
-                of(family, name, part)
-            }
-        })
-    }
+/// The header of this name, which is in lower case, and the limit that it is about.
+pub(super) fn header_named(name: &str) -> Option<(Header, Key<'_>)> {
+    use Header::{IntervalMillis, Limit, LimitPerWindow, Remaining, UsedOfQuota, UsedPerWindow};
+    let all = |header| (header, (STANDARD, ""));
+    let of = |family, name, header| (header, (family, name));
+    Some(match name {
+        "date" => all(Header::Date),
+        "retry-after"
+        | "x-retry-after"
+        | "x-ratelimit-retry-after"
+        | "x-rate-limit-retry-after" => all(Header::RetryAfter(Unit::Seconds)),
+        "retry-after-ms" | "x-ms-retry-after-ms" => all(Header::RetryAfter(Unit::Millis)),
+        "ratelimit-policy" | "x-ratelimit-policy" => all(Header::Policies),
+        "ratelimit" | "x-ratelimit" => all(Header::States),
+        "x-shopify-shop-api-call-limit" => of("x-shopify-", "", UsedOfQuota),
+        "x-app-rate-limit" => of("x-app-", "", LimitPerWindow),
+        "x-app-rate-limit-count" => of("x-app-", "", UsedPerWindow),
+        "x-method-rate-limit" => of("x-method-", "", LimitPerWindow),
+        "x-method-rate-limit-count" => of("x-method-", "", UsedPerWindow),
+        "x-hubspot-ratelimit-daily" => of(HUBSPOT, "day", Limit),
+        "x-hubspot-ratelimit-daily-remaining" => of(HUBSPOT, "day", Remaining),
+        "x-hubspot-ratelimit-secondly" => of(HUBSPOT, "second", Limit),
+        "x-hubspot-ratelimit-secondly-remaining" => of(HUBSPOT, "second", Remaining),
+        "x-hubspot-ratelimit-max" => of(HUBSPOT, "", Limit),
+        "x-hubspot-ratelimit-remaining" => of(HUBSPOT, "", Remaining),
+        "x-hubspot-ratelimit-interval-milliseconds" => of(HUBSPOT, "", IntervalMillis),
+        _ => {
+            let mut families = FAMILIES.into_iter();
+            let (family, rest) =
+                families.find_map(|family| Some((family, name.strip_prefix(family)?)))?;
+            let (header, name) = part(rest)?;
+            of(family, name, header)
+        }
+    })
 }
 
 /// Whether a limit of this name counts requests, and not tokens or bytes.
@@ -112,7 +105,7 @@ pub(super) fn window_named(name: &str) -> Option<Duration> {
 }
 
 /// The part and the rest of the name, of `remaining-tokens` or `tokens-remaining`.
-fn part(name: &str) -> Option<(Part, &str)> {
+fn part(name: &str) -> Option<(Header, &str)> {
     PARTS.iter().find_map(|(word, part)| {
         let after = name.strip_prefix(word);
         let after = after.and_then(|rest| match rest {
@@ -130,11 +123,11 @@ mod tests {
 
     #[test]
     fn a_name_is_split_into_family_name_and_part() {
-        let of = |family, name, part| Some(Header::Of { family, name, part });
-        let reset = Part::Reset(Unit::SecondsOrUnixTime);
-        let after = Part::Reset(Unit::Seconds);
+        let of = |family, name, header| Some((header, (family, name)));
+        let reset = Header::Reset(Unit::SecondsOrUnixTime);
+        let after = Header::Reset(Unit::Seconds);
         for (name, expected) in [
-            ("ratelimit-limit", of("ratelimit-", "", Part::Limit)),
+            ("ratelimit-limit", of("ratelimit-", "", Header::Limit)),
             ("ratelimit-reset", of("ratelimit-", "", reset)),
             ("x-ratelimit-reset-after", of("x-ratelimit-", "", after)),
             (
@@ -143,13 +136,13 @@ mod tests {
             ),
             (
                 "x-rate-limit-remaining",
-                of("x-rate-limit-", "", Part::Remaining),
+                of("x-rate-limit-", "", Header::Remaining),
             ),
             (
                 "anthropic-ratelimit-input-tokens-limit",
-                of("anthropic-ratelimit-", "input-tokens", Part::Limit),
+                of("anthropic-ratelimit-", "input-tokens", Header::Limit),
             ),
-            ("x-ratelimit-policy", Some(Header::Policies)),
+            ("x-ratelimit-policy", of("ratelimit-", "", Header::Policies)),
             ("x-ratelimit-used", None),
             ("x-ratelimit-bucket", None),
             ("x-ratelimit-limits", None),
@@ -158,7 +151,7 @@ mod tests {
             ("content-length", None),
             ("", None),
         ] {
-            assert_eq!(Header::named(name), expected, "{name}");
+            assert_eq!(header_named(name), expected, "{name}");
         }
     }
 

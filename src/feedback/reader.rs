@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::time::Rate;
 
 use super::date::{Unit, http_date, wait};
-use super::header::{Header, Part, STANDARD, counts_requests, window_named};
+use super::header::{Header, Key, STANDARD, counts_requests, header_named, window_named};
 use super::value::{Member, count, count_left, members, millis, seconds};
 
 // What a value must be; the end of a message of `Ignored`.
@@ -19,10 +19,14 @@ const USAGE: &str = "used/quota, as in 32/40";
 const PER_WINDOW: &str = "requests:seconds, as in 20:1";
 const INTERVAL: &str = "a number of milliseconds above 0";
 
+/// Whether a value was understood. The error says what it must be.
+type Understood = Result<(), &'static str>;
+
 /// The most limits, rates and ignored headers that are kept of one response.
 const MOST: usize = 16;
 
 /// What the headers of one response have said so far.
+#[derive(Default)]
 pub(super) struct HeaderReader {
     /// The time at the provider, since 1970.
     now: Duration,
@@ -37,7 +41,8 @@ pub(super) struct HeaderReader {
     pub(super) ignored: Vec<Ignored>,
 }
 
-/// One of the limits in a response. The limits differ in what their headers' names have before and after the part.
+/// One of the limits in a response.
+#[derive(Default)]
 pub(super) struct LimitInfo {
     family: &'static str,
     name: String,
@@ -57,22 +62,17 @@ impl HeaderReader {
     pub(super) fn new(now: Duration) -> Self {
         Self {
             now,
-            limits: Vec::new(),
-            has_more_limits: false,
-            retry_after: None,
-            rates: Vec::new(),
-            was_cut: false,
-            ignored: Vec::new(),
+            ..Self::default()
         }
     }
 
     pub(super) fn read(&mut self, name: &[u8], value: &[u8]) {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        let Some(header) = Header::named(&name) else {
+        let Some((header, key)) = header_named(&name) else {
             return;
         };
         let understood = match core::str::from_utf8(value) {
-            Ok(text) => self.read_text(header, text.trim()),
+            Ok(text) => self.read_text(header, key, text.trim()),
             Err(_) => Err(TEXT),
         };
         if let Err(expected) = understood {
@@ -99,7 +99,7 @@ impl HeaderReader {
         }
         if self.has_more_limits {
             // The order of the headers must not matter, but it decides which limits share the last place.
-            let mut all = LimitInfo::new("", "", false);
+            let mut all = LimitInfo::default();
             for limit in &self.limits {
                 all.merge(limit);
             }
@@ -108,127 +108,98 @@ impl HeaderReader {
         &self.limits
     }
 
-    fn read_text(&mut self, header: Header<'_>, text: &str) -> Result<(), &'static str> {
+    fn read_text(&mut self, header: Header, key: Key<'_>, text: &str) -> Understood {
         let now = self.now;
         match header {
             Header::Date => http_date(text, now).map(drop).ok_or(DATE),
             Header::RetryAfter(unit) => merge_waits(&mut self.retry_after, text, unit, now),
             Header::Policies => each(text, |member| self.read_policy(member)),
             Header::States => each(text, |member| self.read_state(member)),
-            Header::Of { family, name, part } => self.read_part(family, name, part, text),
-        }
-    }
-
-    fn read_part(
-        &mut self,
-        family: &'static str,
-        name: &str,
-        part: Part,
-        text: &str,
-    ) -> Result<(), &'static str> {
-        match part {
-            Part::Limit => self.read_quotas(family, name, text),
-            Part::LimitPerWindow => each(text, |member| {
-                let (quota, name, window) = per_window(member.item)?;
-                merge_min(&mut self.limit(family, name, true).quota, quota);
-                self.add_policy(family, name, quota, window)
-            }),
-            Part::UsedPerWindow => each(text, |member| {
-                let (used, name, window) = per_window(member.item)?;
-                let limit = self.limit(family, name, true);
-                merge_max(&mut limit.used, used);
-                merge_max(&mut limit.window, window);
-                Ok(())
-            }),
-            Part::UsedOfQuota => {
-                let (used, quota) = text.split_once('/').ok_or(USAGE)?;
-                let used = count(used).ok_or(USAGE)?;
-                let quota = count(quota).ok_or(USAGE)?;
-                let limit = self.limit(family, name, true);
-                merge_min(&mut limit.quota, quota);
-                merge_min(&mut limit.remaining, quota.saturating_sub(used));
-                Ok(())
-            }
-            Part::Remaining => {
-                let limit = self.limit(family, name, counts_requests(name));
+            Header::Limit => self.read_quotas(key, text),
+            Header::Remaining => {
+                let limit = self.limit(key, counts_requests(key.1));
                 each(text, |member| {
-                    merge_min(
-                        &mut limit.remaining,
-                        count_left(member.name()).ok_or(COUNT)?,
-                    );
+                    let remaining = count_left(member.name()).ok_or(COUNT)?;
+                    merge_min(&mut limit.remaining, remaining);
                     Ok(())
                 })
             }
-            Part::Reset(unit) => {
-                let now = self.now;
-                let limit = self.limit(family, name, counts_requests(name));
+            Header::Reset(unit) => {
+                let limit = self.limit(key, counts_requests(key.1));
                 merge_waits(&mut limit.reset_in, text, unit, now)
             }
-            Part::IntervalMillis => {
+            Header::IntervalMillis => {
                 let interval = millis(text).filter(|interval| !interval.is_zero());
                 let interval = interval.ok_or(INTERVAL)?;
-                let limit = self.limit(family, name, counts_requests(name));
+                let limit = self.limit(key, true);
                 merge_max(&mut limit.window, interval);
                 merge_max(&mut limit.interval, interval);
                 Ok(())
             }
+            Header::UsedOfQuota => {
+                let (used, quota) = text.split_once('/').ok_or(USAGE)?;
+                let used = count(used).ok_or(USAGE)?;
+                let quota = count(quota).ok_or(USAGE)?;
+                let limit = self.limit(key, true);
+                merge_min(&mut limit.quota, quota);
+                merge_min(&mut limit.remaining, quota.saturating_sub(used));
+                Ok(())
+            }
+            Header::LimitPerWindow => each(text, |member| {
+                let (quota, name, window) = per_window(member.item)?;
+                let key = (key.0, name);
+                merge_min(&mut self.limit(key, true).quota, quota);
+                self.add_policy(key, quota, Some(window))
+            }),
+            Header::UsedPerWindow => each(text, |member| {
+                let (used, name, window) = per_window(member.item)?;
+                let limit = self.limit((key.0, name), true);
+                merge_max(&mut limit.used, used);
+                merge_max(&mut limit.window, window);
+                Ok(())
+            }),
         }
     }
 
     /// `100`, or followed by the policies: `100, 10;w=1, 100;window=60`.
-    fn read_quotas(
-        &mut self,
-        family: &'static str,
-        name: &str,
-        text: &str,
-    ) -> Result<(), &'static str> {
+    fn read_quotas(&mut self, key: Key<'_>, text: &str) -> Understood {
         let mut is_first = true;
         each(text, |member| {
             let quota = count(member.name()).ok_or(COUNT)?;
             if core::mem::take(&mut is_first) {
-                let limit = self.limit(family, name, counts_requests(name));
+                let limit = self.limit(key, counts_requests(key.1));
                 merge_min(&mut limit.quota, quota);
             }
-            match window_of(&member)?.or(window_named(name)) {
-                Some(window) => self.add_policy(family, name, quota, window),
+            match window_of(&member)?.or(window_named(key.1)) {
                 None if member.params().next().is_some() => Err(POLICY),
-                None => Ok(()),
+                window => self.add_policy(key, quota, window),
             }
         })
     }
 
     /// `"burst";q=100;w=60`, or `100;w=60`.
-    fn read_policy(&mut self, member: Member<'_>) -> Result<(), &'static str> {
+    fn read_policy(&mut self, member: Member<'_>) -> Understood {
         if let Some(quota) = count(member.item) {
-            return match window_of(&member)? {
-                Some(window) => self.add_policy(STANDARD, "", quota, window),
-                None => Ok(()),
-            };
+            return self.add_policy((STANDARD, ""), quota, window_of(&member)?);
         }
-        let name = member.name();
-        let unit = member.params().find(|(key, _)| *key == "qu");
+        let key = (STANDARD, member.name());
+        let unit = member.params().find(|(param, _)| *param == "qu");
         let counts_requests = unit.is_none_or(|(_, unit)| unit == "requests");
-        let limit = self.limit(STANDARD, name, counts_requests);
+        let limit = self.limit(key, counts_requests);
         limit.counts_requests &= counts_requests;
-        for (_, quota) in member.params().filter(|(key, _)| *key == "q") {
+        for (_, quota) in member.params().filter(|(param, _)| *param == "q") {
             merge_min(&mut limit.quota, count(quota).ok_or(POLICY)?);
         }
         let quota = limit.quota.ok_or(POLICY)?;
-        match window_of(&member)? {
-            Some(window) => self.add_policy(STANDARD, name, quota, window),
-            None => Ok(()),
-        }
+        self.add_policy(key, quota, window_of(&member)?)
     }
 
     /// `"burst";r=50;t=30`, or as in version 7 of the draft: `limit=100, remaining=50, reset=30`.
-    fn read_state(&mut self, member: Member<'_>) -> Result<(), &'static str> {
+    fn read_state(&mut self, member: Member<'_>) -> Understood {
         let now = self.now;
         let in_version_7 = member.item.split_once('=').filter(|_| !member.is_quoted());
-        let name = match in_version_7 {
-            Some(_) => "",
-            None => member.name(),
-        };
-        let limit = self.limit(STANDARD, name, true);
+        let name = in_version_7.map_or(member.name(), |_| "");
+        let limit = self.limit((STANDARD, name), true);
         for (key, value) in in_version_7.into_iter().chain(member.params()) {
             match key {
                 "r" | "remaining" => {
@@ -242,15 +213,13 @@ impl HeaderReader {
         Ok(())
     }
 
-    fn add_policy(
-        &mut self,
-        family: &'static str,
-        name: &str,
-        quota: u64,
-        window: Duration,
-    ) -> Result<(), &'static str> {
+    /// A quota without a window is not a rate.
+    fn add_policy(&mut self, key: Key<'_>, quota: u64, window: Option<Duration>) -> Understood {
+        let Some(window) = window else {
+            return Ok(());
+        };
         let rate = rate_of(quota, window)?;
-        let limit = self.limit(family, name, true);
+        let limit = self.limit(key, true);
         merge_max(&mut limit.window, window);
         if limit.counts_requests {
             self.add_rate(rate, quota);
@@ -270,39 +239,30 @@ impl HeaderReader {
     }
 
     /// The limit of this name. If there are too many limits, the last one stands for the rest.
-    fn limit(&mut self, family: &'static str, name: &str, counts_requests: bool) -> &mut LimitInfo {
-        let known = self
-            .limits
+    fn limit(&mut self, key: Key<'_>, counts_requests: bool) -> &mut LimitInfo {
+        let (family, name) = key;
+        let limits = &mut self.limits;
+        let known = limits
             .iter()
             .position(|limit| limit.family == family && limit.name == name);
         let at = known.unwrap_or_else(|| {
-            if self.limits.len() < MOST {
-                self.limits
-                    .push(LimitInfo::new(family, name, counts_requests));
+            if limits.len() < MOST {
+                limits.push(LimitInfo {
+                    family,
+                    name: name.to_owned(),
+                    counts_requests,
+                    ..LimitInfo::default()
+                });
             } else {
                 self.has_more_limits = true;
             }
-            self.limits.len() - 1
+            limits.len() - 1
         });
-        &mut self.limits[at]
+        &mut limits[at]
     }
 }
 
 impl LimitInfo {
-    fn new(family: &'static str, name: &str, counts_requests: bool) -> Self {
-        Self {
-            family,
-            name: name.to_owned(),
-            counts_requests,
-            quota: None,
-            used: None,
-            remaining: None,
-            window: None,
-            interval: None,
-            reset_in: None,
-        }
-    }
-
     pub(super) fn remaining(&self) -> Option<u64> {
         let unused = self.quota.zip(self.used);
         let unused = unused.map(|(quota, used)| quota.saturating_sub(used));
@@ -361,9 +321,7 @@ impl Ignored {
 
 impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            header, expected, ..
-        } = self;
+        let (header, expected) = (&self.header, self.expected);
         let found = self.found.escape_debug();
         write!(
             f,
@@ -384,12 +342,7 @@ fn merge_max<T: Ord + Copy>(known: &mut Option<T>, new: impl Into<Option<T>>) {
 
 /// Keeps the longest of the waits in `text`. A proxy that joins two headers puts a comma between their values; a date has a
 /// comma of its own.
-fn merge_waits(
-    known: &mut Option<Duration>,
-    text: &str,
-    unit: Unit,
-    now: Duration,
-) -> Result<(), &'static str> {
+fn merge_waits(known: &mut Option<Duration>, text: &str, unit: Unit, now: Duration) -> Understood {
     let mut understood = if text.is_empty() { Err(WAIT) } else { Ok(()) };
     let mut rest = text;
     while !rest.is_empty() {
@@ -412,10 +365,7 @@ fn merge_waits(
 }
 
 /// Reads all members, also those after one that is not understood.
-fn each(
-    text: &str,
-    read: impl FnMut(Member<'_>) -> Result<(), &'static str>,
-) -> Result<(), &'static str> {
+fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
     let mut all = members(text).peekable();
     if all.peek().is_none() {
         return Err(COUNT);

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use crate::time::saturating_duration;
+
 pub(super) const NANOS_PER_SEC: u128 = 1_000_000_000;
 pub(super) const NANOS_PER_MILLI: u128 = 1_000_000;
 
@@ -24,9 +26,7 @@ pub(super) fn decimal(text: &str, unit: u128) -> Option<Duration> {
     // This cannot overflow: 60 bits times the 47 bits of a day.
     let fraction = (fraction_digits(fraction)? * unit).div_ceil(FRACTIONS);
     let nanos = digits(whole)?.saturating_mul(unit).saturating_add(fraction);
-    let rest = u32::try_from(nanos % NANOS_PER_SEC).ok()?;
-    let secs = u64::try_from(nanos / NANOS_PER_SEC);
-    Some(secs.map_or(Duration::MAX, |secs| Duration::new(secs, rest)))
+    Some(saturating_duration(nanos))
 }
 
 /// A whole number, or the largest possible one.

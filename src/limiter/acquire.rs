@@ -100,13 +100,15 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
             return Poll::Ready(passed.map_err(AcquireError::from));
         }
-        let within = self.within;
-        let deadline = self.deadline.get_or_insert_with(|| {
-            let mut timer = Timer::new();
-            timer.arm(within);
-            timer
-        });
-        ready!(deadline.poll_elapsed(cx));
+        if self.deadline.is_none() {
+            let resolution = self.acquire.gate().limiter().resolution();
+            let mut timer = Timer::new().with_resolution(resolution);
+            timer.arm(self.within);
+            self.deadline = Some(timer);
+        }
+        if let Some(deadline) = &mut self.deadline {
+            ready!(deadline.poll_elapsed(cx));
+        }
         self.too_late()
     }
 }

@@ -2,7 +2,7 @@ use core::borrow::Borrow;
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::policy::{Decision, Policy};
 use crate::time::{Clock, Tick};
@@ -413,6 +413,12 @@ impl<K, P> Policies<K, P> {
             Self::ByKey(policy_of) => policy_of(key),
         }
     }
+}
+
+/// Locks a shard.
+pub(super) fn lock<K, P: Policy>(shard: &Mutex<KeyMap<K, P>>) -> MutexGuard<'_, KeyMap<K, P>> {
+    // As in a shared limit: if a policy panics, the state is as it left it.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stats_of<P: Policy>(limit: &KeyLimit<P>) -> Stats {

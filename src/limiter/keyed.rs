@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::convert::Infallible;
 use std::hash::RandomState;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy};
@@ -13,7 +13,7 @@ use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::key_map::{KeyLimit, KeyMap, Policies, Reply, WhenFull};
+use super::key_map::{KeyLimit, KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::Shared;
 use super::{Answer, Limiter};
@@ -374,9 +374,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let pause = feedback.pause()?;
-        self.pause_for(key, pause);
-        Some(pause)
+        let pause = feedback.pause();
+        pause.inspect(|pause| self.pause_for(key, *pause))
     }
 
     /// Ends every pause of this key.
@@ -562,11 +561,6 @@ where
     }
 }
 
-fn lock<K, P: Policy>(shard: &Mutex<KeyMap<K, P>>) -> MutexGuard<'_, KeyMap<K, P>> {
-    // As in a shared limit: if a policy panics, the state is as it left it.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The same keys.
 impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
@@ -631,12 +625,8 @@ where
             Intent::Acquire => handle.poll_decide(cost, cx),
             Intent::Peek => handle.poll_open(cost, cx),
         };
-        let is_done = matches!(
-            answer,
-            Poll::Ready(Ok(Decision::Pass | Decision::Never { .. }))
-        );
-        // A look that has passed reserves the position.
-        if is_done && handle.is_outside() {
+        // A handle that waits is queued, and a look that has passed reserves the position.
+        if handle.is_outside() {
             self.give_up();
         }
         answer

@@ -51,35 +51,3 @@ impl Decision {
         matches!(self, Self::Pass)
     }
 }
-
-/// A duration in nanoseconds, or the longest possible one.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "seconds are compared before, and the rest is less than a second"
-)]
-pub(super) const fn saturating_duration(nanos: u128) -> Duration {
-    const NANOS_PER_SEC: u128 = 1_000_000_000;
-    if nanos >= Duration::MAX.as_nanos() {
-        return Duration::MAX;
-    }
-    Duration::new(
-        (nanos / NANOS_PER_SEC) as u64,
-        (nanos % NANOS_PER_SEC) as u32,
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_saturates() {
-        assert_eq!(saturating_duration(0), Duration::ZERO);
-        assert_eq!(saturating_duration(1_000_000_007), Duration::new(1, 7));
-        assert_eq!(saturating_duration(Duration::MAX.as_nanos()), Duration::MAX);
-        assert_eq!(
-            saturating_duration(Duration::MAX.as_nanos() + 1),
-            Duration::MAX
-        );
-    }
-}

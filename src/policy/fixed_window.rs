@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, check_window};
+use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -79,10 +79,7 @@ impl FixedWindow {
     /// ```
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
-        Self {
-            limit: rate.permits(),
-            window: rate.period(),
-        }
+        Self::new(rate.permits(), rate.period())
     }
 
     /// The most that passes in a window.
@@ -118,30 +115,22 @@ impl Policy for FixedWindow {
 
     #[inline]
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        if cost > self.limit {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        }
         let ends_at = self.ends_at(*state);
-        if ends_at <= now {
-            *state = FixedWindowState {
-                // If the time goes back, the window must not begin earlier.
-                began: now.max(state.began),
-                spent: cost,
-            };
-            return Decision::Pass;
-        }
-        match state.spent.checked_add(cost) {
-            Some(spent) if spent <= self.limit => {
-                state.spent = spent;
-                Decision::Pass
+        let decision = decide_in_window(self.limit, now, cost, |room| {
+            if state.spent > room {
+                ends_at
+            } else {
+                Tick::ZERO
             }
-            _ => Decision::from(ends_at, now),
+        });
+        if decision.is_pass() && cost > 0 {
+            if ends_at <= now {
+                // If the time goes back, the window must not begin earlier.
+                *state = self.fresh(now.max(state.began));
+            }
+            state.spent += cost;
         }
+        decision
     }
 
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {

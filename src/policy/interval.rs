@@ -1,9 +1,7 @@
-use core::fmt;
 use core::time::Duration;
 
-use crate::time::{Rate, Tick};
+use crate::time::{Rate, Tick, saturating_duration};
 
-use super::decision::saturating_duration;
 use super::{Decision, Policy};
 
 /// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
@@ -36,13 +34,11 @@ use super::{Decision, Policy};
 ///     Decision::Wait { retry_in: Duration::from_nanos(80) }
 /// );
 /// ```
-#[derive(Clone, Copy, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[doc(alias = "spacing")]
 pub struct Interval {
     every: Duration,
-    /// `every` in the unit of ticks.
-    nanos: u64,
-    delayed: bool,
+    pub(crate) delayed: bool,
 }
 
 impl Interval {
@@ -51,7 +47,6 @@ impl Interval {
     pub const fn every(interval: Duration) -> Self {
         Self {
             every: interval,
-            nanos: Tick::ZERO.after(interval).as_nanos(),
             delayed: false,
         }
     }
@@ -90,19 +85,9 @@ impl Interval {
         self.every
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) const fn is_delayed(&self) -> bool {
-        self.delayed
-    }
-
     #[inline]
     fn open_at(&self, state: IntervalState) -> Tick {
-        Tick::from_nanos(
-            state
-                .last
-                .as_nanos()
-                .saturating_add(self.nanos.saturating_mul(state.cost.into())),
-        )
+        state.last.after_times(self.every, state.cost)
     }
 }
 
@@ -148,16 +133,6 @@ impl Policy for Interval {
             return Tick::MAX;
         }
         self.open_at(*state)
-    }
-}
-
-/// Leaves out the fields that are computed from the others.
-impl fmt::Debug for Interval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interval")
-            .field("every", &self.every)
-            .field("delayed", &self.delayed)
-            .finish_non_exhaustive()
     }
 }
 

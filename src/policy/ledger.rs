@@ -3,12 +3,12 @@ use std::collections::VecDeque;
 /// An empty ledger keeps memory for this many entries, so that a ledger in steady use does not allocate each time.
 const KEPT: usize = 16;
 
-/// The costs that were spent and when, oldest first: the memory of the sliding windows.
+/// The costs that were spent and when, oldest first: the memory of the sliding windows, and of permits that cool down.
 ///
 /// `when` is a number that never decreases: a tick, or the number of a bucket. Each entry holds the sum of all costs up to
 /// it, so that each query is a binary search.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     entries: VecDeque<Entry>,
     /// The sum of the costs before the first entry. Sums may wrap, since only differences are used.
     before: u64,
@@ -22,23 +22,23 @@ struct Entry {
 }
 
 impl Ledger {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The `when` of the last entry.
-    pub(super) fn last(&self) -> Option<u64> {
+    pub(crate) fn last(&self) -> Option<u64> {
         self.entries.back().map(|entry| entry.when)
     }
 
     /// The cost spent at `when` or later.
-    pub(super) fn spent_from(&self, when: u64) -> u64 {
+    pub(crate) fn spent_from(&self, when: u64) -> u64 {
         let earlier = self.entries.partition_point(|entry| entry.when < when);
         self.total().wrapping_sub(self.sum_before(earlier))
     }
 
     /// The `when` of the last entry that must expire so that the rest is at most `room`; `None` if it is already.
-    pub(super) fn must_go(&self, room: u64) -> Option<u64> {
+    pub(crate) fn must_go(&self, room: u64) -> Option<u64> {
         let total = self.total();
         if total.wrapping_sub(self.before) <= room {
             return None;
@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     /// Adds `cost` at `when`, or to the last entry if that is later.
-    pub(super) fn spend(&mut self, when: u64, cost: u32) {
+    pub(crate) fn spend(&mut self, when: u64, cost: u32) {
         let sum = self.total().wrapping_add(u64::from(cost));
         match self.entries.back_mut() {
             Some(last) if last.when >= when => last.sum = sum,
@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     /// Removes `cost` from the end, or everything if less is known.
-    pub(super) fn take_back(&mut self, cost: u32) {
+    pub(crate) fn take_back(&mut self, cost: u32) {
         let before = self.before;
         let left = self
             .total()
@@ -76,7 +76,7 @@ impl Ledger {
     }
 
     /// Drops the entries at `when` or before. If no entry is left, releases the memory above [`KEPT`] entries.
-    pub(super) fn forget(&mut self, when: u64) {
+    pub(crate) fn forget(&mut self, when: u64) {
         if self.last().is_none_or(|last| last <= when) {
             return self.forget_all();
         }
@@ -94,7 +94,7 @@ impl Ledger {
     }
 
     /// Replaces the `when` of each entry. The order must not change.
-    pub(super) fn redate(&mut self, when: impl Fn(u64) -> u64) {
+    pub(crate) fn redate(&mut self, when: impl Fn(u64) -> u64) {
         for entry in &mut self.entries {
             entry.when = when(entry.when);
         }

@@ -68,6 +68,7 @@ pub use all::All;
 pub use decision::Decision;
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
+pub(crate) use ledger::Ledger;
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use token_bucket::{TokenBucket, TokenBucketState};
@@ -163,6 +164,25 @@ fn credit_of<P: Policy>(policy: &P, state: &P::State, now: Tick, limit: u32) -> 
         return 0;
     }
     credit
+}
+
+/// The decision `now` on a request of `cost` to a window of at most `limit`.
+///
+/// `open_at(room)` is the instant from which at most `room` of the earlier permits still count.
+#[inline]
+fn decide_in_window(
+    limit: u32,
+    now: Tick,
+    cost: u32,
+    open_at: impl FnOnce(u32) -> Tick,
+) -> Decision {
+    let Some(room) = limit.checked_sub(cost) else {
+        return Decision::Never { capacity: limit };
+    };
+    if cost == 0 {
+        return Decision::Pass;
+    }
+    Decision::from(open_at(room), now)
 }
 
 /// What every window needs.

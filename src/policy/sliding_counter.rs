@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window};
+use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
 
 /// A sliding window made of a few counters. It needs the memory of a few numbers, not of one for each request.
 ///
@@ -48,13 +48,8 @@ use super::{Decision, OutOfRange, Policy, check_window};
 pub struct SlidingCounter {
     limit: u32,
     window: Duration,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Strict { buckets: u32 },
-    Smooth,
+    /// The number of buckets in a window of the strict kind; `None` for the smooth kind, in which a bucket is a window.
+    pub(crate) buckets: Option<u32>,
 }
 
 impl SlidingCounter {
@@ -93,7 +88,13 @@ impl SlidingCounter {
                 "a counter needs at least 1 bucket, got 0",
             ));
         }
-        Self::checked(limit, window, Kind::Strict { buckets })
+        match Self::try_smooth(limit, window) {
+            Ok(smooth) => Ok(Self {
+                buckets: Some(buckets),
+                ..smooth
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// At most the permits of `rate` in any window of its period, counted in `buckets` of equal length.
@@ -133,7 +134,14 @@ impl SlidingCounter {
     ///
     /// If `limit` or `window` is zero.
     pub const fn try_smooth(limit: u32, window: Duration) -> Result<Self, OutOfRange> {
-        Self::checked(limit, window, Kind::Smooth)
+        match check_window(limit, window) {
+            Ok(()) => Ok(Self {
+                limit,
+                window,
+                buckets: None,
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// About the permits of `rate` in any window of its period, and less than twice as many.
@@ -149,26 +157,6 @@ impl SlidingCounter {
     #[must_use]
     pub const fn smooth_from_rate(rate: Rate) -> Self {
         Self::smooth(rate.permits(), rate.period())
-    }
-
-    const fn checked(limit: u32, window: Duration, kind: Kind) -> Result<Self, OutOfRange> {
-        match check_window(limit, window) {
-            Ok(()) => Ok(Self {
-                limit,
-                window,
-                kind,
-            }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The number of buckets; `None` for the smooth kind.
-    #[cfg(feature = "redis")]
-    pub(crate) const fn buckets(&self) -> Option<u32> {
-        match self.kind {
-            Kind::Strict { buckets } => Some(buckets),
-            Kind::Smooth => None,
-        }
     }
 
     /// The limit of a window.
@@ -187,18 +175,12 @@ impl SlidingCounter {
     /// can express never ends.
     fn bucket(&self) -> u64 {
         let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
-        match self.kind {
-            Kind::Strict { buckets } => window.div_ceil(u64::from(buckets)),
-            Kind::Smooth => window,
-        }
+        window.div_ceil(u64::from(self.buckets.unwrap_or(1)))
     }
 
     /// The number of buckets after which a count has expired.
     fn reach(&self) -> u64 {
-        match self.kind {
-            Kind::Strict { buckets } => u64::from(buckets) + 1,
-            Kind::Smooth => 2,
-        }
+        u64::from(self.buckets.unwrap_or(1)) + 1
     }
 
     fn bucket_at(&self, state: &SlidingCounterState, now: Tick) -> u64 {
@@ -210,6 +192,13 @@ impl SlidingCounter {
         state.origin.after(Duration::from_nanos(nanos))
     }
 
+    /// When the count of a bucket expires; [`Tick::ZERO`] if there is none.
+    fn expires_at(&self, state: &SlidingCounterState, bucket: Option<u64>) -> Tick {
+        bucket.map_or(Tick::ZERO, |bucket| {
+            self.beginning_of(state, bucket.saturating_add(self.reach()))
+        })
+    }
+
     /// Drops the counts that have expired in the `present` bucket.
     fn expire(&self, state: &mut SlidingCounterState, present: u64) {
         if let Some(gone) = present.checked_sub(self.reach()) {
@@ -219,13 +208,10 @@ impl SlidingCounter {
 
     /// The instant from which at most `room` of the earlier requests still counts.
     fn open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
-        match self.kind {
-            Kind::Strict { .. } => match state.ledger.must_go(u64::from(room)) {
-                Some(bucket) => self.beginning_of(state, bucket.saturating_add(self.reach())),
-                None => Tick::ZERO,
-            },
-            Kind::Smooth => self.smoothly_open_at(state, now, room),
+        if self.buckets.is_none() {
+            return self.smoothly_open_at(state, now, room);
         }
+        self.expires_at(state, state.ledger.must_go(u64::from(room)))
     }
 
     /// During the present window the count of the last window falls linearly to zero; during the next window the present
@@ -235,10 +221,7 @@ impl SlidingCounter {
         let latest = state.ledger.last().unwrap_or(0);
         let present = self.bucket_at(state, now).max(latest);
         let spent = state.ledger.spent_from(present);
-        let last = match present.checked_sub(1) {
-            Some(last) => state.ledger.spent_from(last) - spent,
-            None => 0,
-        };
+        let last = state.ledger.spent_from(present.saturating_sub(1)) - spent;
         let (begins, falling, room) = match u64::from(room).checked_sub(spent) {
             Some(room) => (present, last, room),
             None => (present.saturating_add(1), spent, u64::from(room)),
@@ -280,15 +263,7 @@ impl Policy for SlidingCounter {
     }
 
     fn peek(&self, state: &SlidingCounterState, now: Tick, cost: u32) -> Decision {
-        let Some(room) = self.limit.checked_sub(cost) else {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        };
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        Decision::from(self.open_at(state, now, room), now)
+        decide_in_window(self.limit, now, cost, |room| self.open_at(state, now, room))
     }
 
     fn refund(&self, state: &mut SlidingCounterState, _now: Tick, cost: u32) {
@@ -310,10 +285,7 @@ impl Policy for SlidingCounter {
     }
 
     fn settled_at(&self, state: &SlidingCounterState) -> Tick {
-        let last = state.ledger.last();
-        last.map_or(Tick::ZERO, |last| {
-            self.beginning_of(state, last.saturating_add(self.reach()))
-        })
+        self.expires_at(state, state.ledger.last())
     }
 }
 

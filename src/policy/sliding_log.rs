@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window, credit_of};
+use super::{Decision, OutOfRange, Policy, check_window, credit_of, decide_in_window};
 
 /// An exact sliding window: at most `limit` in any window, wherever it begins.
 ///
@@ -67,10 +67,7 @@ impl SlidingLog {
     /// ```
     #[must_use]
     pub const fn from_rate(rate: Rate) -> Self {
-        Self {
-            limit: rate.permits(),
-            window: rate.period(),
-        }
+        Self::new(rate.permits(), rate.period())
     }
 
     /// The same as [`new`](Self::new), for values from a configuration.
@@ -105,6 +102,11 @@ impl SlidingLog {
         self.window
     }
 
+    /// When an entry expires; [`Tick::ZERO`] if there is none.
+    fn expires_at(&self, entry: Option<u64>) -> Tick {
+        entry.map_or(Tick::ZERO, |when| Tick::from_nanos(when).after(self.window))
+    }
+
     /// Drops the entries that have expired.
     fn expire(&self, state: &mut SlidingLogState, now: Tick) {
         let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
@@ -134,18 +136,9 @@ impl Policy for SlidingLog {
     }
 
     fn peek(&self, state: &SlidingLogState, now: Tick, cost: u32) -> Decision {
-        let Some(room) = self.limit.checked_sub(cost) else {
-            return Decision::Never {
-                capacity: self.limit,
-            };
-        };
-        let Some(must_go) = state.ledger.must_go(u64::from(room)) else {
-            return Decision::Pass;
-        };
-        if cost == 0 {
-            return Decision::Pass;
-        }
-        Decision::from(Tick::from_nanos(must_go).after(self.window), now)
+        decide_in_window(self.limit, now, cost, |room| {
+            self.expires_at(state.ledger.must_go(u64::from(room)))
+        })
     }
 
     /// Permits that are counted late stay in the window longer, which is stricter.
@@ -163,8 +156,7 @@ impl Policy for SlidingLog {
     }
 
     fn settled_at(&self, state: &SlidingLogState) -> Tick {
-        let last = state.ledger.last().map(Tick::from_nanos);
-        last.map_or(Tick::ZERO, |last| last.after(self.window))
+        self.expires_at(state.ledger.last())
     }
 }
 

@@ -1,8 +1,7 @@
 use core::fmt;
 
-use crate::time::{Rate, Tick};
+use crate::time::{Rate, Tick, saturating_duration};
 
-use super::decision::saturating_duration;
 use super::{Decision, OutOfRange, Policy, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
@@ -41,14 +40,17 @@ use super::{Decision, OutOfRange, Policy, credit_of};
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 1), Decision::Pass);
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Never { capacity: 2 });
 /// ```
-#[derive(Clone, Copy, Eq, PartialEq)]
+#[derive(Clone, Copy, Eq)]
 #[doc(alias("gcra", "leaky bucket"))]
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
-    starts_empty: bool,
-    may_owe: bool,
-    scale: Scale,
+    pub(crate) starts_empty: bool,
+    pub(crate) may_owe: bool,
+    /// The shares of one token, computed once.
+    token: Shares,
+    /// The shares of a full burst, computed once.
+    room: Shares,
 }
 
 impl TokenBucket {
@@ -75,12 +77,14 @@ impl TokenBucket {
                 "a token bucket needs a burst of at least 1, got 0",
             ));
         }
+        let token = rate.period().as_nanos();
         Ok(Self {
             rate,
             burst,
             starts_empty: false,
             may_owe: false,
-            scale: Scale::new(rate, burst),
+            token,
+            room: token * burst as Shares,
         })
     }
 
@@ -115,35 +119,39 @@ impl TokenBucket {
         self.burst
     }
 
-    #[cfg(feature = "redis")]
-    pub(crate) const fn starts_empty(&self) -> bool {
-        self.starts_empty
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) const fn may_owe(&self) -> bool {
-        self.may_owe
-    }
-
     /// The decision on a request that cannot pass `now`.
     #[cold]
     fn refuse(&self, full_at: Shares, now: Shares, cost: u32) -> Decision {
-        let Some(earliest) = self.earliest(full_at, cost) else {
-            return Decision::Never {
-                capacity: self.burst,
-            };
+        let earliest = match self.burst.checked_sub(cost) {
+            Some(left) => full_at.saturating_sub(self.shares_of(left)),
+            None if self.may_owe => full_at,
+            None => {
+                return Decision::Never {
+                    capacity: self.burst,
+                };
+            }
         };
         Decision::Wait {
-            retry_in: saturating_duration(self.scale.nanos(earliest - now)),
+            retry_in: saturating_duration(self.nanos(earliest - now)),
         }
     }
 
-    /// The instant from which `cost` tokens are there; `None` if the bucket never holds that many.
-    fn earliest(&self, full_at: Shares, cost: u32) -> Option<Shares> {
-        if cost <= self.burst {
-            return Some(full_at.saturating_sub(self.scale.shares_of(self.burst - cost)));
+    const fn shares_at(&self, tick: Tick) -> Shares {
+        tick.as_nanos() as Shares * self.rate.permits() as Shares
+    }
+
+    const fn shares_of(&self, tokens: u32) -> Shares {
+        tokens as Shares * self.token
+    }
+
+    /// The time that the shares take in nanoseconds, rounded up so that no request passes early.
+    fn nanos(&self, shares: Shares) -> u128 {
+        let permits = self.rate.permits();
+        match u64::try_from(shares) {
+            // The usual case; a division of 64 bits takes less than half the time.
+            Ok(shares) => shares.div_ceil(permits.into()).into(),
+            Err(_) => shares.div_ceil(permits.into()),
         }
-        self.may_owe.then_some(full_at)
     }
 }
 
@@ -152,7 +160,7 @@ impl Policy for TokenBucket {
 
     fn fresh(&self, now: Tick) -> TokenBucketState {
         let missing = if self.starts_empty { self.burst } else { 0 };
-        TokenBucketState::full_at(self.scale.shares_at(now) + self.scale.shares_of(missing))
+        TokenBucketState::full_at(self.shares_at(now) + self.shares_of(missing))
     }
 
     #[inline]
@@ -160,12 +168,12 @@ impl Policy for TokenBucket {
         if cost == 0 {
             return Decision::Pass;
         }
-        let now = self.scale.shares_at(now);
+        let now = self.shares_at(now);
         let full_at = state.shares();
-        let taken = self.scale.shares_of(cost);
+        let taken = self.shares_of(cost);
         let missing = full_at.saturating_sub(now);
         // The tokens are there if at most a burst is missing afterwards. A debt needs a full bucket.
-        let is_there = missing + taken <= self.scale.room();
+        let is_there = missing + taken <= self.room;
         let may_owe = self.may_owe && cost > self.burst && missing == 0;
         if !(is_there || may_owe) {
             return self.refuse(full_at, now, cost);
@@ -182,27 +190,28 @@ impl Policy for TokenBucket {
 
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
         let full_at = state.shares();
-        let full = full_at.min(self.scale.shares_at(now));
-        let refunded = full_at.saturating_sub(self.scale.shares_of(cost));
+        let full = full_at.min(self.shares_at(now));
+        let refunded = full_at.saturating_sub(self.shares_of(cost));
         *state = TokenBucketState::full_at(refunded.max(full));
     }
 
     /// Keeps the tokens with their fraction, up to the new burst. Keeps a debt up to one new burst. Equal parameters change
     /// nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
-        if self == old && self.scale.is_as_fine_as(old.scale) {
+        if self == old && self.token == old.token {
             return;
         }
-        let missing = state.shares().saturating_sub(old.scale.shares_at(now));
-        let missing = self
-            .scale
-            .rescaled(missing, old.scale)
-            .saturating_add(self.scale.shares_of(self.burst.saturating_sub(old.burst)))
-            .saturating_sub(self.scale.shares_of(old.burst.saturating_sub(self.burst)));
+        let missing = state.shares().saturating_sub(old.shares_at(now));
+        let (whole, part) = (missing / old.token, missing % old.token);
+        let missing = whole
+            .saturating_mul(self.token)
+            .saturating_add(scaled_up(part, self.token, old.token))
+            .saturating_add(self.shares_of(self.burst.saturating_sub(old.burst)))
+            .saturating_sub(self.shares_of(old.burst.saturating_sub(self.burst)));
         // Equal rates such as 60/min and 1/s can have shares of different sizes. Then nothing is cut.
-        let most = (self != old).then_some(2 * self.scale.room());
+        let most = (self != old).then_some(2 * self.room);
         let missing = missing.min(most.unwrap_or(Shares::MAX));
-        let full_at = self.scale.shares_at(now).saturating_add(missing);
+        let full_at = self.shares_at(now).saturating_add(missing);
         *state = TokenBucketState::full_at(full_at);
     }
 
@@ -210,11 +219,19 @@ impl Policy for TokenBucket {
         if self.starts_empty {
             return Tick::MAX;
         }
-        u64::try_from(self.scale.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
     }
 
     fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
-        !self.starts_empty && state.shares() <= self.scale.shares_at(now)
+        !self.starts_empty && state.shares() <= self.shares_at(now)
+    }
+}
+
+/// The computed fields are not compared: the shares of equal rates such as `60/min` and `1/s` differ.
+impl PartialEq for TokenBucket {
+    fn eq(&self, other: &Self) -> bool {
+        let params = |of: &Self| (of.rate, of.burst, of.starts_empty, of.may_owe);
+        params(self) == params(other)
     }
 }
 
@@ -258,73 +275,9 @@ impl TokenBucketState {
 /// The largest value is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
 type Shares = u128;
 
-/// Converts tokens and ticks to shares. Computed once from the parameters of a bucket.
-///
-/// Two scales are equal if their rates are the same fraction.
-#[derive(Clone, Copy, Debug)]
-struct Scale {
-    permits: u32,
-    token: Shares,
-    room: Shares,
-}
-
-impl Scale {
-    const fn new(rate: Rate, burst: u32) -> Self {
-        let token = rate.period().as_nanos();
-        Self {
-            permits: rate.permits(),
-            token,
-            room: token * burst as Shares,
-        }
-    }
-
-    /// The shares of a full burst.
-    const fn room(self) -> Shares {
-        self.room
-    }
-
-    /// Whether a share, and not only a token, takes the same time in both scales.
-    const fn is_as_fine_as(self, other: Self) -> bool {
-        self.permits == other.permits
-    }
-
-    const fn shares_at(self, tick: Tick) -> Shares {
-        tick.as_nanos() as Shares * self.permits as Shares
-    }
-
-    const fn shares_of(self, tokens: u32) -> Shares {
-        tokens as Shares * self.token
-    }
-
-    /// The same number of tokens, with its fraction, converted from the `old` scale.
-    fn rescaled(self, shares: Shares, old: Self) -> Shares {
-        let (whole, part) = (shares / old.token, shares % old.token);
-        whole
-            .saturating_mul(self.token)
-            .saturating_add(scaled_up(part, self.token, old.token))
-    }
-
-    /// In nanoseconds, rounded up so that no request passes early.
-    fn nanos(self, shares: Shares) -> u128 {
-        match u64::try_from(shares) {
-            // The usual case; a division of 64 bits takes less than half the time.
-            Ok(shares) => shares.div_ceil(self.permits.into()).into(),
-            Err(_) => shares.div_ceil(self.permits.into()),
-        }
-    }
-}
-
-impl PartialEq for Scale {
-    fn eq(&self, other: &Self) -> bool {
-        other.shares_of(self.permits) == self.shares_of(other.permits)
-    }
-}
-
-impl Eq for Scale {}
-
 /// `part · to / from`, rounded up, for `part < from`. If the product would overflow (both periods are centuries long), the
 /// fraction is rounded up to 33 bits.
-pub(super) fn scaled_up(part: u128, to: u128, from: u128) -> u128 {
+fn scaled_up(part: u128, to: u128, from: u128) -> u128 {
     let bits = |number: u128| u128::BITS - number.leading_zeros();
     let excess = (bits(part) + bits(to)).saturating_sub(u128::BITS - 1);
     let part = part.div_ceil(1 << excess);

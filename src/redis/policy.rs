@@ -92,7 +92,7 @@ const INTERVAL: &str = "interval";
 
 impl sealed::Scripted for TokenBucket {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        if self.starts_empty() {
+        if self.starts_empty {
             return Err(ConfigError::new(
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));
@@ -109,11 +109,7 @@ impl sealed::Scripted for TokenBucket {
         Ok(vec![ScriptParams {
             policy: BUCKET,
             numbers: vec![number(token), number(permits), burst.into()],
-            capacity: if self.may_owe() {
-                most_of(token)
-            } else {
-                burst
-            },
+            capacity: if self.may_owe { most_of(token) } else { burst },
             settles_in: fills_in,
             refills_in: fills_in,
         }])
@@ -128,7 +124,7 @@ impl sealed::Scripted for TokenBucket {
             ))
         })?;
         let share = Self::new(Rate::new(self.rate().permits(), period), burst);
-        Ok(if self.may_owe() {
+        Ok(if self.may_owe {
             share.with_debt()
         } else {
             share
@@ -142,7 +138,7 @@ impl sealed::Scripted for TokenBucket {
 
 impl sealed::Scripted for Interval {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        if self.is_delayed() {
+        if self.delayed {
             return Err(ConfigError::new(
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
             ));
@@ -209,7 +205,7 @@ const MOST_COUNTER_BUCKETS: u32 = 1_000;
 impl sealed::Scripted for SlidingCounter {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         let window = micros("a window", self.window())?;
-        let (bucket, reach) = match self.buckets() {
+        let (bucket, reach) = match self.buckets {
             None => (window, 2),
             Some(buckets) if buckets > MOST_COUNTER_BUCKETS => {
                 return Err(ConfigError::new(format!(
@@ -231,7 +227,7 @@ impl sealed::Scripted for SlidingCounter {
                 self.limit().into(),
                 bucket,
                 reach,
-                u64::from(self.buckets().is_none()),
+                u64::from(self.buckets.is_none()),
             ],
             capacity: self.limit(),
             settles_in: bucket * reach,
@@ -241,7 +237,7 @@ impl sealed::Scripted for SlidingCounter {
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         let limit = divided("a limit", self.limit(), replicas)?;
-        Ok(match self.buckets() {
+        Ok(match self.buckets {
             Some(buckets) => Self::strict(limit, self.window(), buckets),
             None => Self::smooth(limit, self.window()),
         })

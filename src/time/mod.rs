@@ -21,4 +21,5 @@ pub(crate) use clock::{is_real, this_runtime};
 pub use out_of_range::OutOfRange;
 pub use rate::{ParseRateError, Rate, RateError};
 pub use tick::Tick;
+pub(crate) use tick::saturating_duration;
 pub use timer::{Resolution, Timer};

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use super::OutOfRange;
+use super::tick::saturating_duration;
 
 /// A number of permits in each period: an exact fraction, never rounded to nanoseconds.
 ///
@@ -124,16 +125,6 @@ impl Rate {
     pub const fn period(self) -> Duration {
         self.period
     }
-
-    /// The fraction in its lowest terms, in permits and nanoseconds.
-    fn lowest_terms(self) -> (u128, u128) {
-        let (permits, nanos) = (u128::from(self.permits), self.period.as_nanos());
-        let (mut a, mut b) = (nanos, permits);
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        (permits / a, nanos / a)
-    }
 }
 
 impl PartialEq for Rate {
@@ -162,7 +153,9 @@ impl Ord for Rate {
 
 impl Hash for Rate {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.lowest_terms().hash(state);
+        // Equal fractions have equal quotients, also when both are rounded down.
+        let quotient = (u128::from(self.permits) << 96) / self.period.as_nanos();
+        quotient.hash(state);
     }
 }
 
@@ -183,9 +176,9 @@ impl FromStr for Rate {
     type Err = ParseRateError;
 
     fn from_str(text: &str) -> Result<Self, ParseRateError> {
-        parse(text).map_err(|wrong| ParseRateError {
+        parse(text).map_err(|reason| ParseRateError {
             text: text.to_owned(),
-            wrong,
+            reason,
         })
     }
 }
@@ -197,40 +190,12 @@ pub type RateError = OutOfRange;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ParseRateError {
     text: String,
-    wrong: Wrong,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Wrong {
-    NoSlash,
-    Permits(String),
-    Count(String),
-    Unit(String),
-    PeriodTooLong,
-    Zero(OutOfRange),
+    reason: String,
 }
 
 impl fmt::Display for ParseRateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a rate: ", self.text)?;
-        match &self.wrong {
-            Wrong::NoSlash => f.write_str("write permits/period, as in 30/s, 100/min or 5/250ms"),
-            Wrong::Permits(found) => write!(
-                f,
-                "the permits must be a whole number from 1 to {}, got `{found}`",
-                u32::MAX
-            ),
-            Wrong::Count(found) => write!(
-                f,
-                "the period must be a whole number of units, as in 250ms, got `{found}`"
-            ),
-            Wrong::Unit(found) => write!(
-                f,
-                "the unit must be one of ns, us, ms, s, min, h, day, got `{found}`"
-            ),
-            Wrong::PeriodTooLong => f.write_str("the period is longer than a Duration can be"),
-            Wrong::Zero(zero) => zero.fmt(f),
-        }
+        write!(f, "`{}` is not a rate: {}", self.text, self.reason)
     }
 }
 
@@ -249,32 +214,39 @@ const UNITS: [(&[&str], u128); 7] = [
     (&["day", "d", "days"], 86_400 * NANOS_PER_SEC),
 ];
 
-fn parse(text: &str) -> Result<Rate, Wrong> {
-    let (permits, period) = text.split_once('/').ok_or(Wrong::NoSlash)?;
+/// The error is the reason.
+fn parse(text: &str) -> Result<Rate, String> {
+    let (permits, period) = text
+        .split_once('/')
+        .ok_or("write permits/period, as in 30/s, 100/min or 5/250ms")?;
     let permits = permits.trim();
+    let most = u32::MAX;
     let permits = whole(permits)
         .and_then(|permits| u32::try_from(permits).ok())
-        .ok_or_else(|| Wrong::Permits(permits.to_owned()))?;
-    Rate::try_new(permits, parse_period(period.trim())?).map_err(Wrong::Zero)
+        .ok_or_else(|| {
+            format!("the permits must be a whole number from 1 to {most}, got `{permits}`")
+        })?;
+    Rate::try_new(permits, parse_period(period.trim())?).map_err(|zero| zero.to_string())
 }
 
-fn parse_period(text: &str) -> Result<Duration, Wrong> {
-    let unit_at = text
-        .find(|c: char| c.is_alphabetic())
-        .ok_or_else(|| Wrong::Unit(text.to_owned()))?;
-    let (count, unit) = text.split_at(unit_at);
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let (count, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(0));
     let (_, nanos) = UNITS
         .iter()
         .find(|(names, _)| names.contains(&unit))
-        .ok_or_else(|| Wrong::Unit(unit.to_owned()))?;
+        .ok_or_else(|| {
+            format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`")
+        })?;
     let count = match count.trim() {
         "" => 1,
-        count => whole(count).ok_or_else(|| Wrong::Count(text.to_owned()))?,
+        count => whole(count).ok_or_else(|| {
+            format!("the period must be a whole number of units, as in 250ms, got `{text}`")
+        })?,
     };
-    let nanos = nanos.checked_mul(count).ok_or(Wrong::PeriodTooLong)?;
-    let secs = u64::try_from(nanos / NANOS_PER_SEC).map_err(|_| Wrong::PeriodTooLong)?;
-    let rest = u32::try_from(nanos % NANOS_PER_SEC).map_err(|_| Wrong::PeriodTooLong)?;
-    Ok(Duration::new(secs, rest))
+    let nanos = nanos.checked_mul(count);
+    let nanos = nanos.filter(|nanos| *nanos <= Duration::MAX.as_nanos());
+    let nanos = nanos.ok_or("the period is longer than a Duration can be")?;
+    Ok(saturating_duration(nanos))
 }
 
 /// Digits alone: `parse` would accept a sign too.
@@ -300,8 +272,6 @@ mod tests {
         );
         assert!(Rate::per_second(3) < Rate::new(1, Duration::from_nanos(333_333_333)));
         assert!(Rate::new(u32::MAX, Duration::from_nanos(1)) > Rate::new(1, Duration::MAX));
-        assert_eq!(Rate::per_day(86_400).lowest_terms(), (1, 1_000_000_000));
-        assert_eq!(Rate::per_minute(90).lowest_terms(), (3, 2_000_000_000));
     }
 
     #[test]

@@ -104,6 +104,22 @@ const fn saturating_nanos(duration: Duration) -> u64 {
     nanos
 }
 
+/// A duration in nanoseconds, or the longest possible one.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "seconds are compared before, and the rest is less than a second"
+)]
+pub(crate) const fn saturating_duration(nanos: u128) -> Duration {
+    const NANOS_PER_SEC: u128 = 1_000_000_000;
+    if nanos >= Duration::MAX.as_nanos() {
+        return Duration::MAX;
+    }
+    Duration::new(
+        (nanos / NANOS_PER_SEC) as u64,
+        (nanos % NANOS_PER_SEC) as u32,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +154,17 @@ mod tests {
             Tick::MAX.last_on_grid(Tick::ZERO, Duration::MAX),
             Tick::MAX,
             "after 584 years there is nothing else"
+        );
+    }
+
+    #[test]
+    fn a_duration_saturates() {
+        assert_eq!(saturating_duration(0), Duration::ZERO);
+        assert_eq!(saturating_duration(1_000_000_007), Duration::new(1, 7));
+        assert_eq!(saturating_duration(Duration::MAX.as_nanos()), Duration::MAX);
+        assert_eq!(
+            saturating_duration(Duration::MAX.as_nanos() + 1),
+            Duration::MAX
         );
     }
 }

@@ -96,46 +96,33 @@ impl<R: Resource> Queue<R> {
         passes
     }
 
-    /// Goes on from an answer for a handle that waits, or may have to.
-    pub(super) fn poll_wait(
+    /// Refuses the request for ever.
+    pub(super) fn refuse(&mut self, position: &mut Position, now: Tick) {
+        self.resource.on_refused();
+        self.leave(position, now);
+    }
+
+    /// Queues the request. The head is told how long to sleep, if that is known.
+    pub(super) fn wait(
         &mut self,
         position: &mut Position,
         cost: u32,
-        intent: Intent,
-        answer: &Answer,
         caller: &Caller<'_>,
+        answer: &Answer,
     ) -> Poll<Decision> {
-        let &Answer {
-            now,
-            is_turn,
-            decision,
-        } = answer;
-        match decision {
-            Decision::Pass if is_turn => Poll::Ready(self.pass(position, cost, intent, now)),
-            Decision::Never { .. } if is_turn || R::REFUSES_QUEUED || position.is_none() => {
-                self.resource.on_refused();
-                self.leave(position, now);
-                Poll::Ready(decision)
-            }
-            Decision::Wait { retry_in } if is_turn => {
-                let due = now.after(retry_in);
-                let is_known = retry_in < Duration::MAX;
-                self.enqueue(position, cost, caller, is_known.then_some(due));
-                if let Position::Queued(ticket) = *position {
-                    self.deferred.wake(self.timeout.expect(ticket, due, now));
-                }
-                self.watch_head();
-                if is_known {
-                    Poll::Ready(decision)
-                } else {
-                    Poll::Pending
-                }
-            }
-            _ => {
-                self.enqueue(position, cost, caller, None);
-                self.watch_head();
-                Poll::Pending
-            }
+        let wait = answer.decision.retry_in().filter(|_| answer.is_turn);
+        let due = wait.map(|wait| answer.now.after(wait));
+        let is_known = wait.is_some_and(|wait| wait < Duration::MAX);
+        self.enqueue(position, cost, caller, due.filter(|_| is_known));
+        if let (Some(due), Position::Queued(ticket)) = (due, *position) {
+            let task = self.timeout.expect(ticket, due, answer.now);
+            self.deferred.wake(task);
+        }
+        self.watch_head();
+        if is_known {
+            Poll::Ready(answer.decision)
+        } else {
+            Poll::Pending
         }
     }
 

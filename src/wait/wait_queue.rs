@@ -55,7 +55,17 @@ impl<R: Resource> WaitQueue<R> {
         if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
             return Poll::Ready(Decision::Pass);
         }
-        let polled = queue.poll_wait(position, cost, intent, &answer, caller);
+        let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
+        let polled = match answer.decision {
+            Decision::Pass if answer.is_turn => {
+                Poll::Ready(queue.pass(position, cost, intent, answer.now))
+            }
+            Decision::Never { .. } if refuses => {
+                queue.refuse(position, answer.now);
+                Poll::Ready(answer.decision)
+            }
+            _ => queue.wait(position, cost, caller, &answer),
+        };
         self.unlock(queue);
         polled
     }

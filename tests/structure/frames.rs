@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use crate::measures::Measure;
 
-/// An interval that keeps the frames above it when it is given the first reading of the clock.
+/// An interval that keeps the longest list of frames on which it was asked.
 struct Traced {
     policy: Interval,
     frames: Arc<Mutex<Vec<String>>>,
@@ -22,12 +22,16 @@ impl Policy for Traced {
     type State = IntervalState;
 
     fn fresh(&self, now: Tick) -> IntervalState {
-        let backtrace = Backtrace::force_capture().to_string();
-        *self.frames.lock().unwrap() = frames_of_src(&backtrace);
         self.policy.fresh(now)
     }
 
+    /// Called by the function that has read the clock before.
     fn decide(&self, state: &mut IntervalState, now: Tick, cost: u32) -> Decision {
+        let frames = frames_of_src(&Backtrace::force_capture().to_string());
+        let mut longest = self.frames.lock().unwrap();
+        if frames.len() > longest.len() {
+            *longest = frames;
+        }
         self.policy.decide(state, now, cost)
     }
 
@@ -62,8 +66,8 @@ fn frames_of_src(backtrace: &str) -> Vec<String> {
     frames
 }
 
-/// The frames of the first element; [`Gate::begin`](paceline::limiter::Gate::begin) is not in the way, since it has no limit of
-/// its own to ask.
+/// One element passes at once, and two wait first. The longest list counts. The function that asks the policy is as deep as the one
+/// that reads the clock.
 pub(crate) fn to_the_clock() -> Measure {
     let frames = Arc::default();
     let limit = Traced {
