@@ -9,6 +9,7 @@ use crate::time::{Clock, Tick};
 use crate::wait::{Intent, WaitQueue};
 
 use super::limit::{LimitState, Mode, Stats};
+use super::shared::LimitHandle;
 
 /// With fewer keys none is evicted.
 const LEAST: usize = 8;
@@ -21,9 +22,6 @@ const NOTED: usize = 8;
 
 /// When to ask again if there is no room and a key is about to settle.
 const SOON: Duration = Duration::from_millis(1);
-
-/// The limit of one key, for as long as more than its state is needed.
-pub(super) type KeyLimit<P> = Arc<WaitQueue<LimitState<P>>>;
 
 /// What a [`Keyed`](super::Keyed) limit does with a request for a new key while all of
 /// [`max_keys`](super::Keyed::max_keys) are in use.
@@ -51,7 +49,7 @@ enum Entry<P: Policy> {
     /// No handle waits, so a state is enough.
     Idle(P::State),
     /// A handle waits, or the key is paused, or has parameters of its own.
-    Active(KeyLimit<P>),
+    Active(LimitHandle<P>),
 }
 
 /// An answer, or the limit that gives it.
@@ -59,7 +57,7 @@ pub(super) enum Reply<P: Policy> {
     Decided(Decision),
     /// There is no room for a new key. There may be after that long.
     AtCapacity(Duration),
-    Ask(KeyLimit<P>),
+    Ask(LimitHandle<P>),
 }
 
 /// The keys of one shard. It lives behind a lock.
@@ -71,7 +69,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     policies: Arc<Policies<K, P>>,
     max: usize,
     /// What [`WhenFull`] says, if a request does not wait for room.
-    when_full: WhenFull<KeyLimit<P>>,
+    when_full: WhenFull<LimitHandle<P>>,
     clock: Clock,
     mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
@@ -93,7 +91,7 @@ where
     pub(super) fn new(
         policies: Arc<Policies<K, P>>,
         max: usize,
-        when_full: WhenFull<KeyLimit<P>>,
+        when_full: WhenFull<LimitHandle<P>>,
     ) -> Self {
         Self {
             entries: HashMap::new(),
@@ -118,7 +116,7 @@ where
         Self::new(Arc::clone(&self.policies), max, self.when_full.clone())
     }
 
-    pub(super) fn with_when_full(&self, when_full: WhenFull<KeyLimit<P>>) -> Self {
+    pub(super) fn with_when_full(&self, when_full: WhenFull<LimitHandle<P>>) -> Self {
         Self::new(Arc::clone(&self.policies), self.max, when_full)
     }
 
@@ -167,7 +165,7 @@ where
         key: &K,
         intent: Intent,
         cost: u32,
-        spare: &mut Option<KeyLimit<P>>,
+        spare: &mut Option<LimitHandle<P>>,
     ) -> Reply<P> {
         match self.ask(key, intent, cost) {
             Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
@@ -176,7 +174,11 @@ where
     }
 
     /// The limit of the key, for what a state alone cannot do. A `spare` one saves memory being taken.
-    pub(super) fn activate<Q>(&mut self, key: &Q, spare: &mut Option<KeyLimit<P>>) -> KeyLimit<P>
+    pub(super) fn activate<Q>(
+        &mut self,
+        key: &Q,
+        spare: &mut Option<LimitHandle<P>>,
+    ) -> LimitHandle<P>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -194,14 +196,14 @@ where
                 spare.with(|limit, _| *limit = state);
                 spare
             }
-            None => WaitQueue::new(state),
+            None => Arc::new(WaitQueue::new(state)),
         };
         self.insert(key, Entry::Active(Arc::clone(&limit)));
         limit
     }
 
     /// Keeps no more of the key than is needed. Returns its limit, if that is not needed any more.
-    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<KeyLimit<P>>
+    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<LimitHandle<P>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -248,7 +250,7 @@ where
     }
 
     /// Changes the mode of every key. The waiters of the limits that it returns have to be woken when no shard is locked.
-    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<KeyLimit<P>> {
+    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<LimitHandle<P>> {
         self.mode = mode;
         let limits: Vec<_> = self.limits().map(Arc::clone).collect();
         for limit in &limits {
@@ -261,7 +263,7 @@ where
         self.stats.refused += 1;
     }
 
-    fn limits(&self) -> impl Iterator<Item = &KeyLimit<P>> {
+    fn limits(&self) -> impl Iterator<Item = &LimitHandle<P>> {
         let active = self.entries.values().filter_map(|entry| match entry {
             Entry::Active(limit) => Some(limit),
             Entry::Idle(_) => None,
@@ -389,7 +391,7 @@ where
 
 impl<P: Policy> Entry<P> {
     /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
-    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<KeyLimit<P>> {
+    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<LimitHandle<P>> {
         let Self::Active(limit) = self else {
             return None;
         };
@@ -421,7 +423,7 @@ pub(super) fn lock<K, P: Policy>(shard: &Mutex<KeyMap<K, P>>) -> MutexGuard<'_, 
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn stats_of<P: Policy>(limit: &KeyLimit<P>) -> Stats {
+fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
     limit.with(|limit, waiters| Stats {
         waiting: waiters.len(),
         ..limit.stats

@@ -13,9 +13,9 @@ use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::key_map::{KeyLimit, KeyMap, Policies, Reply, WhenFull, lock};
+use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
-use super::shared::Shared;
+use super::shared::{LimitHandle, Shared};
 use super::{Answer, Limiter};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
@@ -170,7 +170,9 @@ where
         let when_full = match when_full {
             WhenFull::Wait => WhenFull::Wait,
             WhenFull::Pass => WhenFull::Pass,
-            WhenFull::Share(policy) => WhenFull::Share(WaitQueue::new(LimitState::new(policy))),
+            WhenFull::Share(policy) => {
+                WhenFull::Share(Arc::new(WaitQueue::new(LimitState::new(policy))))
+            }
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
         Self::of(&map).with_resolution(self.resolution)
@@ -492,7 +494,7 @@ where
     pub fn set_mode(&self, mode: Mode) {
         // All shards at once, so that of two modes one is the last for every key.
         let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let limits: Vec<KeyLimit<P>> = shards
+        let limits: Vec<LimitHandle<P>> = shards
             .iter_mut()
             .flat_map(|shard| shard.set_mode(mode))
             .collect();
@@ -597,7 +599,7 @@ where
     /// While it waits.
     handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
-    spare: Option<KeyLimit<P>>,
+    spare: Option<LimitHandle<P>>,
 }
 
 impl<K, P> KeyedAt<K, P>

@@ -13,6 +13,14 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::limit::LimitState;
 use super::{Answer, Limiter, Mode, Stats};
 
+/// A limit, with a count of references for each handle: tasks that each have a handle and acquire at once would slow each other
+/// down at a count that they share.
+#[expect(
+    clippy::redundant_allocation,
+    reason = "the outer count is the one of a handle"
+)]
+pub(super) type LimitHandle<P> = Arc<Arc<WaitQueue<LimitState<P>>>>;
+
 /// One limit for many tasks and adapters: every clone asks the same one, first come, first served.
 ///
 /// Made by [`PolicyExt::shared`](super::PolicyExt::shared), anywhere: its clock starts when it is first asked. Give a
@@ -61,7 +69,7 @@ use super::{Answer, Limiter, Mode, Stats};
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    queue: Arc<WaitQueue<LimitState<P>>>,
+    queue: LimitHandle<P>,
     position: Position,
     resolution: Resolution,
 }
@@ -74,13 +82,13 @@ where
     /// A limit that has not been used yet.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::of(WaitQueue::new(LimitState::new(policy)))
+        Self::of(Arc::new(WaitQueue::new(LimitState::new(policy))))
     }
 }
 
 impl<P: Policy> Shared<P> {
     /// A handle of an existing limit.
-    pub(super) fn of(queue: Arc<WaitQueue<LimitState<P>>>) -> Self {
+    pub(super) fn of(queue: LimitHandle<P>) -> Self {
         Self {
             queue,
             position: Position::None,
@@ -150,7 +158,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire(&self, cost: u32) -> Acquire<Self> {
-        Acquire::new(self.clone(), cost)
+        Acquire::new(self.for_one_request(), cost)
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -193,7 +201,13 @@ impl<P: Policy> Shared<P> {
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         let estimate = |limit: &Self, cost| limit.peek(cost).retry_in().unwrap_or_default();
-        AcquireWithin::new(self.clone(), cost, within, estimate, Self::count_refusal)
+        AcquireWithin::new(
+            self.for_one_request(),
+            cost,
+            within,
+            estimate,
+            Self::count_refusal,
+        )
     }
 
     /// Asks for `cost` permits without waiting. It never overtakes a waiter.
@@ -375,6 +389,11 @@ impl<P: Policy> Shared<P> {
         })
     }
 
+    /// A handle that shares the count of this one: see [`LimitHandle`].
+    fn for_one_request(&self) -> Self {
+        Self::of(Arc::clone(&self.queue)).with_resolution(self.resolution)
+    }
+
     /// Asks as a handle that is not queued, whether or not this one is.
     fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
         let mut position = Position::None;
@@ -452,7 +471,7 @@ impl<P: Policy> Limiter for Shared<P> {
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
-            queue: Arc::clone(&self.queue),
+            queue: Arc::new(Arc::clone(&self.queue)),
             position: Position::None,
             resolution: self.resolution,
         }

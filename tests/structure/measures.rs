@@ -20,13 +20,13 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src",
-        ceiling: 13_411,
+        ceiling: 12_800,
         target: 12_800,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src (struct, enum, trait)",
-        ceiling: 222,
+        ceiling: 200,
         target: 210,
         measure: types_of_src,
     },
@@ -38,13 +38,13 @@ const LIMITS: [Limit; 6] = [
     },
     Limit {
         name: "files of src that import each other in a circle",
-        ceiling: 13,
+        ceiling: 0,
         target: 0,
         measure: circular_imports,
     },
     Limit {
         name: "duplicates in src of more than 10 lines of code",
-        ceiling: 1,
+        ceiling: 0,
         target: 0,
         measure: duplicates,
     },
