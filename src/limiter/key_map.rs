@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::policy::{Decision, Policy};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, WaitQueue};
+use crate::wait::Intent;
 
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::LimitHandle;
@@ -49,7 +49,7 @@ enum Entry<P: Policy> {
     /// No handle waits, so a state is enough.
     Idle(P::State),
     /// A handle waits, or the key is paused, or has parameters of its own.
-    Active(LimitHandle<P>),
+    Active(Arc<LimitHandle<P>>),
 }
 
 /// An answer, or the limit that gives it.
@@ -57,7 +57,7 @@ pub(super) enum Reply<P: Policy> {
     Decided(Decision),
     /// There is no room for a new key. There may be after that long.
     AtCapacity(Duration),
-    Ask(LimitHandle<P>),
+    Ask(Arc<LimitHandle<P>>),
 }
 
 /// The keys of one shard. It lives behind a lock.
@@ -69,7 +69,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     policies: Arc<Policies<K, P>>,
     max: usize,
     /// What [`WhenFull`] says, if a request does not wait for room.
-    when_full: WhenFull<LimitHandle<P>>,
+    when_full: WhenFull<Arc<LimitHandle<P>>>,
     clock: Clock,
     mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
@@ -91,7 +91,7 @@ where
     pub(super) fn new(
         policies: Arc<Policies<K, P>>,
         max: usize,
-        when_full: WhenFull<LimitHandle<P>>,
+        when_full: WhenFull<Arc<LimitHandle<P>>>,
     ) -> Self {
         Self {
             entries: HashMap::new(),
@@ -116,7 +116,7 @@ where
         Self::new(Arc::clone(&self.policies), max, self.when_full.clone())
     }
 
-    pub(super) fn with_when_full(&self, when_full: WhenFull<LimitHandle<P>>) -> Self {
+    pub(super) fn with_when_full(&self, when_full: WhenFull<Arc<LimitHandle<P>>>) -> Self {
         Self::new(Arc::clone(&self.policies), self.max, when_full)
     }
 
@@ -165,7 +165,7 @@ where
         key: &K,
         intent: Intent,
         cost: u32,
-        spare: &mut Option<LimitHandle<P>>,
+        spare: &mut Option<Arc<LimitHandle<P>>>,
     ) -> Reply<P> {
         match self.ask(key, intent, cost) {
             Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
@@ -177,8 +177,8 @@ where
     pub(super) fn activate<Q>(
         &mut self,
         key: &Q,
-        spare: &mut Option<LimitHandle<P>>,
-    ) -> LimitHandle<P>
+        spare: &mut Option<Arc<LimitHandle<P>>>,
+    ) -> Arc<LimitHandle<P>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -196,14 +196,14 @@ where
                 spare.with(|limit, _| *limit = state);
                 spare
             }
-            None => Arc::new(WaitQueue::new(state)),
+            None => LimitHandle::new(state),
         };
         self.insert(key, Entry::Active(Arc::clone(&limit)));
         limit
     }
 
     /// Keeps no more of the key than is needed. Returns its limit, if that is not needed any more.
-    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<LimitHandle<P>>
+    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -250,7 +250,7 @@ where
     }
 
     /// Changes the mode of every key. The waiters of the limits that it returns have to be woken when no shard is locked.
-    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<LimitHandle<P>> {
+    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<Arc<LimitHandle<P>>> {
         self.mode = mode;
         let limits: Vec<_> = self.limits().map(Arc::clone).collect();
         for limit in &limits {
@@ -263,7 +263,7 @@ where
         self.stats.refused += 1;
     }
 
-    fn limits(&self) -> impl Iterator<Item = &LimitHandle<P>> {
+    fn limits(&self) -> impl Iterator<Item = &Arc<LimitHandle<P>>> {
         let active = self.entries.values().filter_map(|entry| match entry {
             Entry::Active(limit) => Some(limit),
             Entry::Idle(_) => None,
@@ -391,7 +391,7 @@ where
 
 impl<P: Policy> Entry<P> {
     /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
-    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<LimitHandle<P>> {
+    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<Arc<LimitHandle<P>>> {
         let Self::Active(limit) = self else {
             return None;
         };

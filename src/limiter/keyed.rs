@@ -170,9 +170,7 @@ where
         let when_full = match when_full {
             WhenFull::Wait => WhenFull::Wait,
             WhenFull::Pass => WhenFull::Pass,
-            WhenFull::Share(policy) => {
-                WhenFull::Share(Arc::new(WaitQueue::new(LimitState::new(policy))))
-            }
+            WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
         Self::of(&map).with_resolution(self.resolution)
@@ -494,7 +492,7 @@ where
     pub fn set_mode(&self, mode: Mode) {
         // All shards at once, so that of two modes one is the last for every key.
         let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let limits: Vec<LimitHandle<P>> = shards
+        let limits: Vec<Arc<LimitHandle<P>>> = shards
             .iter_mut()
             .flat_map(|shard| shard.set_mode(mode))
             .collect();
@@ -599,7 +597,7 @@ where
     /// While it waits.
     handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
-    spare: Option<LimitHandle<P>>,
+    spare: Option<Arc<LimitHandle<P>>>,
 }
 
 impl<K, P> KeyedAt<K, P>

@@ -1,5 +1,6 @@
 use core::convert::Infallible;
 use core::fmt;
+use core::ops::Deref;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,13 +14,29 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::limit::LimitState;
 use super::{Answer, Limiter, Mode, Stats};
 
-/// A limit, with a count of references for each handle: tasks that each have a handle and acquire at once would slow each other
-/// down at a count that they share.
-#[expect(
-    clippy::redundant_allocation,
-    reason = "the outer count is the one of a handle"
-)]
-pub(super) type LimitHandle<P> = Arc<Arc<WaitQueue<LimitState<P>>>>;
+/// A limit, with a count of references for each handle, on a cache line of its own: tasks that acquire at once, each through its
+/// handle, would slow each other down at a count that they share.
+#[repr(align(64))]
+pub(super) struct LimitHandle<P: Policy>(Arc<WaitQueue<LimitState<P>>>);
+
+impl<P> LimitHandle<P>
+where
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    pub(super) fn new(limit: LimitState<P>) -> Arc<Self> {
+        Arc::new(Self(WaitQueue::new(limit)))
+    }
+}
+
+impl<P: Policy> Deref for LimitHandle<P> {
+    type Target = WaitQueue<LimitState<P>>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 /// One limit for many tasks and adapters: every clone asks the same one, first come, first served.
 ///
@@ -69,7 +86,7 @@ pub(super) type LimitHandle<P> = Arc<Arc<WaitQueue<LimitState<P>>>>;
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    queue: LimitHandle<P>,
+    queue: Arc<LimitHandle<P>>,
     position: Position,
     resolution: Resolution,
 }
@@ -82,13 +99,13 @@ where
     /// A limit that has not been used yet.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::of(Arc::new(WaitQueue::new(LimitState::new(policy))))
+        Self::of(LimitHandle::new(LimitState::new(policy)))
     }
 }
 
 impl<P: Policy> Shared<P> {
     /// A handle of an existing limit.
-    pub(super) fn of(queue: LimitHandle<P>) -> Self {
+    pub(super) fn of(queue: Arc<LimitHandle<P>>) -> Self {
         Self {
             queue,
             position: Position::None,
@@ -471,7 +488,7 @@ impl<P: Policy> Limiter for Shared<P> {
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
         Self {
-            queue: Arc::new(Arc::clone(&self.queue)),
+            queue: Arc::new(LimitHandle(Arc::clone(&self.queue.0))),
             position: Position::None,
             resolution: self.resolution,
         }
