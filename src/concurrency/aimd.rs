@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use crate::time::{OutOfRange, Tick};
 
 use super::Outcome;
 
@@ -66,13 +66,31 @@ impl Aimd {
     ///
     /// # Panics
     ///
-    /// If the floor is zero, or above the ceiling.
+    /// If the floor is zero, or above the ceiling; see [`try_new`](Self::try_new).
     #[must_use]
     #[track_caller]
     pub const fn new(floor: u32, ceiling: u32) -> Self {
-        assert!(floor > 0, "the floor must be at least 1, got 0");
-        assert!(floor <= ceiling, "the floor must not be above the ceiling");
-        Self {
+        match Self::try_new(floor, ceiling) {
+            Ok(controller) => controller,
+            Err(error) => error.panic(),
+        }
+    }
+
+    /// [`new`](Self::new), for numbers from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the floor is zero, or above the ceiling.
+    pub const fn try_new(floor: u32, ceiling: u32) -> Result<Self, OutOfRange> {
+        if floor == 0 {
+            let message = "the floor must be at least 1, got 0";
+            return Err(OutOfRange::new("floor", message));
+        }
+        if floor > ceiling {
+            let message = "the floor must not be above the ceiling";
+            return Err(OutOfRange::new("floor", message));
+        }
+        Ok(Self {
             floor,
             ceiling,
             backoff: 0.5,
@@ -80,7 +98,7 @@ impl Aimd {
             successes: 0,
             latency: Duration::ZERO,
             cut_at: None,
-        }
+        })
     }
 
     /// Starts at `limit` instead of the floor.

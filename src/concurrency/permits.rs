@@ -44,7 +44,7 @@ use super::semaphore::SemaphoreState;
 /// # The queue
 ///
 /// First come, first served, whatever the costs: a request for many permits is not overtaken by requests for one. Leaving the
-/// queue costs nothing and grants nothing. Every operation takes time that is logarithmic in the number of waiters, and about
+/// queue costs nothing and grants nothing. To join, to pass and to leave takes time that is logarithmic in the number of waiters, and about
 /// one wake-up for each permit granted, with 100,000 waiters too.
 ///
 /// A permit is handed over when its next holder is polled. A head that was woken and is not polled is passed over after 10 ms; it

@@ -7,8 +7,8 @@ use super::{Limiter, PassError};
 
 /// The only loop that waits for a limit: ask, sleep, ask.
 ///
-/// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile. The clock reading by
-/// which a request is counted is the last thing that it does before it is ready.
+/// It asks whenever it is polled, so that a waiter feels at once what was changed on the limit meanwhile. A timer that has elapsed
+/// is done with before it asks, so that hardly anything is left between the clock reading that counts and the caller.
 ///
 /// ```
 /// use core::future::poll_fn;

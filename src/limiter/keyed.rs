@@ -55,8 +55,8 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 /// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
 /// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
 ///
-/// There are at most [`max_keys`](Self::max_keys) keys. While all of them are in use, [`when_full`](Self::when_full) says what
-/// happens to a request for a new one.
+/// There are at most [`max_keys`](Self::max_keys) keys, besides those that are paused or have parameters of their own. While all
+/// of them are in use, [`when_full`](Self::when_full) says what happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {

@@ -2,6 +2,8 @@ use core::fmt::Write as _;
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::time::OutOfRange;
+
 use super::error::ConfigError;
 use super::policy::{RedisPolicy, ScriptParams};
 
@@ -40,14 +42,26 @@ impl OutagePolicy {
     ///
     /// # Panics
     ///
-    /// If `replicas` is zero.
+    /// If `replicas` is zero; see [`try_insured`](Self::try_insured).
     #[must_use]
     #[track_caller]
     pub const fn insured(replicas: u32) -> Self {
-        assert!(replicas > 0, "an insurance needs at least 1 replica, got 0");
-        Self {
-            fallback: Fallback::Insured(replicas),
+        OutOfRange::or_panic(Self::try_insured(replicas))
+    }
+
+    /// [`insured`](Self::insured), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `replicas` is zero.
+    pub const fn try_insured(replicas: u32) -> Result<Self, OutOfRange> {
+        if replicas == 0 {
+            let message = "an insurance needs at least 1 replica, got 0";
+            return Err(OutOfRange::new("replicas", message));
         }
+        Ok(Self {
+            fallback: Fallback::Insured(replicas),
+        })
     }
 
     /// The fallback of one limit; `share_of` divides the limit by the number of replicas.

@@ -3,9 +3,10 @@ use core::fmt;
 
 /// A constructor was given an argument outside of its range, such as a burst of 0.
 ///
-/// Every constructor that panics on such an argument has a sibling `try_new` (or `try_every`, `try_strict` and so on)
-/// that returns this error instead. Use the sibling for values that come from a configuration file. The message is the
-/// one that the constructor panics with.
+/// Every `new` that panics on such an argument has a sibling `try_new` that returns this error instead, and so have
+/// [`SlidingCounter::strict`](crate::policy::SlidingCounter::strict) and its kin (`try_strict`). Use the sibling for values that
+/// come from a configuration file. The message is the one that the constructor panics with. For rates, and for the constructors
+/// `from_rate`, [`Rate::try_new`](super::Rate::try_new) is the one that checks.
 ///
 /// ```
 /// use paceline::policy::TokenBucket;
@@ -34,12 +35,18 @@ impl OutOfRange {
         self.parameter
     }
 
-    /// Panics with the message of the error. This is how `new` is made of `try_new`, in a `const` too.
+    /// Panics with the message of the error.
+    #[track_caller]
+    pub(crate) const fn panic(self) -> ! {
+        panic!("{}", self.message)
+    }
+
+    /// The value, or a panic with the message of the error. This is how `new` is made of `try_new`, in a `const` too.
     #[track_caller]
     pub(crate) const fn or_panic<T: Copy>(result: Result<T, Self>) -> T {
         match result {
             Ok(value) => value,
-            Err(error) => panic!("{}", error.message),
+            Err(error) => error.panic(),
         }
     }
 }

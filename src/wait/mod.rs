@@ -7,7 +7,7 @@
 //!   queue when its permits are due, so that one wake-up a grant is enough.
 //! * A head that has not asked 10 ms after its permits were due is passed over, see [`head_timeout`].
 //! * Wakers run foreign code when they wake and when they are dropped, and that code may use this very queue. The queue
-//!   collects both in [`DeferredWakes`], which run after unlock.
+//!   collects both in `DeferredWakes`, which run after unlock.
 
 mod deferred;
 mod head_timeout;

@@ -102,7 +102,7 @@ impl<R: Resource> Queue<R> {
         self.leave(position, now);
     }
 
-    /// Queues the request. The head is told how long to sleep, if that is known.
+    /// Queues the request. The head receives how long to sleep, if that is known.
     pub(super) fn wait(
         &mut self,
         position: &mut Position,

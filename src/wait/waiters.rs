@@ -16,7 +16,7 @@ pub(crate) enum Position {
     None,
     /// In the queue, or an overdue head.
     Queued(Ticket),
-    /// Out of the queue since a look has passed; ahead of every waiter that joined later, and in nobody's way.
+    /// Out of the queue since a look has passed; ahead of every waiter that joined later; it blocks none.
     Reserved(Ticket),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Waiter {
     pub(super) wakes_at: Tick,
 }
 
-/// The waiters in order of arrival. Every operation is logarithmic in their number.
+/// The waiters in order of arrival. To join, to look up and to leave is logarithmic in their number, on average.
 ///
 /// Overdue heads stand beside the queue: others pass before them, and they are the head again when they ask.
 #[derive(Debug)]
