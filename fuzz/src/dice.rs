@@ -10,7 +10,7 @@ use crate::laws::policies::Bounded;
 
 /// A policy with parameters that matter in a trace of a few seconds.
 pub(crate) trait Tunable:
-    Policy<State: Send> + Bounded + Copy + Send + Sync + 'static
+    Policy<State: Send> + Bounded + Copy + PartialEq + Send + Sync + 'static
 {
     fn any(bytes: &mut Unstructured<'_>) -> Result<Self>;
 }

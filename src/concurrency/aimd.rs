@@ -82,13 +82,8 @@ impl Aimd {
     ///
     /// If the floor is zero, or above the ceiling.
     pub const fn try_new(floor: u32, ceiling: u32) -> Result<Self, OutOfRange> {
-        if floor == 0 {
-            let message = "the floor must be at least 1, got 0";
-            return Err(OutOfRange::new("floor", message));
-        }
-        if floor > ceiling {
-            let message = "the floor must not be above the ceiling";
-            return Err(OutOfRange::new("floor", message));
+        if let Err(error) = check_range(floor, ceiling) {
+            return Err(error);
         }
         Ok(Self {
             floor,
@@ -201,6 +196,16 @@ pub(super) const fn is_used(limit: u32, in_use: u32) -> bool {
 )]
 pub(super) const fn whole(number: f64) -> u32 {
     number as u32
+}
+
+/// Both controllers ask the same of their limits.
+pub(super) const fn check_range(floor: u32, ceiling: u32) -> Result<(), OutOfRange> {
+    let message = match floor {
+        0 => "the floor must be at least 1, got 0",
+        floor if floor > ceiling => "the floor must not be above the ceiling",
+        _ => return Ok(()),
+    };
+    Err(OutOfRange::new("floor", message))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{OutOfRange, Tick};
 
 use super::Outcome;
-use super::aimd::{is_used, whole};
+use super::aimd::{check_range, is_used, whole};
 
 /// Follows the latency: if the present latency rises above the long-term latency, a queue is growing somewhere, and the
 /// limit shrinks by their ratio.
@@ -96,14 +96,7 @@ impl Gradient {
     ///
     /// If the floor is zero, or above the ceiling.
     pub fn try_new(floor: u32, ceiling: u32) -> Result<Self, OutOfRange> {
-        if floor == 0 {
-            let message = "the floor must be at least 1, got 0";
-            return Err(OutOfRange::new("floor", message));
-        }
-        if floor > ceiling {
-            let message = "the floor must not be above the ceiling";
-            return Err(OutOfRange::new("floor", message));
-        }
+        check_range(floor, ceiling)?;
         Ok(Self {
             floor,
             ceiling,

@@ -7,7 +7,6 @@
 //! A small task sleeps through the timeout while a second waiter is queued, since none of the waiters may be polled. It is a
 //! task and not a bare timer, because a task ends quietly with its runtime; the next request starts another one.
 
-use core::fmt;
 use core::task::Waker;
 use core::time::Duration;
 use std::sync::Arc;
@@ -124,14 +123,5 @@ impl HeadTimeout {
 impl Drop for HeadTimeout {
     fn drop(&mut self) {
         self.task.take().into_iter().for_each(Waker::wake);
-    }
-}
-
-impl fmt::Debug for HeadTimeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeadTimeout")
-            .field("due", &self.due)
-            .field("is_running", &self.is_running)
-            .finish_non_exhaustive()
     }
 }
