@@ -69,7 +69,7 @@ impl<P: Policy> Deref for LimitHandle<P> {
 /// It is in order of arrival, whatever the costs: a request for many permits at its head is not overtaken by small ones. A
 /// request that can never pass is refused at once, wherever it is queued. Leaving the queue costs nothing and grants nothing.
 /// To join, to pass and to leave takes time that is logarithmic in the number of waiters, with 100,000 of them too. Each waiter is woken about
-/// once: when its permits are due; and once before, if the timer has to be set a second time to meet that instant exactly.
+/// once, when its permits are due: an exact timer wakes it a little early, and it yields until that instant has come.
 ///
 /// **Head-of-line timeout.** A stream or task whose permits are due and that is not polled, because its owner is busy elsewhere,
 /// does not block the others: when it has let its turn go by for 10 ms, the next waiter may pass before it. It keeps its

@@ -87,7 +87,8 @@ pub enum Resolution {
     /// costs about 25 µs of processor time, a little more than a `tokio::time::sleep`. So one emission each millisecond takes 2.5 % of
     /// a core and one each 100 µs a quarter. From about 50 µs down a core is kept busy. Where many timers wait, tokio's are
     /// cheaper, since they wake the thread at most once a millisecond for all: of 10,000 timers of 1 s each wait costs 8 µs, and 4 µs
-    /// with `Millis`.
+    /// with `Millis`. A wake-up passes through the small task, so where another task keeps the only thread busy it takes one more turn
+    /// of that task: beside turns of 1 ms an interval of 1 ms reached 0.83 of its rate, and 0.98 with `Millis`.
     #[default]
     Exact,
     /// To the millisecond, by tokio's own timers. It saves power where many timers wait and the exact instant does not matter.

@@ -86,10 +86,11 @@ pub(super) const KEYED: Words = Words {
         },
     ],
     why: "`governor` keeps eight bytes for each key, the instant at which it is full again, and reads the processor's time stamp \
-          instead of asking the system for the time. `paceline` keeps the state of any policy, exact for any rate, or the line of \
-          those who wait for the key, which `governor` does not have; it counts what passed, and needs nobody to tidy up. Both of \
-          its contenders and `DashMap` have the keys in parts, each behind a lock of its own, so that no decision has to wait \
-          for a table of a million keys to grow.",
+          instead of asking the system for the time. `paceline` keeps the state of any policy, exact for any rate, or a queue of \
+          waiters, which `governor` does not have; it counts what passed, and evicts by itself. Both of its contenders and \
+          `DashMap` have the keys in shards, each behind a lock of its own, so that no decision has to wait for a table of a \
+          million keys to grow. A key of `paceline` is hashed twice, to find the shard and in the shard, both times with the \
+          standard hash and a secret of the process: a client cannot choose keys that all meet in one place.",
 };
 
 pub(super) const CONTENTION: Words = Words {
