@@ -73,28 +73,30 @@ impl<T> Error for TooCostly<T> {}
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PassError<E> {
     /// The error of the limiter, or the cost that can never pass.
-    cause: Result<E, TooCostly>,
+    unreachable: Result<E, TooCostly>,
 }
 
 impl<E> PassError<E> {
     pub(crate) const fn too_costly(cost: u32, capacity: u32) -> Self {
         Self {
-            cause: Err(TooCostly::new(cost, capacity)),
+            unreachable: Err(TooCostly::new(cost, capacity)),
         }
     }
 
     pub(crate) const fn unreachable(error: E) -> Self {
-        Self { cause: Ok(error) }
+        Self {
+            unreachable: Ok(error),
+        }
     }
 
     /// Whether it can never pass, because it costs too much.
     pub const fn is_too_costly(&self) -> bool {
-        self.cause.is_err()
+        self.unreachable.is_err()
     }
 
     /// Whether the limit could not be reached.
     pub const fn is_unreachable(&self) -> bool {
-        self.cause.is_ok()
+        self.unreachable.is_ok()
     }
 
     /// Why the limit could not be reached.
@@ -103,7 +105,7 @@ impl<E> PassError<E> {
     ///
     /// Gives back the other cause if that is not what happened.
     pub fn into_unreachable(self) -> Result<E, TooCostly> {
-        self.cause
+        self.unreachable
     }
 }
 
@@ -111,7 +113,7 @@ impl PassError<Infallible> {
     /// The only cause there is when the limit is in memory.
     #[must_use]
     pub fn into_too_costly(self) -> TooCostly {
-        match self.cause {
+        match self.unreachable {
             Err(never) => never,
             Ok(error) => match error {},
         }
@@ -120,7 +122,7 @@ impl PassError<Infallible> {
 
 impl<E> fmt::Display for PassError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
+        match &self.unreachable {
             Err(never) => never.fmt(f),
             Ok(_) => f.write_str("the limit could not be reached"),
         }
@@ -129,55 +131,61 @@ impl<E> fmt::Display for PassError<E> {
 
 impl<E: Error + 'static> Error for PassError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().ok().map(|error| error as _)
+        self.unreachable.as_ref().ok().map(|error| error as _)
     }
 }
 
 /// Why [`Shared::acquire_within`](super::Shared::acquire_within) failed. Nothing was counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AcquireError {
-    /// The time that was too short, or the cost that can never pass.
-    cause: Result<Duration, TooCostly>,
+    /// The time that was too short,
+    within: Option<Duration>,
+    /// or the cost that can never pass.
+    too_costly: Option<TooCostly>,
 }
 
 impl AcquireError {
     pub(crate) const fn too_late(within: Duration) -> Self {
-        Self { cause: Ok(within) }
+        Self {
+            within: Some(within),
+            too_costly: None,
+        }
     }
 
     /// Whether it could never pass, because it costs too much.
     #[must_use]
     pub const fn is_too_costly(&self) -> bool {
-        self.cause.is_err()
+        self.too_costly.is_some()
     }
 
     /// How much it would have cost and how much could ever pass, if that is why.
     #[must_use]
     pub const fn too_costly(&self) -> Option<TooCostly> {
-        match self.cause {
-            Err(never) => Some(never),
-            Ok(_) => None,
-        }
+        self.too_costly
     }
 
     /// Whether it could not pass in time.
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
-        self.cause.is_ok()
+        self.within.is_some()
     }
 }
 
 impl From<TooCostly> for AcquireError {
     fn from(never: TooCostly) -> Self {
-        Self { cause: Err(never) }
+        Self {
+            within: None,
+            too_costly: Some(never),
+        }
     }
 }
 
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Err(never) => never.fmt(f),
-            Ok(within) => write!(f, "could not pass within {within:?}"),
+        let within = self.within.unwrap_or_default();
+        match &self.too_costly {
+            Some(never) => never.fmt(f),
+            None => write!(f, "could not pass within {within:?}"),
         }
     }
 }

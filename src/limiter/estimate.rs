@@ -9,7 +9,6 @@ const SHORT: usize = 64;
 ///
 /// Simulating a long queue is paid for by the changes since the last time, so a question costs a constant on average, however
 /// many wait. The estimate is a lower bound: queued waiters may be late, and none passes before them.
-#[derive(Debug)]
 pub(super) struct QueueEstimate<S> {
     tail: Option<Tail<S>>,
     /// [`Waiters::changes`] at the last simulation.
@@ -17,7 +16,6 @@ pub(super) struct QueueEstimate<S> {
 }
 
 /// The end of the simulated part of the queue.
-#[derive(Debug)]
 struct Tail<S> {
     state: S,
     at: Tick,

@@ -71,7 +71,6 @@ impl Stats {
 }
 
 /// A policy with its state, its clock, a pause and a mode: what handles of a shared limit queue for.
-#[derive(Debug)]
 pub(super) struct LimitState<P: Policy> {
     pub(super) policy: P,
     clock: Clock,

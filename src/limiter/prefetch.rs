@@ -91,7 +91,6 @@ impl Prefetch {
 ///
 /// One number: the lower half is how many permits are left, the upper half how many requests have taken some. So a reclaim
 /// sees exactly what was taken before, and nothing is taken after.
-#[derive(Debug)]
 pub(super) struct SharedPrefetch(AtomicU64);
 
 const REQUEST: u64 = 1 << 32;

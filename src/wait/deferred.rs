@@ -80,7 +80,6 @@ impl DeferredWakes {
 }
 
 /// The timer that wakes a queued waiter when it has become the head and its permits are due.
-#[derive(Debug)]
 pub(super) struct HeadTimer {
     timer: Timer,
     resolution: Resolution,

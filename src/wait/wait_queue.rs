@@ -180,9 +180,7 @@ impl<R: Resource> WaitQueue<R> {
 impl<R: Resource> fmt::Debug for WaitQueue<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.with(|_, waiters| waiters.len());
-        f.debug_struct("WaitQueue")
-            .field("waiting", &waiting)
-            .finish_non_exhaustive()
+        write!(f, "WaitQueue {{ waiting: {waiting} }}")
     }
 }
 

@@ -27,7 +27,6 @@ impl Position {
 }
 
 /// A queued request.
-#[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) cost: u32,
     pub(super) waker: Waker,
@@ -40,7 +39,6 @@ pub(super) struct Waiter {
 /// The waiters in order of arrival. To join, to look up and to leave is logarithmic in their number, on average.
 ///
 /// Overdue heads stand beside the queue: others pass before them, and they are the head again when they ask.
-#[derive(Debug)]
 pub(crate) struct Waiters {
     /// One that leaves from the middle leaves a gap, which is closed when it comes to the front or when there are more gaps
     /// than waiters. So joining and leaving needs no new memory. The front is never a gap.
