@@ -254,7 +254,7 @@ where
         self.mode = mode;
         let limits: Vec<_> = self.limits().map(Arc::clone).collect();
         for limit in &limits {
-            limit.update_all_later(|limit, _| limit.set_mode(mode));
+            limit.with(|limit, _| limit.set_mode(mode));
         }
         limits
     }

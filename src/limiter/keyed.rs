@@ -498,7 +498,7 @@ where
             .collect();
         drop(shards);
         for limit in limits {
-            limit.wake();
+            limit.wake_all();
         }
     }
 

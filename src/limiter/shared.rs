@@ -394,7 +394,9 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     pub fn set_mode(&self, mode: Mode) {
-        self.queue.update_all(|limit, _| limit.set_mode(mode));
+        // This does not start the clock of a limit that has not been used yet.
+        self.queue.with(|limit, _| limit.set_mode(mode));
+        self.queue.wake_all();
     }
 
     /// What it has done so far, and how many requests wait.

@@ -142,8 +142,8 @@ impl<R: Resource> Queue<R> {
         done
     }
 
-    pub(super) fn update_all(&mut self, change: impl FnOnce(&mut R, Tick)) {
-        self.update(change);
+    pub(super) fn wake_all(&mut self) {
+        self.waiters.reorder();
         let waiters = self.waiters.iter_mut();
         self.deferred.wake(waiters.map(|waiter| {
             waiter.wakes_at = Tick::ZERO;

@@ -125,18 +125,15 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Changes the resource, and wakes every waiter.
     pub(crate) fn update_all(&self, change: impl FnOnce(&mut R, Tick)) {
-        self.update_all_later(change);
-        self.wake();
+        self.update(change);
+        self.wake_all();
     }
 
-    /// The same, without waking: for use under other locks. [`wake`](Self::wake) has to follow when they are released.
-    pub(crate) fn update_all_later(&self, change: impl FnOnce(&mut R, Tick)) {
-        self.lock().update_all(change);
-    }
-
-    /// Wakes the waiters that are to be woken.
-    pub(crate) fn wake(&self) {
-        self.unlock(self.lock());
+    /// Wakes every waiter, so that it asks again.
+    pub(crate) fn wake_all(&self) {
+        let mut queue = self.lock();
+        queue.wake_all();
+        self.unlock(queue);
     }
 
     fn on_head_timeout(&self, task: &Waker) -> Option<Duration> {
