@@ -159,3 +159,11 @@ async fn a_cooldown_of_zero_is_none_and_one_for_ever_is_for_ever() {
     let waited = tokio::time::timeout(ms(1_000 * 86_400 * 365), permits.acquire()).await;
     assert!(waited.is_err());
 }
+
+#[test]
+#[should_panic(expected = "no reactor running")]
+fn a_cooldown_that_is_waited_for_outside_a_runtime_panics() {
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    drop(permits.try_acquire());
+    let _ = Driven::new(permits.acquire()).poll();
+}

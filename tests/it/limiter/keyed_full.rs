@@ -291,3 +291,23 @@ async fn options_can_be_given_in_any_order() {
         assert_eq!(limits.len(), 1);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_and_a_retuned_key_are_remembered_beyond_the_room() {
+    let limits = buckets(1).max_keys(1);
+    assert!(limits.try_acquire(&0, 1).is_pass());
+    limits.pause_for(&1, ms(500));
+    limits.retune(&2, TokenBucket::new(Rate::new(1, ms(300)), 1));
+    assert_eq!(limits.len(), 3);
+    assert_eq!(limits.try_acquire(&1, 1).retry_in(), Some(ms(500)));
+    assert!(limits.try_acquire(&2, 1).is_pass());
+    assert_eq!(limits.try_acquire(&2, 1).retry_in(), Some(ms(300)));
+}
+
+#[test]
+fn a_map_of_keys_prints_no_key() {
+    let limits = Interval::every(ms(100)).keyed::<String>();
+    assert!(limits.try_acquire("secret", 1).is_pass());
+    let text = format!("{limits:?} {:?}", limits.at("secret".to_owned()));
+    assert!(!text.contains("secret"), "{text}");
+}

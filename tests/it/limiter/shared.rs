@@ -315,3 +315,30 @@ async fn a_writer_that_asks_the_limit_can_print_it() {
     std::fmt::write(&mut Asks(limit.clone()), format_args!("{limit:?}")).unwrap();
     assert!(format!("{limit:?}").starts_with("Shared { stats: Stats { passed: 0,"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_time_to_acquire_within_begins_at_the_first_poll() {
+    let limit = Interval::every(ms(100)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let acquire = limit.acquire_within(1, ms(50));
+    jump(ms(60)).await;
+    assert!(acquire.await.is_ok(), "40 ms are left of the interval");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_poll_of_acquire_within_takes_a_permit_that_is_there() {
+    let limit = Interval::every(ms(100)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut acquire = Driven::new(limit.acquire_within(1, ms(100)));
+    assert!(acquire.poll().is_pending());
+    jump(ms(300)).await;
+    assert!(matches!(acquire.poll(), Poll::Ready(Ok(()))));
+}
+
+#[test]
+#[should_panic(expected = "no reactor running")]
+fn a_request_that_has_to_wait_outside_a_runtime_panics() {
+    let limit = Interval::every(ms(100)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let _ = Driven::new(limit.acquire(1)).poll();
+}
