@@ -14,8 +14,8 @@ use super::config::{Fallback, OutagePolicy};
 use super::connection::{Connection, OnDrop, either, within};
 use super::error::{CallError, ConfigError, Failure, ServerError};
 use super::lease_queue::{LeaseAnswers, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
+use super::lease_script::{LEASES, LeaseId, LeaseReply, lease_args};
 use super::lease_table::{LeaseKey, PendingRelease};
-use super::scripts::{LEASES, LeaseId, LeaseReply, lease_args};
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);

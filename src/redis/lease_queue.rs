@@ -7,8 +7,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
+use super::lease_script::{LeaseId, LeaseReply};
 use super::lease_table::{LeaseKey, LeaseTable, PendingRelease};
-use super::scripts::{LeaseId, LeaseReply};
 
 /// The most requests of one round trip.
 const MAX_BATCH: usize = 64;

@@ -7,7 +7,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-use super::scripts::LeaseId;
+use super::lease_script::LeaseId;
 
 /// Identifies a lease in the table of this process.
 pub(super) type LeaseKey = u64;
