@@ -86,7 +86,7 @@ async fn window_is_kept(deadline: Duration) {
     one_calm_round(async || {
         let (mut passes, stats) = eight_callers(OutagePolicy::open(), deadline, 1).await;
         passes.sort_by_key(|pass| pass.asked);
-        // A permit may have been counted for an earlier request, whose time was over.
+        // A permit may have been counted for an earlier request that has run out of time.
         let window = WINDOW.saturating_sub(deadline + VOID_AFTER);
         let most = passes.iter().enumerate().map(|(at, first)| {
             let inside = passes[at..].iter();
@@ -122,8 +122,8 @@ async fn measures_a_round_trip_of_23_ms() {
         for when_down in [OutagePolicy::closed(), OutagePolicy::open()] {
             let (passes, stats) = eight_callers(when_down, deadline, 20).await;
             let allowed = LIMIT * WINDOWS;
-            let (passed, deadline) = (passes.len(), deadline / 20);
-            println!("{when_down:?}, {deadline:?}: {passed} of {allowed} passed, {stats:?}");
+            let (count, deadline) = (passes.len(), deadline / 20);
+            println!("{when_down:?}, {deadline:?}: {count} of {allowed} passed, {stats:?}");
         }
     }
 }
