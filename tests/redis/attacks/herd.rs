@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use paceline::policy::TokenBucket;
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::task::JoinSet;
 
 use super::{one_calm_round, process};
@@ -17,6 +18,12 @@ use crate::servers::{PATIENCE, Server};
 /// The default.
 const DEADLINE: Duration = Duration::from_millis(25);
 
+/// How many waiters start at the same time. A debug build takes longer than a deadline to poll thousands of new tasks.
+const START: usize = 100;
+
+/// Herds take turns: two of them have too few cores.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 /// How long a herd asks at least.
 const WHILE: Duration = Duration::from_secs(3);
 
@@ -26,21 +33,30 @@ struct Herd {
     passes: Arc<Vec<AtomicU32>>,
     /// Aborted when the herd is dropped.
     _waiters: JoinSet<()>,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Herd {
     async fn start(server: &Server, keys: usize, when_down: OutagePolicy) -> Self {
+        let turn = TURN.lock().await;
         let redis = process(&server.url(), when_down, DEADLINE).await;
         let bucket = TokenBucket::new(Rate::per_second(1), 1);
         let limits = redis.keyed("herd", bucket).unwrap();
         let passes: Vec<_> = (0..keys).map(|_| AtomicU32::new(0)).collect();
         let passes = Arc::new(passes);
         let began = Instant::now();
+        let starting = Arc::new(Semaphore::new(START));
         let mut waiters = JoinSet::new();
         for key in 0..keys {
+            let start = Arc::clone(&starting).acquire_owned().await;
+            if redis.stats().outages > 0 {
+                // The round has failed.
+                break;
+            }
             let limit = limits.at(&key.to_string()).unwrap();
             let passes = Arc::clone(&passes);
             waiters.spawn(async move {
+                drop(start);
                 loop {
                     limit.acquire(1).await.unwrap();
                     passes[key].fetch_add(1, Ordering::Relaxed);
@@ -54,6 +70,7 @@ impl Herd {
             began,
             passes,
             _waiters: waiters,
+            _turn: turn,
         }
     }
 
