@@ -11,7 +11,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::time::Tick;
 
 use crate::remote::{
-    CallError, Connection, Failure, Fallback, OnDrop, OutagePolicy, ServerError, either, within,
+    CallError, Connection, Event, Failure, Fallback, OnDrop, OutagePolicy, ServerError, either,
+    within,
 };
 
 use super::error::ConfigError;
@@ -469,6 +470,7 @@ impl LeasePool {
         if !lost.is_empty() {
             let count = lost.len() as u64;
             self.connection.count(|stats| stats.lost_leases += count);
+            Event::LeasesLost(count).emit();
         }
         for holder in lost {
             holder.notify_waiters();

@@ -51,6 +51,13 @@
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
 //! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
 //!
+//! # What operators hear
+//!
+//! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
+//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
+//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//!
 //! # Limits on concurrency
 //!
 //! [`RedisPermits`] limit how much is under way in a fleet. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both

@@ -394,16 +394,21 @@ impl<'a, S: Store> Calls<'a, S> {
         let took = outcome.is_ok().then(|| now.since(call.sent));
         self.window.ended(call.sent, now, call.sources.len(), took);
         self.batcher.connection.record(used.as_ref(), &outcome);
-        Self::hand_on(call, outcome);
+        self.hand_on(call, outcome);
     }
 
-    fn hand_on(call: Call<S>, outcome: Outcome<S>) {
+    fn hand_on(&self, call: Call<S>, outcome: Outcome<S>) {
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
         for (number, source) in call.sources {
             let reply = match &mut outcome {
                 Ok(replies) => replies.next().map_or_else(
                     || Err(CallError::failed(Failure::Fault("no reply".into()))),
-                    |reply| reply.map_err(CallError::failed),
+                    |reply| {
+                        reply.map_err(|failure| {
+                            self.batcher.connection.record_fault(&failure);
+                            CallError::failed(failure)
+                        })
+                    },
                 ),
                 Err(error) => Err(error.clone()),
             };
@@ -430,7 +435,7 @@ impl<'a, S: Store> Calls<'a, S> {
         self.batcher.connection.record_silence(calls.len() as u64);
         self.window.silent(now);
         for call in calls.into_values() {
-            Self::hand_on(call, Err(CallError::failed(Failure::Timeout)));
+            self.hand_on(call, Err(CallError::failed(Failure::Timeout)));
         }
     }
 }
