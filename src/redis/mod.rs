@@ -135,7 +135,6 @@ mod health;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
-mod lease_script;
 mod lease_table;
 mod limiter;
 mod permits;

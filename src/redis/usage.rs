@@ -4,7 +4,8 @@ use std::sync::Arc;
 use super::config::{Fallback, OutagePolicy};
 use super::connection::Connection;
 use super::error::{CallError, ConfigError, ServerError};
-use super::lease_pool::{ClassConfig, Lease, LeasePool};
+use super::lease_pool::{Lease, LeasePool};
+use super::lease_queue::ClassConfig;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;
@@ -99,11 +100,8 @@ impl FleetUsage {
         };
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
-        let pool = Arc::new(LeasePool::new(
-            connection,
-            lease,
-            vec![critical, sheddable],
-        )?);
+        let pool = LeasePool::new(connection, lease, vec![critical, sheddable], None)?;
+        let pool = Arc::new(pool);
         Ok(Self { pool })
     }
 

@@ -1,19 +1,29 @@
 -- Leases: a limited number at once, each for a limited time.
 --
--- KEYS     a sorted set for each class of leases, in one slot of a cluster
+-- KEYS     a sorted set for each class of leases; then, if requests of the first class can wait, a hash with the marks of the
+--          waiting processes. All are in one slot of a cluster
 -- ARGV     how long a lease lasts, in microseconds
---          for each class: the number of its leases, and of all leases, below which one more is granted
+--          how many classes, and for each: the number of its leases, and of all leases, below which one more is granted
+--          this process's field in the hash
+--          how many of its requests wait; -1 if the marks are left alone
+--          how long its mark stands, in microseconds
 --          how many are released, and for each its class, from 1, and its member
 --          how many are renewed, and for each the same
---          how many are wanted, and for each the same
+--          how many are wanted, how many of those wait, and for each the same; those that wait come first
 -- returns  the time
 --          in how many microseconds the first lease ends if it is not renewed; 0 if there are none
+--          this process's place among those that wait, from 1; 0 if it has no mark
 --          for each class: its number of leases
 --          for each to be renewed: 1 if it was, 0 if it had expired
 --          for each wanted: 1 if it was granted, 0 if not
 --
 -- The score of a member is the end of its lease. A lease that ends now has ended. One member is no lease: the score of 'at' is
 -- the time of the last write, negative, so that it never counts as ended. The script's time never goes back behind it.
+--
+-- A mark has four numbers: the turn, how many requests wait, when it was written, how long it stands. Smaller turns are served
+-- first. A process with a grant goes to the back. One turn takes a quantum at most: the limit divided by the number of waiting
+-- processes. The quanta of earlier turns are reserved. A request that does not wait is granted after all that wait.
+--
 -- Times are microseconds of the server's clock. They are exact: doubles are, up to 2^53.
 
 local index = 0
@@ -35,7 +45,8 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
 local classes = {}
-for number, key in ipairs(KEYS) do
+for number = 1, next_number() do
+  local key = KEYS[number]
   local kind = redis.call('TYPE', key)['ok']
   local at = kind == 'zset' and redis.call('ZSCORE', key, 'at')
   if kind ~= 'none' and not at then
@@ -43,6 +54,31 @@ for number, key in ipairs(KEYS) do
   end
   if at then now = math.max(now, -tonumber(at)) end
   classes[number] = { key = key, below = next_number(), below_in_all = next_number(), exists = at and true, count = 0 }
+end
+
+local marks_key, process, waits, stands = KEYS[#classes + 1], next_text(), next_number(), next_number()
+local has_turns = marks_key and waits >= 0
+
+-- The marks of other processes that stand, the fields of those that have lapsed, this process's turn, and the last turn.
+local marks, lapsed, turn, last_turn = {}, {}, nil, 0
+local fields = has_turns and redis.pcall('HGETALL', marks_key) or {}
+for position = 1, #fields, 2 do
+  local field, mark = fields[position], {}
+  for number in string.gmatch(fields[position + 1], '%d+') do mark[#mark + 1] = tonumber(number) end
+  mark = { turn = mark[1], waits = mark[2], at = mark[3], stands = mark[4] }
+  if not mark.stands then fields.err = 'a field of another kind' break end
+  last_turn = math.max(last_turn, mark.turn)
+  if field == process then
+    turn = mark.turn
+  -- A mark from the future was written before the clock went back.
+  elseif mark.at <= now and now < mark.at + mark.stands then
+    marks[#marks + 1] = mark
+  else
+    lapsed[#lapsed + 1] = field
+  end
+end
+if fields.err then
+  return redis.error_reply('WRONGTYPE ' .. marks_key .. ' holds something else than marks of waiting processes')
 end
 
 local in_all = 0
@@ -78,15 +114,55 @@ for number = 1, next_number() do
   renewed[number] = ends and 1 or 0
 end
 
-local granted = {}
-for number = 1, next_number() do
+local function free(class)
+  return math.min(class.below - class.count, class.below_in_all - in_all)
+end
+
+-- How many more are granted to requests that wait.
+local wanted, wanted_waiting, left = next_number(), next_number(), math.huge
+if has_turns then
+  local quantum = math.ceil(classes[1].below / (#marks + 1))
+  left = free(classes[1])
+  for _, mark in ipairs(marks) do
+    if mark.turn < (turn or math.huge) then left = left - math.min(quantum, mark.waits) end
+  end
+  left = math.min(left, quantum)
+end
+
+local granted, was_served = {}, false
+for number = 1, wanted do
   local class, id = classes[next_number()], next_text()
-  local has_room = class.count < class.below and in_all < class.below_in_all
-  if has_room then
+  if has_turns and number == wanted_waiting + 1 then
+    left = free(classes[1]) - waits
+    for _, mark in ipairs(marks) do left = left - mark.waits end
+  end
+  local is_granted = left > 0 and free(class) > 0
+  if is_granted then
     redis.call('ZADD', class.key, text(now + lease), id)
     change(class, 1)
+    left = left - 1
+    if has_turns and number <= wanted_waiting then
+      waits = waits - 1
+      was_served = true
+    end
   end
-  granted[number] = has_room and 1 or 0
+  granted[number] = is_granted and 1 or 0
+end
+
+local place = 0
+for _, field in ipairs(lapsed) do redis.call('HDEL', marks_key, field) end
+if has_turns and waits > 0 then
+  if was_served or not turn then turn = last_turn + 1 end
+  place = 1
+  local longest = stands
+  for _, mark in ipairs(marks) do
+    if mark.turn < turn then place = place + 1 end
+    longest = math.max(longest, mark.at + mark.stands - now)
+  end
+  redis.call('HSET', marks_key, process, table.concat({ text(turn), text(waits), text(now), text(stands) }, ' '))
+  redis.call('PEXPIRE', marks_key, text(math.ceil(longest / 1000)))
+elseif has_turns and turn then
+  redis.call('HDEL', marks_key, process)
 end
 
 -- The score of the member at that rank, in the order of their ends.
@@ -108,7 +184,7 @@ for _, class in ipairs(classes) do
   end
 end
 
-local reply = { now, first_end and first_end - now or 0 }
+local reply = { now, first_end and first_end - now or 0, place }
 for _, class in ipairs(classes) do reply[#reply + 1] = class.count end
 for _, answer in ipairs(renewed) do reply[#reply + 1] = answer end
 for _, answer in ipairs(granted) do reply[#reply + 1] = answer end

@@ -7,6 +7,7 @@
 )]
 
 mod down;
+mod fair;
 mod fit;
 mod keys;
 mod line;
@@ -14,6 +15,7 @@ mod lost;
 mod one;
 mod together;
 mod trips;
+mod turns;
 
 use std::time::Duration;
 
