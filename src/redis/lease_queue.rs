@@ -125,19 +125,6 @@ struct RoundTrip<A> {
     releases: Vec<PendingRelease>,
 }
 
-/// The reply of the script.
-#[derive(Debug, Eq, PartialEq)]
-struct LeaseReply {
-    /// When the first lease ends if it is not renewed; zero if there are no leases.
-    first_end_in: Duration,
-    /// The place of this process among those that wait, from 1; 0 if it has no mark.
-    place: u32,
-    /// The number of leases of each class.
-    in_use: Vec<u32>,
-    renewed: Vec<bool>,
-    granted: Vec<bool>,
-}
-
 impl ClassConfig {
     pub(super) fn new(
         key: String,
@@ -219,9 +206,10 @@ impl<A> LeaseQueue<A> {
 
     /// The number of leases of each class, from the reply to such a call.
     pub(super) fn read_count(&self, numbers: &[i64]) -> Result<Vec<u32>, CallError> {
-        let reply = LeaseReply::read(numbers, self.classes.len(), 0, 0);
-        let reply = reply.ok_or_else(|| CallError::malformed(numbers))?;
-        Ok(reply.in_use)
+        let parts = parts(numbers, [self.classes.len(), 0, 0]);
+        let count = |count: &i64| u32::try_from(*count).ok();
+        let counts = parts.and_then(|(_, [in_use, ..])| in_use.iter().map(count).collect());
+        counts.ok_or_else(|| CallError::malformed(numbers))
     }
 }
 
@@ -366,13 +354,12 @@ impl<A> LeaseQueue<A> {
         let Some(round_trip) = self.round_trip.take() else {
             return;
         };
-        let (renewed, asked) = (round_trip.renewals.len(), round_trip.asked.len());
-        let result = result.and_then(|numbers| {
-            LeaseReply::read(&numbers, self.classes.len(), renewed, asked)
-                .ok_or_else(|| CallError::malformed(&numbers))
-        });
+        let (renewed, wanted) = (round_trip.renewals.len(), round_trip.asked.len());
         let error = match result {
-            Ok(reply) => return self.apply_reply(now, round_trip, &reply),
+            Ok(numbers) => match parts(&numbers, [self.classes.len(), renewed, wanted]) {
+                Some(parts) => return self.apply_reply(now, round_trip, parts),
+                None => CallError::malformed(&numbers),
+            },
             Err(error) => error,
         };
         if let Some(fault) = error.server_error() {
@@ -383,13 +370,15 @@ impl<A> LeaseQueue<A> {
             let failed = failed.map(|(waiter, _)| (waiter, LeaseOutcome::Failed(fault.clone())));
             return self.answers.extend(failed);
         }
-        let (waiters, pause) = if error.is_skipped() {
+        let is_known = error.is_skipped() && down_since.is_some();
+        let pause = if is_known { WHILE_DOWN } else { AFTER_FAILURE };
+        let waiters = if error.is_skipped() {
             self.table.put_back(round_trip.releases, 0);
             let waiters = round_trip.asked.into_iter().map(|(waiter, _)| waiter);
-            (waiters.collect(), WHILE_DOWN)
+            waiters.collect()
         } else {
-            self.paused_until = now.after(AFTER_FAILURE);
-            (self.reply_lost(now, round_trip), AFTER_FAILURE)
+            self.paused_until = now.after(pause);
+            self.reply_lost(now, round_trip)
         };
         // Before that, other processes may still hold all leases.
         let have_others_ended = down_since.is_some_and(|since| since.after(self.lease) <= now);
@@ -397,19 +386,26 @@ impl<A> LeaseQueue<A> {
         self.ask_at = now.after(pause);
     }
 
-    fn apply_reply(&mut self, now: Tick, round_trip: RoundTrip<A>, reply: &LeaseReply) {
+    fn apply_reply(
+        &mut self,
+        now: Tick,
+        round_trip: RoundTrip<A>,
+        ([_, first_end_in, place], [_, renewed, granted]): ([i64; 3], [&[i64]; 3]),
+    ) {
+        let first_end_in = Duration::from_micros(u64::try_from(first_end_in).unwrap_or(0));
+        let place = u32::try_from(place).unwrap_or(0);
         let sent = round_trip.sent;
         self.last_took = now.since(sent);
         let released = round_trip.releases.into_iter();
         let released = released.filter_map(|release| release.done);
         self.table.released.extend(released);
-        for ((key, _), is_known) in round_trip.renewals.into_iter().zip(&reply.renewed) {
-            self.table.renewed(now, sent, key, *is_known);
+        for ((key, _), is_known) in round_trip.renewals.into_iter().zip(renewed) {
+            self.table.renewed(now, sent, key, *is_known == 1);
         }
         let mut refused = Vec::new();
         let mut was_served = false;
-        for ((waiter, id), is_granted) in round_trip.asked.into_iter().zip(&reply.granted) {
-            let granted = is_granted.then(|| self.table.grant(now, sent, id));
+        for ((waiter, id), is_granted) in round_trip.asked.into_iter().zip(granted) {
+            let granted = (*is_granted == 1).then(|| self.table.grant(now, sent, id));
             if let Some(key) = granted.flatten() {
                 was_served |= waiter.waits;
                 self.guards[waiter.class] += 1;
@@ -418,20 +414,20 @@ impl<A> LeaseQueue<A> {
                 refused.push(waiter);
             }
         }
-        self.place = match self.place.take_if(|_| !was_served) {
-            _ if reply.place == 0 => None,
-            Some((place, since)) if place == reply.place => Some((place, since)),
-            _ => Some((reply.place, now)),
-        };
-        if self.refuse(refused) {
-            let mark_lasts = round_trip.mark_stands / PAUSES_OF_A_MARK;
-            let pause = self.pause(now).min(mark_lasts);
-            let pause = match reply.first_end_in {
+        let before = self
+            .place
+            .filter(|(before, _)| *before == place && !was_served);
+        self.place = (place > 0).then(|| before.unwrap_or((place, now)));
+        if !refused.is_empty() {
+            let third = round_trip.mark_stands / PAUSES_OF_A_MARK;
+            let pause = self.pause(now).min(third);
+            let pause = match first_end_in {
                 Duration::ZERO => pause,
                 first_end => SHORTEST_PAUSE.max(first_end.min(pause)),
             };
             self.ask_at = now.after(pause);
         }
+        self.refuse(refused);
     }
 
     /// The pause before waiters ask again: longer for each process before this one, and longer the longer its place has not
@@ -475,47 +471,23 @@ impl<A> LeaseQueue<A> {
         self.refuse(refused);
     }
 
-    /// Puts requests that wait back to the front of the queue, and answers the others. Returns whether any waits.
-    fn refuse(&mut self, refused: Vec<LeaseWaiter<A>>) -> bool {
-        let (waiters, tries): (Vec<_>, Vec<_>) =
-            refused.into_iter().partition(|waiter| waiter.waits);
-        let tries = tries
-            .into_iter()
-            .map(|waiter| (waiter, LeaseOutcome::Refused));
-        self.answers.extend(tries);
-        let any_waits = !waiters.is_empty();
-        for waiter in waiters.into_iter().rev() {
-            self.waiters.push_front(waiter);
+    /// Puts requests that wait back to the front of the queue, and answers the others.
+    fn refuse(&mut self, refused: Vec<LeaseWaiter<A>>) {
+        for waiter in refused.into_iter().rev() {
+            if waiter.waits {
+                self.waiters.push_front(waiter);
+            } else {
+                self.answers.push((waiter, LeaseOutcome::Refused));
+            }
         }
-        any_waits
     }
 }
 
-impl LeaseReply {
-    /// `None` if the numbers do not fit a request with so many classes and renewed and wanted leases.
-    fn read(numbers: &[i64], classes: usize, renewed: usize, wanted: usize) -> Option<Self> {
-        let (&[_now, first_end_in, place], rest) = numbers.split_first_chunk()?;
-        let (in_use, rest) = rest.split_at_checked(classes)?;
-        let (renewed, granted) = rest.split_at_checked(renewed)?;
-        if granted.len() != wanted {
-            return None;
-        }
-        let count = |count: &i64| u32::try_from(*count).ok();
-        Some(Self {
-            first_end_in: Duration::from_micros(u64::try_from(first_end_in).ok()?),
-            place: count(&place)?,
-            in_use: in_use.iter().map(count).collect::<Option<_>>()?,
-            renewed: flags(renewed)?,
-            granted: flags(granted)?,
-        })
-    }
-}
-
-fn flags(numbers: &[i64]) -> Option<Vec<bool>> {
-    let flag = |number: &i64| match number {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
-    };
-    numbers.iter().map(flag).collect()
+/// The parts of the script's reply: its first three numbers, the number of leases of each class, and for each renewed and each
+/// wanted lease whether Redis has it. `None` if it has not as many of these as the `counts`.
+fn parts(numbers: &[i64], counts: [usize; 3]) -> Option<([i64; 3], [&[i64]; 3])> {
+    let (head, rest) = numbers.split_first_chunk()?;
+    let (in_use, rest) = rest.split_at_checked(counts[0])?;
+    let (renewed, granted) = rest.split_at_checked(counts[1])?;
+    (granted.len() == counts[2]).then_some((*head, [in_use, renewed, granted]))
 }

@@ -20,9 +20,9 @@
 -- The score of a member is the end of its lease. A lease that ends now has ended. One member is no lease: the score of 'at' is
 -- the time of the last write, negative, so that it never counts as ended. The script's time never goes back behind it.
 --
--- A mark has four numbers: the turn, how many requests wait, when it was written, how long it stands. Smaller turns are served
--- first. A process with a grant goes to the back. One turn takes a quantum at most: the limit divided by the number of waiting
--- processes. The quanta of earlier turns are reserved. A request that does not wait is granted after all that wait.
+-- A mark has five numbers: the turn, how many leases that turn has taken, how many requests wait, when it was written, how long
+-- it stands. Smaller turns are served first. A turn takes a quantum: the limit divided by the number of waiting processes. Then
+-- the process goes to the back. What is left of earlier turns is reserved. Requests that do not wait come after all that do.
 --
 -- Times are microseconds of the server's clock. They are exact: doubles are, up to 2^53.
 
@@ -59,17 +59,17 @@ end
 local marks_key, process, waits, stands = KEYS[#classes + 1], next_text(), next_number(), next_number()
 local has_turns = marks_key and waits >= 0
 
--- The marks of other processes that stand, the fields of those that have lapsed, this process's turn, and the last turn.
-local marks, lapsed, turn, last_turn = {}, {}, nil, 0
+-- The marks of other processes that stand, the fields of those that have lapsed, and this process's turn.
+local marks, lapsed, turn, took, last_turn = {}, {}, math.huge, 0, 0
 local fields = has_turns and redis.pcall('HGETALL', marks_key) or {}
 for position = 1, #fields, 2 do
   local field, mark = fields[position], {}
   for number in string.gmatch(fields[position + 1], '%d+') do mark[#mark + 1] = tonumber(number) end
-  mark = { turn = mark[1], waits = mark[2], at = mark[3], stands = mark[4] }
+  mark = { turn = mark[1], took = mark[2], waits = mark[3], at = mark[4], stands = mark[5] }
   if not mark.stands then fields.err = 'a field of another kind' break end
   last_turn = math.max(last_turn, mark.turn)
   if field == process then
-    turn = mark.turn
+    turn, took = mark.turn, mark.took
   -- A mark from the future was written before the clock went back.
   elseif mark.at <= now and now < mark.at + mark.stands then
     marks[#marks + 1] = mark
@@ -120,16 +120,16 @@ end
 
 -- How many more are granted to requests that wait.
 local wanted, wanted_waiting, left = next_number(), next_number(), math.huge
+local quantum = math.ceil(classes[1].below / (#marks + 1))
 if has_turns then
-  local quantum = math.ceil(classes[1].below / (#marks + 1))
   left = free(classes[1])
   for _, mark in ipairs(marks) do
-    if mark.turn < (turn or math.huge) then left = left - math.min(quantum, mark.waits) end
+    if mark.turn < turn then left = left - math.max(0, math.min(quantum - mark.took, mark.waits)) end
   end
-  left = math.min(left, quantum)
+  left = math.min(left, quantum - took)
 end
 
-local granted, was_served = {}, false
+local granted = {}
 for number = 1, wanted do
   local class, id = classes[next_number()], next_text()
   if has_turns and number == wanted_waiting + 1 then
@@ -143,7 +143,7 @@ for number = 1, wanted do
     left = left - 1
     if has_turns and number <= wanted_waiting then
       waits = waits - 1
-      was_served = true
+      took = took + 1
     end
   end
   granted[number] = is_granted and 1 or 0
@@ -152,16 +152,16 @@ end
 local place = 0
 for _, field in ipairs(lapsed) do redis.call('HDEL', marks_key, field) end
 if has_turns and waits > 0 then
-  if was_served or not turn then turn = last_turn + 1 end
+  if took >= quantum or turn == math.huge then turn, took = last_turn + 1, 0 end
   place = 1
   local longest = stands
   for _, mark in ipairs(marks) do
     if mark.turn < turn then place = place + 1 end
     longest = math.max(longest, mark.at + mark.stands - now)
   end
-  redis.call('HSET', marks_key, process, table.concat({ text(turn), text(waits), text(now), text(stands) }, ' '))
+  redis.call('HSET', marks_key, process, table.concat({ text(turn), text(took), text(waits), text(now), text(stands) }, ' '))
   redis.call('PEXPIRE', marks_key, text(math.ceil(longest / 1000)))
-elseif has_turns and turn then
+elseif has_turns and turn < math.huge then
   redis.call('HDEL', marks_key, process)
 end
 

@@ -12,6 +12,8 @@ const MARKS: &str = "paceline:{jobs}:permits:waiting";
 #[derive(Debug)]
 struct Mark {
     turn: u64,
+    /// How many leases the turn has taken.
+    took: u64,
     waiters: u64,
     at: u64,
     stands: u64,
@@ -21,11 +23,12 @@ async fn marks(server: &Server) -> Vec<Mark> {
     let values: Vec<String> = server.cli(&["HVALS", MARKS]).await;
     let marks = values.iter().map(|value| {
         let numbers: Vec<u64> = value.split(' ').map(|text| text.parse().unwrap()).collect();
-        let [turn, waiters, at, stands] = numbers[..] else {
+        let [turn, took, waiters, at, stands] = numbers[..] else {
             panic!("{value}");
         };
         Mark {
             turn,
+            took,
             waiters,
             at,
             stands,
@@ -36,7 +39,7 @@ async fn marks(server: &Server) -> Vec<Mark> {
 
 /// Writes the mark of a process that never asks. It was written `at` that time.
 async fn write_mark(server: &Server, turn: u32, waiters: u32, at: u64, stands: Duration) {
-    let mark = format!("{turn} {waiters} {at} {}", stands.as_micros());
+    let mark = format!("{turn} 0 {waiters} {at} {}", stands.as_micros());
     server.cli::<()>(&["HSET", MARKS, "another", &mark]).await;
 }
 
@@ -53,15 +56,18 @@ fn waiting(permits: &RedisPermits, count: usize) -> Vec<JoinHandle<Lease>> {
     std::iter::repeat_with(spawn).take(count).collect()
 }
 
+/// Waits for a mark of that many requests.
 async fn until_marked(server: &Server, waiters: u64) -> Mark {
-    until("it has a mark", async || {
-        marks(server)
-            .await
-            .iter()
-            .any(|mark| mark.waiters == waiters)
-    })
-    .await;
-    marks(server).await.remove(0)
+    let looking = async {
+        loop {
+            let mut marks = marks(server).await.into_iter();
+            if let Some(mark) = marks.find(|mark| mark.waiters == waiters) {
+                return mark;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, looking).await.expect("there is a mark")
 }
 
 #[tokio::test]
@@ -135,6 +141,34 @@ async fn one_turn_takes_an_equal_share_and_the_next_is_at_the_back() {
     let own = marks(&server).await;
     let own = own.iter().find(|mark| mark.turn != 7).unwrap();
     assert!(own.turn > 7 && own.waiters == 2, "{own:?}");
+    assert_eq!(own.took, 1);
+    for waiting in waiting {
+        waiting.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_process_stays_in_front_until_it_has_taken_its_share() {
+    let server = Server::start().await;
+    let holder = permits(&process(&server.url()), 4, LONG);
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(taken(&holder).await);
+    }
+    let permits = permits(&process(&server.url()), 4, LONG);
+    let waiting = waiting(&permits, 5);
+    let mark = until_marked(&server, 5).await;
+    write_lasting_mark(&server, u32::try_from(mark.turn).unwrap() + 1, 4).await;
+
+    // Two of four in this turn. The rest of what is free is reserved.
+    for waiters in [4, 3] {
+        held.pop().unwrap().release().await.unwrap();
+        until_marked(&server, waiters).await;
+    }
+    held.clear();
+    until("all are released", async || alive(&server).await == 2).await;
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(alive(&server).await, 2);
     for waiting in waiting {
         waiting.abort();
     }
@@ -226,7 +260,7 @@ async fn a_key_of_another_type_in_place_of_the_marks_is_an_error() {
     let permits = permits(&process(&server.url()), 1, LONG);
     for set in [
         &["SET", MARKS, "mine"][..],
-        &["HSET", MARKS, "mine", "1 2 3"],
+        &["HSET", MARKS, "mine", "1 2 3 4"],
     ] {
         server.cli::<()>(set).await;
         let error = permits.acquire().await.unwrap_err().to_string();
