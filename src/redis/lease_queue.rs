@@ -491,3 +491,168 @@ fn parts(numbers: &[i64], counts: [usize; 3]) -> Option<([i64; 3], [&[i64]; 3])>
     let (renewed, granted) = rest.split_at_checked(counts[1])?;
     (granted.len() == counts[2]).then_some((*head, [in_use, renewed, granted]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
+    }
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn queue_of(limit: u32) -> LeaseQueue<()> {
+        let class = ClassConfig::new("key".into(), limit, limit, OutagePolicy::closed());
+        LeaseQueue::new("me".into(), LEASE, vec![class.unwrap()])
+    }
+
+    fn join(queue: &mut LeaseQueue<()>, waits: bool) -> oneshot::Receiver<()> {
+        let (answer, answered) = oneshot::channel();
+        queue.join(LeaseWaiter {
+            class: 0,
+            waits,
+            since: at(0),
+            answer,
+        });
+        answered
+    }
+
+    /// The arguments of the call that is due now.
+    fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
+        match queue.next_step(now, false) {
+            LeaseStep::Call { args, .. } => args,
+            step => panic!("{step:?}"),
+        }
+    }
+
+    /// Makes a call that takes no time, and returns how long its mark stands, and the pause until the next call.
+    fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: i64) -> (Duration, Duration) {
+        let stands = call(queue, now)[6].parse().unwrap();
+        queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
+        let LeaseStep::Sleep(pause) = queue.next_step(now, false) else {
+            panic!("the request waits");
+        };
+        (Duration::from_micros(stands), pause)
+    }
+
+    #[test]
+    fn a_call_has_the_order_in_which_the_script_reads_it() {
+        let mut queue = queue_of(2);
+        let answers = [(); 3].map(|()| join(&mut queue, true));
+        let _try = join(&mut queue, false);
+        // Two of three, and the one that does not wait.
+        let wanted = ["3", "2", "1", "me:1", "1", "me:2", "1", "me:3"];
+        let head = ["10000000", "1", "2", "2", "me", "3", "100000"];
+        assert_eq!(
+            call(&mut queue, at(0)),
+            [&head[..], &["0", "0"], &wanted].concat()
+        );
+        queue.complete(at(0), Ok(vec![1, 0, 1, 2, 1, 1, 0]), None);
+        assert_eq!(queue.answers.len(), 3);
+
+        drop(answers);
+        queue.release(at(1), Some(1), 0, None);
+        let head = ["10000000", "1", "2", "2", "me", "0", "100000"];
+        let released = ["1", "1", "me:1"];
+        assert_eq!(
+            call(&mut queue, at(1)),
+            [&head[..], &released, &["0", "0", "0"]].concat()
+        );
+    }
+
+    #[test]
+    fn a_call_without_requests_leaves_the_marks_alone() {
+        let mut queue = queue_of(2);
+        let _answer = join(&mut queue, true);
+        call(&mut queue, at(0));
+        queue.complete(at(0), Ok(vec![1, 0, 0, 1, 1]), None);
+        let renewal = at(0).after(LEASE / 3);
+        assert_eq!(call(&mut queue, renewal)[5], "-1");
+    }
+
+    #[test]
+    fn the_pause_grows_with_the_place_and_with_the_time_in_it() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        assert_eq!(refuse(&mut queue, at(0), 3).1, millis(6));
+        assert_eq!(refuse(&mut queue, at(6), 3).1, millis(6));
+        assert_eq!(refuse(&mut queue, at(12), 1).1, millis(2));
+        assert_eq!(refuse(&mut queue, at(60), 1).1, millis(3));
+        assert_eq!(refuse(&mut queue, at(172), 1).1, millis(10));
+
+        // A lease for one of two requests is a new beginning.
+        let _other = join(&mut queue, true);
+        call(&mut queue, at(200));
+        queue.complete(at(200), Ok(vec![1, 0, 1, 1, 1]), None);
+        assert_eq!(refuse(&mut queue, at(200), 1).1, millis(2));
+    }
+
+    #[test]
+    fn a_mark_stands_for_three_pauses_and_at_most_the_time_of_a_lease() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        let mut now = at(0);
+        let mut longest = Duration::ZERO;
+        while now < at(3_600_000) {
+            let (stands, pause) = refuse(&mut queue, now, 20);
+            assert!(stands >= pause * 3 && stands <= LEASE);
+            assert!(stands >= SHORTEST_MARK);
+            longest = longest.max(pause);
+            now = now.after(pause);
+        }
+        assert_eq!(longest, LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
+        let mut queue = queue_of(1);
+        let mut answer = join(&mut queue, true);
+        queue.claim_task();
+        let (_, pause) = refuse(&mut queue, at(0), 1);
+        answer.close();
+        assert_eq!(queue.next_step(at(0), false), LeaseStep::Sleep(pause));
+        assert_eq!(call(&mut queue, at(0).after(pause))[5], "0");
+        queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
+        assert_eq!(queue.next_step(at(2), false), LeaseStep::End);
+
+        let mut answer = join(&mut queue, true);
+        refuse(&mut queue, at(3), 1);
+        answer.close();
+        assert_eq!(queue.next_step(at(9), true), LeaseStep::End);
+    }
+
+    #[test]
+    fn what_redis_may_have_granted_to_a_dropped_task_is_released() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        call(&mut queue, at(0));
+        let (waiters, _) = queue.task_dropped(at(1));
+        assert_eq!(waiters.len(), 1);
+        let args = call(&mut queue, at(1));
+        assert_eq!(args[7..10], ["1", "1", "me:1"]);
+    }
+
+    #[test]
+    fn a_reply_of_another_shape_is_a_fault() {
+        for reply in [&[][..], &[1, 0, 1], &[1, 0, 1, 1], &[1, 0, 1, 1, 1, 1]] {
+            let mut queue = queue_of(1);
+            let _answer = join(&mut queue, true);
+            call(&mut queue, at(0));
+            queue.complete(at(0), Ok(reply.to_vec()), None);
+            let (_, outcome) = queue.answers.pop().unwrap();
+            assert!(matches!(outcome, LeaseOutcome::Failed(_)), "{outcome:?}");
+        }
+        assert!(
+            queue_of(1)
+                .read_count(&[1, 0, 0, 7])
+                .is_ok_and(|counts| counts == [7])
+        );
+        assert!(queue_of(1).read_count(&[1, 0, 0, -7]).is_err());
+        assert!(queue_of(1).read_count(&[1, 0, 0]).is_err());
+    }
+}

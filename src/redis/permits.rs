@@ -58,8 +58,10 @@ use super::lease_queue::ClassConfig;
 ///
 /// * **Pauses**: a process asks again when it releases a lease. Otherwise the next in turn asks every 2 ms, the second every 4 ms,
 ///   the third every 6 ms, and so on. If its place does not change for longer, a process asks less often: the pause of the next in
-///   turn is a sixteenth of that time, up to a second. It ends with the first lease that is not renewed. A freed permit is unused
-///   until the next in turn asks. With leases of 50 ms that costs about 5 % of them.
+///   turn is a sixteenth of that time, up to a second. A pause ends when a lease expires.
+/// * **Cost**: a freed permit is unused until the next in turn asks. That is about 5 % of the time if leases are held for 50 ms, and
+///   20 % if they are held for 5 ms. With short leases, ten waiting processes make about 1,500 calls a second, and a hundred 2,600.
+///   A call takes the server about 20 µs, and 1 µs more for each waiting process.
 /// * **A process that dies while it waits** keeps its turn until its mark lapses: after three pauses, but at least 100 ms, and at
 ///   most the time of a lease. A request that is cancelled leaves the queue at once, and the mark at the next round trip.
 /// * **A distant process** gets as many leases as a near one, and slows both down. A process 20 ms away holds each permit 20 ms

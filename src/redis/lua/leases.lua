@@ -40,6 +40,9 @@ local function text(number)
   return string.format('%d', number)
 end
 
+-- The numbers of a mark, as doubles.
+local MARK = '>ddddd'
+
 local lease = next_number()
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -63,16 +66,15 @@ local has_turns = marks_key and waits >= 0
 local marks, lapsed, turn, took, last_turn = {}, {}, math.huge, 0, 0
 local fields = has_turns and redis.pcall('HGETALL', marks_key) or {}
 for position = 1, #fields, 2 do
-  local field, mark = fields[position], {}
-  for number in string.gmatch(fields[position + 1], '%d+') do mark[#mark + 1] = tonumber(number) end
-  mark = { turn = mark[1], took = mark[2], waits = mark[3], at = mark[4], stands = mark[5] }
-  if not mark.stands then fields.err = 'a field of another kind' break end
-  last_turn = math.max(last_turn, mark.turn)
+  local field, mark = fields[position], fields[position + 1]
+  if #mark ~= struct.size(MARK) then fields.err = 'a field of another kind' break end
+  local its_turn, its_took, its_waits, at, its_time = struct.unpack(MARK, mark)
+  if its_turn > last_turn then last_turn = its_turn end
   if field == process then
-    turn, took = mark.turn, mark.took
+    turn, took = its_turn, its_took
   -- A mark from the future was written before the clock went back.
-  elseif mark.at <= now and now < mark.at + mark.stands then
-    marks[#marks + 1] = mark
+  elseif at <= now and now < at + its_time then
+    marks[#marks + 1] = { its_turn, its_took, its_waits, at + its_time }
   else
     lapsed[#lapsed + 1] = field
   end
@@ -124,7 +126,7 @@ local quantum = math.ceil(classes[1].below / (#marks + 1))
 if has_turns then
   left = free(classes[1])
   for _, mark in ipairs(marks) do
-    if mark.turn < turn then left = left - math.max(0, math.min(quantum - mark.took, mark.waits)) end
+    if mark[1] < turn then left = left - math.max(0, math.min(quantum - mark[2], mark[3])) end
   end
   left = math.min(left, quantum - took)
 end
@@ -134,7 +136,7 @@ for number = 1, wanted do
   local class, id = classes[next_number()], next_text()
   if has_turns and number == wanted_waiting + 1 then
     left = free(classes[1]) - waits
-    for _, mark in ipairs(marks) do left = left - mark.waits end
+    for _, mark in ipairs(marks) do left = left - mark[3] end
   end
   local is_granted = left > 0 and free(class) > 0
   if is_granted then
@@ -156,10 +158,10 @@ if has_turns and waits > 0 then
   place = 1
   local longest = stands
   for _, mark in ipairs(marks) do
-    if mark.turn < turn then place = place + 1 end
-    longest = math.max(longest, mark.at + mark.stands - now)
+    if mark[1] < turn then place = place + 1 end
+    if mark[4] - now > longest then longest = mark[4] - now end
   end
-  redis.call('HSET', marks_key, process, table.concat({ text(turn), text(took), text(waits), text(now), text(stands) }, ' '))
+  redis.call('HSET', marks_key, process, struct.pack(MARK, turn, took, waits, now, stands))
   redis.call('PEXPIRE', marks_key, text(math.ceil(longest / 1000)))
 elseif has_turns and turn < math.huge then
   redis.call('HDEL', marks_key, process)

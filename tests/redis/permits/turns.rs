@@ -20,30 +20,45 @@ struct Mark {
 }
 
 async fn marks(server: &Server) -> Vec<Mark> {
-    let values: Vec<String> = server.cli(&["HVALS", MARKS]).await;
-    let marks = values.iter().map(|value| {
-        let numbers: Vec<u64> = value.split(' ').map(|text| text.parse().unwrap()).collect();
-        let [turn, took, waiters, at, stands] = numbers[..] else {
-            panic!("{value}");
-        };
-        Mark {
-            turn,
-            took,
-            waiters,
-            at,
-            stands,
-        }
+    let values: Vec<Vec<u8>> = server.cli(&["HVALS", MARKS]).await;
+    values.iter().map(|value| read_mark(value)).collect()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "whole numbers, far below 2^53"
+)]
+fn read_mark(value: &[u8]) -> Mark {
+    let numbers = value.chunks(8).map(|bytes| {
+        let bytes = bytes.try_into().expect("a mark is some doubles");
+        f64::from_be_bytes(bytes) as u64
     });
-    marks.collect()
+    let numbers: Vec<u64> = numbers.collect();
+    let [turn, took, waiters, at, stands] = numbers[..] else {
+        panic!("{numbers:?}");
+    };
+    Mark {
+        turn,
+        took,
+        waiters,
+        at,
+        stands,
+    }
 }
 
 /// Writes the mark of a process that never asks. It was written `at` that time.
-async fn write_mark(server: &Server, turn: u32, waiters: u32, at: u64, stands: Duration) {
-    let mark = format!("{turn} 0 {waiters} {at} {}", stands.as_micros());
-    server.cli::<()>(&["HSET", MARKS, "another", &mark]).await;
+#[expect(clippy::cast_precision_loss, reason = "whole numbers, far below 2^53")]
+async fn write_mark(server: &Server, turn: u64, waiters: u32, at: u64, stands: Duration) {
+    let stands = stands.as_micros() as f64;
+    let mark = [turn as f64, 0.0, waiters.into(), at as f64, stands];
+    let mark = mark.map(f64::to_be_bytes).concat();
+    let mut command = redis::cmd("HSET");
+    command.arg(MARKS).arg("another").arg(mark);
+    server.command::<()>(&command).await;
 }
 
-async fn write_lasting_mark(server: &Server, turn: u32, waiters: u32) {
+async fn write_lasting_mark(server: &Server, turn: u64, waiters: u32) {
     write_mark(server, turn, waiters, server.time_us().await, LONG).await;
 }
 
@@ -136,10 +151,9 @@ async fn one_turn_takes_an_equal_share_and_the_next_is_at_the_back() {
     // Half of four, although only one is reserved. The rest comes with the next turn, behind the other process.
     let waiting = waiting(&permits, 5);
     until("three are granted", async || alive(&server).await == 3).await;
-    let values: Vec<String> = server.cli(&["HVALS", MARKS]).await;
-    assert_eq!(values.len(), 2);
-    let own = marks(&server).await;
-    let own = own.iter().find(|mark| mark.turn != 7).unwrap();
+    let marks = marks(&server).await;
+    assert_eq!(marks.len(), 2);
+    let own = marks.iter().find(|mark| mark.turn != 7).unwrap();
     assert!(own.turn > 7 && own.waiters == 2, "{own:?}");
     assert_eq!(own.took, 1);
     for waiting in waiting {
@@ -158,7 +172,7 @@ async fn a_process_stays_in_front_until_it_has_taken_its_share() {
     let permits = permits(&process(&server.url()), 4, LONG);
     let waiting = waiting(&permits, 5);
     let mark = until_marked(&server, 5).await;
-    write_lasting_mark(&server, u32::try_from(mark.turn).unwrap() + 1, 4).await;
+    write_lasting_mark(&server, mark.turn + 1, 4).await;
 
     // Two of four in this turn. The rest of what is free is reserved.
     for waiters in [4, 3] {
@@ -182,7 +196,7 @@ async fn later_turns_reserve_nothing() {
     let held = taken(&holder).await;
     let mut waiting = waiting(&permits, 1);
     let mark = until_marked(&server, 1).await;
-    write_lasting_mark(&server, u32::try_from(mark.turn).unwrap() + 1, 1).await;
+    write_lasting_mark(&server, mark.turn + 1, 1).await;
 
     drop(held);
     let lease = timeout(PATIENCE, waiting.remove(0)).await.unwrap().unwrap();
