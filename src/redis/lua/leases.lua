@@ -18,7 +18,8 @@
 --          for each wanted: 1 if it was granted, 0 if not
 --
 -- The score of a member is the end of its lease. A lease that ends now has ended. One member is no lease: the score of 'at' is
--- the time of the last write, negative, so that it never counts as ended. The script's time never goes back behind it.
+-- the time of the last write, negative, so that it never counts as ended. The script's time never goes back behind it, unless the
+-- server's clock went back by more than the time of a lease: then all leases move along, and keep the time that they have left.
 --
 -- A mark has five numbers: the turn, how many leases that turn has taken, how many requests wait, when it was written, how long
 -- it stands. Smaller turns are served first. A turn takes a quantum: the limit divided by the number of waiting processes. Then
@@ -45,7 +46,8 @@ local MARK = '>ddddd'
 
 local lease = next_number()
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local clock = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local now = clock
 
 local classes = {}
 for number = 1, next_number() do
@@ -55,8 +57,13 @@ for number = 1, next_number() do
   if kind ~= 'none' and not at then
     return redis.error_reply('WRONGTYPE ' .. key .. ' holds something else than leases')
   end
-  if at then now = math.max(now, -tonumber(at)) end
-  classes[number] = { key = key, below = next_number(), below_in_all = next_number(), exists = at and true, count = 0 }
+  local behind = at and -tonumber(at) - clock or 0
+  if behind <= lease then
+    now = math.max(now, clock + behind)
+    behind = 0
+  end
+  classes[number] =
+    { key = key, below = next_number(), below_in_all = next_number(), exists = at and true, count = 0, behind = behind }
 end
 
 local marks_key, process, waits, stands = KEYS[#classes + 1], next_text(), next_number(), next_number()
@@ -91,10 +98,18 @@ local function change(class, by)
 end
 
 for _, class in ipairs(classes) do
+  if class.behind > 0 then
+    local members = redis.call('ZRANGE', class.key, 0, -1, 'WITHSCORES')
+    for position = 1, #members, 2 do
+      local ends = tonumber(members[position + 1]) - class.behind
+      if members[position] ~= 'at' then redis.call('ZADD', class.key, text(ends), members[position]) end
+    end
+    change(class, 0)
+  end
   if class.exists then
     local ended = redis.call('ZREMRANGEBYSCORE', class.key, '(0', text(now))
     class.count = redis.call('ZCARD', class.key) - 1
-    class.changed = ended > 0
+    class.changed = class.changed or ended > 0
     in_all = in_all + class.count
   end
 end
