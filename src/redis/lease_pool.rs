@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use super::connection::{Connection, OnDrop, either, within};
-use super::error::{CallError, ConfigError, Failure, ServerError};
+use crate::remote::{CallError, Connection, Failure, OnDrop, ServerError, either, within};
+
+use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_table::LeaseKey;
-use super::transport::Script;
+use super::transport::{Connector, Script};
 
 /// Grants, renews and releases leases.
 static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
@@ -165,7 +166,7 @@ impl fmt::Debug for Lease {
 
 /// A pool of leases in Redis, as this process sees it: a queue, and a task that makes its round trips.
 pub(super) struct LeasePool {
-    connection: Arc<Connection>,
+    connection: Arc<Connection<Connector>>,
     /// The keys of all classes, and that of the marks of waiting processes.
     keys: Vec<String>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
@@ -176,7 +177,7 @@ pub(super) struct LeasePool {
 impl LeasePool {
     /// With a key for marks, requests of the first class can wait.
     pub(super) fn new(
-        connection: Arc<Connection>,
+        connection: Arc<Connection<Connector>>,
         lease: Duration,
         classes: Vec<ClassConfig>,
         marks_key: Option<String>,
@@ -201,13 +202,11 @@ impl LeasePool {
 
     /// Asks for a lease. A request that `waits` stays until there is one.
     pub(super) async fn ask(self: &Arc<Self>, class: usize, waits: bool) -> LeaseAnswer {
-        let since = self.connection.now();
         loop {
             let (answer, answered) = oneshot::channel();
             let waiter = LeaseWaiter {
                 class,
                 waits,
-                since,
                 answer,
             };
             self.with_queue(|queue| queue.join(waiter));
@@ -223,10 +222,7 @@ impl LeasePool {
     /// The number of leases of each class.
     pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
         let args = self.with_queue(|queue| queue.count_args());
-        let numbers = self
-            .connection
-            .call(&LEASES, &self.keys, &args, None)
-            .await?;
+        let numbers = self.call(&args).await?;
         self.with_queue(|queue| queue.read_count(&numbers))
     }
 
@@ -295,9 +291,8 @@ impl LeasePool {
             }
             let is_down = self.connection.is_down();
             match self.with_queue(|queue| queue.next_step(now, is_down)) {
-                LeaseStep::Call { args, oldest_try } => {
-                    let call = self.connection.call(&LEASES, &self.keys, &args, oldest_try);
-                    let result = call.await;
+                LeaseStep::Call(args) => {
+                    let result = self.call(&args).await;
                     let now = self.connection.now();
                     let down_since = self.connection.health().down_since;
                     self.with_queue(|queue| queue.complete(now, result, down_since));
@@ -310,6 +305,15 @@ impl LeasePool {
                 LeaseStep::End => return on_drop.disarm(),
             }
         }
+    }
+
+    async fn call(&self, args: &[String]) -> Result<Vec<i64>, CallError> {
+        let call = self.connection.call(|opened| async move {
+            let numbers = opened.run_script(&LEASES, &self.keys, args).await?;
+            let time = numbers.first().copied().unwrap_or(0);
+            Ok((u64::try_from(time).unwrap_or(0), numbers))
+        });
+        call.await
     }
 
     /// Uses the queue under its lock. Sends answers and notifications after the lock is released.

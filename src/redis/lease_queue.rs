@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError};
 use crate::time::Tick;
 
-use super::config::{Fallback, OutagePolicy};
-use super::error::{CallError, ConfigError, ServerError};
+use super::error::ConfigError;
 use super::lease_table::{LeaseId, LeaseKey, LeaseTable, PendingRelease};
 
 /// The most requests that wait, and the most that do not, of one round trip.
@@ -88,7 +88,6 @@ pub(super) struct LeaseWaiter<A> {
     pub(super) class: usize,
     /// Whether it stays until a lease is granted.
     pub(super) waits: bool,
-    pub(super) since: Tick,
     pub(super) answer: oneshot::Sender<A>,
 }
 
@@ -104,11 +103,8 @@ pub(super) enum LeaseOutcome {
 /// What the task does next.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum LeaseStep {
-    /// Runs the script with these arguments. `oldest_try` says when the oldest request that does not wait was made.
-    Call {
-        args: Vec<String>,
-        oldest_try: Option<Tick>,
-    },
+    /// Runs the script with these arguments.
+    Call(Vec<String>),
     Sleep(Duration),
     End,
 }
@@ -209,7 +205,7 @@ impl<A> LeaseQueue<A> {
         let parts = parts(numbers, [self.classes.len(), 0, 0]);
         let count = |count: &i64| u32::try_from(*count).ok();
         let counts = parts.and_then(|(_, [in_use, ..])| in_use.iter().map(count).collect());
-        counts.ok_or_else(|| CallError::malformed(numbers))
+        counts.ok_or_else(|| malformed(numbers))
     }
 }
 
@@ -295,8 +291,6 @@ impl<A> LeaseQueue<A> {
         let reads_marks = !asked.is_empty() || self.place.is_some();
         let waiting = reads_marks.then_some(waiting);
         let args = self.args(waiting, mark_stands, &releases, &renewals, &asked);
-        let tries = asked.iter().filter(|(waiter, _)| !waiter.waits);
-        let oldest_try = tries.map(|(waiter, _)| waiter.since).min();
         self.round_trip = Some(RoundTrip {
             sent: now,
             mark_stands,
@@ -304,7 +298,7 @@ impl<A> LeaseQueue<A> {
             renewals,
             releases,
         });
-        LeaseStep::Call { args, oldest_try }
+        LeaseStep::Call(args)
     }
 
     /// The arguments of the script, in the order in which it reads them. `waiting` is how many requests wait; with `None` the
@@ -358,7 +352,7 @@ impl<A> LeaseQueue<A> {
         let error = match result {
             Ok(numbers) => match parts(&numbers, [self.classes.len(), renewed, wanted]) {
                 Some(parts) => return self.apply_reply(now, round_trip, parts),
-                None => CallError::malformed(&numbers),
+                None => malformed(&numbers),
             },
             Err(error) => error,
         };
@@ -370,15 +364,13 @@ impl<A> LeaseQueue<A> {
             let failed = failed.map(|(waiter, _)| (waiter, LeaseOutcome::Failed(fault.clone())));
             return self.answers.extend(failed);
         }
-        let is_known = error.is_skipped() && down_since.is_some();
-        let pause = if is_known { WHILE_DOWN } else { AFTER_FAILURE };
-        let waiters = if error.is_skipped() {
+        let (waiters, pause) = if error.is_skipped() {
             self.table.put_back(round_trip.releases, 0);
             let waiters = round_trip.asked.into_iter().map(|(waiter, _)| waiter);
-            waiters.collect()
+            (waiters.collect(), WHILE_DOWN)
         } else {
-            self.paused_until = now.after(pause);
-            self.reply_lost(now, round_trip)
+            self.paused_until = now.after(AFTER_FAILURE);
+            (self.reply_lost(now, round_trip), AFTER_FAILURE)
         };
         // Before that, other processes may still hold all leases.
         let have_others_ended = down_since.is_some_and(|since| since.after(self.lease) <= now);
@@ -483,6 +475,10 @@ impl<A> LeaseQueue<A> {
     }
 }
 
+fn malformed(numbers: &[i64]) -> CallError {
+    CallError::failed(Failure::Fault(format!("an answer of {numbers:?}").into()))
+}
+
 /// The parts of the script's reply: its first three numbers, the number of leases of each class, and for each renewed and each
 /// wanted lease whether Redis has it. `None` if it has not as many of these as the `counts`.
 fn parts(numbers: &[i64], counts: [usize; 3]) -> Option<([i64; 3], [&[i64]; 3])> {
@@ -516,7 +512,6 @@ mod tests {
         queue.join(LeaseWaiter {
             class: 0,
             waits,
-            since: at(0),
             answer,
         });
         answered
@@ -525,7 +520,7 @@ mod tests {
     /// The arguments of the call that is due now.
     fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
         match queue.next_step(now, false) {
-            LeaseStep::Call { args, .. } => args,
+            LeaseStep::Call(args) => args,
             step => panic!("{step:?}"),
         }
     }
