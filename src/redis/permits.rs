@@ -1,12 +1,18 @@
+use core::fmt;
 use core::time::Duration;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::remote::{CallError, Connection, OutagePolicy, ServerError};
 
+use super::config::tagged;
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
 use super::transport::Connector;
+
+/// This many keys are remembered before those that are gone are removed.
+const FEW_POOLS: usize = 1_024;
 
 /// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
@@ -74,6 +80,51 @@ use super::transport::Connector;
 pub struct RedisPermits {
     pool: Arc<LeasePool>,
     limit: u32,
+}
+
+/// A number of leases at once for each key in a whole fleet: for each user, host or account. Made by
+/// [`Redis::keyed_permits`](crate::redis::Redis::keyed_permits).
+///
+/// ```
+/// use paceline::redis::{OutagePolicy, Redis};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # // Where the tests run there is a server.
+/// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// let exports = redis.keyed_permits("exports", 2, Duration::from_secs(10))?;
+///
+/// match exports.at("alice")?.try_acquire().await? {
+///     Some(_lease) => println!("the export starts"),
+///     None => println!("429 Too Many Requests"),
+/// }
+/// # assert!(redis.is_up());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Keys share nothing. Everything that [`RedisPermits`] promise holds for each key. A key is forgotten when it has no handle, no
+/// lease and no request here: an idle key costs nothing. A key in use has a task of its own, and its calls are not merged with
+/// those of other keys.
+#[derive(Clone)]
+pub struct KeyedPermits {
+    connection: Arc<Connection<Connector>>,
+    /// Of all keys in Redis.
+    prefix: Arc<str>,
+    limit: u32,
+    lease: Duration,
+    outage_policy: OutagePolicy,
+    pools: Arc<Mutex<PoolsByKey>>,
+}
+
+#[derive(Default)]
+struct PoolsByKey {
+    /// Pools in use, and some that are gone.
+    pools: HashMap<Box<str>, Weak<LeasePool>>,
+    /// The number of pools at which those that are gone are removed.
+    full_at: usize,
 }
 
 impl RedisPermits {
@@ -152,5 +203,81 @@ impl RedisPermits {
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
+    }
+}
+
+impl KeyedPermits {
+    pub(super) fn new(
+        connection: Arc<Connection<Connector>>,
+        prefix: String,
+        limit: u32,
+        lease: Duration,
+        outage_policy: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
+        let permits = Self {
+            connection,
+            prefix: prefix.into(),
+            limit,
+            lease,
+            outage_policy,
+            pools: Arc::default(),
+        };
+        // Unfit parameters are an error here and not at the first key.
+        permits.of_key("key").map(|_| permits)
+    }
+
+    /// The permits of that key. While they, one of their leases or a request exist, the result is always the same pool.
+    ///
+    /// # Errors
+    ///
+    /// If the key is empty or longer than 200 bytes.
+    pub fn at(&self, key: &str) -> Result<RedisPermits, ConfigError> {
+        // No code under this lock can leave the map half changed.
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.pools.get(key).and_then(Weak::upgrade) {
+            let limit = self.limit;
+            return Ok(RedisPermits { pool, limit });
+        }
+        let permits = self.of_key(key)?;
+        if pools.pools.len() >= pools.full_at {
+            pools.pools.retain(|_, pool| pool.strong_count() > 0);
+            pools.full_at = FEW_POOLS.max(pools.pools.len() * 2);
+        }
+        let pool = Arc::downgrade(&permits.pool);
+        pools.pools.insert(key.into(), pool);
+        Ok(permits)
+    }
+
+    fn of_key(&self, key: &str) -> Result<RedisPermits, ConfigError> {
+        RedisPermits::new(
+            Arc::clone(&self.connection),
+            format!("{}:permits", tagged(&self.prefix, key)?),
+            self.limit,
+            self.lease,
+            self.outage_policy,
+        )
+    }
+
+    /// The largest number of leases at once of one key.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// How many keys this process remembers: those in use, at most as many again that it has not removed yet, and 1,024.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.pools.len()
+    }
+}
+
+/// Without the keys, which may be secret and many.
+impl fmt::Debug for KeyedPermits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedPermits")
+            .field("prefix", &self.prefix)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@
 mod down;
 mod fair;
 mod fit;
+mod keyed;
 mod keys;
 mod line;
 mod lost;
