@@ -16,7 +16,7 @@ use super::lease_table::LeaseKey;
 use super::transport::{Connector, Script};
 
 /// Grants, renews and releases leases.
-static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
+pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
