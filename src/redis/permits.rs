@@ -1,7 +1,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::remote::{CallError, Connection, OutagePolicy, ServerError};
 
@@ -11,8 +11,7 @@ use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
 use super::transport::Connector;
 
-/// This many keys are remembered before those that are gone are removed.
-const FEW_POOLS: usize = 1_024;
+type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 
 /// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
@@ -116,15 +115,8 @@ pub struct KeyedPermits {
     limit: u32,
     lease: Duration,
     outage_policy: OutagePolicy,
-    pools: Arc<Mutex<PoolsByKey>>,
-}
-
-#[derive(Default)]
-struct PoolsByKey {
     /// Pools in use, and some that are gone.
-    pools: HashMap<Box<str>, Weak<LeasePool>>,
-    /// The number of pools at which those that are gone are removed.
-    full_at: usize,
+    pools: Arc<Mutex<PoolsByKey>>,
 }
 
 impl RedisPermits {
@@ -232,20 +224,26 @@ impl KeyedPermits {
     ///
     /// If the key is empty or longer than 200 bytes.
     pub fn at(&self, key: &str) -> Result<RedisPermits, ConfigError> {
-        // No code under this lock can leave the map half changed.
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.pools.get(key).and_then(Weak::upgrade) {
+        let mut pools = self.locked();
+        if let Some(pool) = pools.get(key).and_then(Weak::upgrade) {
             let limit = self.limit;
             return Ok(RedisPermits { pool, limit });
         }
         let permits = self.of_key(key)?;
-        if pools.pools.len() >= pools.full_at {
-            pools.pools.retain(|_, pool| pool.strong_count() > 0);
-            pools.full_at = FEW_POOLS.max(pools.pools.len() * 2);
+        if pools.len() == pools.capacity() {
+            pools.retain(|_, pool| pool.strong_count() > 0);
+            let in_use = pools.len();
+            // As many keys again come before the next removal.
+            pools.reserve(in_use);
         }
-        let pool = Arc::downgrade(&permits.pool);
-        pools.pools.insert(key.into(), pool);
+        pools.insert(key.into(), Arc::downgrade(&permits.pool));
         Ok(permits)
+    }
+
+    /// How many keys this process remembers: those in use, and some that were in use.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.locked().len()
     }
 
     fn of_key(&self, key: &str) -> Result<RedisPermits, ConfigError> {
@@ -258,17 +256,9 @@ impl KeyedPermits {
         )
     }
 
-    /// The largest number of leases at once of one key.
-    #[must_use]
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// How many keys this process remembers: those in use, at most as many again that it has not removed yet, and 1,024.
-    #[must_use]
-    pub fn remembered(&self) -> usize {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.pools.len()
+    fn locked(&self) -> MutexGuard<'_, PoolsByKey> {
+        // No code under this lock can leave the map half changed.
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
