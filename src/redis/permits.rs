@@ -105,8 +105,8 @@ pub struct RedisPermits {
 /// ```
 ///
 /// Keys share nothing. Everything that [`RedisPermits`] promise holds for each key. A key is forgotten when it has no handle, no
-/// lease and no request here: an idle key costs nothing. A key in use has a task of its own, and its calls are not merged with
-/// those of other keys.
+/// lease and no request here: an idle key costs nothing. A key with a handle takes about 1.2 kB. A key with a lease or a request
+/// takes about 4 kB and a task, and its calls are not merged with those of other keys.
 #[derive(Clone)]
 pub struct KeyedPermits {
     connection: Arc<Connection<Connector>>,
