@@ -60,8 +60,8 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 ///
 /// A process whose requests wait has a mark in Redis: its turn, and how many requests wait. Free permits are reserved for earlier
 /// turns. One turn takes n / (number of waiting processes) permits, rounded up. Then the process goes to the back. A process that
-/// releases a permit and asks for another at once does not come before earlier turns. So each of several processes that always wait gets about an equal number of
-/// leases. (Two pools of one name in one process count as two processes.)
+/// releases a permit and asks for another at once does not come before earlier turns. So each of several processes that always
+/// wait gets about an equal number of leases. (Two pools of one name in one process count as two processes.)
 ///
 /// * **Pauses**: a process asks again when it releases a lease. Otherwise the next in turn asks every 2 ms, the second every 4 ms,
 ///   the third every 6 ms, and so on. If its place does not change for longer, a process asks less often: the pause of the next in
