@@ -60,7 +60,7 @@
 //!
 //! # Limits on concurrency
 //!
-//! [`RedisPermits`] limit how much is under way in a fleet. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
 //! give a [`Lease`], which is renewed while its guard lives and expires if the process dies. A lease can be *lost*: its holder has
 //! to [stop then](Lease#it-can-be-lost), or more is under way than the limit allows.
 //!
@@ -138,7 +138,6 @@ mod error;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
-mod lease_script;
 mod lease_table;
 mod limiter;
 mod permits;
@@ -154,6 +153,6 @@ pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
-pub use permits::RedisPermits;
+pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 pub use usage::{FleetUsage, Importance, InUse};
