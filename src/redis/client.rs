@@ -182,13 +182,7 @@ impl Redis {
         lease: Duration,
     ) -> Result<RedisPermits, ConfigError> {
         let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RedisPermits::new(
-            Arc::clone(&self.batcher.connection),
-            key,
-            n,
-            lease,
-            self.outage_policy,
-        )
+        RedisPermits::new(Arc::clone(&self.batcher), key, n, lease, self.outage_policy)
     }
 
     /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
@@ -204,7 +198,7 @@ impl Redis {
         lease: Duration,
     ) -> Result<KeyedPermits, ConfigError> {
         KeyedPermits::new(
-            Arc::clone(&self.batcher.connection),
+            Arc::clone(&self.batcher),
             format!("{}:{}", self.prefix, escaped("a name", name)?),
             n,
             lease,
@@ -230,7 +224,7 @@ impl Redis {
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
         FleetUsage::new(
-            Arc::clone(&self.batcher.connection),
+            Arc::clone(&self.batcher),
             &tagged(&self.prefix, name)?,
             capacity,
             reserved,

@@ -8,11 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{CallError, Connection, Event, Failure, OnDrop, ServerError, either, within};
+use crate::remote::{
+    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, Store, within,
+};
+
+use crate::time::Tick;
 
 use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_table::LeaseKey;
+use super::store::LeaseCall;
 use super::transport::{Connector, Script};
 
 /// Grants, renews and releases leases.
@@ -113,7 +118,7 @@ impl Lease {
             return pending().await;
         };
         while let Some((left, lost)) = self.pool.time_left(key) {
-            self.pool.notify_task();
+            self.pool.wake();
             let mut lost = pin!(lost.notified());
             lost.as_mut().enable();
             // The notification may have been sent in between.
@@ -140,7 +145,7 @@ impl Lease {
         self.is_released = true;
         let (done, is_done) = oneshot::channel();
         self.pool.release(self.key, self.class, Some(done));
-        match within(self.pool.connection.deadline(), is_done).await {
+        match within(self.pool.batcher.connection.deadline(), is_done).await {
             Some(Ok(())) => Ok(()),
             _ => Err(CallError::failed(Failure::Timeout)),
         }
@@ -164,24 +169,23 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A pool of leases in Redis, as this process sees it: a queue, and a task that makes its round trips.
+/// A pool of leases in Redis, as this process sees it: a queue that the connection's batcher sends.
 pub(super) struct LeasePool {
-    connection: Arc<Connection<Connector>>,
+    batcher: Arc<Batcher<Connector>>,
     /// The keys of all classes, and that of the marks of waiting processes.
-    keys: Vec<String>,
+    keys: Arc<[String]>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
-    /// Wakes the task when the queue has changed.
-    queue_changed: Notify,
 }
 
 impl LeasePool {
     /// With a key for marks, requests of the first class can wait.
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         lease: Duration,
         classes: Vec<ClassConfig>,
         marks_key: Option<String>,
     ) -> Result<Self, ConfigError> {
+        let connection = &batcher.connection;
         let shortest = SHORTEST.max(connection.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
             return Err(ConfigError::new(format!(
@@ -193,10 +197,9 @@ impl LeasePool {
         let keys = keys.chain(marks_key).collect();
         let queue = Mutex::new(LeaseQueue::new(connection.new_id(), lease, classes));
         Ok(Self {
-            connection,
+            batcher,
             keys,
             queue,
-            queue_changed: Notify::new(),
         })
     }
 
@@ -210,11 +213,11 @@ impl LeasePool {
                 answer,
             };
             self.with_queue(|queue| queue.join(waiter));
-            self.notify_task();
+            self.wake();
             if let Ok(answer) = answered.await {
                 return answer;
             }
-            // The task was dropped with its runtime.
+            // The batcher's task was dropped with its runtime.
             tokio::task::yield_now().await;
         }
     }
@@ -222,14 +225,19 @@ impl LeasePool {
     /// The number of leases of each class.
     pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
         let args = self.with_queue(|queue| queue.count_args());
-        let numbers = self.call(&args).await?;
+        let leases = self.lease_call(args);
+        let call = self
+            .batcher
+            .connection
+            .call(|opened| async move { Connector::lease(&opened, &leases).await });
+        let numbers = call.await?;
         self.with_queue(|queue| queue.read_count(&numbers))
     }
 
     /// How long the lease still lasts, and the notification in case it is lost before; `None` if it is lost.
     fn time_left(self: &Arc<Self>, key: LeaseKey) -> Option<(Duration, Arc<Notify>)> {
         self.with_queue(|queue| {
-            let now = self.connection.now();
+            let now = self.batcher.connection.now();
             let (end, lost) = queue.table.end_of(now, key)?;
             Some((end.since(now), lost))
         })
@@ -242,78 +250,31 @@ impl LeasePool {
         class: usize,
         done: Option<oneshot::Sender<()>>,
     ) {
-        let now = self.connection.now();
+        let now = self.batcher.connection.now();
         self.with_queue(|queue| queue.release(now, key, class, done));
-        match Handle::try_current() {
-            Ok(runtime) => self.notify_task_in(&runtime),
-            // The next caller in a runtime starts the task, if there is none.
-            Err(_) => self.queue_changed.notify_one(),
-        }
+        self.push();
     }
 
-    /// Wakes the task, or starts it.
-    fn notify_task(self: &Arc<Self>) {
+    /// The batcher looks at the queue again.
+    fn wake(self: &Arc<Self>) {
         let runtime = Handle::try_current();
         let runtime = runtime.expect("a lease in Redis needs a tokio runtime to wait in");
-        self.notify_task_in(&runtime);
+        self.push();
+        // A lease that was dropped outside a runtime could not start the task.
+        self.batcher.start_task(&runtime);
     }
 
-    fn notify_task_in(self: &Arc<Self>, runtime: &Handle) {
-        if !self.with_queue(LeaseQueue::claim_task) {
-            return self.queue_changed.notify_one();
-        }
-        let connects = self.connection.stats().connects;
-        let pool = Arc::clone(self);
-        let on_drop = OnDrop::new(move || pool.task_dropped());
-        drop(runtime.spawn(Arc::clone(self).run(connects, on_drop)));
-    }
-
-    /// A runtime that shuts down dropped the task.
-    fn task_dropped(self: &Arc<Self>) {
-        let now = self.connection.now();
-        let (waiters, holders) = self.with_queue(|queue| queue.task_dropped(now));
-        // Callers ask again, and callers of `Lease::lost` start another task.
-        drop(waiters);
-        for holder in holders {
-            holder.notify_waiters();
+    fn push(self: &Arc<Self>) {
+        if let Some(wake) = self.with_queue(|queue| queue.stage.make_ready()) {
+            self.batcher.push(Arc::clone(self) as _, wake);
         }
     }
 
-    /// The task that makes the round trips while leases are requested, held or to be released. There is one round trip at a time;
-    /// whatever comes up meanwhile goes on the next. `connects` is how many connections have been made.
-    async fn run(self: Arc<Self>, mut connects: u64, on_drop: OnDrop<impl FnOnce()>) {
-        loop {
-            let now = self.connection.now();
-            let before = mem::replace(&mut connects, self.connection.stats().connects);
-            if connects > before {
-                // The server behind a new connection may know nothing.
-                self.with_queue(|queue| queue.reconnected(now, before == 0));
-            }
-            let is_down = self.connection.is_down();
-            match self.with_queue(|queue| queue.next_step(now, is_down)) {
-                LeaseStep::Call(args) => {
-                    let result = self.call(&args).await;
-                    let now = self.connection.now();
-                    let down_since = self.connection.health().down_since;
-                    self.with_queue(|queue| queue.complete(now, result, down_since));
-                }
-                LeaseStep::Sleep(time) => {
-                    let changed = self.queue_changed.notified();
-                    let connected = self.connection.connected_more_often_than(connects);
-                    within(time, either(changed, connected)).await;
-                }
-                LeaseStep::End => return on_drop.disarm(),
-            }
+    fn lease_call(&self, args: Vec<String>) -> LeaseCall {
+        LeaseCall {
+            keys: Arc::clone(&self.keys),
+            args,
         }
-    }
-
-    async fn call(&self, args: &[String]) -> Result<Vec<i64>, CallError> {
-        let call = self.connection.call(|opened| async move {
-            let numbers = opened.run_script(&LEASES, &self.keys, args).await?;
-            let time = numbers.first().copied().unwrap_or(0);
-            Ok((u64::try_from(time).unwrap_or(0), numbers))
-        });
-        call.await
     }
 
     /// Uses the queue under its lock. Sends answers and notifications after the lock is released.
@@ -327,7 +288,9 @@ impl LeasePool {
         drop(queue);
         if !lost.is_empty() {
             let count = lost.len() as u64;
-            self.connection.count(|stats| stats.lost_leases += count);
+            self.batcher
+                .connection
+                .count(|stats| stats.lost_leases += count);
             Event::LeasesLost(count).emit();
         }
         for holder in lost {
@@ -353,7 +316,9 @@ impl LeasePool {
         let answer = match outcome {
             LeaseOutcome::Granted(key) => Ok(Some(lease(Some(key)))),
             LeaseOutcome::Local => {
-                self.connection.count(|stats| stats.passed_alone += 1);
+                self.batcher
+                    .connection
+                    .count(|stats| stats.passed_alone += 1);
                 Ok(Some(lease(None)))
             }
             LeaseOutcome::Refused => Ok(None),
@@ -361,6 +326,43 @@ impl LeasePool {
         };
         // If the caller is gone, dropping its lease releases it.
         drop(waiter.answer.send(answer));
+    }
+}
+
+impl Source<Connector> for LeasePool {
+    fn next(self: Arc<Self>, now: Tick) -> Step<Connector> {
+        let connection = &self.batcher.connection;
+        let (connects, is_down) = (connection.stats().connects, connection.is_down());
+        let step = self.with_queue(|queue| queue.next_step(now, connects, is_down));
+        match step {
+            LeaseStep::Call(args) => Step::Lease(self.lease_call(args)),
+            LeaseStep::Sleep(until) => Step::Sleep {
+                until,
+                or_connected: true,
+            },
+            LeaseStep::Idle => Step::Idle,
+        }
+    }
+
+    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<Connector>, CallError>) {
+        let connection = &self.batcher.connection;
+        let (now, down_since) = (connection.now(), connection.health().down_since);
+        let numbers = answer.map(|answer| match answer {
+            Answer::Leases(numbers) => numbers,
+            Answer::Decided(_) => Vec::new(),
+        });
+        self.with_queue(|queue| queue.complete(now, numbers, down_since));
+        self.push();
+    }
+
+    /// Callers ask again, and callers of `Lease::lost` start another task.
+    fn task_dropped(self: Arc<Self>) {
+        let now = self.batcher.connection.now();
+        let (waiters, holders) = self.with_queue(|queue| queue.task_dropped(now));
+        drop(waiters);
+        for holder in holders {
+            holder.notify_waiters();
+        }
     }
 }
 

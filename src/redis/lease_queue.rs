@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError};
+use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError, Stage};
 use crate::time::Tick;
 
 use super::error::ConfigError;
@@ -59,7 +59,9 @@ pub(super) struct LeaseQueue<A> {
     guards: Vec<u32>,
     /// The guards of leases that are not in Redis, by class.
     local: Vec<u32>,
-    has_task: bool,
+    pub(super) stage: Stage,
+    /// How many connections had been made when the batcher looked last.
+    connects: u64,
     /// When waiters ask again.
     ask_at: Tick,
     /// The place of this process among those that wait, from 1, and since when. `None` if it has no mark in Redis.
@@ -100,13 +102,13 @@ pub(super) enum LeaseOutcome {
     Failed(ServerError),
 }
 
-/// What the task does next.
+/// What the batcher does next.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum LeaseStep {
     /// Runs the script with these arguments.
     Call(Vec<String>),
-    Sleep(Duration),
-    End,
+    Sleep(Tick),
+    Idle,
 }
 
 /// What the round trip under way carries.
@@ -159,7 +161,8 @@ impl<A> LeaseQueue<A> {
             guards: vec![0; classes.len()],
             local: vec![0; classes.len()],
             classes,
-            has_task: false,
+            stage: Stage::Idle,
+            connects: 0,
             ask_at: Tick::ZERO,
             place: None,
             last_took: Duration::ZERO,
@@ -209,16 +212,11 @@ impl<A> LeaseQueue<A> {
     }
 }
 
-/// For the task that makes the round trips.
+/// For the batcher.
 impl<A> LeaseQueue<A> {
-    /// Whether there is no task yet. If so, the caller has to start it.
-    pub(super) const fn claim_task(&mut self) -> bool {
-        !mem::replace(&mut self.has_task, true)
-    }
-
-    /// The task was dropped with its runtime. Returns the requests, and the notifications of all holders.
+    /// The batcher's task was dropped with its runtime. Returns the requests, and the notifications of all holders.
     pub(super) fn task_dropped(&mut self, now: Tick) -> (Vec<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
-        self.has_task = false;
+        self.stage = Stage::Idle;
         let mut waiters: Vec<_> = self.waiters.drain(..).chain(self.tries.drain(..)).collect();
         if let Some(round_trip) = self.round_trip.take() {
             waiters.extend(self.reply_lost(now, round_trip));
@@ -227,7 +225,7 @@ impl<A> LeaseQueue<A> {
     }
 
     /// There is a new connection. Unless it is the first, its server may have forgotten all leases.
-    pub(super) fn reconnected(&mut self, now: Tick, is_first: bool) {
+    fn reconnected(&mut self, now: Tick, is_first: bool) {
         if !is_first {
             self.table.mark_unconfirmed(now);
         }
@@ -235,8 +233,18 @@ impl<A> LeaseQueue<A> {
         self.ask_at = Tick::ZERO;
     }
 
-    pub(super) fn next_step(&mut self, now: Tick, is_down: bool) -> LeaseStep {
+    /// What the batcher does next. `connects` is how many connections have been made.
+    pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> LeaseStep {
+        self.stage = Stage::Idle;
+        let before = mem::replace(&mut self.connects, connects);
+        if connects > before {
+            // The server behind a new connection may know nothing.
+            self.reconnected(now, before == 0);
+        }
         self.table.expire(now);
+        if self.round_trip.is_some() {
+            return LeaseStep::Idle;
+        }
         let is_gone = |waiter: &LeaseWaiter<A>| waiter.answer.is_closed();
         for queue in [&mut self.waiters, &mut self.tries] {
             while queue.front().is_some_and(is_gone) {
@@ -262,11 +270,12 @@ impl<A> LeaseQueue<A> {
             return self.call(now);
         }
         if asks.is_none() && self.table.is_idle() {
-            self.has_task = false;
-            return LeaseStep::End;
+            return LeaseStep::Idle;
         }
         let wakes = due.into_iter().chain(self.table.first_end()).min();
-        LeaseStep::Sleep(wakes.map_or(LONGEST_PAUSE, |wakes| wakes.since(now)))
+        let until = wakes.unwrap_or_else(|| now.after(LONGEST_PAUSE)).max(now);
+        self.stage = Stage::Sleeping(until);
+        LeaseStep::Sleep(until)
     }
 
     fn call(&mut self, now: Tick) -> LeaseStep {
@@ -519,7 +528,7 @@ mod tests {
 
     /// The arguments of the call that is due now.
     fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
-        match queue.next_step(now, false) {
+        match queue.next_step(now, 1, false) {
             LeaseStep::Call(args) => args,
             step => panic!("{step:?}"),
         }
@@ -529,10 +538,10 @@ mod tests {
     fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: i64) -> (Duration, Duration) {
         let stands = call(queue, now)[6].parse().unwrap();
         queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
-        let LeaseStep::Sleep(pause) = queue.next_step(now, false) else {
+        let LeaseStep::Sleep(until) = queue.next_step(now, 1, false) else {
             panic!("the request waits");
         };
-        (Duration::from_micros(stands), pause)
+        (Duration::from_micros(stands), until.since(now))
     }
 
     #[test]
@@ -607,18 +616,20 @@ mod tests {
     fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
         let mut queue = queue_of(1);
         let mut answer = join(&mut queue, true);
-        queue.claim_task();
         let (_, pause) = refuse(&mut queue, at(0), 1);
         answer.close();
-        assert_eq!(queue.next_step(at(0), false), LeaseStep::Sleep(pause));
+        assert_eq!(
+            queue.next_step(at(0), 1, false),
+            LeaseStep::Sleep(at(0).after(pause))
+        );
         assert_eq!(call(&mut queue, at(0).after(pause))[5], "0");
         queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
-        assert_eq!(queue.next_step(at(2), false), LeaseStep::End);
+        assert_eq!(queue.next_step(at(2), 1, false), LeaseStep::Idle);
 
         let mut answer = join(&mut queue, true);
         refuse(&mut queue, at(3), 1);
         answer.close();
-        assert_eq!(queue.next_step(at(9), true), LeaseStep::End);
+        assert_eq!(queue.next_step(at(9), 1, true), LeaseStep::Idle);
     }
 
     #[test]

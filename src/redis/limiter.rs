@@ -9,7 +9,7 @@ use crate::limiter::Limiter;
 use crate::policy::Decision;
 
 use crate::remote::{
-    Answer, CallError, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
+    CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
 };
 
 use super::error::{AcquireError, ConfigError};
@@ -223,7 +223,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self.queue.limit.keys
     }
 
-    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {
+    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
         self.queue.poll_ask(&mut self.position, cost, mode, cx)
     }
 }
@@ -251,7 +251,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 }
 
 /// An adapter cannot return a fault: it waits and asks again.
-fn without_fault(answer: Answer) -> Decision {
+fn without_fault(answer: Decided) -> Decision {
     const RETRY_IN: Duration = Duration::from_secs(1);
     answer.unwrap_or(Decision::Wait { retry_in: RETRY_IN })
 }

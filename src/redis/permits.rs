@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::remote::{CallError, Connection, OutagePolicy, ServerError};
+use crate::remote::{Batcher, CallError, OutagePolicy, ServerError};
 
 use super::config::tagged;
 use super::error::ConfigError;
@@ -109,7 +109,7 @@ pub struct RedisPermits {
 /// takes about 4 kB and a task, and its calls are not merged with those of other keys.
 #[derive(Clone)]
 pub struct KeyedPermits {
-    connection: Arc<Connection<Connector>>,
+    batcher: Arc<Batcher<Connector>>,
     /// Of all keys in Redis.
     prefix: Arc<str>,
     limit: u32,
@@ -121,7 +121,7 @@ pub struct KeyedPermits {
 
 impl RedisPermits {
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         key: String,
         limit: u32,
         lease: Duration,
@@ -132,7 +132,7 @@ impl RedisPermits {
         }
         let marks_key = format!("{key}:waiting");
         let class = ClassConfig::new(key, limit, limit, outage_policy)?;
-        let pool = LeasePool::new(connection, lease, vec![class], Some(marks_key))?;
+        let pool = LeasePool::new(batcher, lease, vec![class], Some(marks_key))?;
         let pool = Arc::new(pool);
         Ok(Self { pool, limit })
     }
@@ -200,14 +200,14 @@ impl RedisPermits {
 
 impl KeyedPermits {
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         prefix: String,
         limit: u32,
         lease: Duration,
         outage_policy: OutagePolicy,
     ) -> Result<Self, ConfigError> {
         let permits = Self {
-            connection,
+            batcher,
             prefix: prefix.into(),
             limit,
             lease,
@@ -248,7 +248,7 @@ impl KeyedPermits {
 
     fn of_key(&self, key: &str) -> Result<RedisPermits, ConfigError> {
         RedisPermits::new(
-            Arc::clone(&self.connection),
+            Arc::clone(&self.batcher),
             format!("{}:permits", tagged(&self.prefix, key)?),
             self.limit,
             self.lease,

@@ -14,10 +14,19 @@ pub(super) struct RedisLimit {
     pub(super) params: Arc<[ScriptParams]>,
 }
 
+/// A call of the script that keeps leases.
+#[derive(Debug)]
+pub(super) struct LeaseCall {
+    pub(super) keys: Arc<[String]>,
+    pub(super) args: Vec<String>,
+}
+
 impl Store for Connector {
     type Connection = Transport;
     type Limit = RedisLimit;
     type Memory = Box<[StateStamp]>;
+    type Leases = LeaseCall;
+    type LeasesReply = Vec<i64>;
 
     async fn connect(&self) -> Result<Transport, Failure> {
         let opened = Self::connect(self).await?;
@@ -90,5 +99,12 @@ impl Store for Connector {
             }));
         }
         Ok((time, replies))
+    }
+
+    async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
+        let call = connection.run_script(&LEASES, &leases.keys, &leases.args);
+        let numbers = call.await?;
+        let time = numbers.first().copied().unwrap_or(0);
+        Ok((u64::try_from(time).unwrap_or(0), numbers))
     }
 }

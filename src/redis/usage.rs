@@ -1,7 +1,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::remote::{CallError, Connection, Fallback, OutagePolicy, ServerError};
+use crate::remote::{Batcher, CallError, Fallback, OutagePolicy, ServerError};
 
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
@@ -80,7 +80,7 @@ pub struct InUse {
 
 impl FleetUsage {
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         name: &str,
         capacity: u32,
         reserved: u32,
@@ -101,7 +101,7 @@ impl FleetUsage {
         };
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
-        let pool = LeasePool::new(connection, lease, vec![critical, sheddable], None)?;
+        let pool = LeasePool::new(batcher, lease, vec![critical, sheddable], None)?;
         let pool = Arc::new(pool);
         Ok(Self { pool })
     }

@@ -31,17 +31,26 @@ pub(crate) trait Source<S: Store>: Send + Sync {
     /// What there is to do now. Called when the source was pushed, and when its sleep is over. An extra call does no harm.
     fn next(self: Arc<Self>, now: Tick) -> Step<S>;
 
-    /// Takes the reply to the question of that name, which was `sent` at that time. If there is more to do, it pushes itself.
-    fn complete(self: Arc<Self>, call: u64, sent: Tick, reply: Result<Reply<S>, CallError>);
+    /// Takes the answer to the question of that name, which was `sent` at that time. If there is more to do, it pushes itself.
+    fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>);
 
     /// The batcher's task was dropped with its runtime. Callers have to ask again.
     fn task_dropped(self: Arc<Self>);
+}
+
+/// The answer to what a source asked.
+#[derive(Debug)]
+pub(crate) enum Answer<S: Store> {
+    Decided(Reply<S>),
+    Leases(S::LeasesReply),
 }
 
 #[derive(Debug)]
 pub(crate) enum Step<S: Store> {
     /// A question, and its name.
     Ask(u64, Ask<S>),
+    /// A question about leases. It is a call of its own.
+    Lease(S::Leases),
     /// Nothing to ask before `until`, or before a new connection if `or_connected`.
     Sleep {
         until: Tick,
@@ -264,6 +273,7 @@ impl<S: Store> Batcher<S> {
                     let key = (until, address(&sleeper.source));
                     self.locked().sleeping.insert(key, sleeper);
                 }
+                Step::Lease(leases) => calls.lease(now, source, leases),
                 Step::Idle => {}
             }
         }
@@ -310,7 +320,7 @@ struct Calls<'a, S: Store> {
 /// The connection that a call used, and its reply.
 type Ended<S> = (Option<Arc<<S as Store>::Connection>>, Outcome<S>);
 
-type Outcome<S> = Result<Replies<Reply<S>>, CallError>;
+type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
     sent: Tick,
@@ -350,19 +360,42 @@ impl<'a, S: Store> Calls<'a, S> {
 
     fn send(&mut self, now: Tick, sources: Vec<(u64, Arc<dyn Source<S>>)>, asks: Vec<Ask<S>>) {
         let connection = Arc::clone(&self.batcher.connection);
-        let task = self.tasks.spawn(async move {
-            let opened = match connection.opened().await {
-                Ok(opened) => opened,
-                Err(error) => return (None, Err(error)),
-            };
-            let health = connection.health();
-            let outcome = S::decide(&opened, &connection.new_id(), &health, &asks).await;
-            (Some(opened), outcome.map_err(CallError::failed))
-        });
         self.last_sent = now;
+        self.spawn(now, sources, |opened| async move {
+            let (id, health) = (connection.new_id(), connection.health());
+            let (time, replies) = S::decide(&opened, &id, &health, &asks).await?;
+            let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
+            Ok((time, answers.collect()))
+        });
+    }
+
+    fn spawn<F>(
+        &mut self,
+        sent: Tick,
+        sources: Vec<(u64, Arc<dyn Source<S>>)>,
+        work: impl FnOnce(Arc<S::Connection>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
+    {
+        let connection = Arc::clone(&self.batcher.connection);
+        let task = self.tasks.spawn(async move {
+            match connection.opened().await {
+                Ok(opened) => {
+                    let outcome = work(Arc::clone(&opened)).await;
+                    (Some(opened), outcome.map_err(CallError::failed))
+                }
+                Err(error) => (None, Err(error)),
+            }
+        });
         self.window.sent(sources.len());
-        let call = Call { sent: now, sources };
-        self.under_way.insert(task.id(), call);
+        self.under_way.insert(task.id(), Call { sent, sources });
+    }
+
+    fn lease(&mut self, now: Tick, source: Arc<dyn Source<S>>, leases: S::Leases) {
+        self.spawn(now, vec![(0, source)], |opened| async move {
+            let (time, reply) = S::lease(&opened, &leases).await?;
+            Ok((time, vec![Ok(Answer::Leases(reply))]))
+        });
     }
 
     /// Hands on the replies that have come. Ready if there was one.

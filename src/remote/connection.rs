@@ -475,16 +475,6 @@ pub(crate) async fn sleep(time: Duration) {
     within(time, pending::<()>()).await;
 }
 
-/// Ready when one of the two is.
-pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => other.as_mut().poll(cx),
-    })
-    .await;
-}
-
 /// The output of the future, or `None` if it takes longer.
 pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);

@@ -9,6 +9,7 @@ use futures::{StreamExt, stream};
 use paceline::policy::SlidingLog;
 use paceline::prelude::*;
 use paceline::redis::OutagePolicy;
+use paceline::time::Clock;
 
 use crate::failing::{opened, until_up};
 use crate::limits::{MINUTE, pause};
@@ -87,7 +88,8 @@ async fn a_wrong_password_is_said_once_a_second_at_most() {
         .await;
     let redis = opened(&server.url(), OutagePolicy::open());
     let limits = redis.keyed("a", SlidingLog::new(5, MINUTE)).unwrap();
-    let began = std::time::Instant::now();
+    let mut clock = Clock::new();
+    let began = clock.now();
     let streams = (0..20).map(|key| {
         let limit = limits.at(&key.to_string()).unwrap();
         stream::iter([1]).pace(limit).count()
@@ -98,7 +100,7 @@ async fn a_wrong_password_is_said_once_a_second_at_most() {
     pause(Duration::from_millis(1)).await;
 
     let said = written.count("refuses calls of limits");
-    let seconds = usize::try_from(began.elapsed().as_secs()).unwrap();
+    let seconds = usize::try_from(clock.now().since(began).as_secs()).unwrap();
     assert!((1..=seconds + 1).contains(&said), "{said} in {seconds} s");
     assert_eq!(written.count("NOAUTH"), said);
 }
