@@ -13,10 +13,10 @@ use crate::time::Tick;
 use super::cache::DenialSource;
 use super::config::{Fallback, LimitConfig};
 use super::connection::{Connection, OnDrop, either, within};
-use super::error::CallError;
+use super::error::{CallError, Failure};
 use super::policy::RedisPolicy;
 use super::queue::{Answer, FlushStep, RequestQueue, WaitMode};
-use super::scripts::{ASK, DECIDE, DecideReply, GIVE_BACK, PEEK, RequestId, decide_args};
+use super::scripts::{DECIDE, DecideCall, DecideReply, RequestId, Task, decode, encode, keys};
 
 /// The retry time while nothing passes because Redis is down.
 const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
@@ -144,7 +144,7 @@ impl<P: RedisPolicy> Batcher<P> {
     /// Makes one call outside the queue.
     pub(super) async fn call(
         &self,
-        task: &'static str,
+        task: Task,
         asked: &[(RequestId, u32)],
         extra: u32,
         oldest_try: Option<Tick>,
@@ -154,20 +154,42 @@ impl<P: RedisPolicy> Batcher<P> {
             // Such a limit passes nothing or everything during an outage: its length does not matter.
             health.last_outage = 0..0;
         }
-        let (id, params) = (self.connection.new_id(), &self.config.params);
-        let args = self.with_queue(|queue| {
-            let limits = params.iter().zip(&queue.stamps);
-            decide_args(task, id, asked, extra, limits, &health)
-        });
-        let call = self.connection.call(&DECIDE, &self.keys, &args, oldest_try);
-        let numbers = call.await?;
-        let reply = DecideReply::read(&numbers, params.len())
-            .ok_or_else(|| CallError::malformed(&numbers))?;
-        if reply.lost > 0 && task != PEEK {
+        let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
+        let group = |group: &[(RequestId, u32)]| {
+            let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
+            (group[0].1, count)
+        };
+        let asked: Vec<_> = groups.map(group).collect();
+        let stamps = self.with_queue(|queue| queue.stamps.clone());
+        let calls = [DecideCall {
+            task,
+            keys: &self.keys,
+            params: &self.config.params,
+            stamps: &stamps,
+            asked: &asked,
+            extra,
+            returns: &[],
+        }];
+        let arg = encode(&calls, &self.connection.new_id(), &health);
+        let call = self
+            .connection
+            .call_packed(&DECIDE, keys(&calls), &arg, oldest_try);
+        let reply = call.await?;
+        let (_, mut answers) =
+            decode(&reply, &calls).ok_or_else(|| CallError::malformed(&reply))?;
+        let answer = answers.pop().ok_or_else(|| CallError::malformed(&reply))?;
+        let answer = answer.map_err(|fault| {
+            self.connection.count(|stats| {
+                stats.faults += 1;
+                stats.answered -= 1;
+            });
+            CallError::failed(Failure::Fault(fault.into()))
+        })?;
+        if answer.lost > 0 && task != Task::Peek {
             self.connection
-                .count(|stats| stats.lost_states += reply.lost);
+                .count(|stats| stats.lost_states += answer.lost);
         }
-        Ok(reply)
+        Ok(answer)
     }
 
     /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
@@ -238,7 +260,7 @@ impl<P: RedisPolicy> Batcher<P> {
                     oldest_try,
                 } => {
                     // If the call fails, fewer permits pass.
-                    let _ = self.call(GIVE_BACK, &[], permits, oldest_try).await;
+                    let _ = self.call(Task::GiveBack, &[], permits, oldest_try).await;
                 }
                 FlushStep::Sleep { time, by_fallback } => self.sleep(time, by_fallback).await,
                 FlushStep::End => return on_drop.disarm(),
@@ -250,7 +272,7 @@ impl<P: RedisPolicy> Batcher<P> {
         let (permits, lasts) = self.config.prefetch.unwrap_or_default();
         let prefetched = self.with_queue(|queue| queue.prefetched.available(sent));
         let extra = permits.saturating_sub(prefetched);
-        let result = self.call(ASK, asked, extra, oldest_try).await;
+        let result = self.call(Task::Ask, asked, extra, oldest_try).await;
         let now = self.connection.now();
         let error = match result {
             Ok(reply) => {

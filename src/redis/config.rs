@@ -118,8 +118,8 @@ impl<P: RedisPolicy> LimitConfig<P> {
     /// The keys of a limit. [`tagged`] makes its `name`.
     pub(super) fn keys(&self, name: &str) -> Arc<[String]> {
         let key = |(number, params): (usize, &ScriptParams)| match self.params.len() {
-            1 => format!("{name}:{}", params.policy()),
-            _ => format!("{name}:{number}:{}", params.policy()),
+            1 => format!("{name}:{}", params.key_suffix()),
+            _ => format!("{name}:{number}:{}", params.key_suffix()),
         };
         self.params.iter().enumerate().map(key).collect()
     }

@@ -166,6 +166,34 @@ impl Connection {
         args: &[String],
         oldest_try: Option<Tick>,
     ) -> Result<Vec<i64>, CallError> {
+        let run = async |transport: Arc<Transport>| transport.run_script(script, keys, args).await;
+        let time = |numbers: &Vec<i64>| server_time(numbers);
+        self.call_with(run, time, oldest_try).await
+    }
+
+    /// The same for a script with a packed argument and a packed reply.
+    pub(super) async fn call_packed(
+        self: &Arc<Self>,
+        script: &Script,
+        keys: impl Iterator<Item = &str> + Clone,
+        arg: &[u8],
+        oldest_try: Option<Tick>,
+    ) -> Result<Vec<u8>, CallError> {
+        let run =
+            async |transport: Arc<Transport>| transport.run_script_bytes(script, keys, arg).await;
+        let time = |reply: &Vec<u8>| {
+            let time = reply.first_chunk().copied().map(u64::from_le_bytes);
+            time.unwrap_or_default()
+        };
+        self.call_with(run, time, oldest_try).await
+    }
+
+    async fn call_with<T>(
+        self: &Arc<Self>,
+        run: impl AsyncFnOnce(Arc<Transport>) -> Result<T, Failure>,
+        time: impl FnOnce(&T) -> u64,
+        oldest_try: Option<Tick>,
+    ) -> Result<T, CallError> {
         let waited = oldest_try.map_or(Duration::ZERO, |since| self.now().since(since));
         let left = self.deadline.saturating_sub(waited);
         if left.is_zero() {
@@ -176,8 +204,7 @@ impl Connection {
         let answer = within(left, async {
             let transport = self.transport().await?;
             used = Some(Arc::clone(&transport));
-            let answer = transport.run_script(script, keys, args).await;
-            answer.map_err(CallError::failed)
+            run(transport).await.map_err(CallError::failed)
         });
         let answer = answer.await;
         // A call that had queued before, and had much less than the deadline left, says nothing about the server.
@@ -186,7 +213,8 @@ impl Connection {
             return Err(CallError::failed(Failure::Timeout));
         }
         let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
-        self.record(used.as_ref(), &answer);
+        let answered = answer.as_ref().map(time).map_err(CallError::clone);
+        self.record(used.as_ref(), &answered);
         answer
     }
 
@@ -219,11 +247,7 @@ impl Connection {
         }
     }
 
-    fn record(
-        self: &Arc<Self>,
-        used: Option<&Arc<Transport>>,
-        answer: &Result<Vec<i64>, CallError>,
-    ) {
+    fn record(self: &Arc<Self>, used: Option<&Arc<Transport>>, answer: &Result<u64, CallError>) {
         let now = self.now();
         let mut state = self.locked();
         let is_connecting = matches!(state.phase, Phase::Connecting);
@@ -287,7 +311,7 @@ impl ConnectionState {
         &mut self,
         now: Tick,
         used: Option<&Arc<Transport>>,
-        answer: &Result<Vec<i64>, CallError>,
+        answer: &Result<u64, CallError>,
     ) -> bool {
         // Whether the call says something about the present connection: it used it, or waited for it.
         let is_current = match (&self.phase, used) {
@@ -296,11 +320,11 @@ impl ConnectionState {
             _ => false,
         };
         let failure = match answer.as_ref().map_err(CallError::failure) {
-            Ok(answer) => {
+            Ok(time) => {
                 self.stats.answered += 1;
                 if is_current {
                     self.call_succeeded();
-                    self.health.answered(now, server_time(answer));
+                    self.health.answered(now, *time);
                 }
                 return false;
             }

@@ -147,7 +147,7 @@ impl CallError {
     }
 
     /// The script's reply has an unexpected shape.
-    pub(super) fn malformed(reply: &[i64]) -> Self {
+    pub(super) fn malformed(reply: &impl fmt::Debug) -> Self {
         Self::failed(Failure::Fault(format!("an answer of {reply:?}").into()))
     }
 

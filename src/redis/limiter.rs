@@ -14,7 +14,7 @@ use super::connection::within;
 use super::error::{AcquireError, CallError, ConfigError, ServerError};
 use super::policy::RedisPolicy;
 use super::queue::{Answer, WaitMode};
-use super::scripts::{ASK, GIVE_BACK, PEEK, RequestId};
+use super::scripts::{RequestId, Task};
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -154,7 +154,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if let Some(denial) = self.batcher.known_denial() {
             return denial.map(|_| 0);
         }
-        let error = match self.batcher.call(ASK, &[], most, None).await {
+        let error = match self.batcher.call(Task::Ask, &[], most, None).await {
             Ok(reply) => return Ok(reply.extra),
             Err(error) => error,
         };
@@ -179,7 +179,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if cost == 0 {
             return Ok(Decision::Pass);
         }
-        let reply = self.batcher.call(PEEK, &[(0, cost)], 0, None).await?;
+        let reply = self.batcher.call(Task::Peek, &[(0, cost)], 0, None).await?;
         Ok(match reply.passed {
             0 => Decision::Wait {
                 retry_in: reply.retry_in,
@@ -194,7 +194,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
-        let reply = self.batcher.call(GIVE_BACK, &[], cost, None).await;
+        let reply = self.batcher.call(Task::GiveBack, &[], cost, None).await;
         self.batcher.forget_denial();
         reply.map(|_| ())
     }

@@ -45,17 +45,43 @@ pub(super) mod sealed {
 #[expect(unnameable_types, reason = "as above")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScriptParams {
-    policy: &'static str,
+    policy: ScriptedPolicy,
     numbers: Vec<u64>,
     capacity: u32,
     settles_in: u64,
     refills_in: u64,
 }
 
+/// The policies of the scripts, by their numbers there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ScriptedPolicy {
+    TokenBucket = 1,
+    Interval,
+    FixedWindow,
+    SlidingLog,
+    SlidingCounter,
+}
+
 impl ScriptParams {
-    /// The name of the policy. It is also the end of the key: no policy finds the state of another.
-    pub(super) const fn policy(&self) -> &'static str {
-        self.policy
+    /// The end of the key: no policy finds the state of another, and no version finds a format that it does not read.
+    pub(super) const fn key_suffix(&self) -> &'static str {
+        match self.policy {
+            ScriptedPolicy::TokenBucket => "token_bucket:2",
+            ScriptedPolicy::Interval => "interval:2",
+            ScriptedPolicy::FixedWindow => "fixed_window:2",
+            ScriptedPolicy::SlidingLog => "sliding_log:2",
+            ScriptedPolicy::SlidingCounter => "sliding_counter:2",
+        }
+    }
+
+    /// The number of the policy in the scripts.
+    pub(super) const fn policy(&self) -> u8 {
+        self.policy as u8
+    }
+
+    /// Whether the state is one string, so that the first part of the script can decide.
+    pub(super) const fn is_simple(&self) -> bool {
+        self.policy() <= ScriptedPolicy::FixedWindow as u8
     }
 
     pub(super) fn numbers(&self) -> &[u64] {
@@ -80,15 +106,13 @@ impl ScriptParams {
     /// Whether more can be spent than the limit has at once.
     pub(super) fn may_owe(&self) -> bool {
         match *self.numbers {
-            [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
-            _ => self.policy == INTERVAL,
+            [_, _, burst] if self.policy == ScriptedPolicy::TokenBucket => {
+                burst < self.capacity.into()
+            }
+            _ => self.policy == ScriptedPolicy::Interval,
         }
     }
 }
-
-const BUCKET: &str = "token_bucket";
-
-const INTERVAL: &str = "interval";
 
 impl sealed::Scripted for TokenBucket {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
@@ -107,7 +131,7 @@ impl sealed::Scripted for TokenBucket {
         }
         let fills_in = number(room.div_ceil(permits));
         Ok(vec![ScriptParams {
-            policy: BUCKET,
+            policy: ScriptedPolicy::TokenBucket,
             numbers: vec![number(token), number(permits), burst.into()],
             capacity: if self.may_owe { most_of(token) } else { burst },
             settles_in: fills_in,
@@ -154,7 +178,7 @@ impl sealed::Scripted for Interval {
         }
         let passes_in = number(token.div_ceil(permits));
         Ok(vec![ScriptParams {
-            policy: INTERVAL,
+            policy: ScriptedPolicy::Interval,
             numbers: vec![number(token), number(permits)],
             capacity: most_of(token),
             settles_in: passes_in,
@@ -187,7 +211,7 @@ impl sealed::Scripted for SlidingLog {
                 self.limit()
             )));
         }
-        window_params("sliding_log", self.limit(), self.window())
+        window_params(ScriptedPolicy::SlidingLog, self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -222,7 +246,7 @@ impl sealed::Scripted for SlidingCounter {
             )));
         }
         Ok(vec![ScriptParams {
-            policy: "sliding_counter",
+            policy: ScriptedPolicy::SlidingCounter,
             numbers: vec![
                 self.limit().into(),
                 bucket,
@@ -250,7 +274,7 @@ impl sealed::Scripted for SlidingCounter {
 
 impl sealed::Scripted for FixedWindow {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        window_params("fixed_window", self.limit(), self.window())
+        window_params(ScriptedPolicy::FixedWindow, self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -288,7 +312,7 @@ all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 fn window_params(
-    policy: &'static str,
+    policy: ScriptedPolicy,
     limit: u32,
     window: Duration,
 ) -> Result<Vec<ScriptParams>, ConfigError> {

@@ -1,4 +1,4 @@
-//! The script that decides: its text, its arguments and its reply.
+//! The script that decides: its text, its argument and its reply.
 
 use core::time::Duration;
 
@@ -9,16 +9,51 @@ use super::transport::Script;
 /// Identifies a request in the queue. Earlier requests have smaller ids.
 pub(super) type RequestId = u64;
 
-/// Decides for every policy: the Lua twin of each policy, and the code that calls them.
+/// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
 pub(super) static DECIDE: Script = Script::new(concat!(
+    include_str!("lua/fast.lua"),
     include_str!("lua/state.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/interval.lua"),
+    include_str!("lua/fixed_window.lua"),
     include_str!("lua/sliding_log.lua"),
     include_str!("lua/sliding_counter.lua"),
-    include_str!("lua/fixed_window.lua"),
     include_str!("lua/decide.lua"),
 ));
+
+/// One decision of a call: about one limit, or about several of which a request passes all or none. A call has many decisions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DecideCall<'a> {
+    pub(super) task: Task,
+    /// One for each limit. No other decision of the call may have them.
+    pub(super) keys: &'a [String],
+    pub(super) params: &'a [ScriptParams],
+    pub(super) stamps: &'a [StateStamp],
+    /// Groups of requests in their order: the cost of each, and how many follow each other.
+    pub(super) asked: &'a [(u32, u32)],
+    /// How many permits to take on top; for [`Task::GiveBack`], how many to return, the latest first.
+    pub(super) extra: u32,
+    /// Applied before the requests are decided. A peek ignores them.
+    pub(super) returns: &'a [Return],
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Task {
+    /// Counts the permits that pass.
+    Ask,
+    /// Counts nothing.
+    Peek,
+    GiveBack,
+}
+
+/// Permits that passed and were not used. They are given back only as far as no request has passed since that would have passed
+/// later without them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Return {
+    pub(super) cost: u32,
+    /// The [`counted_at`](DecideReply::counted_at) of the reply with which they passed.
+    pub(super) counted_at: u64,
+}
 
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.
@@ -30,57 +65,78 @@ pub(super) struct StateStamp {
     settles_at: u64,
 }
 
-/// Counts the permits that pass.
-pub(super) const ASK: &str = "ask";
-
-/// Counts nothing.
-pub(super) const PEEK: &str = "peek";
-
-pub(super) const GIVE_BACK: &str = "give_back";
-
-/// The arguments of [`DECIDE`].
-///
-/// * `asked` has the cost of each request, in order.
-/// * `extra` is the number of permits to take on top; for [`GIVE_BACK`], the number of permits to return.
-/// * `limits` has the parameters of each limit, and what is known about its state.
-pub(super) fn decide_args<'a>(
-    task: &str,
-    id: String,
-    asked: &[(RequestId, u32)],
-    extra: u32,
-    limits: impl Iterator<Item = (&'a ScriptParams, &'a StateStamp)>,
-    health: &ServerHealth,
-) -> Vec<String> {
-    let mut args = vec![
-        task.to_owned(),
-        id,
-        // The server uses its own time.
-        0.to_string(),
-        extra.to_string(),
-        health.last_outage.start.to_string(),
-        health.last_outage.end.to_string(),
-    ];
-    args.extend(groups(asked));
-    for (params, stamp) in limits {
-        let stamp = stamp.given(health, params);
-        args.extend([
-            params.policy().to_owned(),
-            stamp.settles_at.to_string(),
-            stamp.written_at.to_string(),
-        ]);
-        args.extend(params.numbers().iter().map(u64::to_string));
+/// The argument of [`DECIDE`]. Its keys are those of the calls, in order. The format is described in `lua/fast.lua`.
+pub(super) fn encode(calls: &[DecideCall<'_>], _id: &str, health: &ServerHealth) -> Vec<u8> {
+    let mut arg = Vec::with_capacity(32 + 80 * calls.len());
+    // The server uses its own time.
+    arg.extend(0_u64.to_le_bytes());
+    arg.extend(health.last_outage.start.to_le_bytes());
+    arg.extend(health.last_outage.end.to_le_bytes());
+    let decides_in_full = 0;
+    arg.push(decides_in_full);
+    arg.extend(short(calls.len()).to_le_bytes());
+    for call in calls {
+        call.append_to(&mut arg, health);
     }
-    args
+    arg
 }
 
-/// The number of groups, then each group: consecutive requests of equal cost, as a cost and a count.
-fn groups(asked: &[(RequestId, u32)]) -> Vec<String> {
-    let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
-    let mut args = vec![groups.clone().count().to_string()];
-    for group in groups {
-        args.extend([group[0].1.to_string(), group.len().to_string()]);
+/// The keys of a call of [`DECIDE`].
+pub(super) fn keys<'a>(calls: &'a [DecideCall<'a>]) -> impl Iterator<Item = &'a str> + Clone {
+    let keys = calls.iter().flat_map(|call| call.keys);
+    keys.map(String::as_str)
+}
+
+impl DecideCall<'_> {
+    fn append_to(&self, arg: &mut Vec<u8>, health: &ServerHealth) {
+        // The script expects at least one group.
+        let asked = if self.asked.is_empty() {
+            &[(1, 0)]
+        } else {
+            self.asked
+        };
+        let begins = arg.len();
+        // The length, which is known at the end.
+        arg.extend([0; size_of::<u32>()]);
+        arg.push(match self.params {
+            [params] if self.is_simple() && params.is_simple() => params.policy(),
+            _ => 0,
+        });
+        arg.push(self.task as u8);
+        arg.push(u8::try_from(self.params.len()).unwrap_or(u8::MAX));
+        arg.extend(short(asked.len()).to_le_bytes());
+        arg.extend(short(self.returns.len()).to_le_bytes());
+        arg.extend(self.extra.to_le_bytes());
+        for (params, stamp) in self.params.iter().zip(self.stamps) {
+            let stamp = stamp.given(health, params);
+            arg.push(params.policy());
+            arg.extend(stamp.settles_at.to_le_bytes());
+            arg.extend(stamp.written_at.to_le_bytes());
+            let mut numbers = [0; 4];
+            numbers[..params.numbers().len()].copy_from_slice(params.numbers());
+            arg.extend(numbers.map(u64::to_le_bytes).as_flattened());
+        }
+        for (cost, count) in asked {
+            arg.extend(cost.to_le_bytes());
+            arg.extend(count.to_le_bytes());
+        }
+        for unused in self.returns {
+            arg.extend(unused.cost.to_le_bytes());
+            arg.extend(unused.counted_at.to_le_bytes());
+        }
+        let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
+        arg[begins..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
     }
-    args
+
+    /// Whether the first part of the script can decide it, depending on the policy.
+    const fn is_simple(&self) -> bool {
+        matches!(self.task, Task::Ask) && self.asked.len() <= 1 && self.returns.is_empty()
+    }
+}
+
+/// Never saturates: a round trip has far fewer decisions, groups and returns.
+fn short(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
 }
 
 impl StateStamp {
@@ -107,7 +163,7 @@ impl StateStamp {
     }
 }
 
-/// The reply of [`DECIDE`].
+/// The answer to a [`DecideCall`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct DecideReply {
     /// How many requests passed, from the first on.
@@ -118,74 +174,186 @@ pub(super) struct DecideReply {
     pub(super) binding: u32,
     /// How long the first denied request has to wait.
     pub(super) retry_in: Duration,
+    /// When the permits that passed were counted, by the server's clock. It identifies them in a [`Return`].
+    pub(super) counted_at: u64,
     pub(super) stamps: Vec<StateStamp>,
     /// How many states the script found to be lost.
     pub(super) lost: u64,
 }
 
+/// The reply of [`DECIDE`]: the server's time, and the answer to each call or the server's error. `None` if it does not fit the
+/// calls.
+pub(super) fn decode(
+    reply: &[u8],
+    calls: &[DecideCall<'_>],
+) -> Option<(u64, Vec<Result<DecideReply, String>>)> {
+    let mut rest = reply;
+    let server_time = take_u64(&mut rest)?;
+    let answers = calls
+        .iter()
+        .map(|call| DecideReply::take(&mut rest, call.params.len()))
+        .collect::<Option<_>>()?;
+    rest.is_empty().then_some((server_time, answers))
+}
+
 impl DecideReply {
-    /// `None` if the numbers do not fit a request with that many limits.
-    pub(super) fn read(numbers: &[i64], limits: usize) -> Option<Self> {
-        let numbers: Vec<u64> = numbers
-            .iter()
-            .map(|number| u64::try_from(*number))
-            .collect::<Result<_, _>>()
-            .ok()?;
-        let (head, states) = numbers.split_at_checked(5)?;
-        let &[_now, passed, extra, binding, retry_in] = head else {
-            return None;
-        };
-        if states.len() != limits * 3 {
-            return None;
+    fn take(rest: &mut &[u8], limits: usize) -> Option<Result<Self, String>> {
+        if take_u8(rest)? == 1 {
+            let length = usize::try_from(take_u32(rest)?).ok()?;
+            let (text, left) = rest.split_at_checked(length)?;
+            *rest = left;
+            return Some(Err(String::from_utf8_lossy(text).into_owned()));
         }
-        let states = states.chunks_exact(3);
-        let stamp = |state: &[u64]| StateStamp {
-            written_at: state[0],
-            settles_at: state[1],
-        };
-        Some(Self {
-            passed: u32::try_from(passed).ok()?,
-            extra: u32::try_from(extra).ok()?,
-            binding: u32::try_from(binding).ok()?,
-            retry_in: Duration::from_micros(retry_in),
-            stamps: states.clone().map(stamp).collect(),
-            lost: states.filter(|state| state[2] == 1).count() as u64,
-        })
+        let (passed, extra) = (take_u32(rest)?, take_u32(rest)?);
+        let binding = take_u8(rest)?.into();
+        let retry_in = Duration::from_micros(take_u64(rest)?);
+        let (mut stamps, mut lost) = (Vec::with_capacity(limits), 0);
+        for _ in 0..limits {
+            lost += u64::from(take_u8(rest)?);
+            let (written_at, settles_at) = (take_u64(rest)?, take_u64(rest)?);
+            stamps.push(StateStamp {
+                written_at,
+                settles_at,
+            });
+        }
+        // The time of a limit stands still while the server's clock catches up. The earliest of several identifies nothing newer.
+        let counted_at = stamps.iter().map(|stamp| stamp.written_at).min();
+        Some(Ok(Self {
+            passed,
+            extra,
+            binding,
+            retry_in,
+            counted_at: counted_at.unwrap_or(0),
+            stamps,
+            lost,
+        }))
     }
+}
+
+fn take_u8(rest: &mut &[u8]) -> Option<u8> {
+    take(rest).map(u8::from_le_bytes)
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    take(rest).map(u32::from_le_bytes)
+}
+
+fn take_u64(rest: &mut &[u8]) -> Option<u64> {
+    take(rest).map(u64::from_le_bytes)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{FixedWindow, SlidingLog};
+    use crate::redis::policy::sealed::Scripted;
+
+    const WINDOW: Duration = Duration::from_secs(1);
+
+    fn call<'a>(params: &'a [ScriptParams], asked: &'a [(u32, u32)]) -> DecideCall<'a> {
+        DecideCall {
+            task: Task::Ask,
+            keys: &[],
+            params,
+            stamps: &[StateStamp {
+                written_at: 0,
+                settles_at: 0,
+            }],
+            asked,
+            extra: 0,
+            returns: &[],
+        }
+    }
+
+    /// The mark of each call, behind its length.
+    fn simple(calls: &[DecideCall<'_>]) -> Vec<u8> {
+        let arg = encode(calls, "", &ServerHealth::default());
+        let (head, mut rest) = arg.split_at(27);
+        assert_eq!(usize::from(head[25]), calls.len());
+        let mut marks = vec![];
+        while !rest.is_empty() {
+            let length = take_u32(&mut { rest }).unwrap();
+            marks.push(rest[4]);
+            rest = &rest[usize::try_from(length).unwrap()..];
+        }
+        marks
+    }
 
     #[test]
-    fn consecutive_requests_of_equal_cost_form_one_group() {
-        assert_eq!(
-            groups(&[(1, 1), (2, 1), (5, 3), (6, 1)]),
-            ["3", "1", "2", "3", "1", "1", "1"]
-        );
+    fn only_simple_calls_are_marked_so_with_their_policy() {
+        let fixed = FixedWindow::new(9, WINDOW).script_params().unwrap();
+        let log = SlidingLog::new(9, WINDOW).script_params().unwrap();
+        let unused = Return {
+            cost: 1,
+            counted_at: 7,
+        };
+        let one = call(&fixed, &[(1, 4)]);
+        let returning = DecideCall {
+            returns: &[unused],
+            ..one
+        };
+        let peek = DecideCall {
+            task: Task::Peek,
+            ..one
+        };
+        let several = call(&fixed, &[(1, 4), (2, 1)]);
+        let calls = [
+            one,
+            call(&fixed, &[]),
+            several,
+            returning,
+            peek,
+            call(&log, &[(1, 1)]),
+        ];
+        assert_eq!(simple(&calls), [3, 3, 0, 0, 0, 0]);
+    }
+
+    fn packed(parts: &[&[u8]]) -> Vec<u8> {
+        parts.concat()
     }
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let reply = DecideReply::read(&[9, 2, 0, 1, 250, 9, 400, 0], 1).unwrap();
-        let stamps = vec![StateStamp {
+        let params = FixedWindow::new(9, WINDOW).script_params().unwrap();
+        let calls = [call(&params, &[(1, 3)]); 2];
+        let numbers = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let (now, times): (Vec<u8>, Vec<u8>) = (numbers(&[9]), numbers(&[9, 400]));
+        let retry_in: Vec<u8> = numbers(&[250]);
+        let passed: &[u8] = &[0, 2, 0, 0, 0, 0, 0, 0, 0, 1];
+        let reply = packed(&[
+            &now,
+            passed,
+            &retry_in,
+            &[1],
+            &times,
+            &[1, 3, 0, 0, 0],
+            b"why",
+        ]);
+
+        let (time, answers) = decode(&reply, &calls).unwrap();
+        let answer = answers[0].as_ref().unwrap();
+        assert_eq!((time, answer.counted_at), (9, 9));
+        assert_eq!((answer.passed, answer.extra, answer.binding), (2, 0, 1));
+        assert_eq!(
+            (answer.retry_in, answer.lost),
+            (Duration::from_micros(250), 1)
+        );
+        let stamps = [StateStamp {
             written_at: 9,
             settles_at: 400,
         }];
-        assert_eq!(
-            (reply.passed, reply.retry_in, reply.lost),
-            (2, Duration::from_micros(250), 0)
-        );
-        assert_eq!(reply.stamps, stamps);
-        for malformed in [
-            &[][..],
-            &[9, 2, 0, 1],
-            &[9, 2, 0, 1, 250, 9, 400],
-            &[9, -2, 0, 1, 250, 9, 400, 0],
-        ] {
-            assert_eq!(DecideReply::read(malformed, 1), None);
+        assert_eq!(answer.stamps, stamps);
+        assert_eq!(answers[1], Err("why".to_owned()));
+
+        assert_eq!(decode(&reply, &calls[..1]), None);
+        for length in 0..reply.len() {
+            assert_eq!(decode(&reply[..length], &calls), None, "{length}");
         }
-        assert_eq!(DecideReply::read(&[9, 2, 0, 1, 250, 9, 400, 0], 2), None);
     }
 }

@@ -111,11 +111,38 @@ impl Transport {
         keys: &[String],
         args: &[String],
     ) -> Result<Vec<i64>, Failure> {
-        let call = |command, script| {
+        let call = |command: &str, script: &str| {
             let mut call = cmd(command);
             call.arg(script).arg(keys.len()).arg(keys).arg(args);
             call
         };
+        self.run(script, call).await
+    }
+
+    /// The same for a script with one packed argument and a packed reply.
+    pub(super) async fn run_script_bytes(
+        &self,
+        script: &Script,
+        keys: impl Iterator<Item = &str> + Clone,
+        arg: &[u8],
+    ) -> Result<Vec<u8>, Failure> {
+        let call = |command: &str, script: &str| {
+            let mut call = cmd(command);
+            call.arg(script).arg(keys.clone().count());
+            for key in keys.clone() {
+                call.arg(key);
+            }
+            call.arg(arg);
+            call
+        };
+        self.run(script, call).await
+    }
+
+    async fn run<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: impl Fn(&str, &str) -> Cmd,
+    ) -> Result<T, Failure> {
         let mut answer = self.query(&call("EVALSHA", script.hash())).await;
         for _ in 0..RETRIES {
             let Err(error) = &answer else { break };

@@ -70,14 +70,14 @@ fn a_steady_stream_above_the_limit_never_stalls() {
 }
 
 #[test]
-fn a_clock_that_goes_back_makes_nothing_early() {
+fn a_clock_that_goes_back_by_less_than_a_state_lives_makes_nothing_early() {
     let mut store = Store::start();
     for subject in of_every_kind(2, MINUTE) {
         store.flush();
         let limit_args = limit_args(&subject);
         let taken = store.ask_lasting(&Question::ask(NOW, subject.burst()), &limit_args);
         let wait = store.ask(&Question::ask(NOW, 1), &limit_args).retry_in;
-        for back in [1, SECOND, 3 * MINUTE, NOW] {
+        for back in [1, SECOND, MINUTE] {
             let knowing = vec![limit_args[0].knowing(taken.known())];
             let answer = store.ask_lasting(&Question::ask(NOW - back + 1, 1), &knowing);
             assert_eq!(
@@ -156,7 +156,7 @@ fn a_thousand_buckets_are_written_and_dropped() {
             here.ask(now, 1)
         );
     }
-    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1_001 + 2);
+    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1_001 + 3);
     let now = NOW + 2_200 * MILLI;
     assert_eq!(
         store
@@ -164,7 +164,7 @@ fn a_thousand_buckets_are_written_and_dropped() {
             .passed,
         1
     );
-    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 2);
+    assert_eq!(store.cli::<u64>(&["HLEN", KEY]), 1 + 3);
 }
 
 /// Large hashes are not ordered.
@@ -208,7 +208,7 @@ fn a_log_drops_entries_older_than_its_window() {
             1
         );
     }
-    assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 2 + 1);
+    assert_eq!(store.cli::<u64>(&["ZCARD", KEY]), 2 + 2);
 }
 
 #[test]
