@@ -69,9 +69,9 @@ pub(super) struct StateStamp {
 pub(super) fn encode(calls: &[DecideCall<'_>], _id: &str, health: &ServerHealth) -> Vec<u8> {
     let mut arg = Vec::with_capacity(32 + 80 * calls.len());
     // The server uses its own time.
-    arg.extend(0_u64.to_le_bytes());
-    arg.extend(health.last_outage.start.to_le_bytes());
-    arg.extend(health.last_outage.end.to_le_bytes());
+    append_number(&mut arg, 0);
+    append_number(&mut arg, health.last_outage.start);
+    append_number(&mut arg, health.last_outage.end);
     let decides_in_full = 0;
     arg.push(decides_in_full);
     arg.extend(short(calls.len()).to_le_bytes());
@@ -89,12 +89,6 @@ pub(super) fn keys<'a>(calls: &'a [DecideCall<'a>]) -> impl Iterator<Item = &'a 
 
 impl DecideCall<'_> {
     fn append_to(&self, arg: &mut Vec<u8>, health: &ServerHealth) {
-        // The script expects at least one group.
-        let asked = if self.asked.is_empty() {
-            &[(1, 0)]
-        } else {
-            self.asked
-        };
         let begins = arg.len();
         // The length, which is known at the end.
         arg.extend([0; size_of::<u32>()]);
@@ -102,27 +96,26 @@ impl DecideCall<'_> {
             [params] if self.is_simple() && params.is_simple() => params.policy(),
             _ => 0,
         });
-        arg.push(self.task as u8);
         arg.push(u8::try_from(self.params.len()).unwrap_or(u8::MAX));
-        arg.extend(short(asked.len()).to_le_bytes());
-        arg.extend(short(self.returns.len()).to_le_bytes());
         arg.extend(self.extra.to_le_bytes());
-        for (params, stamp) in self.params.iter().zip(self.stamps) {
-            let stamp = stamp.given(health, params);
-            arg.push(params.policy());
-            arg.extend(stamp.settles_at.to_le_bytes());
-            arg.extend(stamp.written_at.to_le_bytes());
-            let mut numbers = [0; 4];
-            numbers[..params.numbers().len()].copy_from_slice(params.numbers());
-            arg.extend(numbers.map(u64::to_le_bytes).as_flattened());
+        let (first_group, groups) = self.asked.split_first().unwrap_or((&(1, 0), &[]));
+        append_group(arg, *first_group);
+        let mut limits = self.params.iter().zip(self.stamps);
+        if let Some((params, stamp)) = limits.next() {
+            append_limit(arg, params, stamp.given(health, params));
         }
-        for (cost, count) in asked {
-            arg.extend(cost.to_le_bytes());
-            arg.extend(count.to_le_bytes());
+        arg.push(self.task as u8);
+        arg.extend(short(groups.len()).to_le_bytes());
+        arg.extend(short(self.returns.len()).to_le_bytes());
+        for (params, stamp) in limits {
+            append_limit(arg, params, stamp.given(health, params));
+        }
+        for group in groups {
+            append_group(arg, *group);
         }
         for unused in self.returns {
             arg.extend(unused.cost.to_le_bytes());
-            arg.extend(unused.counted_at.to_le_bytes());
+            append_number(arg, unused.counted_at);
         }
         let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
         arg[begins..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
@@ -132,6 +125,35 @@ impl DecideCall<'_> {
     const fn is_simple(&self) -> bool {
         matches!(self.task, Task::Ask) && self.asked.len() <= 1 && self.returns.is_empty()
     }
+}
+
+fn append_group(arg: &mut Vec<u8>, (cost, count): (u32, u32)) {
+    arg.extend(cost.to_le_bytes());
+    arg.extend(count.to_le_bytes());
+}
+
+fn append_limit(arg: &mut Vec<u8>, params: &ScriptParams, stamp: StateStamp) {
+    append_number(arg, stamp.settles_at);
+    append_number(arg, stamp.written_at);
+    for number in params.numbers() {
+        append_number(arg, *number);
+    }
+    for _ in params.numbers().len()..MOST_NUMBERS {
+        append_number(arg, 0);
+    }
+    arg.push(params.policy());
+}
+
+/// No policy has more parameters.
+const MOST_NUMBERS: usize = 4;
+
+/// Lua numbers are doubles.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact up to 2^53; a later time is never reached"
+)]
+fn append_number(arg: &mut Vec<u8>, number: u64) {
+    arg.extend((number as f64).to_le_bytes());
 }
 
 /// Never saturates: a round trip has far fewer decisions, groups and returns.

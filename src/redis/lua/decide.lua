@@ -1,14 +1,16 @@
 -- Decides what the first part of the text has left over. A request passes all limits of its decision or none.
 
 local function decide(offset, keys_before)
-  local size, simple, task, number_of_limits, number_of_groups, number_of_returns, extra
-  size, simple, task, number_of_limits, number_of_groups, number_of_returns, extra, offset =
-    from_bytes('<I4BBBI2I2I4', argument, offset)
+  local _, number_of_limits, extra, first_cost, first_count, settles_at, written_at, a, b, c, d
+  local policy, task, more_groups, returns
+  _, _, number_of_limits, extra, first_cost, first_count, settles_at, written_at, a, b, c, d, policy, task, more_groups, returns,
+    offset = from_bytes('<I4BBI4I4I4ddddddBBI2I2', argument, offset)
 
   local limits = {}
   for number = 1, number_of_limits do
-    local policy, settles_at, written_at, a, b, c, d
-    policy, settles_at, written_at, a, b, c, d, offset = from_bytes('<BI8I8I8I8I8I8', argument, offset)
+    if number > 1 then
+      settles_at, written_at, a, b, c, d, policy, offset = from_bytes('<ddddddB', argument, offset)
+    end
     local limit, fault = policies[policy](KEYS[keys_before + number], settles_at, written_at, a, b, c, d)
     if not limit then return to_bytes('<BI4', 1, #fault) .. fault end
     limits[number] = limit
@@ -35,11 +37,11 @@ local function decide(offset, keys_before)
   end
 
   local groups_at = offset
-  offset = offset + 8 * number_of_groups
+  offset = offset + 8 * more_groups
   if task ~= 1 then
-    for _ = 1, number_of_returns do
+    for _ = 1, returns do
       local cost, counted_at
-      cost, counted_at, offset = from_bytes('<I4I8', argument, offset)
+      cost, counted_at, offset = from_bytes('<I4d', argument, offset)
       for _, limit in ipairs(limits) do limit.take_back(cost, counted_at) end
     end
   end
@@ -53,9 +55,11 @@ local function decide(offset, keys_before)
       if limit.at > 0 or limit.has_changed then limit.save() end
     end
   else
-    for _ = 1, number_of_groups do
-      local cost, count
-      cost, count, groups_at = from_bytes('<I4I4', argument, groups_at)
+    for group = 0, more_groups do
+      local cost, count = first_cost, first_count
+      if group > 0 then
+        cost, count, groups_at = from_bytes('<I4I4', argument, groups_at)
+      end
       local fit = min(count, floor_div(room(), cost))
       if fit == 0 and count > 0 and wait(cost) == 0 then
         -- The cost exceeds what is available, and passes as a debt.
@@ -98,6 +102,6 @@ local function decide(offset, keys_before)
 end
 
 for number = 1, #left_over, 3 do
-  replies[left_over[number] + 1] = decide(left_over[number + 1], left_over[number + 2])
+  replies[left_over[number]] = decide(left_over[number + 1], left_over[number + 2])
 end
-return table.concat(replies)
+return to_bytes('<I8', server_now) .. table.concat(replies)

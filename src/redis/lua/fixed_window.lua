@@ -8,7 +8,7 @@ policies[3] = function(key, settles_at, written_at, most, window)
   local at, dies, began, spent = nil, 0, 0, 0
   if kept then
     local _
-    _, at, dies, began, spent = from_bytes('<BI8I8I8I8', kept)
+    _, at, dies, began, spent = from_bytes('<Bdddd', kept)
   end
   local now, lost = time_of(at, window, settles_at, written_at)
 
@@ -52,7 +52,7 @@ policies[3] = function(key, settles_at, written_at, most, window)
 
   function limit.save()
     limit.at = now
-    keep(key, 3, now, dies, limit.settles_at(), to_bytes('<I8I8', began, spent))
+    keep(key, 3, now, dies, limit.settles_at(), to_bytes('<dd', began, spent))
   end
 
   return limit

@@ -10,7 +10,7 @@ policies[2] = function(key, settles_at, written_at, token, permits)
   local at, dies, last, bought = nil, 0, nil, nil
   if kept then
     local _
-    _, at, dies, last, bought = from_bytes('<BI8I8i8I8', kept)
+    _, at, dies, last, bought = from_bytes('<Bdddd', kept)
   end
 
   -- How long the last request blocks others. A cost from shorter intervals may be too large for this one.
@@ -78,7 +78,7 @@ policies[2] = function(key, settles_at, written_at, token, permits)
 
   function limit.save()
     limit.at = now
-    keep(key, 2, now, dies, limit.settles_at(), to_bytes('<i8I8', last, bought))
+    keep(key, 2, now, dies, limit.settles_at(), to_bytes('<dd', last, bought))
   end
 
   return limit

@@ -68,7 +68,7 @@ end
 local function keep(key, policy, at, dies, settles_at, rest)
   local has_to_live
   dies, has_to_live = lifetime(dies, settles_at)
-  local state = to_bytes('<BI8I8', policy, at, dies) .. rest
+  local state = to_bytes('<Bdd', policy, at, dies) .. rest
   if has_to_live then
     redis.call('SET', key, state, 'PX', lives_for(dies))
   else

@@ -23,7 +23,7 @@ policies[1] = function(key, settles_at, written_at, token, permits, burst)
   local life = fills_in
   if kept then
     local _
-    _, at, dies, born, full_at, beyond, old_token, old_permits, old_burst = from_bytes('<BI8I8I8I8I8I8I8I8', kept)
+    _, at, dies, born, full_at, beyond, old_token, old_permits, old_burst = from_bytes('<Bdddddddd', kept)
     -- A debt counts for longer.
     life = max(life, full_at + ceil_div(beyond, old_permits) - at)
   end
@@ -98,7 +98,7 @@ policies[1] = function(key, settles_at, written_at, token, permits, burst)
     limit.at = now
     local beyond_now = fmod(missing, permits)
     local full_then = now + (missing - beyond_now) / permits
-    local rest = to_bytes('<I8I8I8I8I8I8', born, full_then, beyond_now, token, permits, burst)
+    local rest = to_bytes('<dddddd', born, full_then, beyond_now, token, permits, burst)
     keep(key, 1, now, dies, limit.settles_at(), rest)
   end
 

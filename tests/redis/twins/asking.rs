@@ -425,7 +425,7 @@ fn packed(asked: &[Asked<'_>], in_full: bool) -> Vec<u8> {
     let first = asked[0].0;
     let mut arg = Vec::new();
     for time in [first.now, first.outage.0, first.outage.1] {
-        arg.extend(time.to_le_bytes());
+        arg.extend(double(time));
     }
     arg.push(in_full.into());
     arg.extend(u16::try_from(asked.len()).unwrap().to_le_bytes());
@@ -454,26 +454,34 @@ fn packed_question(question: &Question, limits: &[LimitArgs]) -> Vec<u8> {
         Task::Peek => 1,
         Task::GiveBack => 2,
     };
-    let mut arg = vec![simple, task, u8::try_from(limits.len()).unwrap()];
-    arg.extend(short(groups.len()));
-    arg.extend(short(question.returns.len()));
+    let group = |(cost, count): (u32, u32)| [cost.to_le_bytes(), count.to_le_bytes()].concat();
+    let mut arg = vec![simple, u8::try_from(limits.len()).unwrap()];
     arg.extend(question.ahead.to_le_bytes());
-    for limit in limits {
-        arg.push(limit.numbers.policy);
-        let mut numbers = vec![limit.known.until, limit.known.at];
-        numbers.extend(&limit.numbers.params);
-        numbers.resize(6, 0);
-        for number in numbers {
-            arg.extend(number.to_le_bytes());
-        }
-    }
-    for (cost, count) in groups {
-        arg.extend(cost.to_le_bytes());
-        arg.extend(count.to_le_bytes());
-    }
+    arg.extend(group(groups[0]));
+    arg.extend(packed_limit(&limits[0]));
+    arg.push(task);
+    arg.extend(short(groups.len() - 1));
+    arg.extend(short(question.returns.len()));
+    arg.extend(limits[1..].iter().flat_map(packed_limit));
+    arg.extend(groups.into_iter().skip(1).flat_map(group));
     for (cost, counted_at) in &question.returns {
         arg.extend(cost.to_le_bytes());
-        arg.extend(counted_at.to_le_bytes());
+        arg.extend(double(*counted_at));
     }
     arg
+}
+
+fn packed_limit(limit: &LimitArgs) -> Vec<u8> {
+    let mut numbers = vec![limit.known.until, limit.known.at];
+    numbers.extend(&limit.numbers.params);
+    numbers.resize(6, 0);
+    let mut arg: Vec<u8> = numbers.into_iter().flat_map(double).collect();
+    arg.push(limit.numbers.policy);
+    arg
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Lua numbers are doubles")]
+fn double(number: u64) -> [u8; 8] {
+    assert!(number <= 1 << 53);
+    (number as f64).to_le_bytes()
 }
