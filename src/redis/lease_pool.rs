@@ -10,12 +10,15 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-use super::config::{Fallback, OutagePolicy};
-use super::connection::{Connection, OnDrop, either, within};
-use super::error::{CallError, ConfigError, Failure, ServerError};
+use crate::remote::{
+    CallError, Connection, Failure, Fallback, OnDrop, OutagePolicy, ServerError, either, within,
+};
+
+use super::error::ConfigError;
 use super::lease_queue::{LeaseAnswers, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_script::{LEASES, LeaseId, LeaseReply, lease_args};
 use super::lease_table::{LeaseKey, PendingRelease};
+use super::transport::Connector;
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -165,7 +168,7 @@ impl fmt::Debug for Lease {
 
 /// A pool of leases in Redis, as this process sees it: a queue, and a task that makes its round trips.
 pub(super) struct LeasePool {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection<Connector>>,
     lease: Duration,
     classes: Vec<ClassConfig>,
     keys: Arc<[String]>,
@@ -210,7 +213,7 @@ impl ClassConfig {
 
 impl LeasePool {
     pub(super) fn new(
-        connection: Arc<Connection>,
+        connection: Arc<Connection<Connector>>,
         lease: Duration,
         classes: Vec<ClassConfig>,
     ) -> Result<Self, ConfigError> {
@@ -443,10 +446,17 @@ impl LeasePool {
         let limits = self.classes.iter().map(|class| (class.own, class.total));
         let limits = self.with_queue(|queue| queue.limits(limits));
         let args = lease_args(self.lease, &limits, released, renewed, wanted);
-        let call = self.connection.call(&LEASES, &self.keys, &args, oldest_try);
+        let _ = oldest_try;
+        let keys = Arc::clone(&self.keys);
+        let call = self.connection.call(|opened| async move {
+            let numbers = opened.run_script(&LEASES, &keys, &args).await?;
+            let time = numbers.first().copied().unwrap_or(0);
+            Ok((u64::try_from(time).unwrap_or(0), numbers))
+        });
         let numbers = call.await?;
-        LeaseReply::read(&numbers, limits.len(), renewed.len(), wanted.len())
-            .ok_or_else(|| CallError::malformed(&numbers))
+        LeaseReply::read(&numbers, limits.len(), renewed.len(), wanted.len()).ok_or_else(|| {
+            CallError::failed(Failure::Fault(format!("an answer of {numbers:?}").into()))
+        })
     }
 
     /// Uses the queue under its lock, and notifies the holders of lost leases after the lock is released.

@@ -125,13 +125,9 @@
 //! Redis 6.0 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
 //! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
 
-mod batcher;
-mod cache;
 mod client;
 mod config;
-mod connection;
 mod error;
-mod health;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
@@ -140,15 +136,14 @@ mod lease_table;
 mod limiter;
 mod permits;
 mod policy;
-mod queue;
 mod scripts;
+mod store;
 mod transport;
 mod usage;
 
+pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use client::Redis;
-pub use config::OutagePolicy;
-pub use error::{AcquireError, CallError, ConfigError, ServerError};
-pub use health::Stats;
+pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;

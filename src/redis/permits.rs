@@ -1,10 +1,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::config::OutagePolicy;
-use super::connection::Connection;
-use super::error::{CallError, ConfigError, ServerError};
+use crate::remote::{CallError, Connection, OutagePolicy, ServerError};
+
+use super::error::ConfigError;
 use super::lease_pool::{ClassConfig, Lease, LeasePool};
+use super::transport::Connector;
 
 /// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
@@ -55,7 +56,7 @@ pub struct RedisPermits {
 
 impl RedisPermits {
     pub(super) fn new(
-        connection: Arc<Connection>,
+        connection: Arc<Connection<Connector>>,
         key: String,
         limit: u32,
         lease: Duration,

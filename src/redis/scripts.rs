@@ -1,13 +1,12 @@
 //! The script that decides: its text, its argument and its reply.
 
+use core::iter;
 use core::time::Duration;
 
-use super::health::ServerHealth;
-use super::policy::ScriptParams;
-use super::transport::Script;
+use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(super) type RequestId = u64;
+use super::policy::ScriptParams;
+use super::transport::{Connector, Script};
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
 pub(super) static DECIDE: Script = Script::new(concat!(
@@ -21,40 +20,6 @@ pub(super) static DECIDE: Script = Script::new(concat!(
     include_str!("lua/decide.lua"),
 ));
 
-/// One decision of a call: about one limit, or about several of which a request passes all or none. A call has many decisions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DecideCall<'a> {
-    pub(super) task: Task,
-    /// One for each limit. No other decision of the call may have them.
-    pub(super) keys: &'a [String],
-    pub(super) params: &'a [ScriptParams],
-    pub(super) stamps: &'a [StateStamp],
-    /// Groups of requests in their order: the cost of each, and how many follow each other.
-    pub(super) asked: &'a [(u32, u32)],
-    /// How many permits to take on top; for [`Task::GiveBack`], how many to return, the latest first.
-    pub(super) extra: u32,
-    /// Applied before the requests are decided. A peek ignores them.
-    pub(super) returns: &'a [Return],
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Task {
-    /// Counts the permits that pass.
-    Ask,
-    /// Counts nothing.
-    Peek,
-    GiveBack,
-}
-
-/// Permits that passed and were not used. They are given back only as far as no request has passed since that would have passed
-/// later without them.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Return {
-    pub(super) cost: u32,
-    /// The [`counted_at`](DecideReply::counted_at) of the reply with which they passed.
-    pub(super) counted_at: u64,
-}
-
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -65,66 +30,62 @@ pub(super) struct StateStamp {
     settles_at: u64,
 }
 
-/// The argument of [`DECIDE`]. Its keys are those of the calls, in order. The format is described in `lua/fast.lua`.
-pub(super) fn encode(calls: &[DecideCall<'_>], _id: &str, health: &ServerHealth) -> Vec<u8> {
-    let mut arg = Vec::with_capacity(32 + 80 * calls.len());
+/// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.
+pub(super) fn encode(asks: &[Ask<Connector>], health: &ServerHealth) -> Vec<u8> {
+    let mut arg = Vec::with_capacity(32 + 80 * asks.len());
     // The server uses its own time.
     append_number(&mut arg, 0);
     append_number(&mut arg, health.last_outage.start);
     append_number(&mut arg, health.last_outage.end);
     let decides_in_full = 0;
     arg.push(decides_in_full);
-    arg.extend(short(calls.len()).to_le_bytes());
-    for call in calls {
-        call.append_to(&mut arg, health);
+    arg.extend(short(asks.len()).to_le_bytes());
+    for ask in asks {
+        append_ask(&mut arg, ask, health);
     }
     arg
 }
 
-/// The keys of a call of [`DECIDE`].
-pub(super) fn keys<'a>(calls: &'a [DecideCall<'a>]) -> impl Iterator<Item = &'a str> + Clone {
-    let keys = calls.iter().flat_map(|call| call.keys);
-    keys.map(String::as_str)
-}
-
-impl DecideCall<'_> {
-    fn append_to(&self, arg: &mut Vec<u8>, health: &ServerHealth) {
-        let begins = arg.len();
-        // The length, which is known at the end.
-        arg.extend([0; size_of::<u32>()]);
-        arg.push(match self.params {
-            [params] if self.is_simple() && params.is_simple() => params.policy(),
-            _ => 0,
-        });
-        arg.push(u8::try_from(self.params.len()).unwrap_or(u8::MAX));
-        arg.extend(self.extra.to_le_bytes());
-        let (first_group, groups) = self.asked.split_first().unwrap_or((&(1, 0), &[]));
-        append_group(arg, *first_group);
-        let mut limits = self.params.iter().zip(self.stamps);
-        if let Some((params, stamp)) = limits.next() {
-            append_limit(arg, params, stamp.given(health, params));
-        }
-        arg.push(self.task as u8);
-        arg.extend(short(groups.len()).to_le_bytes());
-        arg.extend(short(self.returns.len()).to_le_bytes());
-        for (params, stamp) in limits {
-            append_limit(arg, params, stamp.given(health, params));
-        }
-        for group in groups {
-            append_group(arg, *group);
-        }
-        for unused in self.returns {
-            arg.extend(unused.cost.to_le_bytes());
-            append_number(arg, unused.counted_at);
-        }
-        let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
-        arg[begins..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
+    let begins = arg.len();
+    // The length, which is known at the end.
+    arg.extend([0; size_of::<u32>()]);
+    let params = &*ask.limit.params;
+    let is_simple = ask.task == Task::Ask && ask.asked.len() <= 1 && ask.returns.is_empty();
+    arg.push(match params {
+        [params] if is_simple && params.is_simple() => params.policy(),
+        _ => 0,
+    });
+    arg.push(u8::try_from(params.len()).unwrap_or(u8::MAX));
+    arg.extend(ask.extra.to_le_bytes());
+    let (first_group, groups) = ask.asked.split_first().unwrap_or((&(1, 0), &[]));
+    append_group(arg, *first_group);
+    // Before the first reply nothing is known.
+    let stamps = ask.memory.iter().copied();
+    let stamps = stamps.chain(iter::repeat(StateStamp::default()));
+    let mut limits = params.iter().zip(stamps);
+    if let Some((params, stamp)) = limits.next() {
+        append_limit(arg, params, stamp.given(health, params));
     }
-
-    /// Whether the first part of the script can decide it, depending on the policy.
-    const fn is_simple(&self) -> bool {
-        matches!(self.task, Task::Ask) && self.asked.len() <= 1 && self.returns.is_empty()
+    arg.push(match ask.task {
+        Task::Ask => 0,
+        Task::Peek => 1,
+        Task::GiveBack => 2,
+    });
+    arg.extend(short(groups.len()).to_le_bytes());
+    arg.extend(short(ask.returns.len()).to_le_bytes());
+    for (params, stamp) in limits {
+        append_limit(arg, params, stamp.given(health, params));
     }
+    for group in groups {
+        append_group(arg, *group);
+    }
+    for unused in &ask.returns {
+        arg.extend(unused.cost.to_le_bytes());
+        append_number(arg, unused.counted_at);
+    }
+    let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
+    arg[begins..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
 }
 
 fn append_group(arg: &mut Vec<u8>, (cost, count): (u32, u32)) {
@@ -185,71 +146,49 @@ impl StateStamp {
     }
 }
 
-/// The answer to a [`DecideCall`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct DecideReply {
-    /// How many requests passed, from the first on.
-    pub(super) passed: u32,
-    /// How many permits were taken on top.
-    pub(super) extra: u32,
-    /// Which limit the first denied request waits for, from 1; 0 if all passed.
-    pub(super) binding: u32,
-    /// How long the first denied request has to wait.
-    pub(super) retry_in: Duration,
-    /// When the permits that passed were counted, by the server's clock. It identifies them in a [`Return`].
-    pub(super) counted_at: u64,
-    pub(super) stamps: Vec<StateStamp>,
-    /// How many states the script found to be lost.
-    pub(super) lost: u64,
-}
-
-/// The reply of [`DECIDE`]: the server's time, and the answer to each call or the server's error. `None` if it does not fit the
-/// calls.
-pub(super) fn decode(
-    reply: &[u8],
-    calls: &[DecideCall<'_>],
-) -> Option<(u64, Vec<Result<DecideReply, String>>)> {
+/// The reply of [`DECIDE`] to these questions. `None` if it does not fit them.
+pub(super) fn decode(reply: &[u8], asks: &[Ask<Connector>]) -> Option<Replies<Reply<Connector>>> {
     let mut rest = reply;
     let server_time = take_u64(&mut rest)?;
-    let answers = calls
+    let replies = asks
         .iter()
-        .map(|call| DecideReply::take(&mut rest, call.params.len()))
+        .map(|ask| take_reply(&mut rest, ask.limit.params.len()))
         .collect::<Option<_>>()?;
-    rest.is_empty().then_some((server_time, answers))
+    rest.is_empty().then_some((server_time, replies))
 }
 
-impl DecideReply {
-    fn take(rest: &mut &[u8], limits: usize) -> Option<Result<Self, String>> {
-        if take_u8(rest)? == 1 {
-            let length = usize::try_from(take_u32(rest)?).ok()?;
-            let (text, left) = rest.split_at_checked(length)?;
-            *rest = left;
-            return Some(Err(String::from_utf8_lossy(text).into_owned()));
-        }
-        let (passed, extra) = (take_u32(rest)?, take_u32(rest)?);
-        let binding = take_u8(rest)?.into();
-        let retry_in = Duration::from_micros(take_u64(rest)?);
-        let (mut stamps, mut lost) = (Vec::with_capacity(limits), 0);
-        for _ in 0..limits {
-            lost += u64::from(take_u8(rest)?);
-            let (written_at, settles_at) = (take_u64(rest)?, take_u64(rest)?);
-            stamps.push(StateStamp {
-                written_at,
-                settles_at,
-            });
-        }
-        // The time of a limit stands still while the server's clock catches up. The earliest of several identifies nothing newer.
-        let counted_at = stamps.iter().map(|stamp| stamp.written_at).min();
-        Some(Ok(Self {
-            passed,
-            extra,
-            binding,
-            retry_in,
-            counted_at: counted_at.unwrap_or(0),
-            stamps,
-            lost,
-        }))
+fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>, Failure>> {
+    if take_u8(rest)? == 1 {
+        let length = usize::try_from(take_u32(rest)?).ok()?;
+        let (fault, left) = rest.split_at_checked(length)?;
+        *rest = left;
+        let fault = String::from_utf8_lossy(fault);
+        return Some(Err(Failure::Fault(fault.into())));
     }
+    let (passed, extra) = (take_u32(rest)?, take_u32(rest)?);
+    let binding = usize::from(take_u8(rest)?).checked_sub(1);
+    let retry_in = Duration::from_micros(take_u64(rest)?);
+    let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
+    for _ in 0..limits {
+        lost += u64::from(take_u8(rest)?);
+        let (written_at, settles_at) = (take_u64(rest)?, take_u64(rest)?);
+        memory.push(StateStamp {
+            written_at,
+            settles_at,
+        });
+    }
+    // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
+    // earliest time is safe: nothing is given back to a state that began later.
+    let counted_at = memory.iter().map(|stamp| stamp.written_at).min();
+    Some(Ok(Reply {
+        counted_at: counted_at.unwrap_or(0),
+        passed,
+        extra,
+        binding,
+        retry_in,
+        memory: memory.into(),
+        lost,
+    }))
 }
 
 fn take_u8(rest: &mut &[u8]) -> Option<u8> {
@@ -272,110 +211,90 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
     use crate::policy::{FixedWindow, SlidingLog};
     use crate::redis::policy::sealed::Scripted;
+    use crate::redis::store::RedisLimit;
+    use crate::remote::Return;
+
+    use super::*;
 
     const WINDOW: Duration = Duration::from_secs(1);
 
-    fn call<'a>(params: &'a [ScriptParams], asked: &'a [(u32, u32)]) -> DecideCall<'a> {
-        DecideCall {
+    fn ask(policy: &impl Scripted, asked: &[(u32, u32)]) -> Ask<Connector> {
+        Ask {
             task: Task::Ask,
-            keys: &[],
-            params,
-            stamps: &[StateStamp {
-                written_at: 0,
-                settles_at: 0,
-            }],
-            asked,
+            limit: RedisLimit {
+                keys: Arc::new([]),
+                params: policy.script_params().unwrap().into(),
+            },
+            memory: Box::default(),
+            is_insured: false,
+            asked: asked.to_vec(),
             extra: 0,
-            returns: &[],
+            returns: vec![],
         }
     }
 
-    /// The mark of each call, behind its length.
-    fn simple(calls: &[DecideCall<'_>]) -> Vec<u8> {
-        let arg = encode(calls, "", &ServerHealth::default());
+    #[test]
+    fn only_simple_questions_are_marked_so_with_their_policy() {
+        let fixed = FixedWindow::new(9, WINDOW);
+        let mut returning = ask(&fixed, &[(1, 4)]);
+        returning.returns.push(Return {
+            cost: 1,
+            counted_at: 7,
+        });
+        let mut peek = ask(&fixed, &[(1, 4)]);
+        peek.task = Task::Peek;
+        let asks = [
+            ask(&fixed, &[(1, 4)]),
+            ask(&fixed, &[]),
+            ask(&fixed, &[(1, 4), (2, 1)]),
+            returning,
+            peek,
+            ask(&SlidingLog::new(9, WINDOW), &[(1, 1)]),
+        ];
+
+        let arg = encode(&asks, &ServerHealth::default());
         let (head, mut rest) = arg.split_at(27);
-        assert_eq!(usize::from(head[25]), calls.len());
+        assert_eq!(usize::from(head[25]), asks.len());
         let mut marks = vec![];
         while !rest.is_empty() {
             let length = take_u32(&mut { rest }).unwrap();
             marks.push(rest[4]);
             rest = &rest[usize::try_from(length).unwrap()..];
         }
-        marks
-    }
-
-    #[test]
-    fn only_simple_calls_are_marked_so_with_their_policy() {
-        let fixed = FixedWindow::new(9, WINDOW).script_params().unwrap();
-        let log = SlidingLog::new(9, WINDOW).script_params().unwrap();
-        let unused = Return {
-            cost: 1,
-            counted_at: 7,
-        };
-        let one = call(&fixed, &[(1, 4)]);
-        let returning = DecideCall {
-            returns: &[unused],
-            ..one
-        };
-        let peek = DecideCall {
-            task: Task::Peek,
-            ..one
-        };
-        let several = call(&fixed, &[(1, 4), (2, 1)]);
-        let calls = [
-            one,
-            call(&fixed, &[]),
-            several,
-            returning,
-            peek,
-            call(&log, &[(1, 1)]),
-        ];
-        assert_eq!(simple(&calls), [3, 3, 0, 0, 0, 0]);
-    }
-
-    fn packed(parts: &[&[u8]]) -> Vec<u8> {
-        parts.concat()
+        assert_eq!(marks, [3, 3, 0, 0, 0, 0]);
     }
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let params = FixedWindow::new(9, WINDOW).script_params().unwrap();
-        let calls = [call(&params, &[(1, 3)]); 2];
-        let numbers = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
-        let (now, times): (Vec<u8>, Vec<u8>) = (numbers(&[9]), numbers(&[9, 400]));
-        let retry_in: Vec<u8> = numbers(&[250]);
-        let passed: &[u8] = &[0, 2, 0, 0, 0, 0, 0, 0, 0, 1];
-        let reply = packed(&[
-            &now,
-            passed,
-            &retry_in,
-            &[1],
-            &times,
-            &[1, 3, 0, 0, 0],
-            b"why",
-        ]);
+        let asks = [(); 2].map(|()| ask(&FixedWindow::new(9, WINDOW), &[(1, 3)]));
+        let mut reply = 9_u64.to_le_bytes().to_vec();
+        reply.extend([0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        reply.extend(250_u64.to_le_bytes());
+        reply.push(1);
+        reply.extend([9_u64, 400].map(u64::to_le_bytes).as_flattened());
+        reply.extend(b"\x01\x03\0\0\0why");
 
-        let (time, answers) = decode(&reply, &calls).unwrap();
-        let answer = answers[0].as_ref().unwrap();
-        assert_eq!((time, answer.counted_at), (9, 9));
-        assert_eq!((answer.passed, answer.extra, answer.binding), (2, 0, 1));
-        assert_eq!(
-            (answer.retry_in, answer.lost),
-            (Duration::from_micros(250), 1)
-        );
+        let (time, replies) = decode(&reply, &asks).unwrap();
+        let first = replies[0].as_ref().unwrap();
+        assert_eq!((time, first.counted_at), (9, 9));
+        assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
+        let retry_in = Duration::from_micros(250);
+        assert_eq!((first.retry_in, first.lost), (retry_in, 1));
         let stamps = [StateStamp {
             written_at: 9,
             settles_at: 400,
         }];
-        assert_eq!(answer.stamps, stamps);
-        assert_eq!(answers[1], Err("why".to_owned()));
+        assert_eq!(*first.memory, stamps);
+        let fault = Failure::Fault("why".into());
+        assert_eq!(replies[1].as_ref().unwrap_err(), &fault);
 
-        assert_eq!(decode(&reply, &calls[..1]), None);
+        assert!(decode(&reply, &asks[..1]).is_none());
         for length in 0..reply.len() {
-            assert_eq!(decode(&reply[..length], &calls), None, "{length}");
+            assert!(decode(&reply[..length], &asks).is_none(), "{length}");
         }
     }
 }

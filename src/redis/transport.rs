@@ -15,8 +15,7 @@ use redis::{
 };
 use redis::{ServerErrorKind as Server, cmd};
 
-use super::error::Failure;
-use super::health::ServerRun;
+use crate::remote::{Failure, ServerRun};
 
 /// The text of a script, and its hash.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ impl Script {
 }
 
 /// Opens connections to one server or one cluster.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Connector {
     Server(Client),
     #[cfg(feature = "redis-cluster")]

@@ -1,10 +1,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::config::{Fallback, OutagePolicy};
-use super::connection::Connection;
-use super::error::{CallError, ConfigError, ServerError};
+use crate::remote::{CallError, Connection, Fallback, OutagePolicy, ServerError};
+
+use super::error::ConfigError;
 use super::lease_pool::{ClassConfig, Lease, LeasePool};
+use super::transport::Connector;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;
@@ -78,7 +79,7 @@ pub struct InUse {
 
 impl FleetUsage {
     pub(super) fn new(
-        connection: Arc<Connection>,
+        connection: Arc<Connection<Connector>>,
         name: &str,
         capacity: u32,
         reserved: u32,

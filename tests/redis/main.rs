@@ -1,6 +1,7 @@
 //! Limits in Redis, against real servers that the tests start and stop.
 #![cfg(unix)]
 
+mod attacks;
 mod clocks;
 mod cluster;
 mod config;

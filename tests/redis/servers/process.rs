@@ -1,5 +1,6 @@
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -24,7 +25,17 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn spawn(place: &Place, options: &[String]) -> Self {
         let program = program();
-        let server = quiet(&program)
+        let mut server = quiet(&program);
+        let clock = place.clock();
+        if clock.exists() {
+            // The allocator of the C library comes first: `libfaketime` does not start beside jemalloc.
+            server
+                .env("LD_PRELOAD", format!("{} libc.so.6", libfaketime()))
+                .env("FAKETIME_TIMESTAMP_FILE", clock)
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let server = server
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.address().port().to_string())
             .arg("--dir")
@@ -95,12 +106,26 @@ impl Drop for Process {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
         let _ = self.server.wait();
+        // What `libfaketime` leaves behind in a process that is killed. Another server has none.
+        for left in ["faketime_shm", "sem.faketime_sem"] {
+            let _ = fs::remove_file(format!("/dev/shm/{left}_{}", self.server.id()));
+        }
     }
 }
 
 /// The server program: `redis-server`, or the value of the variable `REDIS_SERVER`.
 pub(crate) fn program() -> OsString {
     env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// The path of the library that the program `faketime` loads.
+fn libfaketime() -> String {
+    let mut asked = Command::new("faketime");
+    asked.args(["-f", "+0s", "printenv", "LD_PRELOAD"]);
+    let output = asked
+        .output()
+        .expect("faketime is there: scripts/test installs it");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 fn quiet(program: impl Into<OsString>) -> Command {

@@ -75,13 +75,18 @@ fn a_key_of_another_type_fails_its_own_decision_only() {
 #[test]
 fn a_key_that_is_asked_twice_counts_twice() {
     let mut store = Store::start();
-    for subject in of_every_kind(2, MINUTE) {
+    for subject in of_every_kind(4, MINUTE) {
         store.flush();
         let limit = [LimitArgs::new("key", &subject.numbers())];
         let question = Question::ask(NOW, 1);
-        let answers = store.ask_many(&[(&question, &limit[..]); 4]);
-        let passed = answers.iter().map(|answer| answer.as_ref().unwrap().passed);
-        assert_eq!(passed.sum::<u32>(), subject.burst(), "{subject:?}");
+        let mut passed = 0;
+        // The first call finds no state, the second one the state of the first.
+        for _ in 0..2 {
+            for answer in store.ask_many(&[(&question, &limit[..]); 3]) {
+                passed += answer.unwrap().passed;
+            }
+        }
+        assert_eq!(passed, subject.burst(), "{subject:?}");
     }
 }
 
