@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
 
+use super::lease_script::LEASES;
 use super::policy::ScriptParams;
 use super::scripts::{DECIDE, StateStamp, decode, encode};
 use super::transport::{Connector, Transport};
@@ -22,7 +23,10 @@ impl Store for Connector {
     type Memory = Box<[StateStamp]>;
 
     async fn connect(&self) -> Result<Transport, Failure> {
-        Self::connect(self).await
+        let opened = Self::connect(self).await?;
+        // Otherwise the first call would take a second round trip, and miss a tight deadline.
+        opened.load([&DECIDE, &LEASES]);
+        Ok(opened)
     }
 
     async fn server_time(connection: &Transport) -> Result<u64, Failure> {

@@ -156,6 +156,22 @@ impl Transport {
         answer.map_err(|error| failure(&error))
     }
 
+    /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
+    /// script sends the text.
+    pub(super) fn load(&self, scripts: [&'static Script; 2]) {
+        let Self::Server(connection) = self else {
+            return;
+        };
+        let mut connection = connection.clone();
+        tokio::spawn(async move {
+            for script in scripts {
+                let mut load = cmd("SCRIPT");
+                load.arg("LOAD").arg(script.text);
+                let _: RedisResult<String> = load.query_async(&mut connection).await;
+            }
+        });
+    }
+
     /// The server's clock in microseconds since 1970.
     pub(super) async fn server_time(&self) -> Result<u64, Failure> {
         let time: RedisResult<(u64, u64)> = self.query(&cmd("TIME")).await;
