@@ -200,7 +200,8 @@ impl sealed::Scripted for Interval {
     }
 }
 
-/// One call can take this many permits. Writing more at once would block the server for too long.
+/// A log has an entry of about 120 bytes for each instant at which permits passed. To delete more of them at once would block the
+/// server for too long. A cost takes one entry, however large it is.
 const MOST_LOG_ENTRIES: u32 = 100_000;
 
 impl sealed::Scripted for SlidingLog {

@@ -98,7 +98,7 @@ policies[4] = function(key, settles_at, written_at, most, window)
 
   -- Takes it out of its own entry, and from the sums of all later ones.
   function limit.take_back(cost, counted_at)
-    if not oldest or counted_at <= gone then return end
+    if not oldest then return end
     local found = redis.call('ZRANGEBYSCORE', key, counted_at, counted_at)[1]
     if not found then return end
     local position = redis.call('ZRANK', key, found)
