@@ -449,7 +449,7 @@ impl LeasePool {
         let _ = oldest_try;
         let keys = Arc::clone(&self.keys);
         let call = self.connection.call(|opened| async move {
-            let numbers = opened.run_script(&LEASES, &keys, &args).await?;
+            let numbers: Vec<i64> = opened.run_script(&LEASES, &keys, &args).await?;
             let time = numbers.first().copied().unwrap_or(0);
             Ok((u64::try_from(time).unwrap_or(0), numbers))
         });

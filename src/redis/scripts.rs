@@ -97,16 +97,10 @@ fn append_limit(arg: &mut Vec<u8>, params: &ScriptParams, stamp: StateStamp) {
     append_number(arg, stamp.settles_at);
     append_number(arg, stamp.written_at);
     for number in params.numbers() {
-        append_number(arg, *number);
-    }
-    for _ in params.numbers().len()..MOST_NUMBERS {
-        append_number(arg, 0);
+        append_number(arg, number);
     }
     arg.push(params.policy());
 }
-
-/// No policy has more parameters.
-const MOST_NUMBERS: usize = 4;
 
 /// Lua numbers are doubles.
 #[expect(
@@ -149,7 +143,7 @@ impl StateStamp {
 /// The reply of [`DECIDE`] to these questions. `None` if it does not fit them.
 pub(super) fn decode(reply: &[u8], asks: &[Ask<Connector>]) -> Option<Replies<Reply<Connector>>> {
     let mut rest = reply;
-    let server_time = take_u64(&mut rest)?;
+    let server_time = u64::from_le_bytes(take(&mut rest)?);
     let replies = asks
         .iter()
         .map(|ask| take_reply(&mut rest, ask.limit.params.len()))
@@ -158,20 +152,26 @@ pub(super) fn decode(reply: &[u8], asks: &[Ask<Connector>]) -> Option<Replies<Re
 }
 
 fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>, Failure>> {
-    if take_u8(rest)? == 1 {
-        let length = usize::try_from(take_u32(rest)?).ok()?;
+    if take(rest)? == [1] {
+        let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
         let (fault, left) = rest.split_at_checked(length)?;
         *rest = left;
         let fault = String::from_utf8_lossy(fault);
         return Some(Err(Failure::Fault(fault.into())));
     }
-    let (passed, extra) = (take_u32(rest)?, take_u32(rest)?);
-    let binding = usize::from(take_u8(rest)?).checked_sub(1);
-    let retry_in = Duration::from_micros(take_u64(rest)?);
+    let (passed, extra) = (
+        u32::from_le_bytes(take(rest)?),
+        u32::from_le_bytes(take(rest)?),
+    );
+    let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
+    let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
     let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
     for _ in 0..limits {
-        lost += u64::from(take_u8(rest)?);
-        let (written_at, settles_at) = (take_u64(rest)?, take_u64(rest)?);
+        lost += u64::from(u8::from_le_bytes(take(rest)?));
+        let (written_at, settles_at) = (
+            u64::from_le_bytes(take(rest)?),
+            u64::from_le_bytes(take(rest)?),
+        );
         memory.push(StateStamp {
             written_at,
             settles_at,
@@ -189,18 +189,6 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
         memory: memory.into(),
         lost,
     }))
-}
-
-fn take_u8(rest: &mut &[u8]) -> Option<u8> {
-    take(rest).map(u8::from_le_bytes)
-}
-
-fn take_u32(rest: &mut &[u8]) -> Option<u32> {
-    take(rest).map(u32::from_le_bytes)
-}
-
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    take(rest).map(u64::from_le_bytes)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -261,7 +249,7 @@ mod tests {
         assert_eq!(usize::from(head[25]), asks.len());
         let mut marks = vec![];
         while !rest.is_empty() {
-            let length = take_u32(&mut { rest }).unwrap();
+            let length = u32::from_le_bytes(*rest.first_chunk().unwrap());
             marks.push(rest[4]);
             rest = &rest[usize::try_from(length).unwrap()..];
         }

@@ -57,10 +57,10 @@ impl Store for Connector {
         if !asks.iter().any(|ask| ask.is_insured) {
             health.last_outage = 0..0;
         }
-        let keys = asks.iter().flat_map(|ask| &*ask.limit.keys);
-        let keys = keys.map(String::as_str);
+        let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
+        let keys: Vec<_> = keys.collect();
         let arg = encode(asks, &health);
-        let reply = connection.run_script_bytes(&DECIDE, keys, &arg).await?;
+        let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
         decode(&reply, asks).ok_or_else(|| Failure::Fault(format!("an answer of {reply:?}").into()))
     }
 }
