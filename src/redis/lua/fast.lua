@@ -40,12 +40,15 @@ if server_now == 0 then
   server_now = time[1] * 1000000 + time[2]
 end
 
--- All states are read at once. For a key of another type that reads nothing.
-local states, written
-if decisions > 1 and #KEYS <= 1000 then
-  states, written = call('MGET', unpack(KEYS)), {}
+-- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
+-- that has been written since.
+local states, written, replies
+if decisions > 1 then
+  replies = {}
+  if #KEYS <= 1000 then
+    states, written = call('MGET', unpack(KEYS)), {}
+  end
 end
-local replies = {}
 -- The decisions that are left: for each its number, its offset in the argument, and the number of its first key, less one.
 local left_over
 local keys_before = 0
@@ -180,7 +183,7 @@ for decision = 1, decisions do
     end
   end
   if not reply then
-    left_over = left_over or {}
+    left_over, replies = left_over or {}, replies or {}
     local number = #left_over
     left_over[number + 1], left_over[number + 2], left_over[number + 3] = decision, offset, keys_before
     reply = ''

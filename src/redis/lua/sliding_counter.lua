@@ -18,10 +18,10 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
     elseif name == 'origin' then origin = tonumber(value)
     else
       local first = tonumber(name)
-      local last, spent = string.match(value, '^(%d+) (%d+)$')
-      if not (first and last) then return nil, wrong_type(key, 'a sliding counter') end
+      if not first or #value ~= 16 then return nil, wrong_type(key, 'a sliding counter') end
+      local last, spent = from_bytes('<dd', value)
       firsts[#firsts + 1] = first
-      known[first] = { first = first, last = tonumber(last), spent = tonumber(spent) }
+      known[first] = { first = first, last = last, spent = spent }
     end
   end
   if #kept > 0 and not (at and dies and origin) then return nil, wrong_type(key, 'a sliding counter') end
@@ -158,7 +158,7 @@ policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smoo
     for _, entry in ipairs(entries) do
       if entry.has_changed then
         fields[#fields + 1] = entry.first
-        fields[#fields + 1] = string.format('%d %d', entry.last, entry.spent)
+        fields[#fields + 1] = to_bytes('<dd', entry.last, entry.spent)
       end
     end
     redis.call('HSET', key, unpack(fields))

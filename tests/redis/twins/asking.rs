@@ -72,7 +72,7 @@ enum Task {
     GiveBack,
 }
 
-/// A call: the time, the outage, and questions about limits.
+/// A question, and the limits that it is about.
 type Asked<'a> = (&'a Question, &'a [LimitArgs]);
 
 /// A limit as the script takes it: the key, the policy, and what the client remembers.
