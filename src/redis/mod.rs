@@ -35,13 +35,28 @@
 //! | [`TokenBucket`](crate::policy::TokenBucket), [`Interval`](crate::policy::Interval) | one string | constant time |
 //! | [`FixedWindow`](crate::policy::FixedWindow) | one string | constant time |
 //! | [`SlidingCounter`](crate::policy::SlidingCounter) | one hash with a field for each bucket in use | time linear in the buckets |
-//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 135 bytes for each permit of a window | logarithmic time for each permit |
+//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](crate::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //!
-//! Each key is named `prefix:{name}:policy` (for a [`Keyed`], `prefix:name:{key}:policy`) and expires when its state has settled: an
-//! idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
+//! Each key is named `prefix:{name}:policy:2` (for a [`Keyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
+//! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
 //! the same limit: as with [`retune`](crate::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
+//!
+//! A round trip carries the requests for many keys. The script has a short path for the common case: one bucket, interval or fixed
+//! window, requests of one cost, a state that is as expected. It takes less time of the server than two keys that are read and
+//! written. Everything else takes two to four times that.
+//!
+//! # Moving from an older format
+//!
+//! Processes that use keys without the `:2` do not see the states of this version, and this version does not see theirs. While both
+//! run, each kind passes the whole limit. Choose one of these:
+//!
+//! * Stop all old processes, and start the new ones a window later (for a bucket: the time in which it fills).
+//! * Give the old and the new processes half of the limit each while both run.
+//! * Accept up to twice the limit for the time of the rollout and a window after it.
+//!
+//! The old keys expire by themselves.
 //!
 //! # What a window at the provider holds
 //!
@@ -105,6 +120,13 @@
 //! One case cannot be detected: a state is lost without any outage, and no running process has used its key since it was last written.
 //! Its burst can pass once more. Deleting a key by hand loses its state, with the same wait.
 //!
+//! # When the server's clock steps
+//!
+//! A limit's time never goes back. If the clock is set back by less than a state counts at most (a window, the time to fill a bucket or
+//! to pay its debt), the limit stands still until the clock has caught up. If it is set back by more, or a server that is behind takes
+//! over, the state counts as lost: everything counts as spent now, which costs one wait. After a step forward a limit counts as
+//! idle for that time, so its burst can pass once more.
+//!
 //! # Sizing
 //!
 //! * **Round trips**: requests for the same limit at the same time share a round trip, up to 256 of them, and Redis is not asked
@@ -114,8 +136,9 @@
 //! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Across data centres 25 ms
 //!   is too short.
 //! * **Memory**: a few hundred bytes a key; a log is the only policy that grows with its limit.
-//! * **Large costs** of a log write as many members in one call, which blocks the server: tens of milliseconds for ten thousand. A
-//!   bucket takes the same time for any cost.
+//! * **Large costs** take no longer than small ones. A log with many entries has two limits: a [`refund`](RedisLimiter::refund)
+//!   gives back the permits of the latest thousand instants at most, and a key with 100,000 entries that expires blocks the server for
+//!   tens of milliseconds, unless it is set to `lazyfree-lazy-expire yes`.
 //! * **Replicas**: round up. An insurance for too many replicas is slow in an outage; one for too few exceeds the limit.
 //! * **Leases**: one call for each third of a lease in each process that holds any, for all of its leases together. A lease of ten
 //!   seconds outlasts an outage of six, and is free ten seconds after its process died.

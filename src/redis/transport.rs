@@ -11,7 +11,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
-    RedisResult,
+    RedisResult, ToRedisArgs,
 };
 use redis::{ServerErrorKind as Server, cmd};
 
@@ -104,15 +104,19 @@ const RETRIES: usize = 3;
 impl Transport {
     /// Runs a script once, by its hash, and by its text if the server does not know the hash. A call that the server may have run
     /// is never repeated. The reply starts with the server's time.
-    pub(super) async fn run_script(
+    pub(super) async fn run_script<T: FromRedisValue>(
         &self,
         script: &Script,
-        keys: &[String],
-        args: &[String],
-    ) -> Result<Vec<i64>, Failure> {
-        let call = |command, script| {
+        keys: &[impl AsRef<str>],
+        args: impl ToRedisArgs,
+    ) -> Result<T, Failure> {
+        let call = |command: &str, script: &str| {
             let mut call = cmd(command);
-            call.arg(script).arg(keys.len()).arg(keys).arg(args);
+            call.arg(script).arg(keys.len());
+            for key in keys {
+                call.arg(key.as_ref());
+            }
+            call.arg(&args);
             call
         };
         let mut answer = self.query(&call("EVALSHA", script.hash())).await;

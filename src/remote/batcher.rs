@@ -152,14 +152,14 @@ impl<S: Store> Batcher<S> {
     /// Makes one call at once, for one key.
     pub(crate) async fn call(self: &Arc<Self>, ask: Ask<S>) -> Result<Reply<S>, CallError> {
         let connection = &self.connection;
-        let (id, health) = (connection.new_id(), connection.health());
+        let health = connection.health();
         let call = connection.call(|opened| async move {
-            let (time, replies) = S::decide(&opened, &id, &health, &[ask]).await?;
+            let (time, replies) = S::decide(&opened, &health, &[ask]).await?;
             Ok((time, replies))
         });
         let no_reply = || Err(Failure::Fault("no reply".into()));
         let reply = call.await?.pop().unwrap_or_else(no_reply);
-        reply.map_err(CallError::failed)
+        reply.map_err(|failure| self.connection.refused(failure))
     }
 
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
@@ -362,8 +362,8 @@ impl<'a, S: Store> Calls<'a, S> {
         let connection = Arc::clone(&self.batcher.connection);
         self.last_sent = now;
         self.spawn(now, sources, |opened| async move {
-            let (id, health) = (connection.new_id(), connection.health());
-            let (time, replies) = S::decide(&opened, &id, &health, &asks).await?;
+            let health = connection.health();
+            let (time, replies) = S::decide(&opened, &health, &asks).await?;
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
             Ok((time, answers.collect()))
         });
@@ -436,12 +436,7 @@ impl<'a, S: Store> Calls<'a, S> {
             let reply = match &mut outcome {
                 Ok(replies) => replies.next().map_or_else(
                     || Err(CallError::failed(Failure::Fault("no reply".into()))),
-                    |reply| {
-                        reply.map_err(|failure| {
-                            self.batcher.connection.record_fault(&failure);
-                            CallError::failed(failure)
-                        })
-                    },
+                    |reply| reply.map_err(|failure| self.batcher.connection.refused(failure)),
                 ),
                 Err(error) => Err(error.clone()),
             };

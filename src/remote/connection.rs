@@ -185,14 +185,15 @@ impl<S: Store> Connection<S> {
         self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
     }
 
-    /// The server refused what one key asked on a call. It answered the call.
-    pub(crate) fn record_fault(&self, failure: &Failure) {
+    /// The server answered a call and refused what it asked for one key.
+    pub(crate) fn refused(&self, failure: Failure) -> CallError {
         let now = self.now();
         let mut state = self.locked();
-        *state.stats.of(failure) += 1;
+        *state.stats.of(&failure) += 1;
         state.last_failure = Some(failure.clone());
-        state.say_fault(now, failure);
+        state.say_fault(now, &failure);
         emit(state);
+        CallError::failed(failure)
     }
 
     /// The open connection. Waits for it only during the first attempt to make one.

@@ -69,7 +69,6 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
     fn decide(
         connection: &Self::Connection,
-        id: &str,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;
