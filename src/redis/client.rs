@@ -7,7 +7,7 @@ use super::config::{config, escaped, keys, tagged};
 use super::error::ConfigError;
 use super::keyed::Keyed;
 use super::limiter::RedisLimiter;
-use super::permits::RedisPermits;
+use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
 use super::transport::Connector;
@@ -185,6 +185,27 @@ impl Redis {
         RedisPermits::new(
             Arc::clone(&self.batcher.connection),
             key,
+            n,
+            lease,
+            self.outage_policy,
+        )
+    }
+
+    /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
+    /// once for each user.
+    ///
+    /// # Errors
+    ///
+    /// As [`permits`](Self::permits).
+    pub fn keyed_permits(
+        &self,
+        name: &str,
+        n: u32,
+        lease: Duration,
+    ) -> Result<KeyedPermits, ConfigError> {
+        KeyedPermits::new(
+            Arc::clone(&self.batcher.connection),
+            format!("{}:{}", self.prefix, escaped("a name", name)?),
             n,
             lease,
             self.outage_policy,

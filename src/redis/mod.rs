@@ -66,9 +66,16 @@
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
 //! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
 //!
+//! # What operators hear
+//!
+//! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
+//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
+//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//!
 //! # Limits on concurrency
 //!
-//! [`RedisPermits`] limit how much is under way in a fleet. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
 //! give a [`Lease`], which is renewed while its guard lives and expires if the process dies. A lease can be *lost*: its holder has
 //! to [stop then](Lease#it-can-be-lost), or more is under way than the limit allows.
 //!
@@ -154,7 +161,6 @@ mod error;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
-mod lease_script;
 mod lease_table;
 mod limiter;
 mod permits;
@@ -170,6 +176,6 @@ pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
-pub use permits::RedisPermits;
+pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 pub use usage::{FleetUsage, Importance, InUse};

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
 
-use super::lease_script::LEASES;
+use super::lease_pool::LEASES;
 use super::policy::ScriptParams;
 use super::scripts::{DECIDE, StateStamp, decode, encode};
 use super::transport::{Connector, Transport};

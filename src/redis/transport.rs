@@ -136,10 +136,11 @@ impl Transport {
     /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
     /// script sends the text.
     pub(super) fn load(&self, scripts: [&'static Script; 2]) {
-        let Self::Server(connection) = self else {
-            return;
+        let mut connection = match self {
+            Self::Server(connection) => connection.clone(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => return,
         };
-        let mut connection = connection.clone();
         tokio::spawn(async move {
             for script in scripts {
                 let mut load = cmd("SCRIPT");

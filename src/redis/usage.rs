@@ -4,7 +4,8 @@ use std::sync::Arc;
 use crate::remote::{CallError, Connection, Fallback, OutagePolicy, ServerError};
 
 use super::error::ConfigError;
-use super::lease_pool::{ClassConfig, Lease, LeasePool};
+use super::lease_pool::{Lease, LeasePool};
+use super::lease_queue::ClassConfig;
 use super::transport::Connector;
 
 /// More leases than there can ever be.
@@ -100,11 +101,8 @@ impl FleetUsage {
         };
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
-        let pool = Arc::new(LeasePool::new(
-            connection,
-            lease,
-            vec![critical, sheddable],
-        )?);
+        let pool = LeasePool::new(connection, lease, vec![critical, sheddable], None)?;
+        let pool = Arc::new(pool);
         Ok(Self { pool })
     }
 

@@ -150,7 +150,10 @@ impl<S: Store> Batcher<S> {
         });
         let no_reply = || Err(Failure::Fault("no reply".into()));
         let reply = call.await?.pop().unwrap_or_else(no_reply);
-        reply.map_err(|failure| self.connection.refused(failure))
+        reply.map_err(|failure| {
+            connection.record_fault(&failure);
+            CallError::failed(failure)
+        })
     }
 
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
@@ -403,7 +406,12 @@ impl<'a, S: Store> Calls<'a, S> {
             let reply = match &mut outcome {
                 Ok(replies) => replies.next().map_or_else(
                     || Err(CallError::failed(Failure::Fault("no reply".into()))),
-                    |reply| reply.map_err(|failure| self.batcher.connection.refused(failure)),
+                    |reply| {
+                        reply.map_err(|failure| {
+                            self.batcher.connection.record_fault(&failure);
+                            CallError::failed(failure)
+                        })
+                    },
                 ),
                 Err(error) => Err(error.clone()),
             };

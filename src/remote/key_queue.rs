@@ -12,6 +12,7 @@ use crate::time::Tick;
 use super::batcher::{Batcher, Source, Stage, Step};
 use super::cache::DenialSource;
 use super::error::CallError;
+use super::events::Event;
 use super::outage_policy::Fallback;
 use super::queue::{QueueStep, RequestQueue};
 use super::request::{Answer, RequestId, WaitMode};
@@ -186,6 +187,7 @@ where
             self.batcher
                 .connection
                 .count(|stats| stats.lost_states += lost);
+            Event::StatesLost(lost).emit();
         }
     }
 

@@ -5,6 +5,7 @@ mod attacks;
 mod clocks;
 mod cluster;
 mod config;
+mod events;
 mod failing;
 mod harness;
 mod limits;
