@@ -1,6 +1,11 @@
 //! The connection to a server or a cluster: what this folder needs of a client library, implemented with the `redis` crate.
 //! No other file names that crate.
 
+use core::any::Any;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
+use core::task::Poll;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use redis::aio::MultiplexedConnection;
@@ -69,20 +74,79 @@ impl Connector {
 
     /// Opens a new connection. The caller sets the time limit.
     pub(super) async fn connect(&self) -> Result<Transport, Failure> {
-        let connection = match self {
-            Self::Server(client) => {
-                // The caller keeps both time limits.
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None);
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                connection.await.map(Transport::Server)
-            }
-            #[cfg(feature = "redis-cluster")]
-            Self::Cluster(client) => client.get_async_connection().await.map(Transport::Cluster),
-        };
-        connection.map_err(|error| failure(&error))
+        // For example, `rustls` panics if it cannot choose between several crypto providers.
+        let opened = unless_it_panics(self.open()).await;
+        opened.unwrap_or_else(|why| {
+            let why = format!("the client library panicked: {why}");
+            Err(Failure::Unreachable(why.into()))
+        })
     }
+
+    async fn open(&self) -> Result<Transport, Failure> {
+        match self {
+            Self::Server(client) => open(client).await.map(Transport::Server),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(client) => {
+                let connection = client.get_async_connection().await;
+                connection
+                    .map(Transport::Cluster)
+                    .map_err(|error| failure(&error))
+            }
+        }
+    }
+}
+
+async fn open(client: &Client) -> Result<MultiplexedConnection, Failure> {
+    // The caller keeps both time limits.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    match connection.await {
+        Ok(connection) => Ok(connection),
+        Err(error) if error.is_connection_dropped() && !error.is_connection_refusal() => {
+            Err(refusal(client, &config).await.unwrap_or(failure(&error)))
+        }
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// Why the server closes every new connection, if it has too many clients. Such a server writes an error before it reads anything.
+/// The library takes the error for the reply to its own first command, ignores it, and then only sees the connection close.
+async fn refusal(client: &Client, config: &AsyncConnectionConfig) -> Option<Failure> {
+    // Without a login and the library's name, the first command is ours.
+    let silent = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
+    let server = client.get_connection_info().clone();
+    let client = Client::open(server.set_redis_settings(silent)).ok()?;
+    let connection = client.get_multiplexed_async_connection_with_config(config);
+    let answer: RedisResult<()> = cmd("PING").query_async(&mut connection.await.ok()?).await;
+    let failure = failure(&answer.err()?);
+    matches!(failure, Failure::Unavailable(_)).then_some(failure)
+}
+
+/// The output of a future, or the message if it panics.
+async fn unless_it_panics<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    let mut work = pin!(work);
+    // After a panic the future is not polled again, and dropped.
+    poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => Poll::Ready(Err(message(panic.as_ref()))),
+        },
+    )
+    .await
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let literal = panic.downcast_ref::<&str>().copied();
+    let text = || panic.downcast_ref::<String>().map(String::as_str);
+    literal
+        .or_else(text)
+        .unwrap_or("it does not say why")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Requests are small and frequent. With Nagle's algorithm a request can wait 40 ms for the acknowledgement of the one before.
@@ -204,5 +268,35 @@ fn failure(error: &RedisError) -> Failure {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Failure::Unreachable(why),
         _ if error.is_io_error() => Failure::Unreachable(why),
         _ => Failure::Fault(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::future::ready;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_becomes_an_error_with_its_message() {
+        assert_eq!(unless_it_panics(ready(5)).await, Ok(5));
+        let literal = async { panic!("no provider") };
+        assert_eq!(
+            unless_it_panics::<()>(literal).await,
+            Err("no provider".into())
+        );
+        let formatted = async {
+            tokio::task::yield_now().await;
+            panic!("\n{} providers\n", 2)
+        };
+        assert_eq!(
+            unless_it_panics::<()>(formatted).await,
+            Err("2 providers".into())
+        );
+        let other = async { std::panic::panic_any(7) };
+        assert_eq!(
+            unless_it_panics::<()>(other).await,
+            Err("it does not say why".into())
+        );
     }
 }
