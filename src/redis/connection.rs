@@ -10,8 +10,12 @@ use tokio::sync::Notify;
 
 use crate::time::{Clock, Tick, Timer};
 
+#[cfg(feature = "redis-tls")]
+use super::error::ConfigError;
 use super::error::{CallError, Failure};
 use super::health::{Breaker, ServerHealth, ServerRun, Stats};
+#[cfg(feature = "redis-tls")]
+use super::transport::Tls;
 use super::transport::{Connector, Script, Transport};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
@@ -79,6 +83,12 @@ impl Connection {
     /// The same server, with a connection of its own.
     pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
         Self::new(self.connector.clone(), deadline)
+    }
+
+    /// The same server by TLS, with a connection of its own.
+    #[cfg(feature = "redis-tls")]
+    pub(super) fn with_tls(&self, tls: &Tls) -> Result<Self, ConfigError> {
+        Ok(Self::new(self.connector.with_tls(tls)?, self.deadline))
     }
 
     /// Waits for a connection as long as a call would.

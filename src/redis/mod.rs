@@ -1,4 +1,5 @@
-//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too).
+//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too, and
+//! `redis-tls` for TLS).
 //!
 //! ```
 //! use futures::StreamExt;
@@ -115,6 +116,20 @@
 //! * **Cluster**: the limits of one name are in one slot. While a node is down, Redis counts as down for all limits of a [`Redis`]:
 //!   open one for each group of limits that should fail independently.
 //!
+//! # TLS and Sentinel
+//!
+//! With feature `redis-tls`, URLs that begin with `rediss://` connect by TLS 1.2 or 1.3, with `rustls` and `ring`. The server's
+//! certificate is checked with the root certificates of the system, or with those of [`Redis::with_tls`], which also takes a client
+//! certificate. A certificate that is not trusted, has expired or has another name is an outage, because there is no proof that the
+//! server can be reached: the [`OutagePolicy`] decides what passes, and [`Redis::last_failure`] names the cause. If the program has
+//! no `rustls` crypto provider when the first connection is made, `ring` becomes its default.
+//!
+//! [`Redis::open_sentinel`] finds the master by Sentinel, and asks anew each time it connects. When a master dies, its limits come
+//! back as soon as Sentinel has named another. After `SENTINEL FAILOVER` on a master that works, Sentinel leaves the old one a master
+//! for about ten seconds. So long, processes that are connected to it use one limit, and processes that connect to the new one
+//! another. With `min-replicas-to-write 1` on the servers, a master without replicas refuses writes, and all processes move at
+//! once.
+//!
 //! # Runtimes
 //!
 //! The tasks that connect and make round trips run in the tokio runtime in which they were first needed. When that runtime ends, they
@@ -154,4 +169,6 @@ pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
 pub use permits::RedisPermits;
 pub use policy::RedisPolicy;
+#[cfg(feature = "redis-tls")]
+pub use transport::Tls;
 pub use usage::{FleetUsage, Importance, InUse};

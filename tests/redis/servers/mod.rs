@@ -15,6 +15,8 @@ mod pair;
 mod place;
 pub(crate) mod process;
 mod relay;
+mod sentinel;
+mod tls;
 
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use std::time::Duration;
 pub(crate) use cluster::Cluster;
 pub(crate) use one::Server;
 pub(crate) use relay::{Cut, Relay};
+pub(crate) use tls::{Identity, TlsServer};
 
 /// The longest wait for anything before a test gives up. It is a guard, not a statement about speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,5 +1,6 @@
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -24,7 +25,11 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn spawn(place: &Place, options: &[String]) -> Self {
         let program = program();
+        // A sentinel does not start without a file, to which it writes what it knows.
+        let config = place.dir().join("server.conf");
+        fs::write(&config, "").expect("the directory is ours");
         let server = quiet(&program)
+            .arg(config)
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.address().port().to_string())
             .arg("--dir")
