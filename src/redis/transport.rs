@@ -550,8 +550,10 @@ fn failure(error: &RedisError) -> Failure {
         _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
             Failure::Unavailable(why)
         }
-        // This one has no code of its own.
-        ErrorKind::Server(Server::ResponseError) if why.contains("max number of clients") => {
+        // These have no code of their own.
+        ErrorKind::Server(Server::ResponseError)
+            if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
+        {
             Failure::Unavailable(why)
         }
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
@@ -563,11 +565,51 @@ fn failure(error: &RedisError) -> Failure {
     }
 }
 
+/// Before version 7, a server puts the error that a script meets into the text of another: `Error running script (call to f_…):
+/// @user_script:66: @user_script: 66: -READONLY You can't write against a read only replica.`
+fn is_unavailable_to_a_script(why: &str) -> bool {
+    let met = why.split_once("Error running script");
+    let met = met.and_then(|(_, place)| place.split_once(": -"));
+    met.is_some_and(|(_, met)| {
+        let code = met.split(' ').next().unwrap_or_default();
+        ["READONLY", "MASTERDOWN"].contains(&code) || UNAVAILABLE.contains(&code)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use core::future::ready;
 
     use super::*;
+
+    fn failure_of(reply: &str) -> Failure {
+        let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+        failure(&reply.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn an_error_inside_a_script_is_an_outage_if_it_would_be_one_outside() {
+        let place =
+            "ERR Error running script (call to f_2f6c): @user_script:66: @user_script: 66: ";
+        for error in [
+            "-READONLY You can't write against a read only replica.",
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            "-NOREPLICAS Not enough good replicas to write.",
+        ] {
+            for reply in [error[1..].to_owned(), format!("{place}{error}")] {
+                let failure = failure_of(&reply);
+                assert!(matches!(failure, Failure::Unavailable(_)), "{failure}");
+            }
+        }
+        let error = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for reply in [
+            error.to_owned(),
+            format!("{place}{error}"),
+            format!("{place}-{error}"),
+        ] {
+            assert!(failure_of(&reply).is_fault(), "{reply}");
+        }
+    }
 
     #[tokio::test]
     async fn a_panic_becomes_an_error_with_its_message() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 #[cfg(feature = "redis-cluster")]
 pub(crate) use cluster::Cluster;
-pub(crate) use one::Server;
+pub(crate) use one::{EXPIRES_AT, Server};
 pub(crate) use relay::{Cut, Relay};
 pub(crate) use tls::{Identity, TlsServer};
 
