@@ -137,7 +137,7 @@
 //! runtimes see an outage. On a paused tokio clock, time does not wait for sockets, so whether an answer is in time is arbitrary. Test
 //! with a real clock, or with the policy in memory.
 //!
-//! Redis 6.0 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
+//! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
 //! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
 
 mod batcher;

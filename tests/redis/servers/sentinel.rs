@@ -13,12 +13,11 @@ impl Server {
         let port = port.to_string();
         let watched = ["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &port, "1"];
         sentinel.cli::<()>(&watched).await;
+        // A failover that finds no replica fit is tried again after twice this time.
+        sentinel.set_of_master("failover-timeout", "1000").await;
         // By default it asks replicas each ten seconds, and demotes an old master after eight. Redis 6 has no choice.
         let mut often = redis::cmd("SENTINEL");
-        let periods = ["INFO-PERIOD", "PING-PERIOD", "PUBLISH-PERIOD"];
-        often
-            .arg("DEBUG")
-            .arg(periods.map(|period| [period, "100"]).as_flattened());
+        often.arg(&["DEBUG", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "100"]);
         let _ = sentinel.try_command::<()>(&often).await;
         sentinel
     }
