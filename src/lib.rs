@@ -117,6 +117,8 @@
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "redis")]
+mod remote;
 mod wait;
 
 pub mod batch;

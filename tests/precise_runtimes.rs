@@ -6,19 +6,25 @@
     reason = "a clock that shares nothing with the one under test"
 )]
 
-use std::fs::File;
-use std::future::poll_fn;
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::future::{Future, poll_fn};
+use std::panic::{self, PanicHookInfo};
+use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, poll, stream};
 use paceline::concurrency::Permits;
-use paceline::policy::Interval;
+use paceline::limiter::{Gate, Limiter};
+use paceline::policy::{Decision, Interval};
 use paceline::prelude::*;
-use paceline::time::Timer;
-use tokio::runtime::{Builder, Runtime};
+use paceline::time::{Resolution, Timer};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, yield_now};
 
 fn ms(ms: u64) -> Duration {
@@ -27,6 +33,10 @@ fn ms(ms: u64) -> Duration {
 
 fn on_one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn without_io() -> Runtime {
+    Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 async fn elapsed(timer: &mut Timer) {
@@ -137,7 +147,7 @@ fn a_timer_may_go_to_and_fro_between_runtimes() {
 
 #[test]
 fn in_a_runtime_without_io_the_wait_is_on_tokios_timers() {
-    let bare = Builder::new_current_thread().enable_time().build().unwrap();
+    let bare = without_io();
     let mut timer = Timer::new();
     for _ in 0..3 {
         let start = Instant::now();
@@ -190,17 +200,197 @@ fn a_timer_knows_its_runtime() {
     there.block_on(async { assert!(!timer.is_of_this_runtime()) });
 }
 
-const IN_A_CHILD: &str = "PACELINE_FEW_FILES";
+/// A limiter that always has to wait.
+struct Waits(Resolution);
+
+impl Limiter for Waits {
+    type Error = Infallible;
+
+    fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+        let retry_in = ms(60_000);
+        Poll::Ready(Ok(Decision::Wait { retry_in }))
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+        self.poll_decide(cost, cx)
+    }
+
+    fn give_up(&mut self) {}
+
+    fn resolution(&self) -> Resolution {
+        self.0
+    }
+}
+
+/// How many tasks there are while it waits. A timer of the kernel has one.
+fn tasks_while_waiting(wait: impl Future) -> usize {
+    on_one_thread().block_on(async {
+        assert!(poll!(pin!(wait)).is_pending());
+        Handle::current().metrics().num_alive_tasks()
+    })
+}
+
+#[test]
+fn every_wait_for_a_limit_has_the_resolution_of_the_limit() {
+    for (resolution, tasks) in [(Resolution::Exact, 1), (Resolution::Millis, 0)] {
+        let mut gate = Gate::new(Waits(resolution));
+        let passes = poll_fn(|cx| gate.poll_one(cx));
+        assert_eq!(tasks_while_waiting(passes), tasks, "a gate");
+        let opens = poll_fn(|cx| gate.poll_open(cx));
+        assert_eq!(tasks_while_waiting(opens), tasks, "the same gate");
+
+        let interval = Interval::every(ms(60_000));
+        let owned = interval.owned().with_resolution(resolution);
+        let paced = stream::repeat(()).pace(owned);
+        let second = async { paced.skip(1).next().await };
+        assert_eq!(tasks_while_waiting(second), tasks, "an owned limit");
+
+        let shared = interval.shared().with_resolution(resolution);
+        assert!(shared.try_acquire(1).is_pass());
+        assert_eq!(tasks_while_waiting(shared.acquire(1)), tasks, "shared");
+        let within = shared.acquire_within(1, ms(90_000));
+        assert_eq!(tasks_while_waiting(within), tasks, "shared, for a time");
+
+        let keyed = interval.keyed::<u8>().with_resolution(resolution);
+        assert!(keyed.try_acquire(&1, 1).is_pass());
+        assert_eq!(tasks_while_waiting(keyed.acquire(1, 1)), tasks, "a key");
+
+        let permits = Permits::new(1).with_cooldown(ms(60_000));
+        let permits = permits.with_resolution(resolution);
+        drop(permits.try_acquire());
+        assert_eq!(tasks_while_waiting(permits.acquire()), tasks, "permits");
+    }
+}
+
+/// The timer of the queue wakes a waiter that became the head. Beside it there is the task of the head-of-line timeout.
+#[test]
+fn a_queued_waiter_is_woken_with_the_resolution_of_its_handle() {
+    for (resolution, tasks) in [(Resolution::Exact, 2), (Resolution::Millis, 1)] {
+        let limit = Interval::every(ms(60_000)).shared();
+        let limit = limit.with_resolution(resolution);
+        assert!(limit.try_acquire(1).is_pass());
+        on_one_thread().block_on(async {
+            let mut first = Box::pin(limit.acquire(1));
+            let mut second = pin!(limit.acquire(1));
+            assert!(poll!(&mut first).is_pending());
+            assert!(poll!(&mut second).is_pending());
+            drop(first);
+            let metrics = Handle::current().metrics();
+            assert_eq!(metrics.num_alive_tasks(), tasks, "{resolution:?}");
+        });
+    }
+}
+
+const IN_A_CHILD: &str = "PACELINE_IN_A_CHILD";
 
 #[test]
 fn without_file_descriptors_the_wait_is_on_tokios_timers() {
     let name = "without_file_descriptors_the_wait_is_on_tokios_timers";
+    in_a_child(name, "ulimit -n 40", || {
+        on_one_thread().block_on(async {
+            let all: Vec<File> = core::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+            assert!((1..40).contains(&all.len()));
+            let mut paced = stream::iter(0..4).min_interval(ms(5));
+            let start = Instant::now();
+            assert_eq!(paced.by_ref().take(2).count().await, 2);
+            drop(all);
+            assert_eq!(paced.count().await, 2);
+            assert!(start.elapsed() >= ms(15));
+        });
+    });
+}
+
+/// The hook that prints the message is that of the process, in which this is the only test.
+#[test]
+fn tokios_message_appears_once_for_each_of_64_runtimes_without_io() {
+    static MESSAGES: AtomicU32 = AtomicU32::new(0);
+    let name = "tokios_message_appears_once_for_each_of_64_runtimes_without_io";
+    in_a_child(name, "true", || {
+        let count = |_: &PanicHookInfo<'_>| {
+            MESSAGES.fetch_add(1, Ordering::Relaxed);
+        };
+        let bare: Vec<_> = core::iter::repeat_with(without_io).take(65).collect();
+        let messages_after_waits_in = |runtimes: &[Runtime]| {
+            for runtime in runtimes {
+                let mut timer = Timer::new();
+                timer.arm(ms(60_000));
+                assert!(runtime.block_on(is_pending(&mut timer)));
+            }
+            MESSAGES.load(Ordering::Relaxed)
+        };
+        let printing = panic::take_hook();
+        panic::set_hook(Box::new(count));
+        let messages =
+            [..64, ..64, ..65, ..1].map(|runtimes| messages_after_waits_in(&bare[runtimes]));
+        panic::set_hook(printing);
+        assert_eq!(
+            messages,
+            [64, 64, 65, 66],
+            "with the 65th, all are forgotten"
+        );
+    });
+}
+
+/// It is built and run by cargo. Tests themselves are always built to unwind.
+#[test]
+fn in_a_program_that_aborts_on_panic_the_wait_is_on_tokios_timers() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("aborts_on_panic");
+    let library = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = format!(
+        r#"
+        package = {{ name = "aborts_on_panic", edition = "2024" }}
+        bin = [{{ name = "aborts_on_panic", path = "main.rs" }}]
+        dependencies.paceline.path = '{}'
+        dependencies.tokio = {{ version = "1", features = ["rt", "time"] }}
+        profile.dev.panic = "abort"
+        workspace = {{}}
+        "#,
+        library.display()
+    );
+    let program = r"
+        use std::{future::poll_fn, task::Poll, time::{Duration, Instant}};
+        use paceline::time::Timer;
+        use tokio::runtime::{Builder, Handle};
+
+        fn main() {
+            let without_io = Builder::new_current_thread().enable_time().build().unwrap();
+            let with_io = Builder::new_current_thread().enable_all().build().unwrap();
+            for runtime in [without_io, with_io] {
+                let mut timer = Timer::new();
+                runtime.block_on(async {
+                    timer.arm(Duration::from_secs(60));
+                    poll_fn(|cx| Poll::Ready(assert!(timer.poll_elapsed(cx).is_pending()))).await;
+                    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+
+                    let start = Instant::now();
+                    timer.arm(Duration::from_millis(3));
+                    poll_fn(|cx| timer.poll_elapsed(cx)).await;
+                    assert!(start.elapsed() >= Duration::from_millis(3));
+                });
+            }
+        }
+    ";
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    fs::write(folder.join("main.rs"), program).unwrap();
+    fs::copy(library.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let ran = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--offline", "--target-dir", "target"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+/// Runs a test in a process of its own, after a command of the shell.
+fn in_a_child(name: &str, before: &str, test: impl FnOnce()) {
     if std::env::var_os(IN_A_CHILD).is_some() {
-        return without_files();
+        return test();
     }
     let this = std::env::current_exe().unwrap();
     let child = Command::new("sh")
-        .args(["-c", "ulimit -n 40 && exec \"$0\" --exact \"$1\""])
+        .arg("-c")
+        .arg(format!("{before} && exec \"$0\" --exact \"$1\""))
         .arg(this)
         .arg(name)
         .env(IN_A_CHILD, "1")
@@ -209,19 +399,6 @@ fn without_file_descriptors_the_wait_is_on_tokios_timers() {
     assert!(child.status.success(), "{child:?}");
     let said = String::from_utf8_lossy(&child.stdout);
     assert!(said.contains("1 passed"), "{said}");
-}
-
-fn without_files() {
-    on_one_thread().block_on(async {
-        let all: Vec<File> = core::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-        assert!((1..40).contains(&all.len()));
-        let mut paced = stream::iter(0..4).min_interval(ms(5));
-        let start = Instant::now();
-        assert_eq!(paced.by_ref().take(2).count().await, 2);
-        drop(all);
-        assert_eq!(paced.count().await, 2);
-        assert!(start.elapsed() >= ms(15));
-    });
 }
 
 /// Waiting tasks are dropped while others wait, in all orders.
@@ -307,7 +484,7 @@ fn a_waker_may_drop_timers_and_wait_anew() {
         assert!(*foreign.wakes.lock().unwrap() >= 5);
         yield_now().await;
         yield_now().await;
-        let tasks = tokio::runtime::Handle::current().metrics();
+        let tasks = Handle::current().metrics();
         assert_eq!(tasks.num_alive_tasks(), 0, "the listener has ended");
     });
 }

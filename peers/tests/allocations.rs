@@ -1,12 +1,14 @@
-//! No adapter takes memory for an element. (A test of the library that needs a counting allocator, which is here.)
+//! No adapter takes memory for an element, and no wait queue that has grown takes any for a waiter. (Tests of the library that need a
+//! counting allocator, which is here.)
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::{SinkExt, Stream, StreamExt, stream};
 use paceline::concurrency::Permits;
-use paceline::limiter::Owned;
+use paceline::limiter::{Limiter, Owned};
 use paceline::policy::{
     FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
@@ -73,6 +75,45 @@ fn streams_alone_on_a_limit_and_with_others() {
     assert_none("three in line", stream::select(a, stream::select(b, c)));
     let keyed = Interval::every(D).keyed::<u64>();
     assert_none("one key", endless().pace(keyed.at(1)));
+}
+
+/// tokio's own takes memory.
+async fn yield_now() {
+    let mut polled = false;
+    poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        if core::mem::replace(&mut polled, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// Waiters leave from anywhere in the queue, and join again at its end.
+#[test]
+fn joining_and_leaving_a_queue_that_has_grown() {
+    let limit = Interval::every(Duration::from_secs(86_400)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut waiters: Vec<_> = (0..1_000).map(|_| limit.clone()).collect();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut run = async |count| {
+        for n in 0..count {
+            let waiter = random.choice(&mut waiters).unwrap();
+            waiter.give_up();
+            let _ = waiter.poll_decide(1, &mut Context::from_waker(Waker::noop()));
+            if n % 100 == 0 {
+                yield_now().await;
+            }
+        }
+    };
+    let runtime = runtime(true);
+    runtime.block_on(run(20_000));
+    assert_eq!(limit.stats().waiting, 1_000);
+    let count = allocation_counter::measure(|| runtime.block_on(run(20_000))).count_total;
+    assert_eq!(count, 0);
+    assert_eq!(limit.stats().waiting, 1_000);
 }
 
 #[test]

@@ -2,15 +2,15 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use super::batcher::Batcher;
-use super::config::{LimitConfig, OutagePolicy, escaped, tagged};
-use super::connection::Connection;
-use super::error::{CallError, ConfigError};
-use super::health::Stats;
+use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
+
+use super::config::{config, escaped, keys, tagged};
+use super::error::ConfigError;
 use super::keyed::Keyed;
 use super::limiter::RedisLimiter;
-use super::permits::RedisPermits;
+use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
+use super::store::RedisLimit;
 use super::transport::Connector;
 #[cfg(feature = "redis-tls")]
 use super::transport::Tls;
@@ -50,7 +50,7 @@ const PREFIX: &str = "paceline";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Redis {
-    connection: Arc<Connection>,
+    batcher: Arc<Batcher<Connector>>,
     /// Escaped.
     prefix: Arc<str>,
     outage_policy: OutagePolicy,
@@ -119,7 +119,7 @@ impl Redis {
 
     fn with(connector: Connector, outage_policy: OutagePolicy) -> Self {
         Self {
-            connection: Arc::new(Connection::new(connector, DEADLINE)),
+            batcher: batcher(connector, DEADLINE),
             prefix: PREFIX.into(),
             outage_policy,
         }
@@ -135,9 +135,10 @@ impl Redis {
     /// If no URL begins with `rediss://`, or the certificates or the key cannot be read.
     #[cfg(feature = "redis-tls")]
     pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
-        let connection = self.connection.with_tls(tls)?;
+        let connection = &self.batcher.connection;
+        let connector = connection.store().with_tls(tls)?;
         Ok(Self {
-            connection: Arc::new(connection),
+            batcher: batcher(connector, connection.deadline()),
             ..self
         })
     }
@@ -155,9 +156,9 @@ impl Redis {
                 "a deadline is at least 1 ms, got {deadline:?}"
             )));
         }
-        let connection = self.connection.with_deadline(deadline);
+        let connector = self.batcher.connection.store().clone();
         Ok(Self {
-            connection: Arc::new(connection),
+            batcher: batcher(connector, deadline),
             ..self
         })
     }
@@ -195,10 +196,11 @@ impl Redis {
         name: &str,
         policy: P,
     ) -> Result<RedisLimiter<P>, ConfigError> {
-        let config = Arc::new(LimitConfig::new(policy, self.outage_policy)?);
-        let keys = config.keys(&tagged(&self.prefix, name)?);
-        let batcher = Batcher::new(Arc::clone(&self.connection), config, keys, false);
-        Ok(RedisLimiter::new(Arc::new(batcher)))
+        let (config, params) = config(policy, self.outage_policy)?;
+        let keys = keys(&params, &tagged(&self.prefix, name)?);
+        let limit = RedisLimit { keys, params };
+        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit, false);
+        Ok(RedisLimiter::new(Arc::new(queue)))
     }
 
     /// A limit for each key, all with the same policy.
@@ -207,9 +209,9 @@ impl Redis {
     ///
     /// As [`limit`](Self::limit).
     pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
-        let config = Arc::new(LimitConfig::new(policy, self.outage_policy)?);
+        let config = config(policy, self.outage_policy)?;
         let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
-        Ok(Keyed::new(Arc::clone(&self.connection), config, prefix))
+        Ok(Keyed::new(Arc::clone(&self.batcher), config, prefix))
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
@@ -232,8 +234,29 @@ impl Redis {
     ) -> Result<RedisPermits, ConfigError> {
         let key = format!("{}:permits", tagged(&self.prefix, name)?);
         RedisPermits::new(
-            Arc::clone(&self.connection),
+            Arc::clone(&self.batcher.connection),
             key,
+            n,
+            lease,
+            self.outage_policy,
+        )
+    }
+
+    /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
+    /// once for each user.
+    ///
+    /// # Errors
+    ///
+    /// As [`permits`](Self::permits).
+    pub fn keyed_permits(
+        &self,
+        name: &str,
+        n: u32,
+        lease: Duration,
+    ) -> Result<KeyedPermits, ConfigError> {
+        KeyedPermits::new(
+            Arc::clone(&self.batcher.connection),
+            format!("{}:{}", self.prefix, escaped("a name", name)?),
             n,
             lease,
             self.outage_policy,
@@ -258,7 +281,7 @@ impl Redis {
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
         FleetUsage::new(
-            Arc::clone(&self.connection),
+            Arc::clone(&self.batcher.connection),
             &tagged(&self.prefix, name)?,
             capacity,
             reserved,
@@ -278,28 +301,34 @@ impl Redis {
     ///
     /// Outside a tokio runtime.
     pub async fn connect(&self) -> Result<(), CallError> {
-        self.connection.connected_within().await
+        self.batcher.connection.connected_within().await
     }
 
     /// Whether there is a connection, and no failure has shown that it is broken.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.connection.is_up()
+        self.batcher.connection.is_up()
     }
 
     /// How calls ended.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.connection.stats()
+        self.batcher.connection.stats()
     }
 
     /// The cause of the last failure, in words.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.connection
+        self.batcher
+            .connection
             .last_failure()
             .map(|failure| failure.to_string())
     }
+}
+
+fn batcher(connector: Connector, deadline: Duration) -> Arc<Batcher<Connector>> {
+    let connection = Connection::new(connector, deadline);
+    Arc::new(Batcher::new(Arc::new(connection)))
 }
 
 /// Why these are no URLs.

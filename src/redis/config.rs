@@ -1,128 +1,37 @@
 use core::fmt::Write as _;
-use core::time::Duration;
 use std::sync::Arc;
 
-use crate::time::OutOfRange;
+use crate::remote::{LimitConfig, OutagePolicy};
 
 use super::error::ConfigError;
 use super::policy::{RedisPolicy, ScriptParams};
 
-/// What passes a limit while Redis is slow or gone.
-///
-/// The right choice depends on what the limit protects: see [the guide](crate::redis#when-redis-is-slow-or-gone).
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct OutagePolicy {
-    /// An insurance is stated as its number of replicas.
-    fallback: Fallback<u32>,
+/// What all keys of a limit have in common.
+pub(super) type Config<P> = (Arc<LimitConfig<P>>, Arc<[ScriptParams]>);
+
+pub(super) fn config<P: RedisPolicy>(
+    policy: P,
+    outage_policy: OutagePolicy,
+) -> Result<Config<P>, ConfigError> {
+    let params: Arc<[_]> = policy.script_params()?.into();
+    let capacities = params.iter().map(ScriptParams::capacity);
+    let config = LimitConfig {
+        capacity: capacities.min().unwrap_or(u32::MAX),
+        fallback: outage_policy.fallback(|replicas| policy.share_of(replicas))?,
+        spent: P::spent,
+        policy,
+        prefetch: None,
+    };
+    Ok((Arc::new(config), params))
 }
 
-impl OutagePolicy {
-    /// Everything passes: for limits that protect a service of your own, where a refusal costs more than a surplus.
-    #[must_use]
-    pub const fn open() -> Self {
-        Self {
-            fallback: Fallback::Open,
-        }
-    }
-
-    /// Nothing passes until Redis is back: for quotas where a surplus costs more than a standstill.
-    #[must_use]
-    pub const fn closed() -> Self {
-        Self {
-            fallback: Fallback::Closed,
-        }
-    }
-
-    /// A limit in memory takes over: the share of this limit that each of `replicas` processes may use alone.
-    ///
-    /// It starts with everything spent, because that may be so in Redis when the outage begins: a bucket fills from nothing, and
-    /// a window lets nothing pass until a whole one is over. The limit in Redis starts the same way after a long outage. All
-    /// replicas together never pass more than the limit if there are no more than `replicas` of them. (If only some of them
-    /// cannot reach Redis, these pass their shares on top of what the others pass through Redis.)
-    ///
-    /// # Panics
-    ///
-    /// If `replicas` is zero; see [`try_insured`](Self::try_insured).
-    #[must_use]
-    #[track_caller]
-    pub const fn insured(replicas: u32) -> Self {
-        OutOfRange::or_panic(Self::try_insured(replicas))
-    }
-
-    /// [`insured`](Self::insured), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If `replicas` is zero.
-    pub const fn try_insured(replicas: u32) -> Result<Self, OutOfRange> {
-        if replicas == 0 {
-            let message = "an insurance needs at least 1 replica, got 0";
-            return Err(OutOfRange::new("replicas", message));
-        }
-        Ok(Self {
-            fallback: Fallback::Insured(replicas),
-        })
-    }
-
-    /// The fallback of one limit; `share_of` divides the limit by the number of replicas.
-    pub(super) fn fallback<T>(
-        self,
-        share_of: impl FnOnce(u32) -> Result<T, ConfigError>,
-    ) -> Result<Fallback<T>, ConfigError> {
-        Ok(match self.fallback {
-            Fallback::Open => Fallback::Open,
-            Fallback::Closed => Fallback::Closed,
-            Fallback::Insured(replicas) => Fallback::Insured(share_of(replicas)?),
-        })
-    }
-}
-
-/// What takes over during an outage. `T` describes the insurance.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fallback<T> {
-    Open,
-    Closed,
-    Insured(T),
-}
-
-/// The fixed settings of a limit, the same for all its keys.
-#[derive(Clone, Debug)]
-pub(super) struct LimitConfig<P> {
-    pub(super) policy: P,
-    /// One for each limit of an `All`.
-    pub(super) params: Vec<ScriptParams>,
-    pub(super) fallback: Fallback<P>,
-    /// How many permits are taken ahead, and for how long they can be used.
-    pub(super) prefetch: Option<(u32, Duration)>,
-}
-
-impl<P: RedisPolicy> LimitConfig<P> {
-    pub(super) fn new(policy: P, outage_policy: OutagePolicy) -> Result<Self, ConfigError> {
-        Ok(Self {
-            params: policy.script_params()?,
-            fallback: outage_policy.fallback(|replicas| policy.share_of(replicas))?,
-            policy,
-            prefetch: None,
-        })
-    }
-
-    /// The largest cost that can pass.
-    pub(super) fn capacity(&self) -> u32 {
-        self.params
-            .iter()
-            .map(ScriptParams::capacity)
-            .min()
-            .unwrap_or(u32::MAX)
-    }
-
-    /// The keys of a limit. [`tagged`] makes its `name`.
-    pub(super) fn keys(&self, name: &str) -> Arc<[String]> {
-        let key = |(number, params): (usize, &ScriptParams)| match self.params.len() {
-            1 => format!("{name}:{}", params.policy()),
-            _ => format!("{name}:{number}:{}", params.policy()),
-        };
-        self.params.iter().enumerate().map(key).collect()
-    }
+/// The keys of a limit. [`tagged`] makes its `name`.
+pub(super) fn keys(params: &[ScriptParams], name: &str) -> Arc<[String]> {
+    let key = |(number, limit): (usize, &ScriptParams)| match params.len() {
+        1 => format!("{name}:{}", limit.policy()),
+        _ => format!("{name}:{number}:{}", limit.policy()),
+    };
+    params.iter().enumerate().map(key).collect()
 }
 
 /// The longest name or prefix in bytes, before escaping.

@@ -2,13 +2,15 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::batcher::Batcher;
-use super::config::{LimitConfig, tagged};
-use super::connection::Connection;
+use crate::policy::Decision;
+use crate::remote::{Batcher, KeyQueue};
+
+use super::config::{Config, keys, tagged};
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
-use crate::policy::Decision;
+use super::store::RedisLimit;
+use super::transport::Connector;
 
 /// How many keys are remembered. Keys in use may be more.
 const REMEMBERED: usize = 100_000;
@@ -24,31 +26,27 @@ const BETWEEN_EVICTIONS: usize = REMEMBERED / 100;
 /// an [insurance](super::OutagePolicy::insured) lets nothing of it pass.
 #[derive(Clone)]
 pub struct Keyed<P: RedisPolicy> {
-    connection: Arc<Connection>,
-    config: Arc<LimitConfig<P>>,
+    batcher: Arc<Batcher<Connector>>,
+    config: Config<P>,
     prefix: Arc<str>,
     cache: Arc<Mutex<KeyCache<P>>>,
 }
 
 #[derive(Debug)]
 struct KeyCache<P: RedisPolicy> {
-    batchers: HashMap<String, Arc<Batcher<P>>>,
+    queues: HashMap<String, Arc<KeyQueue<P, Connector>>>,
     /// How many more keys come without a place before the next eviction.
     evicts_after: usize,
 }
 
 impl<P: RedisPolicy> Keyed<P> {
-    pub(super) fn new(
-        connection: Arc<Connection>,
-        config: Arc<LimitConfig<P>>,
-        prefix: String,
-    ) -> Self {
+    pub(super) fn new(batcher: Arc<Batcher<Connector>>, config: Config<P>, prefix: String) -> Self {
         Self {
-            connection,
+            batcher,
             config,
             prefix: prefix.into(),
             cache: Arc::new(Mutex::new(KeyCache {
-                batchers: HashMap::new(),
+                queues: HashMap::new(),
                 evicts_after: 0,
             })),
         }
@@ -61,17 +59,19 @@ impl<P: RedisPolicy> Keyed<P> {
     /// If the key is empty or longer than 200 bytes.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let mut cache = self.locked();
-        if let Some(batcher) = cache.batchers.get(key) {
-            return Ok(RedisLimiter::new(Arc::clone(batcher)));
+        if let Some(queue) = cache.queues.get(key) {
+            return Ok(RedisLimiter::new(Arc::clone(queue)));
         }
-        let keys = self.config.keys(&tagged(&self.prefix, key)?);
+        let (config, params) = self.config.clone();
+        let keys = keys(&params, &tagged(&self.prefix, key)?);
         let has_place = cache.has_place();
-        let (connection, config) = (Arc::clone(&self.connection), Arc::clone(&self.config));
-        let batcher = Arc::new(Batcher::new(connection, config, keys, !has_place));
+        let limit = RedisLimit { keys, params };
+        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit, !has_place);
+        let queue = Arc::new(queue);
         if has_place {
-            cache.batchers.insert(key.to_owned(), Arc::clone(&batcher));
+            cache.queues.insert(key.to_owned(), Arc::clone(&queue));
         }
-        Ok(RedisLimiter::new(batcher))
+        Ok(RedisLimiter::new(queue))
     }
 
     /// Asks whether `cost` permits of that key may pass now, and counts them if so.
@@ -90,7 +90,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// How many keys this process remembers.
     #[must_use]
     pub fn remembered(&self) -> usize {
-        self.locked().batchers.len()
+        self.locked().queues.len()
     }
 
     fn locked(&self) -> MutexGuard<'_, KeyCache<P>> {
@@ -101,17 +101,17 @@ impl<P: RedisPolicy> Keyed<P> {
 impl<P: RedisPolicy> KeyCache<P> {
     /// Evicts keys that are not in use if there are too many.
     fn has_place(&mut self) -> bool {
-        if self.batchers.len() < REMEMBERED {
+        if self.queues.len() < REMEMBERED {
             return true;
         }
         if self.evicts_after > 0 {
             self.evicts_after -= 1;
             return false;
         }
-        self.batchers
-            .retain(|_, batcher| Arc::strong_count(batcher) > 1 || !batcher.is_idle());
+        self.queues
+            .retain(|_, queue| Arc::strong_count(queue) > 1 || !queue.is_idle());
         self.evicts_after = BETWEEN_EVICTIONS;
-        self.batchers.len() < REMEMBERED
+        self.queues.len() < REMEMBERED
     }
 }
 

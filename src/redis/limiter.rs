@@ -8,13 +8,13 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 
-use super::batcher::Batcher;
-use super::config::LimitConfig;
-use super::connection::within;
-use super::error::{AcquireError, CallError, ConfigError, ServerError};
+use crate::remote::{
+    Answer, CallError, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
+};
+
+use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
-use super::queue::{Answer, WaitMode};
-use super::scripts::{ASK, GIVE_BACK, PEEK, RequestId};
+use super::transport::Connector;
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -43,14 +43,14 @@ const GRACE: Duration = Duration::from_millis(5);
 /// in the queue gets them, or they are given back.
 #[derive(Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {
-    batcher: Arc<Batcher<P>>,
+    queue: Arc<KeyQueue<P, Connector>>,
     position: Option<RequestId>,
 }
 
 impl<P: RedisPolicy> RedisLimiter<P> {
-    pub(super) const fn new(batcher: Arc<Batcher<P>>) -> Self {
+    pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>) -> Self {
         Self {
-            batcher,
+            queue,
             position: None,
         }
     }
@@ -67,7 +67,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once.
     pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
-        let capacity = self.batcher.config.capacity();
+        let capacity = self.queue.config.capacity;
         if permits == 0 || permits > capacity {
             return Err(ConfigError::new(format!(
                 "a prefetch takes 1 to {capacity} permits here, got {permits}"
@@ -78,9 +78,9 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         }
         let config = LimitConfig {
             prefetch: Some((permits, lasts)),
-            ..LimitConfig::clone(&self.batcher.config)
+            ..LimitConfig::clone(&self.queue.config)
         };
-        Ok(Self::new(Arc::new(self.batcher.with_config(config))))
+        Ok(Self::new(Arc::new(self.queue.with_config(config))))
     }
 
     /// Waits until `cost` permits have passed.
@@ -111,7 +111,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        if self.batcher.denied(cost).is_some_and(|wait| wait > time) {
+        if self.queue.denied(cost).is_some_and(|wait| wait > time) {
             return Err(AcquireError::too_late(time));
         }
         let acquired = within(time, self.acquire(cost)).await;
@@ -129,11 +129,17 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
         let mut handle = self.clone();
+        let since = self.queue.batcher.connection.now();
         let asked = poll_fn(|cx| handle.poll_ask(cost, WaitMode::Try, cx));
-        let time = self.batcher.connection.deadline().saturating_add(GRACE);
+        let time = self
+            .queue
+            .batcher
+            .connection
+            .deadline()
+            .saturating_add(GRACE);
         let Some(answer) = within(time, asked).await else {
             handle.give_up();
-            return Ok(self.batcher.decide_after_timeout(cost));
+            return Ok(self.queue.decide_after_timeout(since, cost));
         };
         answer
     }
@@ -151,10 +157,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if most == 0 {
             return Ok(0);
         }
-        if let Some(denial) = self.batcher.known_denial() {
+        if let Some(denial) = self.queue.known_denial() {
             return denial.map(|_| 0);
         }
-        let error = match self.batcher.call(ASK, &[], most, None).await {
+        let error = match self.queue.call(Task::Ask, Vec::new(), most).await {
             Ok(reply) => return Ok(reply.extra),
             Err(error) => error,
         };
@@ -162,7 +168,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             return Err(fault);
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let (passed, _) = self.batcher.decide_locally(iter::repeat_n(1, most));
+        let (passed, _) = self.queue.decide_locally(iter::repeat_n(1, most));
         Ok(u32::try_from(passed).unwrap_or(u32::MAX))
     }
 
@@ -172,14 +178,14 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer.
     pub async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
-        let capacity = self.batcher.config.capacity();
+        let capacity = self.queue.config.capacity;
         if cost > capacity {
             return Ok(Decision::Never { capacity });
         }
         if cost == 0 {
             return Ok(Decision::Pass);
         }
-        let reply = self.batcher.call(PEEK, &[(0, cost)], 0, None).await?;
+        let reply = self.queue.call(Task::Peek, vec![(cost, 1)], 0).await?;
         Ok(match reply.passed {
             0 => Decision::Wait {
                 retry_in: reply.retry_in,
@@ -194,31 +200,31 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
-        let reply = self.batcher.call(GIVE_BACK, &[], cost, None).await;
-        self.batcher.forget_denial();
+        let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
+        self.queue.forget_denial();
         reply.map(|_| ())
     }
 
     /// The policy that decides.
     #[must_use]
     pub fn policy(&self) -> &P {
-        &self.batcher.config.policy
+        &self.queue.config.policy
     }
 
     /// Which limit of an [`All`](crate::policy::All) was the last to deny a request, from 0.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        self.batcher.binding()
+        self.queue.binding()
     }
 
     /// The keys in Redis, one for each limit of an [`All`](crate::policy::All).
     #[must_use]
     pub fn keys(&self) -> &[String] {
-        &self.batcher.keys
+        &self.queue.limit.keys
     }
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {
-        self.batcher.poll_ask(&mut self.position, cost, mode, cx)
+        self.queue.poll_ask(&mut self.position, cost, mode, cx)
     }
 }
 
@@ -240,7 +246,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     }
 
     fn give_up(&mut self) {
-        self.batcher.leave(&mut self.position);
+        self.queue.leave(&mut self.position);
     }
 }
 
@@ -253,7 +259,7 @@ fn without_fault(answer: Answer) -> Decision {
 /// Another handle of the same limit, with its own position in the queue.
 impl<P: RedisPolicy> Clone for RedisLimiter<P> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.batcher))
+        Self::new(Arc::clone(&self.queue))
     }
 }
 

@@ -52,9 +52,16 @@
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
 //! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
 //!
+//! # What operators hear
+//!
+//! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
+//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
+//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//!
 //! # Limits on concurrency
 //!
-//! [`RedisPermits`] limit how much is under way in a fleet. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
 //! give a [`Lease`], which is renewed while its guard lives and expires if the process dies. A lease can be *lost*: its holder has
 //! to [stop then](Lease#it-can-be-lost), or more is under way than the limit allows.
 //!
@@ -140,34 +147,28 @@
 //! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
 //! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
 
-mod batcher;
-mod cache;
 mod client;
 mod config;
-mod connection;
 mod error;
-mod health;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
-mod lease_script;
 mod lease_table;
 mod limiter;
 mod permits;
 mod policy;
-mod queue;
 mod scripts;
+mod store;
 mod transport;
 mod usage;
 
+pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use client::Redis;
-pub use config::OutagePolicy;
-pub use error::{AcquireError, CallError, ConfigError, ServerError};
-pub use health::Stats;
+pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
-pub use permits::RedisPermits;
+pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 #[cfg(feature = "redis-tls")]
 pub use transport::Tls;

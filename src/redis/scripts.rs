@@ -2,12 +2,10 @@
 
 use core::time::Duration;
 
-use super::health::ServerHealth;
+use crate::remote::ServerHealth;
+
 use super::policy::ScriptParams;
 use super::transport::Script;
-
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(super) type RequestId = u64;
 
 /// Decides for every policy: the Lua twin of each policy, and the code that calls them.
 pub(super) static DECIDE: Script = Script::new(concat!(
@@ -46,7 +44,7 @@ pub(super) const GIVE_BACK: &str = "give_back";
 pub(super) fn decide_args<'a>(
     task: &str,
     id: String,
-    asked: &[(RequestId, u32)],
+    asked: &[(u32, u32)],
     extra: u32,
     limits: impl Iterator<Item = (&'a ScriptParams, &'a StateStamp)>,
     health: &ServerHealth,
@@ -74,11 +72,10 @@ pub(super) fn decide_args<'a>(
 }
 
 /// The number of groups, then each group: consecutive requests of equal cost, as a cost and a count.
-fn groups(asked: &[(RequestId, u32)]) -> Vec<String> {
-    let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
-    let mut args = vec![groups.clone().count().to_string()];
-    for group in groups {
-        args.extend([group[0].1.to_string(), group.len().to_string()]);
+fn groups(asked: &[(u32, u32)]) -> Vec<String> {
+    let mut args = vec![asked.len().to_string()];
+    for (cost, count) in asked {
+        args.extend([cost.to_string(), count.to_string()]);
     }
     args
 }
@@ -157,14 +154,6 @@ impl DecideReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn consecutive_requests_of_equal_cost_form_one_group() {
-        assert_eq!(
-            groups(&[(1, 1), (2, 1), (5, 3), (6, 1)]),
-            ["3", "1", "2", "3", "1", "1", "1"]
-        );
-    }
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {

@@ -26,10 +26,10 @@ use rustls::crypto::CryptoProvider;
 #[cfg(feature = "redis-tls")]
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
+use crate::remote::{Failure, ServerRun};
+
 #[cfg(feature = "redis-tls")]
 use super::error::ConfigError;
-use super::error::Failure;
-use super::health::ServerRun;
 
 /// The text of a script, and its hash.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Default for Tls {
 }
 
 /// Opens connections to one server, to the master that sentinels name, or to one cluster.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Connector {
     Server(Client),
     Sentinels {
@@ -398,13 +398,11 @@ async fn named_by(
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&*host);
     let answer: RedisResult<Option<(String, u16)>> = ask.query_async(&mut connection).await;
-    match answer.map_err(|error| failure(&error))? {
-        Some(address) => (*host, *port) = address,
-        None => {
-            let why = format!("it knows no master {host:?}");
-            return Err(Failure::Fault(why.into()));
-        }
-    }
+    let Some(address) = answer.map_err(|error| failure(&error))? else {
+        let why = format!("it knows no master {host:?}");
+        return Err(Failure::Fault(why.into()));
+    };
+    (*host, *port) = address;
     Ok(master)
 }
 
@@ -484,6 +482,23 @@ impl Transport {
             answer = self.query(&again).await;
         }
         answer.map_err(|error| failure(&error))
+    }
+
+    /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
+    /// script sends the text.
+    pub(super) fn load(&self, scripts: [&'static Script; 2]) {
+        let mut connection = match self {
+            Self::Server(connection) => connection.clone(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => return,
+        };
+        tokio::spawn(async move {
+            for script in scripts {
+                let mut load = cmd("SCRIPT");
+                load.arg("LOAD").arg(script.text);
+                let _: RedisResult<String> = load.query_async(&mut connection).await;
+            }
+        });
     }
 
     /// The server's clock in microseconds since 1970.

@@ -180,6 +180,34 @@ mod tests {
     }
 
     #[test]
+    fn the_maximum_is_100_microseconds_or_a_ninth_of_waits_up_to_7_2_milliseconds() {
+        let waits = [
+            (0, 100),
+            (1_799, 100),
+            (1_800, 200),
+            (3_599, 200),
+            (3_600, 400),
+            (7_199, 400),
+            (7_200, 800),
+            (3_600_000_000, 800),
+        ];
+        for (wait, most) in waits.map(|(wait, most)| (micros(wait), micros(most))) {
+            let mut early = EarlyWake::new();
+            early.learn(wait, Duration::ZERO);
+            let estimates = (0..5_000).map(|_| {
+                early.learn(wait, most);
+                early.before(wait)
+            });
+            assert_eq!(estimates.max(), Some(most), "{wait:?}");
+
+            early.learn(wait, Duration::ZERO);
+            let learnt = early.before(wait);
+            early.learn(wait, most + Duration::from_nanos(1));
+            assert_eq!(early.before(wait), learnt, "{wait:?}");
+        }
+    }
+
+    #[test]
     fn the_estimate_has_a_maximum_and_later_wake_ups_teach_nothing() {
         let mut early = EarlyWake::new();
         let short = Duration::ZERO;

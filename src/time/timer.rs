@@ -76,7 +76,8 @@ pub enum Resolution {
     /// This needs Linux, feature `precise` (a default feature), a runtime with I/O enabled, and tokio's real clock. Where one of
     /// them is missing, or the process has no file descriptor left, a timer waits as with [`Millis`](Self::Millis). A program that
     /// is built with `panic = "abort"` waits so too, because tokio panics when it is asked for an I/O driver that is not there. (Else
-    /// the panic is caught. Its message appears once for each runtime without I/O.)
+    /// the panic is caught. Its message appears once for each runtime without I/O, and may appear again in a program with more than
+    /// 64 runtimes.)
     ///
     /// The kernel wakes the task a little early, and then the task yields again and again until it is time. The last 5 µs are a busy
     /// loop. How early follows from how late wake-ups are on this machine: so early that of waits below 900 µs 19 of 20 are woken in

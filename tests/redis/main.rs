@@ -1,9 +1,11 @@
 //! Limits in Redis, against real servers that the tests start and stop.
 #![cfg(unix)]
 
+mod attacks;
 mod clocks;
 mod cluster;
 mod config;
+mod events;
 mod failing;
 mod harness;
 mod limits;

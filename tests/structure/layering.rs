@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::source::{code_lines, is_of_word, rust_files};
 
 /// The folders that each folder may import from, besides itself. Test code is exempt.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("time", &[]),
     ("policy", &["time"]),
     ("batch", &["time"]),
@@ -35,7 +35,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
         "tower",
         &["time", "policy", "limiter", "concurrency", "shed"],
     ),
-    ("redis", &["time", "policy", "limiter"]),
+    ("remote", &["time", "policy"]),
+    ("redis", &["time", "policy", "limiter", "remote"]),
 ];
 
 /// Files that only list and re-export. They may import everything.
@@ -45,16 +46,15 @@ const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
 
 /// Pure files in the other folders.
-const PURE_FILES: [&str; 9] = [
+const PURE_FILES: [&str; 8] = [
     "src/concurrency/aimd.rs",
     "src/concurrency/gradient.rs",
-    "src/redis/cache.rs",
-    "src/redis/health.rs",
     "src/redis/lease_queue.rs",
-    "src/redis/lease_script.rs",
     "src/redis/lease_table.rs",
     "src/redis/policy.rs",
     "src/redis/scripts.rs",
+    "src/remote/cache.rs",
+    "src/remote/health.rs",
 ];
 
 /// What pure code does not use.

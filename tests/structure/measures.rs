@@ -20,14 +20,14 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src",
-        ceiling: 12_800,
-        target: 12_800,
+        ceiling: 13_460,
+        target: 12_300,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src (struct, enum, trait)",
-        ceiling: 200,
-        target: 210,
+        ceiling: 217,
+        target: 190,
         measure: types_of_src,
     },
     Limit {

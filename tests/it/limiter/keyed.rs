@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -157,6 +159,43 @@ async fn a_mode_is_for_every_key_and_every_waiter() {
         stats.held_back, 4,
         "one that waited and passed in shadow, and two more"
     );
+}
+
+/// A request of cost 3 shows the mode of its key: it can never pass.
+#[test]
+fn of_two_modes_set_at_once_one_is_the_last_for_every_key() {
+    const ROUNDS: u32 = 2_000;
+    let limits = buckets(2);
+    for key in 0..200 {
+        assert!(limits.try_acquire(&key, 1).is_pass());
+    }
+    // These have a queue of their own. The next hundred have a state, and those after them are new.
+    for key in 0..100 {
+        limits.pause_for(&key, Duration::MAX);
+    }
+    // How many threads have begun a round, and how many have ended one.
+    let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+    let meet = |count: &AtomicU32, round: u32| {
+        count.fetch_add(1, Ordering::SeqCst);
+        while count.load(Ordering::SeqCst) < 2 * round {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        for mode in [Mode::Enforce, Mode::Off] {
+            let (limits, begun, ended) = (&limits, &begun, &ended);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    meet(begun, round);
+                    limits.set_mode(mode);
+                    meet(ended, round);
+                    let is_off = |key: u32| limits.peek(&key, 3).is_pass();
+                    let off = (0..300).filter(|key| is_off(*key)).count();
+                    assert!(off == 0 || off == 300, "{off} of 300 keys are off");
+                }
+            });
+        }
+    });
 }
 
 #[tokio::test(start_paused = true)]

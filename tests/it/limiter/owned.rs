@@ -60,6 +60,22 @@ async fn a_large_burst_passes_at_once_and_no_more() {
     assert!(!decided(limit.poll_open(1, cx)).is_pass());
 }
 
+/// A bucket of 480 prefetches 15 permits, which are counted when it is full again.
+#[tokio::test]
+async fn after_a_long_pause_the_next_burst_is_smaller_by_what_was_prefetched() {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut limit = TokenBucket::new(Rate::per_second(1), 480).owned();
+    let mut passes = || decided(limit.poll_decide(1, cx)).is_pass();
+    assert!(passes());
+    // From here on time is exact, and nothing more is prefetched.
+    tokio::time::pause();
+    assert!((0..15).all(|_| passes()));
+    for burst in [465, 480] {
+        jump(ms(3_600_000)).await;
+        assert_eq!((0..1_000).filter(|_| passes()).count(), burst);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn on_a_paused_clock_nothing_is_counted_late() {
     let cx = &mut Context::from_waker(Waker::noop());

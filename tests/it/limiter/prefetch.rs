@@ -14,7 +14,7 @@ use paceline::policy::{All, Decision, Interval, Policy, SlidingLog, TokenBucket,
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::timed::ms;
 
@@ -475,4 +475,51 @@ async fn on_a_paused_clock_nothing_is_counted_late() {
         assert!(!passes(&limit, 1));
         jump(ms(1_000)).await;
     }
+}
+
+const DAY: u64 = 86_400_000;
+
+/// A runtime with a real clock, and one with a paused clock that is `millis` ahead.
+fn with_one_ahead(millis: u64) -> (Runtime, Runtime) {
+    let mut builder = Builder::new_current_thread();
+    let here = builder.enable_time().build().unwrap();
+    let ahead = builder.start_paused(true).build().unwrap();
+    ahead.block_on(jump(ms(millis)));
+    (here, ahead)
+}
+
+#[test]
+fn in_two_runtimes_as_much_passes_as_the_clock_that_is_ahead_allows() {
+    // Half a day more, since the limit begins after the clock has moved.
+    let (here, ahead) = with_one_ahead(1_000 * DAY + DAY / 2);
+    let limit = LARGE.shared();
+    let asks = async |times: u32| (0..times).filter(|_| passes(&limit, 1)).count();
+    let mut passed = here.block_on(asks(5_000));
+    loop {
+        let more = here.block_on(asks(100)) + ahead.block_on(asks(33));
+        passed += more;
+        if more == 0 {
+            break;
+        }
+    }
+    assert_eq!(passed, 11_000, "one comes back each day");
+    assert_eq!(limit.stats().passed, 11_000);
+}
+
+/// A known limitation: what passes without a clock reading passes at a time that is not known.
+#[test]
+fn permits_that_pass_by_the_clock_that_is_ahead_may_be_counted_by_the_other() {
+    let (here, ahead) = with_one_ahead(DAY);
+    let records = Records::default();
+    let limit = records.clone().shared();
+    let ask = async |cost: u32| assert!(limit.try_acquire(cost).is_pass());
+    here.block_on(ask(1));
+    ahead.block_on(ask(4));
+    here.block_on(ask(20));
+    ahead.block_on(ask(20));
+
+    let half = Tick::ZERO.after(ms(DAY / 2));
+    let counted = records.counted().into_iter();
+    let counted: Vec<_> = counted.map(|(at, cost)| (cost, at > half)).collect();
+    assert_eq!(counted, [(1, false), (4, false), (20, false), (20, true)]);
 }

@@ -36,6 +36,15 @@ impl Server {
 
     /// A server with these additional command-line options.
     pub(crate) async fn start_with(options: &[&str]) -> Self {
+        Self::start_at(None, options).await
+    }
+
+    /// A server whose clock [`set_clock`](Self::set_clock) moves.
+    pub(crate) async fn start_with_clock() -> Self {
+        Self::start_at(Some(0), &[]).await
+    }
+
+    async fn start_at(seconds_ahead: Option<i64>, options: &[&str]) -> Self {
         let options: Vec<_> = options.iter().map(ToString::to_string).collect();
         let mut log_of_last = String::new();
         for _ in 0..TRIES {
@@ -44,6 +53,9 @@ impl Server {
                 place: Place::reserve(),
                 options: options.clone(),
             };
+            if let Some(seconds) = seconds_ahead {
+                server.set_clock(seconds);
+            }
             match server.run().await {
                 Ok(()) => return server,
                 Err(log) => log_of_last = log,
@@ -111,6 +123,16 @@ impl Server {
     pub(crate) async fn time_us(&self) -> u64 {
         let (seconds, micros): (u64, u64) = self.cli(&["TIME"]).await;
         seconds * 1_000_000 + micros
+    }
+
+    /// Sets the clock of a server that was started with a clock of its own: seconds ahead of the system's. The time that the
+    /// server measures by itself, such as its own timers, goes on evenly.
+    pub(crate) fn set_clock(&self, seconds_ahead: i64) {
+        let clock = self.place.clock();
+        let new = clock.with_extension("new");
+        fs::write(&new, format!("{seconds_ahead:+}s\n")).expect("the directory is ours");
+        // The server never reads half of it.
+        fs::rename(new, clock).expect("the directory is ours");
     }
 
     pub(crate) async fn flush_all(&self) {

@@ -44,6 +44,11 @@ impl Place {
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
+
+    /// The offset of the server's clock, for `libfaketime`. Without this file the server has the clock of the system.
+    pub(super) fn clock(&self) -> PathBuf {
+        self.dir.join("clock")
+    }
 }
 
 impl Drop for Place {

@@ -28,7 +28,17 @@ impl Process {
         // A sentinel does not start without a file, to which it writes what it knows.
         let config = place.dir().join("server.conf");
         fs::write(&config, "").expect("the directory is ours");
-        let server = quiet(&program)
+        let mut server = quiet(&program);
+        let clock = place.clock();
+        if clock.exists() {
+            // The allocator of the C library comes first: `libfaketime` does not start beside jemalloc.
+            server
+                .env("LD_PRELOAD", format!("{} libc.so.6", libfaketime()))
+                .env("FAKETIME_TIMESTAMP_FILE", clock)
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        let server = server
             .arg(config)
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.address().port().to_string())
@@ -100,12 +110,26 @@ impl Drop for Process {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
         let _ = self.server.wait();
+        // What `libfaketime` leaves behind in a process that is killed. Another server has none.
+        for left in ["faketime_shm", "sem.faketime_sem"] {
+            let _ = fs::remove_file(format!("/dev/shm/{left}_{}", self.server.id()));
+        }
     }
 }
 
 /// The server program: `redis-server`, or the value of the variable `REDIS_SERVER`.
 pub(crate) fn program() -> OsString {
     env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
+/// The path of the library that the program `faketime` loads.
+fn libfaketime() -> String {
+    let mut asked = Command::new("faketime");
+    asked.args(["-f", "+0s", "printenv", "LD_PRELOAD"]);
+    let output = asked
+        .output()
+        .expect("faketime is there: scripts/test installs it");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 fn quiet(program: impl Into<OsString>) -> Command {

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+use super::batcher::Stage;
 use super::cache::{CachedDenial, DenialSource, SparePermits};
-use super::error::ServerError;
-use super::scripts::{DecideReply, RequestId, StateStamp};
+use super::request::{Answer, QueuedRequest, RequestId, RequestState, WaitMode};
+use super::{Reply, Return, Store};
 
-/// The most requests of one round trip.
+/// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
 
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
@@ -20,109 +21,61 @@ const VOID_AFTER: Duration = Duration::from_millis(100);
 /// The retry time for a `Try` request behind a waiter, if nothing else is known.
 const SOON: Duration = Duration::from_millis(1);
 
-pub(super) type Answer = Result<Decision, ServerError>;
-
-/// The requests of this process for one limit, in order, and what is known about the limit.
+/// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
 /// Does no I/O: its methods are given the time and the replies.
 #[derive(Debug)]
-pub(super) struct RequestQueue<P: Policy> {
+pub(crate) struct RequestQueue<P: Policy, S: Store> {
     requests: BTreeMap<RequestId, QueuedRequest>,
     next_id: RequestId,
-    /// Whether a task sends the requests.
-    pub(super) has_task: bool,
-    pub(super) denial: Option<CachedDenial>,
-    pub(super) stamps: Vec<StateStamp>,
-    pub(super) prefetched: SparePermits,
+    pub(crate) stage: Stage,
+    /// The calls under way: the first id of each, and the requests that it asks for.
+    calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
+    pub(crate) denial: Option<CachedDenial>,
+    pub(crate) memory: S::Memory,
+    /// When the memory was returned, by the server's clock.
+    memory_from: u64,
+    pub(crate) prefetched: SparePermits,
     /// Permits of requests that were dropped or changed their cost meanwhile.
-    pub(super) unclaimed: SparePermits,
+    pub(crate) unclaimed: SparePermits,
     /// The insurance: the start of the outage for which it was made, and its state.
-    pub(super) insurance: Option<(Tick, P::State)>,
+    pub(crate) insurance: Option<(Tick, P::State)>,
     /// Callers with a result, to be woken after the lock is released.
-    pub(super) wakes: Vec<Waker>,
-    /// Whether a sleeping task has to check the queue again: its first request is another one, or has another cost.
-    pub(super) is_changed: bool,
+    pub(crate) wakes: Vec<Waker>,
+    /// Whether the batcher has to look at the queue again.
+    pub(crate) is_changed: bool,
     /// Which limit was the last to deny a request, from 0.
-    pub(super) binding: Option<usize>,
+    pub(crate) binding: Option<usize>,
 }
 
-/// A request, until its caller fetches the result.
+/// What the batcher does next for this queue.
 #[derive(Debug)]
-struct QueuedRequest {
-    cost: u32,
-    mode: WaitMode,
-    since: Tick,
-    waker: Waker,
-    state: RequestState,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum WaitMode {
-    /// Stays in the queue until it passes.
-    Wait,
-    /// The same, but fails if the server refuses the call.
-    WaitFailFast,
-    /// Takes whatever answer there is.
-    Try,
-}
-
-#[derive(Debug)]
-enum RequestState {
-    Queued,
-    InFlight,
-    /// What passed by the outage policy is not in Redis, and cannot be given back there.
-    Granted {
-        until: Tick,
-        in_redis: bool,
-    },
-    Answered(Answer),
-}
-
-/// What the task does next. `oldest_try` says when the oldest queued request in mode `Try` was made.
-#[derive(Debug)]
-pub(super) enum FlushStep {
+pub(crate) enum QueueStep {
+    /// Asks for `asked`, and returns permits on the same call. The id names the call.
     Ask {
-        asked: Vec<(RequestId, u32)>,
-        oldest_try: Option<Tick>,
+        call: RequestId,
+        asked: Vec<(u32, u32)>,
+        returns: Vec<Return>,
     },
-    GiveBack {
-        permits: u32,
-        oldest_try: Option<Tick>,
-    },
-    /// No request can pass for this time.
+    /// No request can pass before.
     Sleep {
-        time: Duration,
+        until: Tick,
         by_fallback: bool,
     },
-    End,
-}
-
-impl QueuedRequest {
-    const fn is_queued(&self) -> bool {
-        matches!(self.state, RequestState::Queued)
-    }
-
-    /// Whether requests behind this one have to wait for it.
-    const fn blocks(&self) -> bool {
-        !matches!(self.mode, WaitMode::Try)
-            && matches!(self.state, RequestState::Queued | RequestState::InFlight)
-    }
-
-    fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
-        self.state = state;
-        wakes.push(self.waker.clone());
-    }
+    Idle,
 }
 
 /// For callers: to ask, fetch the result, and leave.
-impl<P: Policy> RequestQueue<P> {
-    pub(super) fn new(limits: usize) -> Self {
+impl<P: Policy, S: Store> RequestQueue<P, S> {
+    pub(crate) fn new() -> Self {
         Self {
             requests: BTreeMap::new(),
             next_id: 0,
-            has_task: false,
+            stage: Stage::Idle,
+            calls: Vec::new(),
             denial: None,
-            stamps: vec![StateStamp::default(); limits],
+            memory: S::Memory::default(),
+            memory_from: 0,
             prefetched: SparePermits::default(),
             unclaimed: SparePermits::default(),
             insurance: None,
@@ -133,7 +86,7 @@ impl<P: Policy> RequestQueue<P> {
     }
 
     /// Fetches the result of a request, or queues a new one. `position` is the caller's request, if it has one.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         now: Tick,
         position: &mut Option<RequestId>,
@@ -156,12 +109,14 @@ impl<P: Policy> RequestQueue<P> {
         if let Some(request) = self.requests.get_mut(&id) {
             request.mode = mode;
             request.waker.clone_from(waker);
+            // The task of the batcher may have been dropped.
+            self.is_changed |= self.stage == Stage::Idle && request.is_queued();
         }
         Poll::Pending
     }
 
     /// The answer that needs no round trip, for a request that is not in the queue.
-    pub(super) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Answer> {
+    pub(crate) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Answer> {
         self.known(now, cost, mode, self.next_id)
     }
 
@@ -211,12 +166,12 @@ impl<P: Policy> RequestQueue<P> {
         let request = QueuedRequest {
             cost,
             mode,
-            since: now,
             waker: waker.clone(),
             state: RequestState::Queued,
         };
         self.requests.insert(id, request);
         *position = Some(id);
+        self.is_changed = true;
         Poll::Pending
     }
 
@@ -235,7 +190,8 @@ impl<P: Policy> RequestQueue<P> {
         match &request.state {
             RequestState::Queued | RequestState::InFlight => None,
             RequestState::Granted { until, .. } if *until <= now => {
-                request.state = RequestState::Queued;
+                let state = mem::replace(&mut request.state, RequestState::Queued);
+                self.reassign(cost, &state);
                 self.is_changed = true;
                 None
             }
@@ -251,7 +207,7 @@ impl<P: Policy> RequestQueue<P> {
         }
     }
 
-    pub(super) fn leave(&mut self, id: RequestId) {
+    pub(crate) fn leave(&mut self, id: RequestId) {
         let Some(request) = self.requests.remove(&id) else {
             return;
         };
@@ -259,95 +215,107 @@ impl<P: Policy> RequestQueue<P> {
         self.is_changed = true;
     }
 
-    /// Keeps a permit for other requests that its own caller no longer wants.
+    /// Keeps a permit for other requests that its own caller no longer wants, or to be returned.
     fn reassign(&mut self, cost: u32, state: &RequestState) {
         if let RequestState::Granted {
             until,
-            in_redis: true,
+            counted_at: Some(counted_at),
         } = state
         {
-            self.unclaimed.add(cost, *until);
+            self.unclaimed.add(cost, *until, *counted_at);
+            self.is_changed = true;
         }
     }
 
     /// How long a request of that cost is known to be denied.
-    pub(super) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
+    pub(crate) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
         self.denial.as_ref()?.wait(now, cost)
     }
 
-    /// Redis can be asked again: drops what the outage policy decided.
-    pub(super) fn reconnected(&mut self) {
+    /// The server can be asked again: drops what the outage policy decided.
+    pub(crate) fn reconnected(&mut self) {
         self.denial
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
 
     /// Whether dropping the queue would lose nothing but what can be asked for again.
-    pub(super) fn is_idle(&self) -> bool {
-        !self.has_task && self.requests.is_empty()
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.is_empty() && self.calls.is_empty() && self.stage == Stage::Idle
     }
 }
 
-/// For the task that sends the requests.
-impl<P: Policy> RequestQueue<P> {
-    /// Whether there is no task yet. If so, the caller has to start it.
-    pub(super) const fn claim_task(&mut self) -> bool {
-        !mem::replace(&mut self.has_task, true)
-    }
-
-    pub(super) fn next_step(&mut self, now: Tick) -> FlushStep {
+/// For the batcher, which sends the requests.
+impl<P: Policy, S: Store> RequestQueue<P, S> {
+    pub(crate) fn next_step(&mut self, now: Tick) -> QueueStep {
         self.grant_locally(now);
-        let permits = self.unclaimed.take_all(now);
-        if permits > 0 {
+        let is_blocked = self.is_behind_waiter(self.next_id);
+        if !self.calls.is_empty() && is_blocked {
+            // A waiter's turn is decided by the call under way. Tries need not wait for each other.
+            return QueueStep::Idle;
+        }
+        let returns = self.unclaimed.take_all();
+        if !returns.is_empty() {
             self.denial = None;
-            let oldest_try = self.oldest_try();
-            return FlushStep::GiveBack {
-                permits,
-                oldest_try,
-            };
         }
         self.fail_denied_tries(now);
-        let Some(first) = self.requests.values().find(|request| request.is_queued()) else {
-            self.has_task = false;
-            return FlushStep::End;
-        };
-        if let Some(denial) = &self.denial
-            && let Some(time) = denial.wait(now, first.cost)
+        let first = self.requests.values().find(|request| request.is_queued());
+        if first.is_none() && returns.is_empty() {
+            return QueueStep::Idle;
+        }
+        if let (Some(first), Some(denial)) = (first, &self.denial)
+            && denial.wait(now, first.cost).is_some()
         {
-            return FlushStep::Sleep {
-                time,
+            return QueueStep::Sleep {
+                until: denial.until,
                 by_fallback: denial.source == DenialSource::Fallback,
             };
         }
         self.denial = None;
-        let oldest_try = self.oldest_try();
+        self.prefetched.drop_expired(now);
         let queued = self.requests.iter_mut();
         let queued = queued.filter(|(_, request)| request.is_queued());
-        let mut asked = Vec::new();
+        let mut sent = Vec::new();
         for (id, request) in queued.take(MAX_BATCH) {
             request.state = RequestState::InFlight;
-            asked.push((*id, request.cost));
+            sent.push((*id, request.cost));
         }
-        FlushStep::Ask { asked, oldest_try }
+        let asked = groups(&sent);
+        let call = self.next_id;
+        self.next_id += 1;
+        self.calls.push((call, sent));
+        QueueStep::Ask {
+            call,
+            asked,
+            returns,
+        }
     }
 
-    fn oldest_try(&self) -> Option<Tick> {
-        let mut queued = self.requests.values().filter(|request| request.is_queued());
-        let oldest = queued.find(|request| request.mode == WaitMode::Try);
-        oldest.map(|request| request.since)
+    /// How many calls are under way.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// The requests of a call that has ended.
+    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
+        let index = self.calls.iter().position(|(id, _)| *id == call);
+        self.is_changed = true;
+        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
     }
 
     /// Gives unclaimed and prefetched permits to the first requests.
     fn grant_locally(&mut self, now: Tick) {
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
-            let until = match self.unclaimed.take(now, request.cost) {
-                Some(until) => until,
-                None if self.prefetched.take(now, request.cost).is_some() => now.after(VOID_AFTER),
-                None => return,
+            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
+                Some(taken) => taken,
+                None => match self.prefetched.take(now, request.cost) {
+                    Some((_, counted_at)) => (now.after(VOID_AFTER), counted_at),
+                    None => return,
+                },
             };
             let granted = RequestState::Granted {
                 until,
-                in_redis: true,
+                counted_at: Some(counted_at),
             };
             request.finish(granted, &mut self.wakes);
         }
@@ -374,41 +342,49 @@ impl<P: Policy> RequestQueue<P> {
         }
     }
 
-    /// Applies the script's reply to the requests of a round trip.
+    /// Applies the reply to the requests of a call.
     ///
-    /// Redis may have counted as soon as the call was `sent`. The reply `came` within the deadline: a task that reads it later
-    /// passes the end of the deadline.
-    pub(super) fn apply_reply(
+    /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
+    /// caller passes the end of the deadline.
+    pub(crate) fn apply_reply(
         &mut self,
         sent: Tick,
         came: Tick,
         asked: &[(RequestId, u32)],
-        reply: &DecideReply,
+        reply: Reply<S>,
         prefetch_lasts: Duration,
     ) {
-        self.stamps.clone_from(&reply.stamps);
+        if reply.counted_at >= self.memory_from {
+            self.memory_from = reply.counted_at;
+            self.memory = reply.memory;
+        }
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
-        self.grant(came, true, passed);
+        self.grant(came, Some(reply.counted_at), passed);
         if reply.extra > 0 {
-            self.prefetched.add(reply.extra, sent.after(prefetch_lasts));
+            let until = sent.after(prefetch_lasts);
+            self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if let Some((_, cost)) = denied.first() {
-            let binding = usize::try_from(reply.binding).ok();
-            self.binding = binding.and_then(|number| number.checked_sub(1));
+            self.binding = reply.binding;
             let retry_in = reply.retry_in;
-            self.cache_denial(came, retry_in, *cost, DenialSource::Redis);
+            self.cache_denial(came, retry_in, *cost, DenialSource::Server);
             // A later request may cost less, but the denied one is before it.
             self.deny(denied, &Ok(Decision::Wait { retry_in }));
         }
     }
 
-    /// These requests pass.
-    pub(super) fn grant(&mut self, counted_at: Tick, in_redis: bool, asked: &[(RequestId, u32)]) {
+    /// These requests pass. `counted_at` is `None` if the server does not know of it.
+    pub(crate) fn grant(
+        &mut self,
+        came: Tick,
+        counted_at: Option<u64>,
+        asked: &[(RequestId, u32)],
+    ) {
         for (id, cost) in asked {
             let granted = RequestState::Granted {
-                until: counted_at.after(VOID_AFTER),
-                in_redis,
+                until: came.after(VOID_AFTER),
+                counted_at,
             };
             match self.requests.get_mut(id) {
                 Some(request) if request.cost == *cost => {
@@ -423,7 +399,7 @@ impl<P: Policy> RequestQueue<P> {
     }
 
     /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
-    pub(super) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Answer) {
+    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Answer) {
         for (id, cost) in asked {
             let Some(request) = self.requests.get_mut(id) else {
                 continue;
@@ -443,7 +419,7 @@ impl<P: Policy> RequestQueue<P> {
     }
 
     /// For this time, requests of at least this cost are not sent.
-    pub(super) fn cache_denial(
+    pub(crate) fn cache_denial(
         &mut self,
         now: Tick,
         time: Duration,
@@ -457,14 +433,33 @@ impl<P: Policy> RequestQueue<P> {
         });
     }
 
-    /// The task was dropped with its runtime. Its callers poll again, and one of them starts another.
-    pub(super) fn task_dropped(&mut self) {
-        self.has_task = false;
+    /// The batcher's task was dropped with its runtime. Callers poll again, and one of them starts another.
+    pub(crate) fn task_dropped(&mut self) {
+        self.stage = Stage::Idle;
+        self.calls.clear();
         for request in self.requests.values_mut() {
             if matches!(request.state, RequestState::InFlight) {
                 request.state = RequestState::Queued;
             }
             self.wakes.push(request.waker.clone());
         }
+    }
+}
+
+/// Consecutive requests of equal cost, as a cost and a count.
+fn groups(asked: &[(RequestId, u32)]) -> Vec<(u32, u32)> {
+    let groups = asked.chunk_by(|(_, one), (_, other)| one == other);
+    let count = |group: &[_]| u32::try_from(group.len()).unwrap_or(u32::MAX);
+    groups.map(|group| (group[0].1, count(group))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consecutive_requests_of_equal_cost_form_one_group() {
+        let asked = [(1, 1), (2, 1), (5, 3), (6, 1)];
+        assert_eq!(groups(&asked), [(1, 2), (3, 1), (1, 1)]);
     }
 }

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::future::{Future, pending, poll_fn};
+use core::mem;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
@@ -10,13 +11,10 @@ use tokio::sync::Notify;
 
 use crate::time::{Clock, Tick, Timer};
 
-#[cfg(feature = "redis-tls")]
-use super::error::ConfigError;
+use super::Store;
 use super::error::{CallError, Failure};
+use super::events::Event;
 use super::health::{Breaker, ServerHealth, ServerRun, Stats};
-#[cfg(feature = "redis-tls")]
-use super::transport::Tls;
-use super::transport::{Connector, Script, Transport};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -25,76 +23,73 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// A fault repeats with every call. It is said no more often than this.
+const FAULTS_APART: Duration = Duration::from_secs(1);
+
 /// Owns the connection: opens it, notices that it no longer works, and replaces it.
 ///
 /// The client library can reconnect by itself, but not after timeouts, and its callers wait meanwhile. Here each call has one
 /// deadline, and a separate task connects.
-pub(super) struct Connection {
-    connector: Connector,
+pub(crate) struct Connection<S: Store> {
+    store: S,
     deadline: Duration,
     clock: Clock,
-    state: Mutex<ConnectionState>,
+    state: Mutex<ConnectionState<S>>,
     changed: Notify,
     /// Makes call ids unique among processes.
     nonce: String,
 }
 
 /// What is known about the connection. Its methods are given the time and the event.
-#[derive(Default)]
-struct ConnectionState {
+struct ConnectionState<S: Store> {
     calls: u64,
-    phase: Phase,
+    phase: Phase<S>,
     breaker: Breaker,
     health: ServerHealth,
     /// The pause before the next attempt to connect. It grows until a call on a new connection is answered.
     pause: Duration,
     stats: Stats,
     last_failure: Option<Failure>,
+    /// When a fault was last said.
+    fault_said: Option<Tick>,
+    /// To be emitted after the lock is released.
+    events: Vec<Event>,
 }
 
-#[derive(Default)]
-enum Phase {
-    #[default]
+enum Phase<S: Store> {
     Idle,
     /// The first attempt ever, or the first after a connection broke, is under way. Calls wait for it.
     Connecting,
-    Up(Arc<Transport>),
+    Up(Arc<S::Connection>),
     /// Calls fail at once. Attempts to connect go on.
     Down,
     /// As `Down`, but the server works and refuses to let this client in. That is no outage.
     Refused(Failure),
 }
 
-impl Connection {
-    pub(super) fn new(connector: Connector, deadline: Duration) -> Self {
+impl<S: Store> Connection<S> {
+    pub(crate) fn new(store: S, deadline: Duration) -> Self {
         let mut clock = Clock::new();
         // The first reading fixes the clock's origin, so that its clones agree.
         let _ = clock.now();
         Self {
-            connector,
+            store,
             deadline,
             clock,
             nonce: nonce(),
-            state: Mutex::default(),
+            state: Mutex::new(ConnectionState::new()),
             changed: Notify::new(),
         }
     }
 
-    /// The same server, with a connection of its own.
-    pub(super) fn with_deadline(&self, deadline: Duration) -> Self {
-        Self::new(self.connector.clone(), deadline)
-    }
-
-    /// The same server by TLS, with a connection of its own.
-    #[cfg(feature = "redis-tls")]
-    pub(super) fn with_tls(&self, tls: &Tls) -> Result<Self, ConfigError> {
-        Ok(Self::new(self.connector.with_tls(tls)?, self.deadline))
+    pub(crate) const fn store(&self) -> &S {
+        &self.store
     }
 
     /// Waits for a connection as long as a call would.
-    pub(super) async fn connected_within(self: &Arc<Self>) -> Result<(), CallError> {
-        let transport = within(self.deadline, self.transport()).await;
-        match transport.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
+    pub(crate) async fn connected_within(self: &Arc<Self>) -> Result<(), CallError> {
+        let opened = within(self.deadline, self.opened()).await;
+        match opened.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
             Ok(_) => Ok(()),
             // That the breaker is open says nothing to a caller that only connects. The cause does.
             Err(error) if error.is_skipped() => {
@@ -104,59 +99,53 @@ impl Connection {
         }
     }
 
-    pub(super) const fn deadline(&self) -> Duration {
+    pub(crate) const fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    pub(super) fn now(&self) -> Tick {
+    pub(crate) fn now(&self) -> Tick {
         self.clock.clone().now()
     }
 
-    pub(super) fn health(&self) -> ServerHealth {
+    pub(crate) fn health(&self) -> ServerHealth {
         self.locked().health.clone()
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         self.locked().stats
     }
 
-    pub(super) fn count(&self, count: impl FnOnce(&mut Stats)) {
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Stats)) {
         count(&mut self.locked().stats);
     }
 
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         matches!(self.locked().phase, Phase::Up(_))
     }
 
     /// Whether calls fail at once.
-    pub(super) fn is_down(&self) -> bool {
+    pub(crate) fn is_down(&self) -> bool {
         matches!(self.locked().phase, Phase::Down)
     }
 
     /// A unique id: 128 random bits of this process, and a number.
-    pub(super) fn new_id(&self) -> String {
+    pub(crate) fn new_id(&self) -> String {
         let mut state = self.locked();
         state.calls += 1;
         format!("{}:{}", self.nonce, state.calls)
     }
 
-    pub(super) fn last_failure(&self) -> Option<Failure> {
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
         self.locked().last_failure.clone()
     }
 
-    /// Ready when Redis is no longer known to be down.
-    pub(super) async fn not_down(&self) {
-        self.changed_until(|state| !matches!(state.phase, Phase::Down))
-            .await;
-    }
-
     /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
-    pub(super) async fn connected_more_often_than(&self, connects: u64) {
+    pub(crate) async fn connected_more_often_than(&self, connects: u64) {
         self.changed_until(|state| state.stats.connects > connects)
             .await;
     }
 
-    async fn changed_until(&self, is_met: impl Fn(&ConnectionState) -> bool) {
+    async fn changed_until(&self, is_met: impl Fn(&ConnectionState<S>) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -167,41 +156,47 @@ impl Connection {
         }
     }
 
-    /// Runs a script once. It never takes longer than the deadline, which starts when the oldest request that does not wait was
-    /// made.
-    pub(super) async fn call(
+    /// Makes one call outside the batcher. It takes no longer than the deadline.
+    pub(crate) async fn call<T, F>(
         self: &Arc<Self>,
-        script: &Script,
-        keys: &[String],
-        args: &[String],
-        oldest_try: Option<Tick>,
-    ) -> Result<Vec<i64>, CallError> {
-        let waited = oldest_try.map_or(Duration::ZERO, |since| self.now().since(since));
-        let left = self.deadline.saturating_sub(waited);
-        if left.is_zero() {
-            self.count(|stats| stats.timeouts += 1);
-            return Err(CallError::CIRCUIT_OPEN);
-        }
+        work: impl FnOnce(Arc<S::Connection>) -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<(u64, T), Failure>>,
+    {
         let mut used = None;
-        let answer = within(left, async {
-            let transport = self.transport().await?;
-            used = Some(Arc::clone(&transport));
-            let answer = transport.run_script(script, keys, args).await;
-            answer.map_err(CallError::failed)
+        let answer = within(self.deadline, async {
+            let opened = Arc::clone(used.insert(self.opened().await?));
+            work(opened).await.map_err(CallError::failed)
         });
         let answer = answer.await;
-        // A call that had queued before, and had much less than the deadline left, says nothing about the server.
-        if answer.is_none() && left < self.deadline * 3 / 4 {
-            self.count(|stats| stats.timeouts += 1);
-            return Err(CallError::failed(Failure::Timeout));
-        }
         let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
         self.record(used.as_ref(), &answer);
-        answer
+        answer.map(|(_, reply)| reply)
+    }
+
+    /// Nothing was answered for a deadline while that many calls were under way: one failure for the breaker.
+    pub(crate) fn record_silence(self: &Arc<Self>, calls: u64) {
+        let used = match &self.locked().phase {
+            Phase::Up(opened) => Some(Arc::clone(opened)),
+            _ => None,
+        };
+        self.count(|stats| stats.timeouts += calls - 1);
+        self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
+    }
+
+    /// The server refused what one key asked on a call. It answered the call.
+    pub(crate) fn record_fault(&self, failure: &Failure) {
+        let now = self.now();
+        let mut state = self.locked();
+        *state.stats.of(failure) += 1;
+        state.last_failure = Some(failure.clone());
+        state.say_fault(now, failure);
+        emit(state);
     }
 
     /// The open connection. Waits for it only during the first attempt to make one.
-    async fn transport(self: &Arc<Self>) -> Result<Arc<Transport>, CallError> {
+    pub(crate) async fn opened(self: &Arc<Self>) -> Result<Arc<S::Connection>, CallError> {
         let mut has_started = false;
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -209,7 +204,7 @@ impl Connection {
             let starts = {
                 let mut state = self.locked();
                 match &state.phase {
-                    Phase::Up(transport) => return Ok(Arc::clone(transport)),
+                    Phase::Up(opened) => return Ok(Arc::clone(opened)),
                     Phase::Down => return Err(CallError::CIRCUIT_OPEN),
                     Phase::Refused(why) => return Err(CallError::failed(why.clone())),
                     Phase::Connecting => false,
@@ -229,16 +224,18 @@ impl Connection {
         }
     }
 
-    fn record(
+    /// Records how a call ended. `used` is the connection that it used, if it did not end before there was one.
+    pub(crate) fn record<T>(
         self: &Arc<Self>,
-        used: Option<&Arc<Transport>>,
-        answer: &Result<Vec<i64>, CallError>,
+        used: Option<&Arc<S::Connection>>,
+        answer: &Result<(u64, T), CallError>,
     ) {
         let now = self.now();
         let mut state = self.locked();
         let is_connecting = matches!(state.phase, Phase::Connecting);
-        let is_given_up = state.record(now, used, answer);
-        drop(state);
+        let answered_at = answer.as_ref().map(|(time, _)| *time);
+        let is_given_up = state.record(now, used, answered_at);
+        emit(state);
         match (is_given_up, is_connecting) {
             (false, _) => {}
             (true, true) => self.changed.notify_waiters(),
@@ -266,24 +263,24 @@ impl Connection {
     }
 
     /// Opens a connection, and returns the server's run and time with it.
-    async fn connect(&self) -> Result<(Arc<Transport>, Option<ServerRun>, u64), Failure> {
-        let transport = within(CONNECT_WITHIN, self.connector.connect()).await;
-        let transport = transport.unwrap_or(Err(Failure::Timeout))?;
+    async fn connect(&self) -> Result<(S::Connection, Option<ServerRun>, u64), Failure> {
+        let opened = within(CONNECT_WITHIN, self.store.connect()).await;
+        let opened = opened.unwrap_or(Err(Failure::Timeout))?;
         // A server that is too slow for this is too slow for calls.
-        let time = within(self.deadline, transport.server_time()).await;
+        let time = within(self.deadline, S::server_time(&opened)).await;
         let time = time.unwrap_or(Err(Failure::Timeout))?;
         // Without an answer to this the server counts as restarted.
-        let run = within(CONNECT_WITHIN, transport.server_run()).await;
-        Ok((Arc::new(transport), run.flatten(), time))
+        let run = within(CONNECT_WITHIN, S::server_run(&opened)).await;
+        Ok((opened, run.flatten(), time))
     }
 
-    fn locked(&self) -> MutexGuard<'_, ConnectionState> {
+    fn locked(&self) -> MutexGuard<'_, ConnectionState<S>> {
         // No code under this lock can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Connection {
+impl<S: Store> fmt::Debug for Connection<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
             .field("is_up", &self.is_up())
@@ -291,26 +288,40 @@ impl fmt::Debug for Connection {
     }
 }
 
-impl ConnectionState {
-    /// Records how a call ended, and returns whether it makes the connection useless.
+impl<S: Store> ConnectionState<S> {
+    fn new() -> Self {
+        Self {
+            calls: 0,
+            phase: Phase::Idle,
+            breaker: Breaker::default(),
+            health: ServerHealth::default(),
+            pause: Duration::ZERO,
+            stats: Stats::default(),
+            last_failure: None,
+            fault_said: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Records how a call ended, by the server's time of the answer, and returns whether it makes the connection useless.
     fn record(
         &mut self,
         now: Tick,
-        used: Option<&Arc<Transport>>,
-        answer: &Result<Vec<i64>, CallError>,
+        used: Option<&Arc<S::Connection>>,
+        answered_at: Result<u64, &CallError>,
     ) -> bool {
         // Whether the call says something about the present connection: it used it, or waited for it.
         let is_current = match (&self.phase, used) {
-            (Phase::Up(transport), Some(used)) => Arc::ptr_eq(transport, used),
+            (Phase::Up(opened), Some(used)) => Arc::ptr_eq(opened, used),
             (Phase::Connecting, None) => true,
             _ => false,
         };
-        let failure = match answer.as_ref().map_err(CallError::failure) {
-            Ok(answer) => {
+        let failure = match answered_at.map_err(CallError::failure) {
+            Ok(time) => {
                 self.stats.answered += 1;
                 if is_current {
                     self.call_succeeded();
-                    self.health.answered(now, server_time(answer));
+                    self.health.answered(now, time);
                 }
                 return false;
             }
@@ -326,12 +337,13 @@ impl ConnectionState {
             return false;
         }
         if failure.is_fault() {
+            self.say_fault(now, failure);
             self.call_succeeded();
             return false;
         }
         self.health.failed(now);
         if self.breaker.failed() {
-            self.go_down();
+            self.go_down(failure);
             true
         } else if matches!(failure, Failure::Unreachable(_)) {
             self.phase = Phase::Connecting;
@@ -341,17 +353,12 @@ impl ConnectionState {
         }
     }
 
-    fn connected(
-        &mut self,
-        now: Tick,
-        transport: Arc<Transport>,
-        run: Option<ServerRun>,
-        time: u64,
-    ) {
+    fn connected(&mut self, now: Tick, opened: S::Connection, run: Option<ServerRun>, time: u64) {
         if !matches!(self.phase, Phase::Connecting) {
             self.breaker = Breaker::half_open();
         }
-        self.phase = Phase::Up(transport);
+        self.events.push(Event::Up);
+        self.phase = Phase::Up(Arc::new(opened));
         // It shrinks only when a call is answered.
         self.pause = longer(self.pause);
         self.health.reconnected(now, run, time);
@@ -362,10 +369,11 @@ impl ConnectionState {
         self.last_failure = Some(failure.clone());
         self.pause = longer(self.pause);
         if failure.is_fault() {
+            self.say_fault(now, &failure);
             self.phase = Phase::Refused(failure);
         } else {
             self.health.failed(now);
-            self.go_down();
+            self.go_down(&failure);
         }
     }
 
@@ -374,25 +382,38 @@ impl ConnectionState {
         self.pause = Duration::ZERO;
     }
 
-    fn go_down(&mut self) {
+    fn go_down(&mut self, cause: &Failure) {
         if !matches!(self.phase, Phase::Down) {
             self.phase = Phase::Down;
             self.stats.outages += 1;
+            self.events.push(Event::Down(cause.clone()));
         }
     }
+
+    fn say_fault(&mut self, now: Tick, cause: &Failure) {
+        if self
+            .fault_said
+            .is_none_or(|said| said.after(FAULTS_APART) <= now)
+        {
+            self.fault_said = Some(now);
+            self.events.push(Event::Fault(cause.clone()));
+        }
+    }
+}
+
+/// Releases the lock, and emits what happened.
+fn emit<S: Store>(mut state: MutexGuard<'_, ConnectionState<S>>) {
+    let events = mem::take(&mut state.events);
+    drop(state);
+    events.iter().for_each(Event::emit);
 }
 
 fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE, LONGEST_PAUSE)
 }
 
-fn server_time(answer: &[i64]) -> u64 {
-    let time = answer.first().copied().unwrap_or(0);
-    u64::try_from(time).unwrap_or(0)
-}
-
 /// The task that connects: tries until there is a connection, or no handle is left to use it.
-async fn keep_connecting(weak: Weak<Connection>, on_drop: OnDrop<impl FnOnce()>) {
+async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<impl FnOnce()>) {
     loop {
         let pause = weak.upgrade().map(|connection| connection.locked().pause);
         let Some(pause) = pause else { return };
@@ -405,26 +426,32 @@ async fn keep_connecting(weak: Weak<Connection>, on_drop: OnDrop<impl FnOnce()>)
         let result = connection.connect().await;
         let now = connection.now();
         match result {
-            Ok((transport, run, time)) => {
+            Ok((opened, run, time)) => {
                 on_drop.disarm();
-                connection.locked().connected(now, transport, run, time);
+                let mut state = connection.locked();
+                state.connected(now, opened, run, time);
+                emit(state);
                 return connection.changed.notify_waiters();
             }
-            Err(failure) => connection.locked().not_connected(now, failure),
+            Err(failure) => {
+                let mut state = connection.locked();
+                state.not_connected(now, failure);
+                emit(state);
+            }
         }
         connection.changed.notify_waiters();
     }
 }
 
 /// Runs a function when it is dropped, unless it was disarmed. Tasks have one, because a runtime that shuts down drops them.
-pub(super) struct OnDrop<F: FnOnce()>(Option<F>);
+pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> OnDrop<F> {
-    pub(super) const fn new(work: F) -> Self {
+    pub(crate) const fn new(work: F) -> Self {
         Self(Some(work))
     }
 
-    pub(super) fn disarm(mut self) {
+    pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
 }
@@ -444,12 +471,12 @@ fn nonce() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
-pub(super) async fn sleep(time: Duration) {
+pub(crate) async fn sleep(time: Duration) {
     within(time, pending::<()>()).await;
 }
 
 /// Ready when one of the two is.
-pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| match one.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(()),
@@ -459,7 +486,7 @@ pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Out
 }
 
 /// The output of the future, or `None` if it takes longer.
-pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     // A future that is ready at once needs no timer.
     let mut timer = None;

@@ -9,7 +9,7 @@ use crate::time::Tick;
 
 use super::error::Failure;
 
-/// How calls to Redis ended, by cause. Each count starts when the [`Redis`](super::Redis) is opened.
+/// How calls to Redis ended, by cause. Each count starts when the [`Redis`](crate::redis::Redis) is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -31,14 +31,14 @@ pub struct Stats {
     pub connects: u64,
     /// States that were missing or older than known, so that the whole limit counted as spent.
     pub lost_states: u64,
-    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](super::OutagePolicy::open) or an insurance.
+    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::redis::OutagePolicy::open) or an insurance.
     pub passed_alone: u64,
-    /// Leases that ended before they were given back: see [`Lease`](super::Lease).
+    /// Leases that ended before they were given back: see [`Lease`](crate::redis::Lease).
     pub lost_leases: u64,
 }
 
 impl Stats {
-    pub(super) const fn of(&mut self, failure: &Failure) -> &mut u64 {
+    pub(crate) const fn of(&mut self, failure: &Failure) -> &mut u64 {
         match failure {
             Failure::Timeout => &mut self.timeouts,
             Failure::Unreachable(_) => &mut self.unreachable,
@@ -50,7 +50,7 @@ impl Stats {
 
 /// A circuit breaker. It opens after three consecutive failures, or when half of the last sixteen calls failed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     /// One bit for each of the last calls, the latest lowest: 1 for a failure.
     failed: u16,
 }
@@ -60,18 +60,18 @@ const HALF: u32 = u16::BITS / 2;
 
 impl Breaker {
     /// For a connection after an outage: the first failure opens the breaker again, unless a success comes before.
-    pub(super) const fn half_open() -> Self {
+    pub(crate) const fn half_open() -> Self {
         Self {
             failed: (1 << (CONSECUTIVE - 1)) - 1,
         }
     }
 
-    pub(super) const fn succeeded(&mut self) {
+    pub(crate) const fn succeeded(&mut self) {
         self.failed <<= 1;
     }
 
     /// Records a failure, and returns whether the breaker is open now.
-    pub(super) const fn failed(&mut self) -> bool {
+    pub(crate) const fn failed(&mut self) -> bool {
         self.failed = self.failed << 1 | 1;
         self.failed.trailing_ones() >= CONSECUTIVE || self.failed.count_ones() >= HALF
     }
@@ -79,26 +79,26 @@ impl Breaker {
 
 /// One server process, from its start to its end.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct ServerRun {
-    pub(super) id: Arc<str>,
+pub(crate) struct ServerRun {
+    pub(crate) id: Arc<str>,
     /// In whole seconds.
-    pub(super) uptime: u64,
+    pub(crate) uptime: u64,
 }
 
 /// The times of the server and of its outages. The server's times are microseconds since 1970.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct ServerHealth {
+pub(crate) struct ServerHealth {
     /// The start of the outage that goes on now, by the local clock. No two outages have the same start.
-    pub(super) down_since: Option<Tick>,
+    pub(crate) down_since: Option<Tick>,
     /// The same by the server's clock, if that was ever read.
     down_from: Option<u64>,
     /// The last outage by the server's clock; both ends are 0 if there was none. During an outage other processes may have used
     /// fallbacks, which the server does not know of.
-    pub(super) last_outage: Range<u64>,
+    pub(crate) last_outage: Range<u64>,
     /// The last restart of the server, which may have lost its data; both ends are 0 if there was none. State that was written
     /// before the start may be out of date. At the end this process reached the server again, and until then fallbacks may have
     /// been in use.
-    pub(super) restart: Range<u64>,
+    pub(crate) restart: Range<u64>,
     /// The last reading of the server's clock, and the local time of that reading.
     last_seen: Option<(Tick, u64)>,
     run_id: Option<Arc<str>>,
@@ -108,7 +108,7 @@ pub(super) struct ServerHealth {
 
 impl ServerHealth {
     /// The server answered a call: any outage is over.
-    pub(super) fn answered(&mut self, now: Tick, time: u64) {
+    pub(crate) fn answered(&mut self, now: Tick, time: u64) {
         if !self.has_reconnected {
             self.set_last_outage(now, time);
         }
@@ -116,8 +116,13 @@ impl ServerHealth {
         self.last_seen = Some((now, time));
     }
 
+    /// Whether the server has answered a call, or a new connection was made, at that time or later.
+    pub(crate) fn has_answered_since(&self, since: Tick) -> bool {
+        self.last_seen.is_some_and(|(seen, _)| seen >= since)
+    }
+
     /// The server did not answer.
-    pub(super) fn failed(&mut self, now: Tick) {
+    pub(crate) fn failed(&mut self, now: Tick) {
         self.has_reconnected = false;
         if self.down_since.is_none() {
             self.down_since = Some(now);
@@ -132,7 +137,7 @@ impl ServerHealth {
     ///
     /// The outage ends with the first answer, not here: otherwise every connection that turns out to be of no use would start a
     /// new outage, and with it a new insurance.
-    pub(super) fn reconnected(&mut self, now: Tick, run: Option<ServerRun>, time: u64) {
+    pub(crate) fn reconnected(&mut self, now: Tick, run: Option<ServerRun>, time: u64) {
         if self.was_restarted(now, run.as_ref()) {
             let uptime = run.as_ref().map_or(0, |run| run.uptime);
             self.restart = time.saturating_sub(uptime.saturating_mul(SECOND))..time;

@@ -1,0 +1,210 @@
+//! What a request queue remembers between round trips: a denial, and permits that no request has used yet. Pure: the caller passes the time.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::time::Tick;
+
+use super::Return;
+use super::error::ServerError;
+
+/// Until a time, requests of at least this cost are denied without asking the server.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedDenial {
+    pub(crate) until: Tick,
+    pub(crate) cost: u32,
+    pub(crate) source: DenialSource,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum DenialSource {
+    Server,
+    /// The outage policy, because the server did not answer.
+    Fallback,
+    /// The server refused the call.
+    Fault(ServerError),
+}
+
+impl CachedDenial {
+    /// How long a request of that cost is denied.
+    pub(crate) fn wait(&self, now: Tick, cost: u32) -> Option<Duration> {
+        (now < self.until && self.cost <= cost).then(|| self.until.since(now))
+    }
+
+    /// The server's error, until the server is asked again.
+    pub(crate) fn fault(&self, now: Tick) -> Option<&ServerError> {
+        match &self.source {
+            DenialSource::Fault(fault) if now < self.until => Some(fault),
+            _ => None,
+        }
+    }
+}
+
+/// Permits that the server counted and no request has used: those taken ahead, or those whose request was dropped or changed its cost
+/// meanwhile.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SparePermits {
+    batches: VecDeque<SpareBatch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SpareBatch {
+    permits: u32,
+    /// From then on they cannot be used.
+    until: Tick,
+    /// The server's time at which they were counted.
+    counted_at: u64,
+}
+
+impl SparePermits {
+    pub(crate) fn available(&self, now: Tick) -> u32 {
+        let usable = self.batches.iter().filter(|batch| now < batch.until);
+        let permits = usable.map(|batch| batch.permits);
+        permits.fold(0, u32::saturating_add)
+    }
+
+    pub(crate) fn add(&mut self, permits: u32, until: Tick, counted_at: u64) {
+        self.batches.push_back(SpareBatch {
+            permits,
+            until,
+            counted_at,
+        });
+    }
+
+    /// Takes permits, the first added first. Returns until when all of them can be used, and when the first was counted. `None` if
+    /// there are not enough.
+    pub(crate) fn take(&mut self, now: Tick, mut cost: u32) -> Option<(Tick, u64)> {
+        if self.batches.is_empty() || self.available(now) < cost {
+            return None;
+        }
+        let (mut until, mut counted_at) = (Tick::MAX, u64::MAX);
+        let usable = self.batches.iter_mut().filter(|batch| now < batch.until);
+        for batch in usable {
+            let taken = cost.min(batch.permits);
+            if taken > 0 {
+                until = until.min(batch.until);
+                counted_at = counted_at.min(batch.counted_at);
+            }
+            batch.permits -= taken;
+            cost -= taken;
+        }
+        self.batches.retain(|batch| batch.permits > 0);
+        Some((until, counted_at))
+    }
+
+    /// All permits, to be returned to the server.
+    pub(crate) fn take_all(&mut self) -> Vec<Return> {
+        self.batches.drain(..).map(SpareBatch::to_return).collect()
+    }
+
+    pub(crate) fn drop_expired(&mut self, now: Tick) {
+        self.batches.retain(|batch| now < batch.until);
+    }
+}
+
+impl SpareBatch {
+    const fn to_return(self) -> Return {
+        Return {
+            cost: self.permits,
+            counted_at: self.counted_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::error::{CallError, Failure};
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_denial_covers_requests_of_at_least_its_cost_until_its_end() {
+        let denial = CachedDenial {
+            until: at(30),
+            cost: 5,
+            source: DenialSource::Server,
+        };
+        let waits = [(10, 5), (10, 9), (10, 4), (29, 5), (30, 5), (31, 5)];
+        assert_eq!(
+            waits.map(|(now, cost)| denial.wait(at(now), cost)),
+            [Some(20), Some(20), None, Some(1), None, None]
+                .map(|wait| wait.map(Duration::from_nanos))
+        );
+        assert_eq!(denial.fault(at(10)), None);
+    }
+
+    #[test]
+    fn a_fault_is_returned_until_the_server_is_asked_again() {
+        let fault = CallError::failed(Failure::Fault("WRONGTYPE".into()));
+        let fault = fault.server_error().unwrap();
+        let denial = CachedDenial {
+            until: at(30),
+            cost: 0,
+            source: DenialSource::Fault(fault.clone()),
+        };
+        assert_eq!(denial.fault(at(29)), Some(&fault));
+        assert_eq!(denial.fault(at(30)), None);
+        assert_eq!(denial.wait(at(29), 1), Some(Duration::from_nanos(1)));
+    }
+
+    fn returned(cost: u32, counted_at: u64) -> Return {
+        Return { cost, counted_at }
+    }
+
+    #[test]
+    fn the_permits_added_first_go_first_and_each_batch_is_void_after_its_time() {
+        let mut spare = SparePermits::default();
+        assert_eq!(spare.take(at(0), 1), None);
+        spare.add(3, at(10), 1);
+        spare.add(4, at(20), 2);
+        assert_eq!(spare.take(at(0), 2), Some((at(10), 1)));
+        assert_eq!(spare.available(at(9)), 5);
+        assert_eq!(spare.available(at(10)), 4);
+        assert_eq!(spare.take(at(10), 5), None);
+        assert_eq!(spare.take(at(19), 4), Some((at(20), 2)));
+        assert_eq!(spare.available(at(19)), 0);
+    }
+
+    #[test]
+    fn permits_from_two_batches_can_be_used_until_the_first_of_them_ends() {
+        for ends in [[10, 20], [20, 10]] {
+            let mut spare = SparePermits::default();
+            spare.add(3, at(ends[0]), 7);
+            spare.add(4, at(ends[1]), 8);
+            assert_eq!(spare.take(at(0), 5), Some((at(10), 7)));
+            assert_eq!(spare.available(at(0)), 2);
+        }
+    }
+
+    #[test]
+    fn permits_are_returned_with_the_time_of_their_grant_even_if_they_are_void() {
+        let mut spare = SparePermits::default();
+        spare.add(3, at(20), 7);
+        spare.add(4, at(10), 8);
+        assert_eq!(spare.available(at(15)), 3);
+        assert_eq!(spare.take_all(), [returned(3, 7), returned(4, 8)]);
+        assert_eq!(spare.take_all(), []);
+    }
+
+    #[test]
+    fn a_batch_that_ends_before_an_earlier_one_is_dropped_too() {
+        let mut spare = SparePermits::default();
+        spare.add(3, at(20), 7);
+        spare.add(4, at(10), 8);
+        spare.drop_expired(at(15));
+        assert_eq!(spare.take_all(), [returned(3, 7)]);
+    }
+
+    #[test]
+    fn the_number_of_permits_does_not_overflow() {
+        let mut spare = SparePermits::default();
+        spare.add(u32::MAX, at(5), 1);
+        spare.add(u32::MAX, at(5), 2);
+        assert_eq!(spare.available(at(4)), u32::MAX);
+        assert_eq!(spare.take(at(4), u32::MAX), Some((at(5), 1)));
+        assert_eq!(spare.available(at(4)), u32::MAX);
+    }
+}

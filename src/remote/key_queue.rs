@@ -1,0 +1,379 @@
+use core::iter;
+use core::mem;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use crate::policy::{Decision, Policy};
+use crate::time::Tick;
+
+use super::batcher::{Batcher, Source, Stage, Step};
+use super::cache::DenialSource;
+use super::error::CallError;
+use super::events::Event;
+use super::outage_policy::Fallback;
+use super::queue::{QueueStep, RequestQueue};
+use super::request::{Answer, RequestId, WaitMode};
+use super::{Ask, Reply, Store, Task};
+
+/// The retry time while nothing passes because the server is down.
+const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
+
+/// The retry time for a caller whose time is over before its request was answered.
+const RETRY_SOON: Duration = Duration::from_millis(1);
+
+/// The pause after the server refused a call. It would refuse the next one too.
+const AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// The pause after a failure while the breaker is still closed.
+const AFTER_FAILURE: Duration = Duration::from_millis(10);
+
+/// The fixed settings of a limit, the same for all its keys.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitConfig<P: Policy> {
+    pub(crate) policy: P,
+    /// The largest cost that can pass.
+    pub(crate) capacity: u32,
+    pub(crate) fallback: Fallback<P>,
+    /// The state of an insurance in which everything is spent.
+    pub(crate) spent: fn(&P, Tick) -> P::State,
+    /// How many permits are taken ahead, and for how long they can be used.
+    pub(crate) prefetch: Option<(u32, Duration)>,
+}
+
+/// One key of a limit, as this process sees it: a queue of requests that the connection's batcher sends.
+#[derive(Debug)]
+pub(crate) struct KeyQueue<P: Policy, S: Store> {
+    pub(crate) batcher: Arc<Batcher<S>>,
+    pub(crate) config: Arc<LimitConfig<P>>,
+    pub(crate) limit: S::Limit,
+    queue: Mutex<RequestQueue<P, S>>,
+    /// Whether this process may have several queues for the key. Then none has an insurance, because each would have one.
+    is_duplicate: bool,
+}
+
+impl<P, S> KeyQueue<P, S>
+where
+    P: Policy<State: Send> + Send + Sync + 'static,
+    S: Store,
+{
+    pub(crate) fn new(
+        batcher: Arc<Batcher<S>>,
+        config: Arc<LimitConfig<P>>,
+        limit: S::Limit,
+        is_duplicate: bool,
+    ) -> Self {
+        Self {
+            queue: Mutex::new(RequestQueue::new()),
+            batcher,
+            config,
+            limit,
+            is_duplicate,
+        }
+    }
+
+    /// The same limit with other settings, and a queue of its own.
+    pub(crate) fn with_config(&self, config: LimitConfig<P>) -> Self {
+        let (batcher, limit) = (Arc::clone(&self.batcher), self.limit.clone());
+        Self::new(batcher, Arc::new(config), limit, self.is_duplicate)
+    }
+
+    fn now(&self) -> Tick {
+        self.batcher.connection.now()
+    }
+
+    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue.
+    ///
+    /// Panics outside a runtime if the answer takes a call.
+    pub(crate) fn poll_ask(
+        self: &Arc<Self>,
+        position: &mut Option<RequestId>,
+        cost: u32,
+        mode: WaitMode,
+        cx: &Context<'_>,
+    ) -> Poll<Answer> {
+        let capacity = self.config.capacity;
+        if cost == 0 || cost > capacity {
+            self.leave(position);
+            return Poll::Ready(Ok(match cost {
+                0 => Decision::Pass,
+                _ => Decision::Never { capacity },
+            }));
+        }
+        let answer =
+            self.with_present_queue(|queue, now| queue.poll(now, position, cost, mode, cx.waker()));
+        if answer.is_pending() {
+            let runtime = Handle::try_current();
+            let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
+            // A request from outside a runtime could not start the task.
+            self.batcher.start_task(&runtime);
+        }
+        answer
+    }
+
+    pub(crate) fn leave(self: &Arc<Self>, position: &mut Option<RequestId>) {
+        if let Some(id) = position.take() {
+            self.with_queue(|queue| queue.leave(id));
+        }
+    }
+
+    /// Whether a new queue for the same key could replace this one without passing more.
+    pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
+        let down_since = self.batcher.connection.health().down_since;
+        self.with_queue(|queue| {
+            let insured = queue.insurance.as_ref().map(|(since, _)| *since);
+            queue.is_idle() && (insured.is_none() || insured != down_since)
+        })
+    }
+
+    /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
+    pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
+        self.with_present_queue(|queue, now| {
+            let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
+            queue.denied(now, cost).filter(|_| fault.is_none())
+        })
+    }
+
+    /// The answer to a `Try` request for one permit, if it needs no call: a denial or a fault.
+    pub(crate) fn known_denial(self: &Arc<Self>) -> Option<Answer> {
+        self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
+    }
+
+    /// More may be available now than when a request was denied.
+    pub(crate) fn forget_denial(self: &Arc<Self>) {
+        self.with_queue(|queue| queue.denial = None);
+    }
+
+    /// Which limit of an `All` was the last to deny a request, from 0.
+    pub(crate) fn binding(self: &Arc<Self>) -> Option<usize> {
+        self.with_queue(|queue| queue.binding)
+    }
+
+    fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
+        Ask {
+            task,
+            limit: self.limit.clone(),
+            memory,
+            is_insured: matches!(self.config.fallback, Fallback::Insured(_)),
+            asked: Vec::new(),
+            extra: 0,
+            returns: Vec::new(),
+        }
+    }
+
+    /// Makes one call outside the queue.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        task: Task,
+        asked: Vec<(u32, u32)>,
+        extra: u32,
+    ) -> Result<Reply<S>, CallError> {
+        let memory = self.with_queue(|queue| queue.memory.clone());
+        let question = Ask {
+            asked,
+            extra,
+            ..self.question(task, memory)
+        };
+        let reply = self.batcher.call(question).await?;
+        self.count_lost(task, &reply);
+        Ok(reply)
+    }
+
+    fn count_lost(&self, task: Task, reply: &Reply<S>) {
+        if reply.lost > 0 && task != Task::Peek {
+            let lost = reply.lost;
+            self.batcher
+                .connection
+                .count(|stats| stats.lost_states += lost);
+            Event::StatesLost(lost).emit();
+        }
+    }
+
+    /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
+    pub(crate) fn decide_locally(
+        self: &Arc<Self>,
+        costs: impl Iterator<Item = u32>,
+    ) -> (usize, Option<Duration>) {
+        let decided = self.decide_by_fallback(costs);
+        let passed = decided.0 as u64;
+        if passed > 0 {
+            self.batcher
+                .connection
+                .count(|stats| stats.passed_alone += passed);
+        }
+        decided
+    }
+
+    /// Decides for a caller whose time is over. If the server answers others, the request waited for its turn in this process,
+    /// which is no outage.
+    pub(crate) fn decide_after_timeout(self: &Arc<Self>, since: Tick, cost: u32) -> Decision {
+        let connection = &self.batcher.connection;
+        if connection.health().has_answered_since(since) {
+            return Decision::Wait {
+                retry_in: RETRY_SOON,
+            };
+        }
+        connection.count(|stats| stats.timeouts += 1);
+        match self.decide_locally(iter::once(cost)) {
+            (0, retry_in) => Decision::Wait {
+                retry_in: retry_in.unwrap_or(RETRY_WHILE_DOWN),
+            },
+            _ => Decision::Pass,
+        }
+    }
+
+    fn decide_by_fallback(
+        self: &Arc<Self>,
+        costs: impl Iterator<Item = u32>,
+    ) -> (usize, Option<Duration>) {
+        let connection = &self.batcher.connection;
+        let now = connection.now();
+        let (policy, since) = match (&self.config.fallback, connection.health().down_since) {
+            (Fallback::Open, _) => return (costs.count(), None),
+            (Fallback::Insured(policy), Some(since)) if !self.is_duplicate => (policy, since),
+            // Without an outage an insurance passes nothing.
+            (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
+        };
+        self.with_queue(|queue| {
+            let insurance = match queue.insurance.take() {
+                Some(insurance) if insurance.0 == since => insurance,
+                _ => (since, (self.config.spent)(policy, since)),
+            };
+            let (_, state) = queue.insurance.insert(insurance);
+            let mut passed = 0;
+            for cost in costs {
+                match policy.decide(state, now, cost) {
+                    Decision::Pass => passed += 1,
+                    Decision::Wait { retry_in } => return (passed, Some(retry_in)),
+                    // More than this process's share of the limit.
+                    Decision::Never { .. } => return (passed, Some(RETRY_WHILE_DOWN)),
+                }
+            }
+            (passed, None)
+        })
+    }
+
+    /// There is no reply: the server refused, or is slow or gone.
+    fn failed(self: &Arc<Self>, asked: &[(RequestId, u32)], error: &CallError) {
+        let now = self.now();
+        if let Some(fault) = error.server_error() {
+            return self.with_queue(|queue| {
+                queue.deny(asked, &Err(fault.clone()));
+                queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
+            });
+        }
+        let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
+        let (passed, denied) = asked.split_at(passed);
+        self.with_queue(|queue| {
+            queue.grant(now, None, passed);
+            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
+                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
+                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
+            }
+        });
+    }
+
+    /// Uses the queue without what the outage policy decided, if the server is up again.
+    fn with_present_queue<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
+    ) -> T {
+        let now = self.now();
+        let is_up = self.batcher.connection.is_up();
+        self.with_queue(|queue| {
+            if is_up {
+                queue.reconnected();
+            }
+            work(queue, now)
+        })
+    }
+
+    /// Uses the queue under its lock. After the lock is released, runs wakers, and pushes the queue to the batcher if it has
+    /// changed.
+    fn with_queue<T>(self: &Arc<Self>, work: impl FnOnce(&mut RequestQueue<P, S>) -> T) -> T {
+        let (done, wakes, wake) = {
+            // Policies do not panic, and no other code under this lock can leave the queue half changed.
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let done = work(&mut queue);
+            let is_changed = mem::take(&mut queue.is_changed);
+            let wake = is_changed.then(|| queue.stage.make_ready()).flatten();
+            (done, mem::take(&mut queue.wakes), wake)
+        };
+        wakes.into_iter().for_each(Waker::wake);
+        if let Some(wake) = wake {
+            self.batcher.push(Arc::clone(self) as _, wake);
+        }
+        done
+    }
+}
+
+impl<P, S> Source<S> for KeyQueue<P, S>
+where
+    P: Policy<State: Send> + Send + Sync + 'static,
+    S: Store,
+{
+    fn next(self: Arc<Self>, now: Tick) -> Step<S> {
+        let connection = &self.batcher.connection;
+        let (is_up, is_down) = (connection.is_up(), connection.is_down());
+        self.with_queue(|queue| {
+            queue.stage = Stage::Idle;
+            if is_up {
+                queue.reconnected();
+            }
+            let (prefetch, _) = self.config.prefetch.unwrap_or_default();
+            // Only one call at a time takes permits ahead.
+            let extra = match queue.calls() {
+                0 => prefetch.saturating_sub(queue.prefetched.available(now)),
+                _ => 0,
+            };
+            match queue.next_step(now) {
+                QueueStep::Ask {
+                    call,
+                    asked,
+                    returns,
+                } => {
+                    let question = Ask {
+                        extra: if asked.is_empty() { 0 } else { extra },
+                        asked,
+                        returns,
+                        ..self.question(Task::Ask, queue.memory.clone())
+                    };
+                    Step::Ask(call, question)
+                }
+                QueueStep::Sleep { until, by_fallback } => {
+                    let until = if by_fallback && !is_down {
+                        until.min(now.after(AFTER_FAILURE))
+                    } else {
+                        until
+                    };
+                    queue.stage = Stage::Sleeping(until);
+                    Step::Sleep {
+                        until,
+                        or_connected: by_fallback,
+                    }
+                }
+                QueueStep::Idle => Step::Idle,
+            }
+        })
+    }
+
+    fn complete(self: Arc<Self>, call: RequestId, sent: Tick, reply: Result<Reply<S>, CallError>) {
+        let asked = self.with_queue(|queue| queue.take_call(call));
+        match reply {
+            Ok(reply) => {
+                self.count_lost(Task::Ask, &reply);
+                let deadline = self.batcher.connection.deadline();
+                let came = self.now().min(sent.after(deadline));
+                let (_, lasts) = self.config.prefetch.unwrap_or_default();
+                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, reply, lasts));
+            }
+            Err(error) => self.failed(&asked, &error),
+        }
+    }
+
+    fn task_dropped(self: Arc<Self>) {
+        self.with_queue(RequestQueue::task_dropped);
+    }
+}

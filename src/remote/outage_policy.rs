@@ -1,0 +1,79 @@
+use crate::time::OutOfRange;
+
+/// What passes a limit while Redis is slow or gone.
+///
+/// The right choice depends on what the limit protects: see [the guide](crate::redis#when-redis-is-slow-or-gone).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OutagePolicy {
+    /// An insurance is stated as its number of replicas.
+    fallback: Fallback<u32>,
+}
+
+impl OutagePolicy {
+    /// Everything passes: for limits that protect a service of your own, where a refusal costs more than a surplus.
+    #[must_use]
+    pub const fn open() -> Self {
+        Self {
+            fallback: Fallback::Open,
+        }
+    }
+
+    /// Nothing passes until Redis is back: for quotas where a surplus costs more than a standstill.
+    #[must_use]
+    pub const fn closed() -> Self {
+        Self {
+            fallback: Fallback::Closed,
+        }
+    }
+
+    /// A limit in memory takes over: the share of this limit that each of `replicas` processes may use alone.
+    ///
+    /// It starts with everything spent, because that may be so in Redis when the outage begins: a bucket fills from nothing, and
+    /// a window lets nothing pass until a whole one is over. The limit in Redis starts the same way after a long outage. All
+    /// replicas together never pass more than the limit if there are no more than `replicas` of them. (If only some of them
+    /// cannot reach Redis, these pass their shares on top of what the others pass through Redis.)
+    ///
+    /// # Panics
+    ///
+    /// If `replicas` is zero; see [`try_insured`](Self::try_insured).
+    #[must_use]
+    #[track_caller]
+    pub const fn insured(replicas: u32) -> Self {
+        OutOfRange::or_panic(Self::try_insured(replicas))
+    }
+
+    /// [`insured`](Self::insured), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `replicas` is zero.
+    pub const fn try_insured(replicas: u32) -> Result<Self, OutOfRange> {
+        if replicas == 0 {
+            let message = "an insurance needs at least 1 replica, got 0";
+            return Err(OutOfRange::new("replicas", message));
+        }
+        Ok(Self {
+            fallback: Fallback::Insured(replicas),
+        })
+    }
+
+    /// The fallback of one limit; `share_of` divides the limit by the number of replicas.
+    pub(crate) fn fallback<T, E>(
+        self,
+        share_of: impl FnOnce(u32) -> Result<T, E>,
+    ) -> Result<Fallback<T>, E> {
+        Ok(match self.fallback {
+            Fallback::Open => Fallback::Open,
+            Fallback::Closed => Fallback::Closed,
+            Fallback::Insured(replicas) => Fallback::Insured(share_of(replicas)?),
+        })
+    }
+}
+
+/// What takes over during an outage. `T` describes the insurance.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fallback<T> {
+    Open,
+    Closed,
+    Insured(T),
+}
