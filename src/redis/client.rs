@@ -5,15 +5,15 @@ use std::sync::Arc;
 use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
 
 use super::config::{config, escaped, keys, tagged};
+use super::connector::Connector;
+#[cfg(feature = "redis-tls")]
+use super::connector::Tls;
 use super::error::ConfigError;
 use super::keyed::Keyed;
 use super::limiter::RedisLimiter;
 use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
-use super::transport::Connector;
-#[cfg(feature = "redis-tls")]
-use super::transport::Tls;
 use super::usage::FleetUsage;
 
 /// The default deadline of a call.

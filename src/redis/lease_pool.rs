@@ -10,10 +10,11 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::remote::{CallError, Connection, Event, Failure, OnDrop, ServerError, either, within};
 
+use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_table::LeaseKey;
-use super::transport::{Connector, Script};
+use super::transport::Script;
 
 /// Grants, renews and releases leases.
 pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));

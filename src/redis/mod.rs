@@ -149,6 +149,7 @@
 
 mod client;
 mod config;
+mod connector;
 mod error;
 mod keyed;
 mod lease_pool;
@@ -164,12 +165,12 @@ mod usage;
 
 pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use client::Redis;
+#[cfg(feature = "redis-tls")]
+pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
 pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
-#[cfg(feature = "redis-tls")]
-pub use transport::Tls;
 pub use usage::{FleetUsage, Importance, InUse};

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store, Task};
 
+use super::connector::Connector;
 use super::lease_pool::LEASES;
 use super::policy::ScriptParams;
 use super::scripts::{ASK, DECIDE, DecideReply, GIVE_BACK, PEEK, StateStamp, decide_args};
-use super::transport::{Connector, Transport};
+use super::transport::Transport;
 
 /// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
 #[derive(Clone, Debug)]
