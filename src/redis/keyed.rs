@@ -6,11 +6,11 @@ use crate::policy::Decision;
 use crate::remote::{Batcher, KeyQueue};
 
 use super::config::{Config, keys, tagged};
+use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
-use super::transport::Connector;
 
 /// How many keys are remembered. Keys in use may be more.
 const REMEMBERED: usize = 100_000;

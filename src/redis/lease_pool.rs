@@ -14,11 +14,12 @@ use crate::remote::{
 
 use crate::time::Tick;
 
+use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
 use super::lease_table::LeaseKey;
 use super::store::LeaseCall;
-use super::transport::{Connector, Script};
+use super::transport::Script;
 
 /// Grants, renews and releases leases.
 pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));

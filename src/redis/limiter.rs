@@ -12,9 +12,9 @@ use crate::remote::{
     CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
 };
 
+use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
-use super::transport::Connector;
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.

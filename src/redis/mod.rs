@@ -1,4 +1,5 @@
-//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too).
+//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too, and
+//! `redis-tls` for TLS).
 //!
 //! ```
 //! use futures::StreamExt;
@@ -90,7 +91,7 @@
 //!
 //! | | during an outage | choose it if |
 //! |---|---|---|
-//! | [`open`](OutagePolicy::open) | everything passes | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
+//! | [`open`](OutagePolicy::open) | everything passes; with a wrong password nothing does, because a refusal is no outage (below) | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
 //! | [`closed`](OutagePolicy::closed) | nothing passes | a surplus is fined, banned or charged, and a standstill is acceptable |
 //! | [`insured`](OutagePolicy::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* a standstill is not acceptable |
 //!
@@ -145,6 +146,20 @@
 //! * **Cluster**: the limits of one name are in one slot. While a node is down, Redis counts as down for all limits of a [`Redis`]:
 //!   open one for each group of limits that should fail independently.
 //!
+//! # TLS and Sentinel
+//!
+//! With feature `redis-tls`, URLs that begin with `rediss://` connect by TLS 1.2 or 1.3, with `rustls` and `ring`. The server's
+//! certificate is checked with the root certificates of the system, or with those of [`Redis::with_tls`], which also takes a client
+//! certificate. A certificate that is not trusted, has expired or has another name is an outage, because there is no proof that the
+//! server can be reached: the [`OutagePolicy`] decides what passes, and [`Redis::last_failure`] names the cause. If the program has
+//! no `rustls` crypto provider when the first connection is made, `ring` becomes its default.
+//!
+//! [`Redis::open_sentinel`] finds the master by Sentinel, and asks anew each time it connects. When a master dies, its limits come
+//! back as soon as Sentinel has named another. After `SENTINEL FAILOVER` on a master that works, Sentinel leaves the old one a master
+//! for about ten seconds. So long, processes that are connected to it use one limit, and processes that connect to the new one
+//! another. With `min-replicas-to-write 1` on the servers, a master without replicas refuses writes, and all processes move at
+//! once.
+//!
 //! # Runtimes
 //!
 //! The tasks that connect and make round trips run in the tokio runtime in which they were first needed. When that runtime ends, they
@@ -152,11 +167,12 @@
 //! runtimes see an outage. On a paused tokio clock, time does not wait for sockets, so whether an answer is in time is arbitrary. Test
 //! with a real clock, or with the policy in memory.
 //!
-//! Redis 6.0 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
+//! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
 //! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
 
 mod client;
 mod config;
+mod connector;
 mod error;
 mod keyed;
 mod lease_pool;
@@ -172,6 +188,8 @@ mod usage;
 
 pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use client::Redis;
+#[cfg(feature = "redis-tls")]
+pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::remote::{Batcher, CallError, OutagePolicy, ServerError};
 
 use super::config::tagged;
+use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
-use super::transport::Connector;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 

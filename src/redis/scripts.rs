@@ -5,8 +5,9 @@ use core::time::Duration;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
+use super::connector::Connector;
 use super::policy::ScriptParams;
-use super::transport::{Connector, Script};
+use super::transport::Script;
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
 pub(super) static DECIDE: Script = Script::new(concat!(

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
 
+use super::connector::Connector;
 use super::lease_pool::LEASES;
 use super::policy::ScriptParams;
 use super::scripts::{DECIDE, StateStamp, decode, encode};
-use super::transport::{Connector, Transport};
+use super::transport::Transport;
 
 /// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
 #[derive(Clone, Debug)]
@@ -48,10 +49,10 @@ impl Store for Connector {
 
     fn keys_per_call(&self) -> usize {
         match self {
-            Self::Server(_) => MOST_KEYS,
+            Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,
             // The keys of one call have to be in one slot.
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster(_) => 1,
+            Self::Cluster { .. } => 1,
         }
     }
 

@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use crate::remote::{Batcher, CallError, Fallback, OutagePolicy, ServerError};
 
+use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
-use super::transport::Connector;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;

@@ -10,6 +10,8 @@ mod failing;
 mod harness;
 mod limits;
 mod permits;
+mod sentinel;
 mod servers;
+mod tls;
 mod twins;
 mod usage;

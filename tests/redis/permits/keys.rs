@@ -1,4 +1,5 @@
 use super::*;
+use crate::servers::EXPIRES_AT;
 
 async fn exists(server: &Server) -> bool {
     server.cli::<u32>(&["EXISTS", KEY]).await == 1
@@ -43,7 +44,7 @@ async fn a_key_expires_with_its_last_lease() {
 /// All members and scores, and when the key expires.
 async fn whole(server: &Server) -> (Vec<String>, i64) {
     let members = server.cli(&["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
-    (members, server.cli(&["PEXPIRETIME", KEY]).await)
+    (members, server.cli(&["EVAL", EXPIRES_AT, "1", KEY]).await)
 }
 
 #[tokio::test]

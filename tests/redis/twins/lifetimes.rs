@@ -7,6 +7,7 @@ use paceline::time::Rate;
 use super::asking::{Answer, LimitArgs, Question, Store};
 use super::subject::{Subject, of_every_kind};
 use super::{MILLI, MINUTE, NOW, SECOND};
+use crate::servers::EXPIRES_AT;
 
 /// Uses the server's clock.
 const REAL: u64 = 0;
@@ -83,7 +84,8 @@ fn a_refusal_writes_nothing() {
         let all = store.ask(&Question::ask(REAL, subject.burst()), &limit_args);
         assert_eq!(all.passed, 1, "{subject:?}");
         let limit_args = vec![limit_args[0].knowing(all.known())];
-        let (held, ends) = (store.dump(KEY), store.cli::<u64>(&["PEXPIRETIME", KEY]));
+        let expires_at = ["EVAL", EXPIRES_AT, "1", KEY];
+        let (held, ends) = (store.dump(KEY), store.cli::<u64>(&expires_at));
         for question in [
             Question::ask(REAL, 1),
             Question::ahead(REAL, 3),
@@ -104,7 +106,7 @@ fn a_refusal_writes_nothing() {
             assert_eq!(refused.known(), all.known(), "{subject:?}: {question:?}");
         }
         assert_eq!(store.dump(KEY), held, "{subject:?}");
-        assert_eq!(store.cli::<u64>(&["PEXPIRETIME", KEY]), ends, "{subject:?}");
+        assert_eq!(store.cli::<u64>(&expires_at), ends, "{subject:?}");
     }
 }
 
