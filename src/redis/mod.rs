@@ -82,8 +82,9 @@
 //!
 //! # When Redis is slow or gone
 //!
-//! One deadline ([25 ms](Redis::with_deadline)) covers everything: connecting, sending, waiting for the answer. A circuit breaker
-//! takes Redis for down after three consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
+//! One deadline ([25 ms](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts when the call is
+//! sent, and anew with each answer that comes meanwhile: only silence is a failure. A circuit breaker takes Redis for down after three
+//! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
 //! answers within the deadline. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
 //! Requests are not stored meanwhile, and no charge is repeated, because Redis may have counted it. The [`OutagePolicy`] decides what
@@ -130,12 +131,20 @@
 //!
 //! # Sizing
 //!
-//! * **Round trips**: requests for the same limit at the same time share a round trip, up to 256 of them, and Redis is not asked
+//! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
+//!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
 //!   waits, and one under load far less than one. If that is too much, [`prefetch`](RedisLimiter::prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
-//! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Across data centres 25 ms
-//!   is too short.
+//! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
+//!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
+//!   wait, whatever the outage policy is.
+//! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Measure a round trip with
+//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre. With a deadline below two
+//!   round trips, a busy process gets fewer permits than it may have.
+//! * **Far processes**: between processes, a permit goes to the one whose request comes first when it is available. If a limit is used
+//!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
+//!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)
 //! * **Memory**: a few hundred bytes a key; a log is the only policy that grows with its limit.
 //! * **Large costs** take no longer than small ones. A log with many entries has two limits: a [`refund`](RedisLimiter::refund)
 //!   gives back the permits of the latest thousand instants at most, and a key with 100,000 entries that expires blocks the server for
@@ -167,8 +176,9 @@
 //! runtimes see an outage. On a paused tokio clock, time does not wait for sockets, so whether an answer is in time is arbitrary. Test
 //! with a real clock, or with the policy in memory.
 //!
-//! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
-//! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
+//! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME`
+//! and the commands of the scripts. Give it `SCRIPT` as well if possible, which saves the first call a round trip, and `INFO`: without
+//! it, every new connection after an outage counts as one to a restarted server.
 
 mod client;
 mod config;
