@@ -1,10 +1,10 @@
-use std::time::Duration;
+use std::ops::Range;
 
 use futures::future::join_all;
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{ms, plenty, process};
+use super::{ms, plenty, process, settle};
 use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
@@ -12,7 +12,7 @@ use crate::remote::connection::sleep;
 /// The number of keys of each call, in order.
 fn sizes(server: &Server<SlidingLog>) -> Vec<usize> {
     let world = server.world();
-    world.calls.iter().map(|(_, keys)| *keys).collect()
+    world.calls.iter().map(|(_, _, keys)| *keys).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,15 +53,26 @@ async fn keys_gather_for_a_millisecond_while_a_call_is_under_way() {
     let server = Server::start();
     server.world().reply_in = ms(10);
     let process = process(&server, OutagePolicy::closed()).await;
-    let asked = (0..20).map(|key| {
-        let limit = process.limit(key, plenty());
-        async move {
-            sleep(Duration::from_micros(100) * key).await;
-            limit.acquire(1).await
+    let ask = |keys: Range<u32>| {
+        for key in keys {
+            let limit = process.limit(key, plenty());
+            tokio::spawn(async move { limit.acquire(1).await });
         }
-    });
-    join_all(asked).await;
-    println!("{:?}", sizes(&server));
+        settle()
+    };
+
+    ask(0..1).await;
+    ask(1..6).await;
+    ask(6..8).await;
+    assert_eq!(sizes(&server), [1]);
+    sleep(ms(1)).await;
+    settle().await;
+    assert_eq!(sizes(&server), [1, 7]);
+    // A full call does not wait.
+    ask(10..73).await;
+    assert_eq!(sizes(&server), [1, 7]);
+    ask(73..74).await;
+    assert_eq!(sizes(&server), [1, 7, 64]);
 }
 
 #[tokio::test(start_paused = true)]

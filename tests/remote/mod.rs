@@ -1,6 +1,14 @@
 //! Limits on a server in memory, in virtual time: the logic of `src/remote/`, without Redis.
 
 mod batching;
+mod cancelled;
+mod faults;
+mod herd;
+mod late;
+mod order;
+mod outages;
+mod prefetch;
+mod runtimes;
 mod server;
 
 use std::future::poll_fn;
@@ -169,4 +177,19 @@ async fn process<P: Rule>(server: &Server<P>, outage_policy: OutagePolicy) -> Pr
 /// A limit that no test reaches.
 fn plenty() -> SlidingLog {
     SlidingLog::new(100_000, MINUTE)
+}
+
+/// Lets all tasks run until each waits for a time or another.
+async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[track_caller]
+fn wait_of(answer: Answer) -> Duration {
+    match answer {
+        Ok(Decision::Wait { retry_in }) => retry_in,
+        other => panic!("not a wait: {other:?}"),
+    }
 }

@@ -117,10 +117,11 @@ pub(super) struct World<P: Rule> {
     pub(super) refused_keys: HashSet<u32>,
     /// How each call fails.
     pub(super) failure: Option<Failure>,
-    /// Whether the client library panics in each call.
+    /// Whether the client library panics in each call, and when it connects.
     pub(super) panics: bool,
-    /// The calls that the server has run: when each was sent, and the number of its keys.
-    pub(super) calls: Vec<(Tick, usize)>,
+    pub(super) panics_on_connecting: bool,
+    /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
+    pub(super) calls: Vec<(Tick, Tick, usize)>,
 }
 
 /// What the server stores under a key.
@@ -175,6 +176,7 @@ impl<P: Rule> Server<P> {
             refused_keys: HashSet::new(),
             failure: None,
             panics: false,
+            panics_on_connecting: false,
             calls: Vec::new(),
         };
         let server = Self {
@@ -342,6 +344,12 @@ impl<P: Rule> World<P> {
         // Some day in 1970, so that the clock can be set back.
         let time = 10_000_000_000_000 + micros(self.now().since(Tick::ZERO));
         time.saturating_add_signed(self.step)
+    }
+
+    /// The longest that one of the last hundred calls waited at the server.
+    pub(super) fn longest_call(&self) -> Duration {
+        let last = self.calls.iter().rev().take(100);
+        last.map(|(sent, run, _)| run.since(*sent)).max().unwrap()
     }
 
     fn decide(
@@ -524,7 +532,10 @@ impl<P: Rule> Store for Client<P> {
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.server.world();
-        assert!(!world.panics, "the client library panics on connecting");
+        if world.panics_on_connecting {
+            drop(world);
+            panic!("the client library panics on connecting");
+        }
         if !world.is_reachable {
             return Err(Failure::Unreachable("connection refused".into()));
         }
@@ -559,10 +570,8 @@ impl<P: Rule> Store for Client<P> {
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> Result<Replies<Reply<Self>>, Failure> {
-        assert!(
-            !connection.server.world().panics,
-            "the client library panics in a call"
-        );
+        let panics = connection.server.world().panics;
+        assert!(!panics, "the client library panics in a call");
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
         let sent = connection.server.world().now();
@@ -570,7 +579,8 @@ impl<P: Rule> Store for Client<P> {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());
             }
-            world.calls.push((sent, asks.len()));
+            let now = world.now();
+            world.calls.push((sent, now, asks.len()));
             let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
             Ok((world.time(), replies))
         };
