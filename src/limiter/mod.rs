@@ -169,6 +169,24 @@ macro_rules! forward_limiter {
 forward_limiter!(&mut L);
 forward_limiter!(Box<L>);
 
+/// A limiter for each key: [`Keyed`], or one whose state is elsewhere.
+///
+/// Code that is generic over it works with limits in memory and with limits in Redis.
+pub trait Limits<K> {
+    /// A handle on the limit of one key.
+    type Limiter: Limiter;
+
+    /// Why a key may have no limit; [`Infallible`] in memory.
+    type Error;
+
+    /// The limiter of this key.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be used.
+    fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
+}
+
 /// Makes limiters from a policy.
 ///
 /// ```

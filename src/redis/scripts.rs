@@ -25,7 +25,7 @@ pub(super) struct StateStamp {
     /// When the state was last written.
     written_at: u64,
     /// When the state settles. The key cannot have expired before.
-    settles_at: u64,
+    pub(super) settles_at: u64,
 }
 
 /// Counts the permits that pass.

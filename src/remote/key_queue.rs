@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::{Batcher, Source, Stage, Step};
-use super::cache::DenialSource;
+use super::cache::{DenialSource, IdleKey};
 use super::error::CallError;
 use super::outage_policy::Fallback;
 use super::queue::{QueueStep, RequestQueue};
@@ -49,8 +49,6 @@ pub(crate) struct KeyQueue<P: Policy, S: Store> {
     pub(crate) config: Arc<LimitConfig<P>>,
     pub(crate) limit: S::Limit,
     queue: Mutex<RequestQueue<P, S>>,
-    /// Whether this process may have several queues for the key. Then none has an insurance, because each would have one.
-    is_duplicate: bool,
 }
 
 impl<P, S> KeyQueue<P, S>
@@ -62,21 +60,55 @@ where
         batcher: Arc<Batcher<S>>,
         config: Arc<LimitConfig<P>>,
         limit: S::Limit,
-        is_duplicate: bool,
     ) -> Self {
         Self {
             queue: Mutex::new(RequestQueue::new()),
             batcher,
             config,
             limit,
-            is_duplicate,
         }
     }
 
+    /// Without an insurance, because this process may have another queue for the key.
+    pub(crate) fn into_duplicate(mut self) -> Self {
+        self.queue_mut().is_duplicate = true;
+        self
+    }
+
+    /// Continues where a queue of the same key has ended.
+    pub(crate) fn resuming(mut self, idle: IdleKey<S::Memory>) -> Self {
+        self.queue_mut().resume(idle);
+        self
+    }
+
+    /// Takes the place of a queue of the same key that has other parameters. An insurance moves here, with everything spent.
+    pub(crate) fn replacing(mut self, old: &Arc<Self>) -> Self {
+        let now = self.now();
+        let (mut idle, insurance) = old.with_queue(|queue| {
+            queue.is_duplicate = true;
+            (queue.idle(), queue.insurance.take())
+        });
+        // The denial was for the old parameters.
+        idle.denial = Default::default();
+        let config = Arc::clone(&self.config);
+        let queue = self.queue_mut();
+        queue.resume(idle);
+        if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
+            queue.insurance = Some((since, (config.spent)(policy, now)));
+        }
+        self
+    }
+
+    fn queue_mut(&mut self) -> &mut RequestQueue<P, S> {
+        self.queue.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The same limit with other settings, and a queue of its own.
-    pub(crate) fn with_config(&self, config: LimitConfig<P>) -> Self {
+    pub(crate) fn with_config(self: &Arc<Self>, config: LimitConfig<P>) -> Self {
         let (batcher, limit) = (Arc::clone(&self.batcher), self.limit.clone());
-        Self::new(batcher, Arc::new(config), limit, self.is_duplicate)
+        let mut other = Self::new(batcher, Arc::new(config), limit);
+        other.queue_mut().is_duplicate = self.with_queue(|queue| queue.is_duplicate);
+        other
     }
 
     fn now(&self) -> Tick {
@@ -118,13 +150,13 @@ where
         }
     }
 
-    /// Whether a new queue for the same key could replace this one without passing more.
-    pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
-        let down_since = self.batcher.connection.health().down_since;
-        self.with_queue(|queue| {
-            let insured = queue.insurance.as_ref().map(|(since, _)| *since);
-            queue.is_idle() && (insured.is_none() || insured != down_since)
-        })
+    /// What to remember of the key, if the caller has the only reference and nothing else would be lost with the queue.
+    pub(crate) fn idle(self: &Arc<Self>, down_since: Option<Tick>) -> Option<IdleKey<S::Memory>> {
+        if Arc::strong_count(self) > 1 {
+            return None;
+        }
+        let now = self.now();
+        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.idle()))
     }
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
@@ -230,11 +262,14 @@ where
         let now = connection.now();
         let (policy, since) = match (&self.config.fallback, connection.health().down_since) {
             (Fallback::Open, _) => return (costs.count(), None),
-            (Fallback::Insured(policy), Some(since)) if !self.is_duplicate => (policy, since),
+            (Fallback::Insured(policy), Some(since)) => (policy, since),
             // Without an outage an insurance passes nothing.
             (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
         };
         self.with_queue(|queue| {
+            if queue.is_duplicate {
+                return (0, Some(RETRY_WHILE_DOWN));
+            }
             let insurance = match queue.insurance.take() {
                 Some(insurance) if insurance.0 == since => insurance,
                 _ => (since, (self.config.spent)(policy, since)),

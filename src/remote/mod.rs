@@ -11,6 +11,7 @@ mod cache;
 mod connection;
 mod error;
 mod health;
+mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
@@ -27,6 +28,7 @@ pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
 pub use health::Stats;
 pub(crate) use health::{ServerHealth, ServerRun};
+pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
@@ -56,6 +58,9 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Identifies the server process. `None` if the server does not say.
     fn server_run(connection: &Self::Connection) -> impl Future<Output = Option<ServerRun>> + Send;
+
+    /// From when on a memory is of no use, by the server's clock: the state has settled.
+    fn settles_at(memory: &Self::Memory) -> u64;
 
     /// The most keys that one call can carry.
     fn keys_per_call(&self) -> usize;

@@ -7,7 +7,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::Stage;
-use super::cache::{CachedDenial, DenialSource, SparePermits};
+use super::cache::{CachedDenial, DenialSource, IdleKey, SparePermits};
 use super::request::{Answer, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{Reply, Return, Store};
 
@@ -40,6 +40,8 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) unclaimed: SparePermits,
     /// The insurance: the start of the outage for which it was made, and its state.
     pub(crate) insurance: Option<(Tick, P::State)>,
+    /// Whether this process may have another queue for the key. Then this one has no insurance, because each would have one.
+    pub(crate) is_duplicate: bool,
     /// Callers with a result, to be woken after the lock is released.
     pub(crate) wakes: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
@@ -79,6 +81,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             prefetched: SparePermits::default(),
             unclaimed: SparePermits::default(),
             insurance: None,
+            is_duplicate: false,
             wakes: Vec::new(),
             is_changed: false,
             binding: None,
@@ -238,9 +241,42 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
 
-    /// Whether dropping the queue would lose nothing but what can be asked for again.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.calls.is_empty() && self.stage == Stage::Idle
+    /// Whether [`idle`](Self::idle) has all there is to know. `down_since` is the start of the present outage.
+    pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
+        let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;
+        let is_refused_here =
+            |denial: &CachedDenial| now < denial.until && denial.source != DenialSource::Server;
+        self.requests.is_empty()
+            && self.calls.is_empty()
+            && self.stage == Stage::Idle
+            && !self.insurance.as_ref().is_some_and(is_insured)
+            && !self.denial.as_ref().is_some_and(is_refused_here)
+    }
+
+    /// What to remember of the key when it is not in use.
+    pub(crate) fn idle(&self) -> IdleKey<S::Memory> {
+        let denials = self.denial.iter();
+        let denial = denials.filter(|denial| denial.source == DenialSource::Server);
+        let denial = denial.map(|denial| (denial.until, denial.cost)).next();
+        IdleKey {
+            memory: self.memory.clone(),
+            memory_from: self.memory_from,
+            denial: denial.unwrap_or_default(),
+            binding: self.binding.and_then(|limit| limit.try_into().ok()),
+        }
+    }
+
+    /// Continues where a queue of the same key has ended.
+    pub(crate) fn resume(&mut self, idle: IdleKey<S::Memory>) {
+        let (until, cost) = idle.denial;
+        self.memory = idle.memory;
+        self.memory_from = idle.memory_from;
+        self.denial = (until > Tick::ZERO).then_some(CachedDenial {
+            until,
+            cost,
+            source: DenialSource::Server,
+        });
+        self.binding = idle.binding.map(usize::from);
     }
 }
 
