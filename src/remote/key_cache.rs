@@ -15,8 +15,10 @@ use super::key_queue::KeyQueue;
 /// This many queues stay complete even if their keys are not in use.
 const COMPLETE: usize = 1_024;
 
-/// How many queues each call looks at to find one that is not in use.
-const LOOKS: usize = 2;
+/// Each new key looks at this many queues at most, and stops sooner when [`IN_USE`] of them are in use.
+const LOOKS: usize = 128;
+
+const IN_USE: usize = 2;
 
 /// An eviction frees at least one place in this many, if that many keys are not in use.
 const FREED: usize = 8;
@@ -132,31 +134,35 @@ where
         self.hashers.each_ref().map(|hasher| hasher.hash_one(key))
     }
 
-    /// Looks at a few queues. Each new key does, so queues that are not in use go soon.
+    /// Looks at a few queues. A queue that is not in use goes, which its own key has paid for.
     fn look_around(&mut self, down_since: Option<Tick>) {
+        let mut in_use = 0;
         for _ in 0..LOOKS {
-            if self.round.len() > COMPLETE {
-                self.look_at_next(down_since);
+            if self.round.len() <= COMPLETE || in_use == IN_USE {
+                return;
             }
+            in_use += usize::from(self.look_at_next(down_since));
         }
     }
 
-    /// Keeps no more of the next key than is needed.
-    fn look_at_next(&mut self, down_since: Option<Tick>) {
+    /// Whether the next key is in use. If not, keeps no more of it than is needed.
+    fn look_at_next(&mut self, down_since: Option<Tick>) -> bool {
         let Some(fingerprint) = self.round.pop_front() else {
-            return;
+            return false;
         };
         let Some(queue) = self.queues.get(&fingerprint) else {
-            return;
+            return false;
         };
         let Some(idle) = queue.idle(down_since) else {
-            return self.round.push_back(fingerprint);
+            self.round.push_back(fingerprint);
+            return true;
         };
         self.queues.remove(&fingerprint);
         // The server has not answered otherwise, and there is nothing to remember.
         if idle.memory_from > 0 {
             self.idle.insert(fingerprint, idle);
         }
+        false
     }
 
     /// Whether there is room for one more key. Evicts keys that are not in use if there are too many.

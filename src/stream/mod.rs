@@ -91,7 +91,7 @@ pub use grouped_within::{GroupedWeightedWithin, GroupedWithin};
 pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
-pub use pace_by_key::PaceByKey;
+pub use pace_by_key::{NoLimit, PaceByKey, TryPaceByKey};
 pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;
