@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt, stream};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
+use paceline::prelude::*;
 use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
 
@@ -318,4 +320,27 @@ async fn permits_of_a_key_are_acquired_as_those_of_one_limit() {
     assert!(keyed.acquire("", 1).await.unwrap_err().unfit().is_some());
     let refused = keyed.acquire_within("", 1, MINUTE).await;
     assert!(refused.unwrap_err().unfit().is_some());
+}
+
+#[tokio::test]
+async fn a_stream_is_paced_by_key_and_an_unusable_key_is_an_error_with_its_item() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let window = Duration::from_millis(100);
+    let users = redis.keyed("users", SlidingLog::new(1, window)).unwrap();
+    let calls = [("ann", 1), ("", 2), ("ann", 3), ("bob", 4)];
+
+    let began = server.time_us().await;
+    let paced = stream::iter(calls).try_pace_by_key(users, |(user, _)| *user, 10);
+    let left: Vec<_> = paced.collect().await;
+    let took = server.time_us().await - began;
+
+    let refused = left.iter().find_map(|call| call.as_ref().err()).unwrap();
+    assert!(refused.error().to_string().ends_with("got 0"));
+    assert_eq!(refused.clone().into_item(), ("", 2));
+    let passed = left.into_iter().filter_map(Result::ok);
+    let mut passed: Vec<_> = passed.map(|(_, call)| call).collect();
+    assert!(took >= 100_000, "{took} µs");
+    passed.sort_unstable();
+    assert_eq!(passed, [1, 3, 4]);
 }
