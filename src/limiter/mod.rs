@@ -9,6 +9,8 @@
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
+//! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
+//!
 //! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the

@@ -28,7 +28,8 @@
 //!
 //! A [`RedisLimiter`] is a [`Limiter`](crate::limiter::Limiter) like those in memory, and every adapter takes it. The policies are
 //! the same too. Each has a twin in Lua that makes the same decisions: one atomic script for each round trip, on the *server's*
-//! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key.
+//! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key, with the same parameters
+//! ([`Redis::keyed`]) or by tier ([`Redis::keyed_by`]).
 //!
 //! | policy | in Redis | a decision takes |
 //! |---|---|---|
@@ -95,8 +96,8 @@
 //! used here before. After an outage in which the server only could not be reached, a bucket with an insurance counts as not filled
 //! meanwhile, because other processes may have used theirs.
 //!
-//! One case cannot be detected: a state is lost without any outage, and no running process has used its key since it was last written.
-//! Its burst can pass once more. Deleting a key by hand loses its state, with the same wait.
+//! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
+//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses its state, with the same wait.
 //!
 //! # Sizing
 //!
@@ -106,7 +107,8 @@
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
 //! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Across data centres 25 ms
 //!   is too short.
-//! * **Memory**: a few hundred bytes a key; a log is the only policy that grows with its limit.
+//! * **Memory** of the server: a few hundred bytes a key; a log is the only policy that grows with its limit. Each process
+//!   remembers up to 100,000 keys of a [`Keyed`], at [200 bytes](Keyed#memory) or less for a key that is not in use.
 //! * **Large costs** of a log write as many members in one call, which blocks the server: tens of milliseconds for ten thousand. A
 //!   bucket takes the same time for any cost.
 //! * **Replicas**: round up. An insurance for too many replicas is slow in an outage; one for too few exceeds the limit.
