@@ -47,8 +47,9 @@ pub(crate) struct IdleKey<M> {
     pub(crate) memory: M,
     /// When the memory was returned, by the server's clock.
     pub(crate) memory_from: u64,
-    /// The end of the server's last denial and the cost that it denied.
-    pub(crate) denial: (Tick, u32),
+    /// The end of the server's last denial.
+    pub(crate) denied_until: Tick,
+    pub(crate) denied_cost: u32,
     /// Which limit was the last to deny a request, from 0.
     pub(crate) binding: Option<u8>,
 }

@@ -92,7 +92,7 @@ where
         let queue = match self.idle.remove(&fingerprint) {
             Some(mut idle) => {
                 if !keeps_denial {
-                    idle.denial = (Tick::ZERO, 0);
+                    idle.denied_until = Tick::ZERO;
                 }
                 queue.resuming(idle)
             }

@@ -89,7 +89,7 @@ where
             (queue.idle(), queue.insurance.take())
         });
         // The denial was for the old parameters.
-        idle.denial = Default::default();
+        idle.denied_until = Tick::ZERO;
         let config = Arc::clone(&self.config);
         let queue = self.queue_mut();
         queue.resume(idle);

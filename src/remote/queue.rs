@@ -258,22 +258,23 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         let denials = self.denial.iter();
         let denial = denials.filter(|denial| denial.source == DenialSource::Server);
         let denial = denial.map(|denial| (denial.until, denial.cost)).next();
+        let (denied_until, denied_cost) = denial.unwrap_or_default();
         IdleKey {
             memory: self.memory.clone(),
             memory_from: self.memory_from,
-            denial: denial.unwrap_or_default(),
+            denied_until,
+            denied_cost,
             binding: self.binding.and_then(|limit| limit.try_into().ok()),
         }
     }
 
     /// Continues where a queue of the same key has ended.
     pub(crate) fn resume(&mut self, idle: IdleKey<S::Memory>) {
-        let (until, cost) = idle.denial;
         self.memory = idle.memory;
         self.memory_from = idle.memory_from;
-        self.denial = (until > Tick::ZERO).then_some(CachedDenial {
-            until,
-            cost,
+        self.denial = (idle.denied_until > Tick::ZERO).then_some(CachedDenial {
+            until: idle.denied_until,
+            cost: idle.denied_cost,
             source: DenialSource::Server,
         });
         self.binding = idle.binding.map(usize::from);
