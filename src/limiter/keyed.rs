@@ -16,7 +16,7 @@ use super::acquire::{Acquire, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Limiter, Limits};
+use super::{Answer, Limiter};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
 /// the time.
@@ -558,20 +558,6 @@ where
             len => (self.hasher.hash_one(key) >> 32) as usize % len,
         };
         lock(&self.shards[index])
-    }
-}
-
-impl<K, P> Limits<K> for Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Limiter = KeyedAt<K, P>;
-    type Error = Infallible;
-
-    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
-        Ok(Self::at(self, key))
     }
 }
 

@@ -189,6 +189,20 @@ pub trait Limits<K> {
     fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
 }
 
+impl<K, P> Limits<K> for Keyed<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    type Limiter = KeyedAt<K, P>;
+    type Error = Infallible;
+
+    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
+        Ok(Self::at(self, key))
+    }
+}
+
 /// Makes limiters from a policy.
 ///
 /// ```

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::limiter::Limits;
 use crate::policy::Decision;
 use crate::remote::{Batcher, KeyCache, KeyQueue, OutagePolicy};
-use crate::time::OutOfRange;
 
 use super::config::{Config, LONGEST_NAME, config, keys, tagged};
 use super::error::{AcquireError, ConfigError};
@@ -58,7 +57,7 @@ const MAX_KEYS: usize = 100_000;
 /// whatever its length. This process remembers when the key's state was written and when it settles, to detect that the server
 /// has [lost it](super#what-a-failover-can-cost), and until when requests are denied.
 ///
-/// At most [`max_keys`](Self::max_keys) keys are remembered. When there are more, keys that have settled are evicted, which loses
+/// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
 /// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so
 /// the limit holds. This process only does not notice any more if the server loses the state of such a key, and asks once more
 /// where it knew of a denial. While all places are in use, a new key finds none. It is limited in Redis like any other, but
@@ -96,27 +95,14 @@ impl<P: RedisPolicy> Keyed<P> {
 
     /// At most that many keys are remembered; 100,000 by default. To be called before it is cloned and used: it begins anew.
     ///
-    /// # Panics
-    ///
-    /// If `max` is zero; see [`try_max_keys`](Self::try_max_keys).
-    #[must_use]
-    #[track_caller]
-    pub fn max_keys(self, max: usize) -> Self {
-        match self.try_max_keys(max) {
-            Ok(keyed) => keyed,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// [`max_keys`](Self::max_keys), for a number from a configuration.
-    ///
     /// # Errors
     ///
     /// If `max` is zero.
-    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+    pub fn with_max_keys(self, max: usize) -> Result<Self, ConfigError> {
         if max == 0 {
-            let message = "a keyed limit needs room for at least 1 key, got 0";
-            return Err(OutOfRange::new("max", message));
+            return Err(ConfigError::new(
+                "a keyed limit needs room for at least 1 key, got 0",
+            ));
         }
         let cache = Arc::new(Mutex::new(KeyCache::new(max)));
         Ok(Self { cache, ..self })

@@ -41,13 +41,13 @@ impl CachedDenial {
     }
 }
 
-/// What stays of a key that is not in use.
-#[derive(Clone, Debug)]
-pub(crate) struct IdleKey<M> {
+/// What is known of a key. It is all that stays of a key that is not in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyRecord<M> {
     pub(crate) memory: M,
     /// When the memory was returned, by the server's clock.
     pub(crate) memory_from: u64,
-    /// The end of the server's last denial.
+    /// The end of the server's last denial, if the key is not in use.
     pub(crate) denied_until: Tick,
     pub(crate) denied_cost: u32,
     /// Which limit was the last to deny a request, from 0.

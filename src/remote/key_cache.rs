@@ -8,7 +8,7 @@ use crate::policy::Policy;
 use crate::time::Tick;
 
 use super::Store;
-use super::cache::IdleKey;
+use super::cache::KeyRecord;
 use super::health::ServerHealth;
 use super::key_queue::KeyQueue;
 
@@ -29,13 +29,13 @@ const BETWEEN_EVICTIONS: usize = 100;
 /// What this process knows of the keys of a limit. It lives behind a lock.
 ///
 /// A key in use has a [`KeyQueue`]: it has handles, requests, a call under way, an insurance of the present outage, or a refusal
-/// that was decided here. Of any other key an [`IdleKey`] stays. The cache holds one reference to each queue. A queue that has no
+/// that was decided here. Of any other key an [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that has no
 /// other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the cache.
 pub(crate) struct KeyCache<P: Policy, S: Store> {
     queues: HashMap<Fingerprint, Arc<KeyQueue<P, S>>>,
     /// The keys of the queues, in the order in which they are looked at. Some may be gone.
     round: VecDeque<Fingerprint>,
-    idle: HashMap<Fingerprint, IdleKey<S::Memory>>,
+    idle: HashMap<Fingerprint, KeyRecord<S::Memory>>,
     max: usize,
     /// How many more keys come without a place before the next eviction.
     evicts_after: usize,
@@ -110,7 +110,7 @@ where
         let fingerprint = self.fingerprint(key);
         if let Some(queue) = self.queues.get(&fingerprint) {
             let down_since = queue.batcher.connection.health().down_since;
-            if queue.idle(down_since).is_some() {
+            if queue.idle_record(down_since).is_some() {
                 self.queues.remove(&fingerprint);
             }
         }
@@ -153,7 +153,7 @@ where
         let Some(queue) = self.queues.get(&fingerprint) else {
             return false;
         };
-        let Some(idle) = queue.idle(down_since) else {
+        let Some(idle) = queue.idle_record(down_since) else {
             self.round.push_back(fingerprint);
             return true;
         };

@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::{Batcher, Source, Stage, Step};
-use super::cache::{DenialSource, IdleKey};
+use super::cache::{DenialSource, KeyRecord};
 use super::error::CallError;
 use super::outage_policy::Fallback;
 use super::queue::{QueueStep, RequestQueue};
@@ -76,23 +76,22 @@ where
     }
 
     /// Continues where a queue of the same key has ended.
-    pub(crate) fn resuming(mut self, idle: IdleKey<S::Memory>) -> Self {
-        self.queue_mut().resume(idle);
+    pub(crate) fn resuming(mut self, known: KeyRecord<S::Memory>) -> Self {
+        self.queue_mut().resume(known);
         self
     }
 
     /// Takes the place of a queue of the same key that has other parameters. An insurance moves here, with everything spent.
     pub(crate) fn replacing(mut self, old: &Arc<Self>) -> Self {
         let now = self.now();
-        let (mut idle, insurance) = old.with_queue(|queue| {
+        let (known, insurance) = old.with_queue(|queue| {
             queue.is_duplicate = true;
-            (queue.idle(), queue.insurance.take())
+            // Without the denial, which was for the old parameters.
+            (queue.known.clone(), queue.insurance.take())
         });
-        // The denial was for the old parameters.
-        idle.denied_until = Tick::ZERO;
         let config = Arc::clone(&self.config);
         let queue = self.queue_mut();
-        queue.resume(idle);
+        queue.known = known;
         if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
             queue.insurance = Some((since, (config.spent)(policy, now)));
         }
@@ -151,12 +150,15 @@ where
     }
 
     /// What to remember of the key, if the caller has the only reference and nothing else would be lost with the queue.
-    pub(crate) fn idle(self: &Arc<Self>, down_since: Option<Tick>) -> Option<IdleKey<S::Memory>> {
+    pub(crate) fn idle_record(
+        self: &Arc<Self>,
+        down_since: Option<Tick>,
+    ) -> Option<KeyRecord<S::Memory>> {
         if Arc::strong_count(self) > 1 {
             return None;
         }
         let now = self.now();
-        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.idle()))
+        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.record()))
     }
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
@@ -179,7 +181,8 @@ where
 
     /// Which limit of an `All` was the last to deny a request, from 0.
     pub(crate) fn binding(self: &Arc<Self>) -> Option<usize> {
-        self.with_queue(|queue| queue.binding)
+        self.with_queue(|queue| queue.known.binding)
+            .map(usize::from)
     }
 
     fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
@@ -201,7 +204,7 @@ where
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let memory = self.with_queue(|queue| queue.memory.clone());
+        let memory = self.with_queue(|queue| queue.known.memory.clone());
         let question = Ask {
             asked,
             extra,
@@ -371,7 +374,7 @@ where
                         extra: if asked.is_empty() { 0 } else { extra },
                         asked,
                         returns,
-                        ..self.question(Task::Ask, queue.memory.clone())
+                        ..self.question(Task::Ask, queue.known.memory.clone())
                     };
                     Step::Ask(call, question)
                 }

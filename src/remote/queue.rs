@@ -7,7 +7,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::Stage;
-use super::cache::{CachedDenial, DenialSource, IdleKey, SparePermits};
+use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::request::{Answer, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{Reply, Return, Store};
 
@@ -32,9 +32,7 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     /// The calls under way: the first id of each, and the requests that it asks for.
     calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
-    pub(crate) memory: S::Memory,
-    /// When the memory was returned, by the server's clock.
-    memory_from: u64,
+    pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
     /// Permits of requests that were dropped or changed their cost meanwhile.
     pub(crate) unclaimed: SparePermits,
@@ -46,8 +44,6 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) wakes: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
-    /// Which limit was the last to deny a request, from 0.
-    pub(crate) binding: Option<usize>,
 }
 
 /// What the batcher does next for this queue.
@@ -76,15 +72,13 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             stage: Stage::Idle,
             calls: Vec::new(),
             denial: None,
-            memory: S::Memory::default(),
-            memory_from: 0,
+            known: KeyRecord::default(),
             prefetched: SparePermits::default(),
             unclaimed: SparePermits::default(),
             insurance: None,
             is_duplicate: false,
             wakes: Vec::new(),
             is_changed: false,
-            binding: None,
         }
     }
 
@@ -241,7 +235,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
 
-    /// Whether [`idle`](Self::idle) has all there is to know. `down_since` is the start of the present outage.
+    /// Whether [`record`](Self::record) has all there is to know. `down_since` is the start of the present outage.
     pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
         let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;
         let is_refused_here =
@@ -254,30 +248,24 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// What to remember of the key when it is not in use.
-    pub(crate) fn idle(&self) -> IdleKey<S::Memory> {
-        let denials = self.denial.iter();
-        let denial = denials.filter(|denial| denial.source == DenialSource::Server);
-        let denial = denial.map(|denial| (denial.until, denial.cost)).next();
-        let (denied_until, denied_cost) = denial.unwrap_or_default();
-        IdleKey {
-            memory: self.memory.clone(),
-            memory_from: self.memory_from,
-            denied_until,
-            denied_cost,
-            binding: self.binding.and_then(|limit| limit.try_into().ok()),
+    pub(crate) fn record(&self) -> KeyRecord<S::Memory> {
+        let denial = self.denial.as_ref();
+        let denial = denial.filter(|denial| denial.source == DenialSource::Server);
+        KeyRecord {
+            denied_until: denial.map_or(Tick::ZERO, |denial| denial.until),
+            denied_cost: denial.map_or(0, |denial| denial.cost),
+            ..self.known.clone()
         }
     }
 
     /// Continues where a queue of the same key has ended.
-    pub(crate) fn resume(&mut self, idle: IdleKey<S::Memory>) {
-        self.memory = idle.memory;
-        self.memory_from = idle.memory_from;
-        self.denial = (idle.denied_until > Tick::ZERO).then_some(CachedDenial {
-            until: idle.denied_until,
-            cost: idle.denied_cost,
+    pub(crate) fn resume(&mut self, known: KeyRecord<S::Memory>) {
+        self.denial = (known.denied_until > Tick::ZERO).then_some(CachedDenial {
+            until: known.denied_until,
+            cost: known.denied_cost,
             source: DenialSource::Server,
         });
-        self.binding = idle.binding.map(usize::from);
+        self.known = known;
     }
 }
 
@@ -391,9 +379,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         reply: Reply<S>,
         prefetch_lasts: Duration,
     ) {
-        if reply.counted_at >= self.memory_from {
-            self.memory_from = reply.counted_at;
-            self.memory = reply.memory;
+        if reply.counted_at >= self.known.memory_from {
+            self.known.memory_from = reply.counted_at;
+            self.known.memory = reply.memory;
         }
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
@@ -403,7 +391,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if let Some((_, cost)) = denied.first() {
-            self.binding = reply.binding;
+            self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
             let retry_in = reply.retry_in;
             self.cache_denial(came, retry_in, *cost, DenialSource::Server);
             // A later request may cost less, but the denied one is before it.

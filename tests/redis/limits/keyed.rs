@@ -99,7 +99,7 @@ async fn keys_that_have_settled_are_forgotten_and_others_are_not() {
 async fn a_key_in_use_is_neither_evicted_nor_forgotten() {
     let server = Server::start().await;
     let (_redis, keyed) = one_a_minute(&server).await;
-    let keyed = keyed.max_keys(1);
+    let keyed = keyed.with_max_keys(1).unwrap();
 
     let ann = keyed.at("ann").unwrap();
     assert_eq!(ann.try_acquire(1).await, Ok(Decision::Pass));
@@ -121,7 +121,7 @@ async fn a_key_in_use_is_neither_evicted_nor_forgotten() {
 async fn the_keys_asked_for_the_longest_time_ago_are_evicted_first() {
     let server = Server::start().await;
     let (redis, keyed) = one_a_minute(&server).await;
-    let keyed = keyed.max_keys(16);
+    let keyed = keyed.with_max_keys(16).unwrap();
 
     for key in 0..40 {
         let answer = keyed.try_acquire(&key.to_string(), 1).await;
@@ -142,8 +142,8 @@ async fn the_keys_asked_for_the_longest_time_ago_are_evicted_first() {
 fn room_for_no_key_is_refused() {
     let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::closed()).unwrap();
     let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
-    let error = keyed.try_max_keys(0).unwrap_err();
-    assert_eq!(error.parameter(), "max");
+    let error = keyed.with_max_keys(0).unwrap_err().to_string();
+    assert!(error.ends_with("at least 1 key, got 0"), "{error}");
 }
 
 /// While handles come and go and keys are evicted, no key has two insurances: each would pass the limit.
@@ -153,7 +153,11 @@ async fn a_key_never_has_two_insurances() {
     let mut server = Server::start().await;
     let redis = failing::redis(&server.url(), OutagePolicy::insured(1)).await;
     let bucket = TokenBucket::new(Rate::per_second(PER_SECOND), 1);
-    let keyed = redis.keyed("users", bucket).unwrap().max_keys(3);
+    let keyed = redis
+        .keyed("users", bucket)
+        .unwrap()
+        .with_max_keys(3)
+        .unwrap();
     for key in ["a", "b", "c"] {
         keyed.acquire(key, 1).await.unwrap();
     }
