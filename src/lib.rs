@@ -57,6 +57,7 @@
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
 //! | a limit for each key | `let users = policy.keyed();` and `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
+//! | the same for a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
 //! | bound the memory of the keys | `policy.keyed().max_keys(10_000).when_full(WhenFull::Share(policy))` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |

@@ -9,6 +9,8 @@
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
+//! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
+//!
 //! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
@@ -168,6 +170,38 @@ macro_rules! forward_limiter {
 
 forward_limiter!(&mut L);
 forward_limiter!(Box<L>);
+
+/// A limiter for each key: [`Keyed`], or one whose state is elsewhere.
+///
+/// Code that is generic over it works with limits in memory and with limits in Redis.
+pub trait Limits<K> {
+    /// A handle on the limit of one key.
+    type Limiter: Limiter;
+
+    /// Why a key may have no limit; [`Infallible`] in memory.
+    type Error;
+
+    /// The limiter of this key.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be used.
+    fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
+}
+
+impl<K, P> Limits<K> for Keyed<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    type Limiter = KeyedAt<K, P>;
+    type Error = Infallible;
+
+    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
+        Ok(Self::at(self, key))
+    }
+}
 
 /// Makes limiters from a policy.
 ///

@@ -9,7 +9,7 @@ use super::connector::Connector;
 #[cfg(feature = "redis-tls")]
 use super::connector::Tls;
 use super::error::ConfigError;
-use super::keyed::Keyed;
+use super::keyed::{Keyed, Policies};
 use super::limiter::RedisLimiter;
 use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
@@ -199,7 +199,7 @@ impl Redis {
         let (config, params) = config(policy, self.outage_policy)?;
         let keys = keys(&params, &tagged(&self.prefix, name)?);
         let limit = RedisLimit { keys, params };
-        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit, false);
+        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit);
         Ok(RedisLimiter::new(Arc::new(queue)))
     }
 
@@ -209,9 +209,56 @@ impl Redis {
     ///
     /// As [`limit`](Self::limit).
     pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
-        let config = config(policy, self.outage_policy)?;
+        let policies = Policies::Same(config(policy, self.outage_policy)?);
+        self.keyed_with(name, policies)
+    }
+
+    /// A limit for each key, with the policy that `policy_of` returns for the key: tiers of users, for example.
+    ///
+    /// It is called each time [`at`](Keyed::at) is. All processes have to agree on the policy of a key. When the policy changes,
+    /// the handles made from then on have it, and what was spent stays spent. Handles made before keep the old policy; during an
+    /// outage they have no [insurance](OutagePolicy::insured) any more, and the new ones begin with everything spent.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// let users = redis.keyed_by("users", |user| match user {
+    ///     "ann" => TokenBucket::new(Rate::per_second(100), 100),
+    ///     _ => TokenBucket::new(Rate::per_second(1), 5),
+    /// })?;
+    ///
+    /// assert!(users.try_acquire("ann", 50).await?.is_pass());
+    /// assert!(!users.try_acquire("bob", 50).await?.is_pass());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty or longer than 200 bytes. A policy that cannot be used is an error of [`at`](Keyed::at).
+    pub fn keyed_by<P: RedisPolicy>(
+        &self,
+        name: &str,
+        policy_of: impl Fn(&str) -> P + Send + Sync + 'static,
+    ) -> Result<Keyed<P>, ConfigError> {
+        let policies = Policies::ByKey(Arc::new(policy_of), self.outage_policy);
+        self.keyed_with(name, policies)
+    }
+
+    fn keyed_with<P: RedisPolicy>(
+        &self,
+        name: &str,
+        policies: Policies<P>,
+    ) -> Result<Keyed<P>, ConfigError> {
         let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
-        Ok(Keyed::new(Arc::clone(&self.batcher), config, prefix))
+        Ok(Keyed::new(Arc::clone(&self.batcher), policies, prefix))
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a

@@ -35,7 +35,7 @@ pub(super) fn keys(params: &[ScriptParams], name: &str) -> Arc<[String]> {
 }
 
 /// The longest name or prefix in bytes, before escaping.
-const LONGEST_NAME: usize = 200;
+pub(super) const LONGEST_NAME: usize = 200;
 
 /// `prefix:{name}`, the start of all keys of a name. The braces put them into one slot of a cluster.
 ///

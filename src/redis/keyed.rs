@@ -1,54 +1,146 @@
 use core::fmt;
-use std::collections::HashMap;
+use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::limiter::Limits;
 use crate::policy::Decision;
-use crate::remote::{Batcher, KeyQueue};
+use crate::remote::{Batcher, KeyCache, KeyQueue, OutagePolicy};
 
-use super::config::{Config, keys, tagged};
+use super::config::{Config, LONGEST_NAME, config, keys, tagged};
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
+use super::transport::sha1;
 
-/// How many keys are remembered. Keys in use may be more.
-const REMEMBERED: usize = 100_000;
-
-/// Evicting checks every key, so after it this many new keys come without a place before the next eviction.
-const BETWEEN_EVICTIONS: usize = REMEMBERED / 100;
+/// How many keys are remembered by default.
+const MAX_KEYS: usize = 100_000;
 
 /// A limit in Redis for each key: each user, host, connection.
 ///
-/// Made by [`Redis::keyed`](super::Redis::keyed). Keys share nothing. What this process remembers of a key (its queue, and until
-/// when requests are denied) is evicted when there are too many keys and the key is not in use. The state in Redis stays, and
-/// expires when it has settled. A key that finds no place in memory is limited in Redis like any other, but while Redis is down
-/// an [insurance](super::OutagePolicy::insured) lets nothing of it pass.
+/// Made by [`Redis::keyed`](super::Redis::keyed), where all keys have the same parameters, or by
+/// [`Redis::keyed_by`](super::Redis::keyed_by), where the key says which. Keys share nothing. Clones share what this process
+/// knows of the keys.
+///
+/// ```
+/// use futures::StreamExt;
+/// use paceline::policy::TokenBucket;
+/// use paceline::prelude::*;
+/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # // Where the tests run there is a server.
+/// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+/// let users = redis.keyed("calls", TokenBucket::new(Rate::per_second(10), 5))?;
+///
+/// users.acquire("ann", 1).await?;
+/// users.acquire_within("bob", 2, Duration::from_secs(1)).await?;
+///
+/// let mut calls = futures::stream::iter(1..=3).pace(users.at("eve")?);
+/// while let Some(call) = calls.next().await {
+///     println!("call {call}");
+/// }
+/// # assert!(redis.is_up());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Memory
+///
+/// A key in use costs this process about 1.4 kB: it has a handle, a request, or an
+/// [insurance](super::OutagePolicy::insured) in the present outage. A few queues stay when their keys are not in use any more.
+/// Any other key costs at most 200 bytes (for one policy; each further one of an [`All`](crate::policy::All) takes 16 more),
+/// whatever its length. This process remembers when the key's state was written and when it settles, to detect that the server
+/// has [lost it](super#what-a-failover-can-cost), and until when requests are denied.
+///
+/// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
+/// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so
+/// the limit holds. This process only does not notice any more if the server loses the state of such a key, and asks once more
+/// where it knew of a denial. While all places are in use, a new key finds none. It is limited in Redis like any other, but
+/// while Redis is down an insurance lets nothing of it pass.
 #[derive(Clone)]
 pub struct Keyed<P: RedisPolicy> {
     batcher: Arc<Batcher<Connector>>,
-    config: Config<P>,
+    policies: Policies<P>,
     prefix: Arc<str>,
-    cache: Arc<Mutex<KeyCache<P>>>,
+    hashes_long_keys: bool,
+    cache: Arc<Mutex<KeyCache<P, Connector>>>,
 }
 
-#[derive(Debug)]
-struct KeyCache<P: RedisPolicy> {
-    queues: HashMap<String, Arc<KeyQueue<P, Connector>>>,
-    /// How many more keys come without a place before the next eviction.
-    evicts_after: usize,
+/// Which parameters a key has.
+#[derive(Clone)]
+pub(super) enum Policies<P: RedisPolicy> {
+    Same(Config<P>),
+    ByKey(Arc<dyn Fn(&str) -> P + Send + Sync>, OutagePolicy),
 }
 
 impl<P: RedisPolicy> Keyed<P> {
-    pub(super) fn new(batcher: Arc<Batcher<Connector>>, config: Config<P>, prefix: String) -> Self {
+    pub(super) fn new(
+        batcher: Arc<Batcher<Connector>>,
+        policies: Policies<P>,
+        prefix: String,
+    ) -> Self {
         Self {
             batcher,
-            config,
+            policies,
             prefix: prefix.into(),
-            cache: Arc::new(Mutex::new(KeyCache {
-                queues: HashMap::new(),
-                evicts_after: 0,
-            })),
+            hashes_long_keys: false,
+            cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
+        }
+    }
+
+    /// At most that many keys are remembered; 100,000 by default. To be called before it is cloned and used: it begins anew.
+    ///
+    /// # Errors
+    ///
+    /// If `max` is zero.
+    pub fn with_max_keys(self, max: usize) -> Result<Self, ConfigError> {
+        if max == 0 {
+            return Err(ConfigError::new(
+                "a keyed limit needs room for at least 1 key, got 0",
+            ));
+        }
+        let cache = Arc::new(Mutex::new(KeyCache::new(max)));
+        Ok(Self { cache, ..self })
+    }
+
+    /// Uses the SHA-1 of a key that is longer than 200 bytes, instead of refusing the key. All processes have to do the same.
+    ///
+    /// In Redis such a key is `sha1=` and 40 hexadecimal digits. No shorter key looks like that, because `=` is escaped.
+    ///
+    /// Two keys with the same hash would share a limit. Of n long keys, two have the same by chance with a probability of n² in
+    /// 2¹⁶¹: for a billion keys, 10⁻³¹. With much effort one can compute two keys that have the same hash, and then has one limit
+    /// for both. It is not feasible to find a key that has the hash of another user's key.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline::time::Rate;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = Redis::open("redis://localhost", OutagePolicy::closed())?;
+    /// let urls = redis.keyed("urls", TokenBucket::new(Rate::per_second(1), 5))?;
+    /// let long = "x".repeat(201);
+    /// assert!(urls.at(&long).is_err());
+    ///
+    /// let urls = urls.hashing_long_keys();
+    /// assert_eq!(
+    ///     urls.at(&long)?.keys(),
+    ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket"]
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn hashing_long_keys(self) -> Self {
+        Self {
+            hashes_long_keys: true,
+            ..self
         }
     }
 
@@ -56,29 +148,71 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// # Errors
     ///
-    /// If the key is empty or longer than 200 bytes.
+    /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::hashing_long_keys), or the policy that
+    /// [`keyed_by`](super::Redis::keyed_by) has for it cannot be used.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
+        let (config, params) = match &self.policies {
+            Policies::Same(config) => config.clone(),
+            Policies::ByKey(policy_of, outage_policy) => config(policy_of(key), *outage_policy)?,
+        };
         let mut cache = self.locked();
-        if let Some(queue) = cache.queues.get(key) {
-            return Ok(RedisLimiter::new(Arc::clone(queue)));
+        if let Some(queue) = cache.get(key)
+            && queue.limit.params == params
+        {
+            return Ok(RedisLimiter::new(queue));
         }
-        let (config, params) = self.config.clone();
-        let keys = keys(&params, &tagged(&self.prefix, key)?);
-        let has_place = cache.has_place();
+        let keys = keys(&params, &self.name(key)?);
         let limit = RedisLimit { keys, params };
-        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit, !has_place);
-        let queue = Arc::new(queue);
-        if has_place {
-            cache.queues.insert(key.to_owned(), Arc::clone(&queue));
+        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit);
+        // The policy may have changed since the denial.
+        let keeps_denial = matches!(self.policies, Policies::Same(_));
+        Ok(RedisLimiter::new(cache.insert(key, queue, keeps_denial)))
+    }
+
+    /// The start of all keys in Redis of this key.
+    fn name(&self, key: &str) -> Result<String, ConfigError> {
+        if self.hashes_long_keys && key.len() > LONGEST_NAME {
+            return Ok(format!("{}:{{sha1={}}}", self.prefix, sha1(key)));
         }
-        Ok(RedisLimiter::new(queue))
+        tagged(&self.prefix, key)
+    }
+
+    /// Waits until `cost` permits of that key have passed.
+    ///
+    /// # Errors
+    ///
+    /// If [`at`](Self::at) has none, that many can never pass at once, or the server refuses the call. Nothing was counted.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn acquire(&self, key: &str, cost: u32) -> Result<(), AcquireError> {
+        self.at(key)?.acquire(cost).await
+    }
+
+    /// Waits until `cost` permits of that key have passed, but no longer than `within`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and if they did not pass in time: see [`RedisLimiter::acquire_within`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn acquire_within(
+        &self,
+        key: &str,
+        cost: u32,
+        within: Duration,
+    ) -> Result<(), AcquireError> {
+        self.at(key)?.acquire_within(cost, within).await
     }
 
     /// Asks whether `cost` permits of that key may pass now, and counts them if so.
     ///
     /// # Errors
     ///
-    /// If the key is empty or longer than 200 bytes, or the server refuses the call.
+    /// If [`at`](Self::at) has none, or the server refuses the call.
     ///
     /// # Panics
     ///
@@ -87,31 +221,41 @@ impl<P: RedisPolicy> Keyed<P> {
         Ok(self.at(key)?.try_acquire(cost).await?)
     }
 
-    /// How many keys this process remembers.
-    #[must_use]
-    pub fn remembered(&self) -> usize {
-        self.locked().queues.len()
+    /// Forgets what this process remembers of a key, unless the key is in use. The state in Redis stays.
+    ///
+    /// For a user who has left. If the key comes again before its state has settled, this process does not notice if the server
+    /// has lost the state.
+    pub fn forget(&self, key: &str) {
+        self.locked().forget(key);
     }
 
-    fn locked(&self) -> MutexGuard<'_, KeyCache<P>> {
+    /// Forgets every key that is not in use and has settled, now, and gives back their memory. It goes through all keys.
+    ///
+    /// New keys do so as they come. Call it to have the memory back when none come any more.
+    pub fn forget_settled(&self) {
+        let connection = &self.batcher.connection;
+        let (health, now) = (connection.health(), connection.now());
+        self.locked().forget_settled(&health, now);
+    }
+
+    /// How many keys this process remembers, those in use included.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.locked().len()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, KeyCache<P, Connector>> {
+        // No code under this lock can leave the cache half changed.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<P: RedisPolicy> KeyCache<P> {
-    /// Evicts keys that are not in use if there are too many.
-    fn has_place(&mut self) -> bool {
-        if self.queues.len() < REMEMBERED {
-            return true;
-        }
-        if self.evicts_after > 0 {
-            self.evicts_after -= 1;
-            return false;
-        }
-        self.queues
-            .retain(|_, queue| Arc::strong_count(queue) > 1 || !queue.is_idle());
-        self.evicts_after = BETWEEN_EVICTIONS;
-        self.queues.len() < REMEMBERED
+impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for Keyed<P> {
+    type Limiter = RedisLimiter<P>;
+    type Error = ConfigError;
+
+    fn at(&self, key: K) -> Result<RedisLimiter<P>, ConfigError> {
+        Self::at(self, key.as_ref())
     }
 }
 

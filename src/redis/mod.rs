@@ -29,7 +29,8 @@
 //!
 //! A [`RedisLimiter`] is a [`Limiter`](crate::limiter::Limiter) like those in memory, and every adapter takes it. The policies are
 //! the same too. Each has a twin in Lua that makes the same decisions: one atomic script for each round trip, on the *server's*
-//! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key.
+//! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key, with the same parameters
+//! ([`Redis::keyed`]) or by tier ([`Redis::keyed_by`]).
 //!
 //! | policy | in Redis | a decision takes |
 //! |---|---|---|
@@ -119,8 +120,9 @@
 //! used here before. After an outage in which the server only could not be reached, a bucket with an insurance counts as not filled
 //! meanwhile, because other processes may have used theirs.
 //!
-//! One case cannot be detected: a state is lost without any outage, and no running process has used its key since it was last written.
-//! Its burst can pass once more. Deleting a key by hand loses its state, with the same wait.
+//! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
+//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses its
+//! state, with the same wait.
 //!
 //! # When the server's clock steps
 //!
@@ -145,7 +147,8 @@
 //! * **Far processes**: between processes, a permit goes to the one whose request comes first when it is available. If a limit is used
 //!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
 //!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)
-//! * **Memory**: a few hundred bytes a key; a log is the only policy that grows with its limit.
+//! * **Memory** of the server: a few hundred bytes a key; a log is the only policy that grows with its limit. Each process
+//!   remembers up to 100,000 keys of a [`Keyed`], at [200 bytes](Keyed#memory) or less for a key that is not in use.
 //! * **Large costs** take no longer than small ones. A log with many entries has two limits: a [`refund`](RedisLimiter::refund)
 //!   gives back the permits of the latest thousand instants at most, and a key with 100,000 entries that expires blocks the server for
 //!   tens of milliseconds, unless it is set to `lazyfree-lazy-expire yes`.

@@ -28,7 +28,7 @@ pub(super) struct StateStamp {
     /// When the state was last written.
     written_at: u64,
     /// When the state settles. The key cannot have expired before.
-    settles_at: u64,
+    pub(super) settles_at: u64,
 }
 
 /// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.

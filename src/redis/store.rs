@@ -47,6 +47,11 @@ impl Store for Connector {
         connection.server_run().await
     }
 
+    fn settles_at(memory: &Self::Memory) -> u64 {
+        let ends = memory.iter().map(|stamp| stamp.settles_at);
+        ends.max().unwrap_or(0)
+    }
+
     fn keys_per_call(&self) -> usize {
         match self {
             Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,

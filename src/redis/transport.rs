@@ -28,9 +28,13 @@ impl Script {
 
     /// The hash under which a server caches the script.
     fn hash(&self) -> &str {
-        let hash = || redis::Script::new(self.text).get_hash().to_owned();
-        self.hash.get_or_init(hash)
+        self.hash.get_or_init(|| sha1(self.text))
     }
+}
+
+/// In 40 hexadecimal digits.
+pub(super) fn sha1(text: &str) -> String {
+    redis::Script::new(text).get_hash().to_owned()
 }
 
 /// An open connection that concurrent calls share.

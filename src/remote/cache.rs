@@ -1,4 +1,5 @@
-//! What a request queue remembers between round trips: a denial, and permits that no request has used yet. Pure: the caller passes the time.
+//! What a request queue remembers between round trips: a denial, and permits that no request has used yet; and what stays of a key
+//! that is not in use. Pure: the caller passes the time.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -38,6 +39,19 @@ impl CachedDenial {
             _ => None,
         }
     }
+}
+
+/// What is known of a key. It is all that stays of a key that is not in use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyRecord<M> {
+    pub(crate) memory: M,
+    /// When the memory was returned, by the server's clock.
+    pub(crate) memory_from: u64,
+    /// The end of the server's last denial, if the key is not in use.
+    pub(crate) denied_until: Tick,
+    pub(crate) denied_cost: u32,
+    /// Which limit was the last to deny a request, from 0.
+    pub(crate) binding: Option<u8>,
 }
 
 /// Permits that the server counted and no request has used: those taken ahead, or those whose request was dropped or changed its cost

@@ -126,11 +126,14 @@ impl ServerHealth {
         self.has_reconnected = false;
         if self.down_since.is_none() {
             self.down_since = Some(now);
-            // Rather a little too early than too late.
-            let server_time =
-                |(here, there): (Tick, u64)| there.saturating_add(micros(now.since(here)));
-            self.down_from = self.last_seen.map(server_time);
+            self.down_from = self.server_time(now);
         }
+    }
+
+    /// The server's clock `now`, rather a little too early than too late. `None` if it was never read.
+    pub(crate) fn server_time(&self, now: Tick) -> Option<u64> {
+        let (here, there) = self.last_seen?;
+        Some(there.saturating_add(micros(now.since(here))))
     }
 
     /// There is a new connection. `run` is `None` for a cluster, and if the server does not say.

@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::{Answer, Batcher, Source, Stage, Step};
-use super::cache::DenialSource;
+use super::cache::{DenialSource, KeyRecord};
 use super::error::CallError;
 use super::events::Event;
 use super::outage_policy::Fallback;
@@ -50,8 +50,6 @@ pub(crate) struct KeyQueue<P: Policy, S: Store> {
     pub(crate) config: Arc<LimitConfig<P>>,
     pub(crate) limit: S::Limit,
     queue: Mutex<RequestQueue<P, S>>,
-    /// Whether this process may have several queues for the key. Then none has an insurance, because each would have one.
-    is_duplicate: bool,
 }
 
 impl<P, S> KeyQueue<P, S>
@@ -63,21 +61,54 @@ where
         batcher: Arc<Batcher<S>>,
         config: Arc<LimitConfig<P>>,
         limit: S::Limit,
-        is_duplicate: bool,
     ) -> Self {
         Self {
             queue: Mutex::new(RequestQueue::new()),
             batcher,
             config,
             limit,
-            is_duplicate,
         }
     }
 
+    /// Without an insurance, because this process may have another queue for the key.
+    pub(crate) fn into_duplicate(mut self) -> Self {
+        self.queue_mut().is_duplicate = true;
+        self
+    }
+
+    /// Continues where a queue of the same key has ended.
+    pub(crate) fn resuming(mut self, known: KeyRecord<S::Memory>) -> Self {
+        self.queue_mut().resume(known);
+        self
+    }
+
+    /// Takes the place of a queue of the same key that has other parameters. An insurance moves here, with everything spent.
+    pub(crate) fn replacing(mut self, old: &Arc<Self>) -> Self {
+        let now = self.now();
+        let (known, insurance) = old.with_queue(|queue| {
+            queue.is_duplicate = true;
+            // Without the denial, which was for the old parameters.
+            (queue.known.clone(), queue.insurance.take())
+        });
+        let config = Arc::clone(&self.config);
+        let queue = self.queue_mut();
+        queue.known = known;
+        if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
+            queue.insurance = Some((since, (config.spent)(policy, now)));
+        }
+        self
+    }
+
+    fn queue_mut(&mut self) -> &mut RequestQueue<P, S> {
+        self.queue.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The same limit with other settings, and a queue of its own.
-    pub(crate) fn with_config(&self, config: LimitConfig<P>) -> Self {
+    pub(crate) fn with_config(self: &Arc<Self>, config: LimitConfig<P>) -> Self {
         let (batcher, limit) = (Arc::clone(&self.batcher), self.limit.clone());
-        Self::new(batcher, Arc::new(config), limit, self.is_duplicate)
+        let mut other = Self::new(batcher, Arc::new(config), limit);
+        other.queue_mut().is_duplicate = self.with_queue(|queue| queue.is_duplicate);
+        other
     }
 
     fn now(&self) -> Tick {
@@ -119,13 +150,16 @@ where
         }
     }
 
-    /// Whether a new queue for the same key could replace this one without passing more.
-    pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
-        let down_since = self.batcher.connection.health().down_since;
-        self.with_queue(|queue| {
-            let insured = queue.insurance.as_ref().map(|(since, _)| *since);
-            queue.is_idle() && (insured.is_none() || insured != down_since)
-        })
+    /// What to remember of the key, if the caller has the only reference and nothing else would be lost with the queue.
+    pub(crate) fn idle_record(
+        self: &Arc<Self>,
+        down_since: Option<Tick>,
+    ) -> Option<KeyRecord<S::Memory>> {
+        if Arc::strong_count(self) > 1 {
+            return None;
+        }
+        let now = self.now();
+        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.record()))
     }
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
@@ -148,7 +182,8 @@ where
 
     /// Which limit of an `All` was the last to deny a request, from 0.
     pub(crate) fn binding(self: &Arc<Self>) -> Option<usize> {
-        self.with_queue(|queue| queue.binding)
+        self.with_queue(|queue| queue.known.binding)
+            .map(usize::from)
     }
 
     fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
@@ -170,7 +205,7 @@ where
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let memory = self.with_queue(|queue| queue.memory.clone());
+        let memory = self.with_queue(|queue| queue.known.memory.clone());
         let question = Ask {
             asked,
             extra,
@@ -232,11 +267,14 @@ where
         let now = connection.now();
         let (policy, since) = match (&self.config.fallback, connection.health().down_since) {
             (Fallback::Open, _) => return (costs.count(), None),
-            (Fallback::Insured(policy), Some(since)) if !self.is_duplicate => (policy, since),
+            (Fallback::Insured(policy), Some(since)) => (policy, since),
             // Without an outage an insurance passes nothing.
             (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
         };
         self.with_queue(|queue| {
+            if queue.is_duplicate {
+                return (0, Some(RETRY_WHILE_DOWN));
+            }
             let insurance = match queue.insurance.take() {
                 Some(insurance) if insurance.0 == since => insurance,
                 _ => (since, (self.config.spent)(policy, since)),
@@ -338,7 +376,7 @@ where
                         extra: if asked.is_empty() { 0 } else { extra },
                         asked,
                         returns,
-                        ..self.question(Task::Ask, queue.memory.clone())
+                        ..self.question(Task::Ask, queue.known.memory.clone())
                     };
                     Step::Ask(call, question)
                 }

@@ -12,6 +12,7 @@ mod connection;
 mod error;
 mod events;
 mod health;
+mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
@@ -29,6 +30,7 @@ pub use error::{CallError, ServerError};
 pub(crate) use events::Event;
 pub use health::Stats;
 pub(crate) use health::{ServerHealth, ServerRun};
+pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
@@ -62,6 +64,9 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// Identifies the server process. `None` if the server does not say.
     fn server_run(connection: &Self::Connection) -> impl Future<Output = Option<ServerRun>> + Send;
+
+    /// From when on a memory is of no use, by the server's clock: the state has settled.
+    fn settles_at(memory: &Self::Memory) -> u64;
 
     /// The most keys that one call can carry.
     fn keys_per_call(&self) -> usize;

@@ -7,7 +7,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::Stage;
-use super::cache::{CachedDenial, DenialSource, SparePermits};
+use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{Reply, Return, Store};
 
@@ -32,20 +32,18 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     /// The calls under way: the first id of each, and the requests that it asks for.
     calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
-    pub(crate) memory: S::Memory,
-    /// When the memory was returned, by the server's clock.
-    memory_from: u64,
+    pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
     /// Permits of requests that were dropped or changed their cost meanwhile.
     pub(crate) unclaimed: SparePermits,
     /// The insurance: the start of the outage for which it was made, and its state.
     pub(crate) insurance: Option<(Tick, P::State)>,
+    /// Whether this process may have another queue for the key. Then this one has no insurance, because each would have one.
+    pub(crate) is_duplicate: bool,
     /// Callers with a result, to be woken after the lock is released.
     pub(crate) wakes: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
-    /// Which limit was the last to deny a request, from 0.
-    pub(crate) binding: Option<usize>,
 }
 
 /// What the batcher does next for this queue.
@@ -74,14 +72,13 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             stage: Stage::Idle,
             calls: Vec::new(),
             denial: None,
-            memory: S::Memory::default(),
-            memory_from: 0,
+            known: KeyRecord::default(),
             prefetched: SparePermits::default(),
             unclaimed: SparePermits::default(),
             insurance: None,
+            is_duplicate: false,
             wakes: Vec::new(),
             is_changed: false,
-            binding: None,
         }
     }
 
@@ -238,9 +235,37 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
 
-    /// Whether dropping the queue would lose nothing but what can be asked for again.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.calls.is_empty() && self.stage == Stage::Idle
+    /// Whether [`record`](Self::record) has all there is to know. `down_since` is the start of the present outage.
+    pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
+        let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;
+        let is_refused_here =
+            |denial: &CachedDenial| now < denial.until && denial.source != DenialSource::Server;
+        self.requests.is_empty()
+            && self.calls.is_empty()
+            && self.stage == Stage::Idle
+            && !self.insurance.as_ref().is_some_and(is_insured)
+            && !self.denial.as_ref().is_some_and(is_refused_here)
+    }
+
+    /// What to remember of the key when it is not in use.
+    pub(crate) fn record(&self) -> KeyRecord<S::Memory> {
+        let denial = self.denial.as_ref();
+        let denial = denial.filter(|denial| denial.source == DenialSource::Server);
+        KeyRecord {
+            denied_until: denial.map_or(Tick::ZERO, |denial| denial.until),
+            denied_cost: denial.map_or(0, |denial| denial.cost),
+            ..self.known.clone()
+        }
+    }
+
+    /// Continues where a queue of the same key has ended.
+    pub(crate) fn resume(&mut self, known: KeyRecord<S::Memory>) {
+        self.denial = (known.denied_until > Tick::ZERO).then_some(CachedDenial {
+            until: known.denied_until,
+            cost: known.denied_cost,
+            source: DenialSource::Server,
+        });
+        self.known = known;
     }
 }
 
@@ -354,9 +379,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         reply: Reply<S>,
         prefetch_lasts: Duration,
     ) {
-        if reply.counted_at >= self.memory_from {
-            self.memory_from = reply.counted_at;
-            self.memory = reply.memory;
+        if reply.counted_at >= self.known.memory_from {
+            self.known.memory_from = reply.counted_at;
+            self.known.memory = reply.memory;
         }
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
@@ -366,7 +391,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if let Some((_, cost)) = denied.first() {
-            self.binding = reply.binding;
+            self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
             let retry_in = reply.retry_in;
             self.cache_denial(came, retry_in, *cost, DenialSource::Server);
             // A later request may cost less, but the denied one is before it.

@@ -6,13 +6,14 @@ use core::time::Duration;
 use futures_core::{Stream, TryStream};
 
 use crate::concurrency::Permits;
-use crate::limiter::{Keyed, Limiter, Owned};
+use crate::limiter::{Keyed, Limiter, Limits, Owned};
 use crate::policy::{Interval, Policy};
 use crate::time::OutOfRange;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
     PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
+    TryPaceByKey,
 };
 
 /// Throttling for every stream.
@@ -192,6 +193,53 @@ pub trait PaceStreamExt: Stream {
         F: FnMut(&Self::Item) -> K,
     {
         or_panic(PaceByKey::try_new(self, limits, key_of, held))
+    }
+
+    /// As [`pace_by_key`](Self::pace_by_key), for any [`Limits`]: those in Redis too.
+    ///
+    /// An item whose key has no limit becomes an error that contains the item: a key for a limit in Redis must not be empty, for
+    /// example. See [`TryPaceByKey`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::policy::Interval;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed();
+    /// let calls = futures::stream::iter([("a.example", 1), ("a.example", 2), ("b.example", 3)]);
+    ///
+    /// let mut paced = calls.try_pace_by_key(hosts, |(host, _)| *host, 100);
+    /// while let Some(call) = paced.next().await {
+    ///     match call {
+    ///         Ok((host, n)) => println!("{host}: call {n}"),
+    ///         Err(refused) => println!("{refused}"),
+    ///     }
+    /// }
+    /// assert_eq!(start.elapsed(), Duration::from_millis(100));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `held` is zero. [`TryPaceByKey::try_new`] returns an error instead.
+    #[track_caller]
+    fn try_pace_by_key<K, L, F>(
+        self,
+        limits: L,
+        key_of: F,
+        held: usize,
+    ) -> TryPaceByKey<Self, K, L, F>
+    where
+        Self: Sized,
+        K: Hash + Eq + Clone,
+        L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+        F: FnMut(&Self::Item) -> K,
+    {
+        or_panic(TryPaceByKey::try_new(self, limits, key_of, held))
     }
 
     /// Groups items: a group leaves when it has `max` items, or when its window ends.

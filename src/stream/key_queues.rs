@@ -52,13 +52,26 @@ where
 
     /// Adds an item. A key without a queue gets one, for the limit that `limit_of` returns. The next
     /// [`poll_pass`](Self::poll_pass) polls its queue if the queue is new.
-    pub(super) fn push(&mut self, key: K, item: T, limit_of: impl FnOnce(K) -> L) {
+    ///
+    /// Gives back the item if its key has no limit.
+    pub(super) fn push<E>(
+        &mut self,
+        key: K,
+        item: T,
+        limit_of: impl FnOnce(K) -> Result<L, E>,
+    ) -> Result<(), (T, E)> {
+        let index = match self.index_of.get(&key) {
+            Some(index) => *index,
+            None => match limit_of(key.clone()) {
+                Ok(limit) => self.open(key, limit),
+                Err(error) => return Err((item, error)),
+            },
+        };
         let number = self.pushed;
         self.pushed += 1;
         self.len += 1;
-        let index = self.index_of.get(&key).copied();
-        let index = index.unwrap_or_else(|| self.open(key, limit_of));
         self.queues.slot(index).0.items.push_back((number, item));
+        Ok(())
     }
 
     /// The next item whose key gets a permit.
@@ -105,13 +118,12 @@ where
         }
     }
 
-    fn open(&mut self, key: K, limit_of: impl FnOnce(K) -> L) -> usize {
+    fn open(&mut self, key: K, limit: L) -> usize {
         let index = self.queues.open(|| KeyQueue {
             key: None,
             items: VecDeque::new(),
         });
-        let gate = Gate::new(limit_of(key.clone()));
-        self.queues.slot(index).0.key = Some((key.clone(), gate));
+        self.queues.slot(index).0.key = Some((key.clone(), Gate::new(limit)));
         self.index_of.insert(key, index);
         index
     }

@@ -3,8 +3,8 @@
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. They differ in what they do
 //! with an item that comes too soon, and each has a type of its own:
 //!
-//! * The item is emitted late: [`Pace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], and [`Concurrent`], which limits how
-//!   many futures run at once.
+//! * The item is emitted late: [`Pace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`], and [`Concurrent`],
+//!   which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
 //! * It is dropped and counted: [`Shed`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
 //!
@@ -91,7 +91,7 @@ pub use grouped_within::{GroupedWeightedWithin, GroupedWithin};
 pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
-pub use pace_by_key::PaceByKey;
+pub use pace_by_key::{NoLimit, PaceByKey, TryPaceByKey};
 pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;

@@ -1,3 +1,5 @@
+use core::convert::Infallible;
+use core::error::Error;
 use core::fmt;
 use core::hash::Hash;
 use core::pin::Pin;
@@ -7,7 +9,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use pin_project_lite::pin_project;
 
-use crate::limiter::{Keyed, KeyedAt};
+use crate::limiter::{Keyed, Limiter, Limits};
 use crate::policy::Policy;
 use crate::time::OutOfRange;
 
@@ -56,11 +58,7 @@ pin_project! {
         P::State: Send,
     {
         #[pin]
-        input: Input<S>,
-        key_of: F,
-        max: usize,
-        limits: Keyed<K, P>,
-        queues: KeyQueues<S::Item, K, KeyedAt<K, P>>,
+        inner: TryPaceByKey<S, K, Keyed<K, P>, F>,
     }
 }
 
@@ -83,6 +81,119 @@ where
         key_of: F,
         held: usize,
     ) -> Result<Self, OutOfRange> {
+        let inner = TryPaceByKey::try_new(stream, limits, key_of, held)?;
+        Ok(Self { inner })
+    }
+
+    /// The input, and the items that were waiting for a permit, in order of arrival.
+    pub fn into_parts(self) -> (S, Vec<S::Item>) {
+        self.inner.into_parts()
+    }
+}
+
+impl<S, K, P, F> Stream for PaceByKey<S, K, P, F>
+where
+    S: Stream,
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+    F: FnMut(&S::Item) -> K,
+{
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        let item = self.project().inner.poll_next(cx);
+        item.map(|item| item.map(|(Ok(item) | Err(NoLimit { item, .. }))| item))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl<S, K, P, F> FusedStream for PaceByKey<S, K, P, F>
+where
+    S: Stream,
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+    F: FnMut(&S::Item) -> K,
+{
+    fn is_terminated(&self) -> bool {
+        self.inner.is_terminated()
+    }
+}
+
+/// Does not print the items and the keys: they may be secret, and they may be large.
+impl<S, K, P, F> fmt::Debug for PaceByKey<S, K, P, F>
+where
+    S: Stream + fmt::Debug,
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as("PaceByKey", f)
+    }
+}
+
+pin_project! {
+    /// Stream for the [`try_pace_by_key`](super::PaceStreamExt::try_pace_by_key) method: as [`PaceByKey`], for limits that may
+    /// refuse a key.
+    ///
+    /// ```
+    /// # use {testkit::marble, paceline::{limiter::*, policy::Interval, stream::PaceStreamExt}};
+    /// # struct Digits(Keyed<(), Interval>);
+    /// # impl Limits<char> for Digits {
+    /// #     type Limiter = KeyedAt<(), Interval>;
+    /// #     type Error = char;
+    /// #     fn at(&self, key: char) -> Result<Self::Limiter, char> {
+    /// #         if key.is_ascii_digit() { Ok(self.0.at(())) } else { Err(key) }
+    /// #     }
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let limits = Digits(Interval::every(marble::TICK * 3).keyed());
+    /// // digits at least three ticks apart; there is no limit for letters
+    /// let input  = "(1a2) - - - b |";
+    /// let output = "(X1)  - - 2 X |";
+    /// # marble::check(|s| s.try_pace_by_key(limits, |item: &char| *item, 10), input, output).await;
+    /// # }
+    /// ```
+    ///
+    /// * **Emits**, **waits**, **ends** and **holds** as [`PaceByKey`].
+    /// * **Fails** with [`NoLimit`] for an item whose key has no limit, in the instant in which the item arrives. The error
+    ///   contains the item. The stream goes on after it.
+    /// * **Cancel safety**: dropping `next()` loses nothing; the items stay held.
+    ///
+    /// **Window bound**: that of the policy, for each key, counted in `Ok`s.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct TryPaceByKey<S, K, L, F>
+    where
+        S: Stream,
+        L: Limits<K>,
+    {
+        #[pin]
+        input: Input<S>,
+        key_of: F,
+        max: usize,
+        limits: L,
+        queues: KeyQueues<S::Item, K, L::Limiter>,
+    }
+}
+
+impl<S, K, L, F> TryPaceByKey<S, K, L, F>
+where
+    S: Stream,
+    K: Hash + Eq + Clone,
+    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+{
+    /// The same as [`try_pace_by_key`](super::PaceStreamExt::try_pace_by_key), for a size from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `held` is zero.
+    pub fn try_new(stream: S, limits: L, key_of: F, held: usize) -> Result<Self, OutOfRange> {
         if held == 0 {
             return Err(OutOfRange::new(
                 "held",
@@ -103,41 +214,57 @@ where
         (self.input.into_inner(), self.queues.into_items())
     }
 
-    /// Takes the items that have arrived, while there is room.
-    fn collect(self: Pin<&mut Self>, cx: &mut Context<'_>) {
+    /// Takes the items that have arrived, while there is room. Returns the first whose key has no limit.
+    fn collect(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Result<(), NoLimit<S::Item, L::Error>>
+    where
+        F: FnMut(&S::Item) -> K,
+    {
         let mut this = self.project();
         let mut taken = 0;
         while this.queues.len() < *this.max {
             let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
-                return;
+                break;
             };
             let key = (this.key_of)(&item);
-            this.queues.push(key, item, |key| this.limits.at(key));
+            let pushed = this.queues.push(key, item, |key| this.limits.at(key));
+            pushed.map_err(|(item, error)| NoLimit { item, error })?;
             if poll_taken(&mut taken, cx).is_pending() {
-                return;
+                break;
             }
         }
+        Ok(())
+    }
+
+    fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
+    where
+        S: fmt::Debug,
+    {
+        f.debug_struct(name)
+            .field("input", &self.input)
+            .field("max", &self.max)
+            .field("held", &self.queues.len())
+            .finish_non_exhaustive()
     }
 }
 
-impl<S, K, P, F> Stream for PaceByKey<S, K, P, F>
+impl<S, K, L, F> Stream for TryPaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
 {
-    type Item = S::Item;
+    type Item = Result<S::Item, NoLimit<S::Item, L::Error>>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.as_mut().collect(cx);
-
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Err(no_limit) = self.as_mut().collect(cx) {
+            return Poll::Ready(Some(Err(no_limit)));
+        }
         let this = self.project();
         if this.queues.len() == 0 && this.input.is_ended() {
             return Poll::Ready(None);
         }
-        this.queues.poll_pass(cx).map(Some)
+        this.queues.poll_pass(cx).map(|item| Some(Ok(item)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -145,12 +272,11 @@ where
     }
 }
 
-impl<S, K, P, F> FusedStream for PaceByKey<S, K, P, F>
+impl<S, K, L, F> FusedStream for TryPaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
 {
     fn is_terminated(&self) -> bool {
@@ -159,18 +285,53 @@ where
 }
 
 /// Does not print the items and the keys: they may be secret, and they may be large.
-impl<S, K, P, F> fmt::Debug for PaceByKey<S, K, P, F>
+impl<S, K, L, F> fmt::Debug for TryPaceByKey<S, K, L, F>
 where
     S: Stream + fmt::Debug,
     K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
+    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PaceByKey")
-            .field("input", &self.input)
-            .field("max", &self.max)
-            .field("held", &self.queues.len())
+        self.fmt_as("TryPaceByKey", f)
+    }
+}
+
+/// The key of an item has no limit. The item is given back, not lost.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct NoLimit<T, E> {
+    item: T,
+    error: E,
+}
+
+impl<T, E> NoLimit<T, E> {
+    /// The item that was refused.
+    pub fn into_item(self) -> T {
+        self.item
+    }
+
+    /// What is wrong with its key.
+    pub const fn error(&self) -> &E {
+        &self.error
+    }
+}
+
+/// Does not ask `T: Debug`, and does not print the item: it may be secret, and it may be large.
+impl<T, E: fmt::Debug> fmt::Debug for NoLimit<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NoLimit")
+            .field("error", &self.error)
             .finish_non_exhaustive()
+    }
+}
+
+impl<T, E> fmt::Display for NoLimit<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key has no limit")
+    }
+}
+
+impl<T, E: Error + 'static> Error for NoLimit<T, E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
     }
 }

@@ -20,7 +20,7 @@ use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
-    KeyedAt, Limiter, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
+    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
     TooCostly, WhenFull,
 };
 use paceline::policy::{
@@ -33,8 +33,9 @@ use paceline::sink::{
 };
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
-    GroupedWithin, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
+    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
     PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
+    TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
@@ -113,6 +114,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Pace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
+    free::<TryPaceByKey<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
@@ -188,6 +190,8 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Pace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
+    shown::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8>>();
+    shown::<NoLimit<Secret, RateError>>();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
@@ -217,6 +221,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
 fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
+    fn limits<L: Limits<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
     fn streams<S: PaceStreamExt>() {}
@@ -224,6 +229,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    limits::<Keyed<u8, Interval>>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();

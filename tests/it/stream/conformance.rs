@@ -7,10 +7,11 @@ use futures::stream::Map;
 use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::stream::{OnError, PaceByKey, Window};
+use paceline::stream::{NoLimit, OnError, PaceByKey, TryPaceByKey, Window};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
+use super::pace_by_key::EvenKeys;
 use crate::timed::{ms, sleep};
 
 const D: Duration = ms(100);
@@ -98,6 +99,19 @@ async fn pace_by_key_of_three_keys() {
     Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5))
         .items(|item| vec![item])
         .into_parts(PaceByKey::into_parts)
+        .unordered()
+        .scale(D)
+        .check()
+        .await;
+}
+
+/// Of the odd items, whose keys have no limit, none is held.
+#[tokio::test(start_paused = true)]
+async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
+    let limits = || EvenKeys(Interval::every(D).keyed());
+    Subject::new(move |input: Input| input.try_pace_by_key(limits(), |item| item % 2, 3))
+        .items(|item| vec![item.unwrap_or_else(NoLimit::into_item)])
+        .into_parts(TryPaceByKey::into_parts)
         .unordered()
         .scale(D)
         .check()

@@ -10,7 +10,7 @@ use paceline::prelude::*;
 use paceline::sink::GroupSends;
 use paceline::stream::{
     Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByKey, Sample, ThrottleFirst,
-    TryGroupedWeightedWithin, TryGroupedWithin,
+    TryGroupedWeightedWithin, TryGroupedWithin, TryPaceByKey,
 };
 
 const D: Duration = Duration::from_millis(1);
@@ -104,6 +104,12 @@ fn batches_and_queues_of_keys_need_room_for_an_item() {
     assert_refused(
         || input().pace_by_key(limits(), key, 0),
         PaceByKey::try_new(input(), limits(), key, 0),
+        "held",
+        "pacing by key needs room for at least 1 item, got 0",
+    );
+    assert_refused(
+        || input().try_pace_by_key(limits(), key, 0),
+        TryPaceByKey::try_new(input(), limits(), key, 0),
         "held",
         "pacing by key needs room for at least 1 item, got 0",
     );

@@ -1,7 +1,10 @@
 use std::collections::HashMap;
+use std::error::Error;
+use std::hash::Hash;
+use std::num::ParseIntError;
 
 use futures::{FutureExt, Stream, StreamExt, stream};
-use paceline::limiter::Keyed;
+use paceline::limiter::{Keyed, KeyedAt, Limits};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -10,6 +13,21 @@ use testkit::probe;
 use testkit::wakes::Driven;
 
 use crate::timed::{arriving, assert_left, drained, ms, now, since};
+
+/// Limits that refuse odd keys.
+pub(super) struct EvenKeys<K>(pub(super) Keyed<K, Interval>);
+
+impl<K: Copy + Eq + Hash + Into<u64>> Limits<K> for EvenKeys<K> {
+    type Limiter = KeyedAt<K, Interval>;
+    type Error = ParseIntError;
+
+    fn at(&self, key: K) -> Result<Self::Limiter, ParseIntError> {
+        match key.into() % 2 {
+            0 => Ok(self.0.at(key)),
+            _ => Err("odd".parse::<u8>().unwrap_err()),
+        }
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn one_keys_wait_never_holds_up_another() {
@@ -132,4 +150,32 @@ async fn keys_are_shared_with_other_streams() {
     assert_eq!(since(start), 100);
     limits.acquire('a', 1).await.unwrap();
     assert_eq!(since(start), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_whose_key_has_no_limit_is_given_back_at_once() {
+    let limits = EvenKeys(Interval::every(ms(100)).keyed());
+    let input = stream::iter([(2_u32, 'a'), (2, 'b'), (3, 'c'), (2, 'd')]);
+    let paced = input.try_pace_by_key(limits, |(key, _)| *key, 2);
+
+    let left = drained(paced).await;
+    let left = left.items.into_iter().map(|(at, item)| match item {
+        Ok((_, letter)) => (at, letter, true),
+        Err(no_limit) => {
+            assert_eq!(no_limit.to_string(), "the key has no limit");
+            assert_eq!(
+                no_limit.source().unwrap().to_string(),
+                no_limit.error().to_string()
+            );
+            (at, no_limit.into_item().1, false)
+        }
+    });
+    // There is room for two, so the third is taken when the first has left.
+    let expected = [
+        (0, 'a', true),
+        (0, 'c', false),
+        (100, 'b', true),
+        (200, 'd', true),
+    ];
+    assert_eq!(left.collect::<Vec<_>>(), expected);
 }

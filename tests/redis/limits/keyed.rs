@@ -1,0 +1,350 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
+use paceline::time::Rate;
+
+use super::{MINUTE, pause, redis, wait_of};
+use crate::failing;
+use crate::servers::Server;
+
+/// One permit a minute for each key.
+async fn one_a_minute(server: &Server) -> (Redis, Keyed<SlidingLog>) {
+    let redis = redis(server).await;
+    let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
+    (redis, keyed)
+}
+
+/// Ends the queues of all keys that are not in use.
+async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
+    // The task that asked for a key may not have put it down yet.
+    pause(Duration::from_millis(50)).await;
+    keyed.forget_settled();
+}
+
+#[tokio::test]
+async fn the_lost_state_of_a_key_that_is_not_in_use_is_detected() {
+    let server = Server::start().await;
+    let (redis, keyed) = one_a_minute(&server).await;
+
+    assert_eq!(keyed.try_acquire("ann", 1).await, Ok(Decision::Pass));
+    end_queues(&keyed).await;
+    assert_eq!(keyed.remembered(), 1);
+    server.flush_all().await;
+
+    assert!(wait_of(keyed.try_acquire("ann", 1).await) > MINUTE / 2);
+    assert_eq!(redis.stats().lost_states, 1);
+}
+
+#[tokio::test]
+async fn the_denial_of_a_key_that_is_not_in_use_needs_no_call() {
+    let server = Server::start().await;
+    let (redis, keyed) = one_a_minute(&server).await;
+
+    assert_eq!(keyed.try_acquire("ann", 1).await, Ok(Decision::Pass));
+    assert!(wait_of(keyed.try_acquire("ann", 1).await) > MINUTE / 2);
+    end_queues(&keyed).await;
+    let answered = redis.stats().answered;
+
+    assert!(wait_of(keyed.try_acquire("ann", 1).await) > MINUTE / 2);
+    assert_eq!(keyed.at("ann").unwrap().binding(), Some(0));
+    assert_eq!(redis.stats().answered, answered);
+}
+
+#[tokio::test]
+async fn a_forgotten_key_is_limited_as_before_and_a_lost_state_of_it_is_not_detected() {
+    let server = Server::start().await;
+    let (redis, keyed) = one_a_minute(&server).await;
+
+    assert_eq!(keyed.try_acquire("ann", 1).await, Ok(Decision::Pass));
+    end_queues(&keyed).await;
+    keyed.forget("ann");
+    assert_eq!(keyed.remembered(), 0);
+    assert!(wait_of(keyed.try_acquire("ann", 1).await) > MINUTE / 2);
+
+    end_queues(&keyed).await;
+    keyed.forget("ann");
+    server.flush_all().await;
+    assert_eq!(keyed.try_acquire("ann", 1).await, Ok(Decision::Pass));
+    assert_eq!(redis.stats().lost_states, 0);
+}
+
+#[tokio::test]
+async fn keys_that_have_settled_are_forgotten_and_others_are_not() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let keyed = redis.keyed_by("users", |key| match key {
+        "short" => SlidingLog::new(1, Duration::from_millis(20)),
+        _ => SlidingLog::new(1, MINUTE),
+    });
+    let keyed = keyed.unwrap();
+
+    for key in ["short", "long"] {
+        assert_eq!(keyed.try_acquire(key, 1).await, Ok(Decision::Pass));
+    }
+    keyed.at("never asked").unwrap();
+    assert_eq!(keyed.remembered(), 3);
+    pause(Duration::from_millis(100)).await;
+    keyed.forget_settled();
+    assert_eq!(keyed.remembered(), 1);
+    keyed.forget("long");
+    assert_eq!(keyed.remembered(), 0);
+}
+
+#[tokio::test]
+async fn a_key_in_use_is_neither_evicted_nor_forgotten() {
+    let server = Server::start().await;
+    let (_redis, keyed) = one_a_minute(&server).await;
+    let keyed = keyed.with_max_keys(1).unwrap();
+
+    let ann = keyed.at("ann").unwrap();
+    assert_eq!(ann.try_acquire(1).await, Ok(Decision::Pass));
+    end_queues(&keyed).await;
+    keyed.forget("ann");
+    assert_eq!(keyed.remembered(), 1);
+    assert_eq!(keyed.try_acquire("bob", 1).await, Ok(Decision::Pass));
+    assert!(wait_of(keyed.try_acquire("bob", 1).await) > MINUTE / 2);
+    assert_eq!(keyed.remembered(), 1);
+
+    drop(ann);
+    end_queues(&keyed).await;
+    assert!(wait_of(keyed.try_acquire("bob", 1).await) > MINUTE / 2);
+    keyed.forget("ann");
+    assert_eq!(keyed.remembered(), 1, "bob took the place of ann");
+}
+
+#[tokio::test]
+async fn the_keys_asked_for_the_longest_time_ago_are_evicted_first() {
+    let server = Server::start().await;
+    let (redis, keyed) = one_a_minute(&server).await;
+    let keyed = keyed.with_max_keys(16).unwrap();
+
+    for key in 0..40 {
+        let answer = keyed.try_acquire(&key.to_string(), 1).await;
+        assert_eq!(answer, Ok(Decision::Pass));
+        pause(Duration::from_millis(5)).await;
+        assert!(keyed.remembered() <= 16, "{}", keyed.remembered());
+    }
+    assert!(keyed.remembered() >= 14, "{}", keyed.remembered());
+    server.flush_all().await;
+    for key in 30..40 {
+        assert!(wait_of(keyed.try_acquire(&key.to_string(), 1).await) > MINUTE / 2);
+    }
+    assert_eq!(redis.stats().lost_states, 10);
+    assert_eq!(keyed.try_acquire("0", 1).await, Ok(Decision::Pass));
+}
+
+#[test]
+fn room_for_no_key_is_refused() {
+    let redis = Redis::open("redis://127.0.0.1/", OutagePolicy::closed()).unwrap();
+    let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
+    let error = keyed.with_max_keys(0).unwrap_err().to_string();
+    assert!(error.ends_with("at least 1 key, got 0"), "{error}");
+}
+
+/// While handles come and go and keys are evicted, no key has two insurances: each would pass the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_key_never_has_two_insurances() {
+    const PER_SECOND: u32 = 50;
+    let mut server = Server::start().await;
+    let redis = failing::redis(&server.url(), OutagePolicy::insured(1)).await;
+    let bucket = TokenBucket::new(Rate::per_second(PER_SECOND), 1);
+    let keyed = redis
+        .keyed("users", bucket)
+        .unwrap()
+        .with_max_keys(3)
+        .unwrap();
+    for key in ["a", "b", "c"] {
+        keyed.acquire(key, 1).await.unwrap();
+    }
+    server.kill();
+    keyed.acquire("a", 1).await.unwrap();
+
+    let passed = Arc::new([const { AtomicU32::new(0) }; 3]);
+    let until = Instant::now() + Duration::from_secs(1);
+    let tasks = (0..8).map(|task| {
+        let (keyed, passed) = (keyed.clone(), Arc::clone(&passed));
+        tokio::spawn(async move {
+            for n in task.. {
+                if Instant::now() >= until {
+                    return;
+                }
+                let key = n % 3;
+                let handle = keyed.at(["a", "b", "c"][key]).unwrap();
+                let clone = handle.clone();
+                drop(handle);
+                if clone.try_acquire(1).await.unwrap().is_pass() {
+                    passed[key].fetch_add(1, Ordering::Relaxed);
+                }
+                drop(clone);
+                match n % 5 {
+                    0 => keyed.forget_settled(),
+                    1 => keyed.forget(["a", "b", "c"][key]),
+                    _ => drop(keyed.at(&n.to_string()).unwrap()),
+                }
+            }
+        })
+    });
+    let began = Instant::now();
+    futures::future::join_all(tasks).await;
+    // The outage began a little before.
+    let seconds = began.elapsed().as_secs_f64() + 2.0;
+    let most = (seconds * f64::from(PER_SECOND)) as u32 + 1;
+    for passed in passed.iter() {
+        let passed = passed.load(Ordering::Relaxed);
+        assert!((1..=most).contains(&passed), "{passed} of {most}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_key_is_refused_or_hashed_by_choice() {
+    let server = Server::start().await;
+    let (_, refusing) = one_a_minute(&server).await;
+    let long = |end: &str| "x".repeat(200) + end;
+    let error = refusing.at(&long("a")).unwrap_err().to_string();
+    assert!(error.ends_with("has 1 to 200 bytes, got 201"), "{error}");
+
+    let hashing = refusing.hashing_long_keys();
+    let keys = |key: &str| hashing.at(key).unwrap().keys()[0].clone();
+    assert_eq!(
+        keys(&long("a")),
+        "paceline:users:{sha1=b49a11283986aa193012688c8077d34e38747d1d}:sliding_log"
+    );
+    assert_eq!(
+        keys("sha1=b49a11283986aa193012688c8077d34e38747d1d"),
+        "paceline:users:{sha1%3Db49a11283986aa193012688c8077d34e38747d1d}:sliding_log"
+    );
+    assert_eq!(
+        keys(&long("")),
+        format!("paceline:users:{{{}}}:sliding_log", long(""))
+    );
+    assert!(hashing.at("").is_err());
+
+    let (_, elsewhere) = one_a_minute(&server).await;
+    let elsewhere = elsewhere.hashing_long_keys();
+    for key in [long("a"), long("b")] {
+        assert_eq!(hashing.try_acquire(&key, 1).await, Ok(Decision::Pass));
+        assert!(wait_of(elsewhere.try_acquire(&key, 1).await) > MINUTE / 2);
+    }
+}
+
+#[tokio::test]
+async fn a_new_tier_holds_from_the_next_handle_and_what_was_spent_stays_spent() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    for is_in_use in [true, false] {
+        let has_paid = Arc::new(AtomicBool::new(false));
+        let tiers = Arc::clone(&has_paid);
+        let policy_of = move |_: &str| match tiers.load(Ordering::Relaxed) {
+            true => SlidingLog::new(5, MINUTE),
+            false => SlidingLog::new(2, MINUTE),
+        };
+        let users = redis.keyed_by(&format!("users {is_in_use}"), policy_of);
+        let users = users.unwrap();
+
+        let before = users.at("ann").unwrap();
+        before.acquire(2).await.unwrap();
+        assert!(wait_of(before.try_acquire(1).await) > MINUTE / 2);
+        let before = is_in_use.then_some(before);
+        end_queues(&users).await;
+
+        has_paid.store(true, Ordering::Relaxed);
+        assert_eq!(users.try_acquire("ann", 3).await, Ok(Decision::Pass));
+        assert!(wait_of(users.try_acquire("ann", 1).await) > MINUTE / 2);
+        assert_eq!(users.remembered(), 1);
+        if let Some(before) = &before {
+            assert_eq!(before.policy().limit(), 2);
+            assert!(wait_of(before.try_acquire(1).await) > MINUTE / 2);
+        }
+        end_queues(&users).await;
+
+        has_paid.store(false, Ordering::Relaxed);
+        assert!(wait_of(users.try_acquire("ann", 1).await) > MINUTE / 2);
+        assert!(users.acquire("ann", 3).await.unwrap_err().is_too_costly());
+    }
+    assert_eq!(redis.stats().lost_states, 0);
+}
+
+/// The insurance of the new tier begins with everything spent, and the old handle has none any more.
+#[tokio::test]
+async fn a_new_tier_during_an_outage_passes_no_more_than_its_insurance() {
+    let mut server = Server::start().await;
+    let redis = failing::redis(&server.url(), OutagePolicy::insured(1)).await;
+    let has_paid = Arc::new(AtomicBool::new(false));
+    let tiers = Arc::clone(&has_paid);
+    let users = redis.keyed_by("users", move |_| match tiers.load(Ordering::Relaxed) {
+        true => TokenBucket::new(Rate::per_minute(1), 9),
+        false => TokenBucket::new(Rate::per_second(100), 9),
+    });
+    let users = users.unwrap();
+    let before = users.at("ann").unwrap();
+    before.acquire(1).await.unwrap();
+    server.kill();
+    before.acquire(1).await.unwrap();
+
+    has_paid.store(true, Ordering::Relaxed);
+    let after = users.at("ann").unwrap();
+    pause(Duration::from_millis(100)).await;
+    assert!(!before.try_acquire(1).await.unwrap().is_pass());
+    assert!(!after.try_acquire(1).await.unwrap().is_pass());
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_used_is_an_error_for_its_keys_only() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let users = redis.keyed_by("users", |key| match key {
+        "delayed" => Interval::every(MINUTE).delayed(),
+        _ => Interval::every(MINUTE),
+    });
+    let users = users.unwrap();
+
+    assert_eq!(users.try_acquire("ann", 1).await, Ok(Decision::Pass));
+    let error = users.acquire("delayed", 1).await.unwrap_err();
+    assert!(error.unfit().is_some(), "{error}");
+    assert_eq!(users.remembered(), 1);
+}
+
+#[tokio::test]
+async fn permits_of_a_key_are_acquired_as_those_of_one_limit() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let keyed = redis.keyed("users", SlidingLog::new(2, MINUTE)).unwrap();
+
+    keyed.acquire("ann", 1).await.unwrap();
+    keyed.acquire_within("ann", 1, MINUTE).await.unwrap();
+    let late = keyed.acquire_within("ann", 1, Duration::from_millis(20));
+    assert!(late.await.unwrap_err().is_too_late());
+    keyed.acquire("bob", 2).await.unwrap();
+    assert!(keyed.acquire("bob", 3).await.unwrap_err().is_too_costly());
+    assert!(keyed.acquire("", 1).await.unwrap_err().unfit().is_some());
+    let refused = keyed.acquire_within("", 1, MINUTE).await;
+    assert!(refused.unwrap_err().unfit().is_some());
+}
+
+#[tokio::test]
+async fn a_stream_is_paced_by_key_and_an_unusable_key_is_an_error_with_its_item() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let window = Duration::from_millis(100);
+    let users = redis.keyed("users", SlidingLog::new(1, window)).unwrap();
+    let calls = [("ann", 1), ("", 2), ("ann", 3), ("bob", 4)];
+
+    let began = server.time_us().await;
+    let paced = stream::iter(calls).try_pace_by_key(users, |(user, _)| *user, 10);
+    let left: Vec<_> = paced.collect().await;
+    let took = server.time_us().await - began;
+
+    let refused = left.iter().find_map(|call| call.as_ref().err()).unwrap();
+    assert!(refused.error().to_string().ends_with("got 0"));
+    assert_eq!(refused.clone().into_item(), ("", 2));
+    let passed = left.into_iter().filter_map(Result::ok);
+    let mut passed: Vec<_> = passed.map(|(_, call)| call).collect();
+    assert!(took >= 100_000, "{took} µs");
+    passed.sort_unstable();
+    assert_eq!(passed, [1, 3, 4]);
+}
