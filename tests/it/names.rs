@@ -311,6 +311,8 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<redis::RedisPermits>();
     shown::<redis::FleetUsage>();
     shown::<redis::Lease>();
+    #[cfg(feature = "redis-tls")]
+    free::<redis::Tls>();
     value::<redis::Importance>();
     value::<redis::InUse>();
 }
