@@ -110,7 +110,8 @@
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
-//! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster. They need Rust 1.88.
+//! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
+//!   `ring`, which needs a C compiler. They need Rust 1.88.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 

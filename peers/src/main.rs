@@ -56,6 +56,14 @@ enum Command {
     /// One contender alone: the `hot` section starts it, to have its instructions counted.
     #[command(hide = true)]
     AloneHot { contender: String, count: u64 },
+    /// Many keys in Redis, asked by one client: the `redis` section starts it.
+    #[command(hide = true)]
+    AloneHerd {
+        url: String,
+        keys: u32,
+        seconds: f64,
+        policy: String,
+    },
     /// Draws a page again from its stored figures.
     Draw {
         #[arg(long, default_value = PAGE)]
@@ -101,6 +109,12 @@ fn run(command: Command) -> io::Result<()> {
         }
         Command::AloneVirtual { contender, count } => sections::alone_virtual(&contender, count),
         Command::AloneHot { contender, count } => sections::alone_hot(&contender, count),
+        Command::AloneHerd {
+            url,
+            keys,
+            seconds,
+            policy,
+        } => sections::alone_herd(&url, keys, seconds, &policy),
         Command::Draw { into } => report::write(&stored(&into)?, &into),
     }
 }

@@ -44,6 +44,11 @@ pub(crate) fn bytes(work: impl FnOnce()) -> Bytes {
     }
 }
 
+/// How many allocations this thread makes meanwhile.
+pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
+    allocation_counter::measure(work).count_total
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
     pub(crate) kept: i64,

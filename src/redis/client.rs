@@ -1,16 +1,19 @@
 use core::time::Duration;
+use std::error::Error;
 use std::sync::Arc;
 
 use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
 
 use super::config::{config, escaped, keys, tagged};
+use super::connector::Connector;
+#[cfg(feature = "redis-tls")]
+use super::connector::Tls;
 use super::error::ConfigError;
 use super::keyed::{Keyed, Policies};
 use super::limiter::RedisLimiter;
-use super::permits::RedisPermits;
+use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
-use super::transport::Connector;
 use super::usage::FleetUsage;
 
 /// The default deadline of a call.
@@ -18,7 +21,7 @@ const DEADLINE: Duration = Duration::from_millis(25);
 
 const PREFIX: &str = "paceline";
 
-/// A Redis or Valkey server, or a cluster, in which limits are kept. Clones share one connection.
+/// A Redis or Valkey server, a master that Sentinel names, or a cluster, in which limits are kept. Clones share one connection.
 ///
 /// It connects when it is first used, and reconnects whenever the connection is lost. No call waits for that longer than the
 /// deadline.
@@ -54,18 +57,47 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with that feature of the
-    /// `redis` crate), or `unix:///path`. It does not connect yet.
+    /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with feature `redis-tls`),
+    /// or `unix:///path`. It does not connect yet.
     ///
     /// `when_down` decides what passes its limits during an outage.
     ///
     /// # Errors
     ///
-    /// If the URL is not the URL of a Redis server.
+    /// If the URL is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
     pub fn open(url: &str, when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let connector = Connector::server(url).map_err(|error| {
+            let why = why_not(&[url], &error);
             let url = without_secrets(url);
-            ConfigError::new(format!("{url:?} is no URL of a Redis server: {error}"))
+            ConfigError::new(format!("{url:?} is no URL of a Redis server: {why}"))
+        })?;
+        Ok(Self::with(connector, when_down))
+    }
+
+    /// The master that Sentinel names, by the URLs of some sentinels and the master's name. It does not connect yet.
+    ///
+    /// Every time it connects, it asks all sentinels at once, takes the first master that one of them names, and checks that it
+    /// is one. So it follows a failover, and a sentinel that is down does not matter. What a failover can cost is in
+    /// [the guide](crate::redis#what-a-failover-can-cost).
+    ///
+    /// If the master needs a login, a database or TLS, `master` is a URL with the name as its host:
+    /// `rediss://user:password@mymaster/2`. The logins in the URLs of the sentinels are for the sentinels.
+    ///
+    /// # Errors
+    ///
+    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
+    pub fn open_sentinel(
+        sentinels: &[&str],
+        master: &str,
+        when_down: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
+        let connector = Connector::sentinels(sentinels, master).map_err(|error| {
+            let why = why_not(&[sentinels, &[master]].concat(), &error);
+            let urls: Vec<_> = sentinels.iter().map(|url| without_secrets(url)).collect();
+            let master = without_secrets(master);
+            ConfigError::new(format!(
+                "{urls:?} and {master:?} are no URLs of sentinels and name of a master: {why}"
+            ))
         })?;
         Ok(Self::with(connector, when_down))
     }
@@ -74,12 +106,13 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one of them is not the URL of a Redis server.
+    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
     #[cfg(feature = "redis-cluster")]
     pub fn open_cluster(urls: &[&str], when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let connector = Connector::cluster(urls).map_err(|error| {
+            let why = why_not(urls, &error);
             let urls: Vec<_> = urls.iter().map(|url| without_secrets(url)).collect();
-            ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {error}"))
+            ConfigError::new(format!("{urls:?} are no URLs of a Redis cluster: {why}"))
         })?;
         Ok(Self::with(connector, when_down))
     }
@@ -90,6 +123,24 @@ impl Redis {
             prefix: PREFIX.into(),
             outage_policy,
         }
+    }
+
+    /// The certificates for connections by TLS, in place of the system's root certificates. They are for every URL that begins
+    /// with `rediss://`.
+    ///
+    /// Set it before making limits: a limit keeps the connection it was made with.
+    ///
+    /// # Errors
+    ///
+    /// If no URL begins with `rediss://`, or the certificates or the key cannot be read.
+    #[cfg(feature = "redis-tls")]
+    pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
+        let connection = &self.batcher.connection;
+        let connector = connection.store().with_tls(tls)?;
+        Ok(Self {
+            batcher: batcher(connector, connection.deadline()),
+            ..self
+        })
     }
 
     /// The time limit of a call: to connect, to send, and to wait for the answer. 25 ms by default.
@@ -229,9 +280,24 @@ impl Redis {
         lease: Duration,
     ) -> Result<RedisPermits, ConfigError> {
         let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RedisPermits::new(
-            Arc::clone(&self.batcher.connection),
-            key,
+        RedisPermits::new(Arc::clone(&self.batcher), key, n, lease, self.outage_policy)
+    }
+
+    /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
+    /// once for each user.
+    ///
+    /// # Errors
+    ///
+    /// As [`permits`](Self::permits).
+    pub fn keyed_permits(
+        &self,
+        name: &str,
+        n: u32,
+        lease: Duration,
+    ) -> Result<KeyedPermits, ConfigError> {
+        KeyedPermits::new(
+            Arc::clone(&self.batcher),
+            format!("{}:{}", self.prefix, escaped("a name", name)?),
             n,
             lease,
             self.outage_policy,
@@ -256,7 +322,7 @@ impl Redis {
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
         FleetUsage::new(
-            Arc::clone(&self.batcher.connection),
+            Arc::clone(&self.batcher),
             &tagged(&self.prefix, name)?,
             capacity,
             reserved,
@@ -306,11 +372,33 @@ fn batcher(connector: Connector, deadline: Duration) -> Arc<Batcher<Connector>> 
     Arc::new(Batcher::new(Arc::new(connection)))
 }
 
+/// Why these are no URLs.
+fn why_not(urls: &[&str], error: &dyn Error) -> String {
+    if !cfg!(feature = "redis-tls") && urls.iter().any(|url| url.starts_with("rediss://")) {
+        return "TLS needs feature `redis-tls`".to_owned();
+    }
+    error.to_string()
+}
+
 /// Without the user and the password, because errors may be logged.
 fn without_secrets(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
         (None, Some((_, host))) => format!("…@{host}"),
         (_, None) => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_for_tls_is_refused_without_feature_redis_tls() {
+        let opened = Redis::open("rediss://bob:hunter2@example.org", OutagePolicy::closed());
+        let expected =
+            "\"rediss://…@example.org\" is no URL of a Redis server: TLS needs feature `redis-tls`";
+        let expected = (!cfg!(feature = "redis-tls")).then(|| expected.to_owned());
+        assert_eq!(opened.err().map(|error| error.to_string()), expected);
     }
 }

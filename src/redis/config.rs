@@ -28,8 +28,8 @@ pub(super) fn config<P: RedisPolicy>(
 /// The keys of a limit. [`tagged`] makes its `name`.
 pub(super) fn keys(params: &[ScriptParams], name: &str) -> Arc<[String]> {
     let key = |(number, limit): (usize, &ScriptParams)| match params.len() {
-        1 => format!("{name}:{}", limit.policy()),
-        _ => format!("{name}:{number}:{}", limit.policy()),
+        1 => format!("{name}:{}", limit.key_suffix()),
+        _ => format!("{name}:{number}:{}", limit.key_suffix()),
     };
     params.iter().enumerate().map(key).collect()
 }

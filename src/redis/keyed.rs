@@ -7,11 +7,12 @@ use crate::policy::Decision;
 use crate::remote::{Batcher, KeyCache, KeyQueue, OutagePolicy};
 
 use super::config::{Config, LONGEST_NAME, config, keys, tagged};
+use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 use super::store::RedisLimit;
-use super::transport::{Connector, sha1};
+use super::transport::sha1;
 
 /// How many keys are remembered by default.
 const MAX_KEYS: usize = 100_000;
@@ -130,7 +131,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// let urls = urls.hashing_long_keys();
     /// assert_eq!(
     ///     urls.at(&long)?.keys(),
-    ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket"]
+    ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket:2"]
     /// );
     /// # Ok(())
     /// # }

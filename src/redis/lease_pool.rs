@@ -8,17 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::time::Tick;
-
 use crate::remote::{
-    CallError, Connection, Failure, Fallback, OnDrop, OutagePolicy, ServerError, either, within,
+    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, Store, within,
 };
 
+use crate::time::Tick;
+
+use super::connector::Connector;
 use super::error::ConfigError;
-use super::lease_queue::{LeaseAnswers, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
-use super::lease_script::{LEASES, LeaseId, LeaseReply, lease_args};
-use super::lease_table::{LeaseKey, PendingRelease};
-use super::transport::Connector;
+use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
+use super::lease_table::LeaseKey;
+use super::store::LeaseCall;
+use super::transport::Script;
+
+/// Grants, renews and releases leases.
+pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -115,7 +119,7 @@ impl Lease {
             return pending().await;
         };
         while let Some((left, lost)) = self.pool.time_left(key) {
-            self.pool.notify_task();
+            self.pool.wake();
             let mut lost = pin!(lost.notified());
             lost.as_mut().enable();
             // The notification may have been sent in between.
@@ -142,7 +146,7 @@ impl Lease {
         self.is_released = true;
         let (done, is_done) = oneshot::channel();
         self.pool.release(self.key, self.class, Some(done));
-        match within(self.pool.connection.deadline(), is_done).await {
+        match within(self.pool.batcher.connection.deadline(), is_done).await {
             Some(Ok(())) => Ok(()),
             _ => Err(CallError::failed(Failure::Timeout)),
         }
@@ -166,57 +170,23 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A pool of leases in Redis, as this process sees it: a queue, and a task that makes its round trips.
+/// A pool of leases in Redis, as this process sees it: a queue that the connection's batcher sends.
 pub(super) struct LeasePool {
-    pub(super) connection: Arc<Connection<Connector>>,
-    lease: Duration,
-    classes: Vec<ClassConfig>,
+    batcher: Arc<Batcher<Connector>>,
+    /// The keys of all classes, and that of the marks of waiting processes.
     keys: Arc<[String]>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
-    /// Wakes the task when the queue has changed.
-    queue_changed: Notify,
-}
-
-/// The fixed settings of one class of leases.
-#[derive(Clone, Debug)]
-pub(super) struct ClassConfig {
-    pub(super) key: String,
-    /// A lease is granted while there are fewer leases of its class than this.
-    pub(super) own: u64,
-    /// A lease is granted while there are fewer leases of all classes than this.
-    pub(super) total: u64,
-    /// An insurance is the number of leases that this process may hold when those of others have ended.
-    pub(super) fallback: Fallback<u32>,
-}
-
-impl ClassConfig {
-    pub(super) fn new(
-        key: String,
-        own: u32,
-        total: u32,
-        outage_policy: OutagePolicy,
-    ) -> Result<Self, ConfigError> {
-        let fallback = outage_policy.fallback(|replicas| match own.checked_div(replicas) {
-            Some(share @ 1..) => Ok(share),
-            _ => Err(ConfigError::new(format!(
-                "{own} permits cannot be divided among {replicas} replicas: each needs at least 1"
-            ))),
-        })?;
-        Ok(Self {
-            key,
-            own: own.into(),
-            total: total.into(),
-            fallback,
-        })
-    }
 }
 
 impl LeasePool {
+    /// With a key for marks, requests of the first class can wait.
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         lease: Duration,
         classes: Vec<ClassConfig>,
+        marks_key: Option<String>,
     ) -> Result<Self, ConfigError> {
+        let connection = &batcher.connection;
         let shortest = SHORTEST.max(connection.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
             return Err(ConfigError::new(format!(
@@ -224,256 +194,176 @@ impl LeasePool {
                 connection.deadline()
             )));
         }
-        // A pool with several classes has no waiters.
-        let most = classes.first().map_or(0, |class| class.own);
+        let keys = classes.iter().map(|class| class.key.clone());
+        let keys = keys.chain(marks_key).collect();
+        let queue = Mutex::new(LeaseQueue::new(connection.new_id(), lease, classes));
         Ok(Self {
-            queue: Mutex::new(LeaseQueue::new(lease, classes.len(), most)),
-            keys: classes.iter().map(|class| class.key.clone()).collect(),
-            connection,
-            lease,
-            classes,
-            queue_changed: Notify::new(),
+            batcher,
+            keys,
+            queue,
         })
     }
 
     /// Asks for a lease. A request that `waits` stays until there is one.
     pub(super) async fn ask(self: &Arc<Self>, class: usize, waits: bool) -> LeaseAnswer {
-        let since = self.connection.now();
         loop {
             let (answer, answered) = oneshot::channel();
             let waiter = LeaseWaiter {
                 class,
                 waits,
-                since,
                 answer,
             };
             self.with_queue(|queue| queue.join(waiter));
-            self.notify_task();
+            self.wake();
             if let Ok(answer) = answered.await {
                 return answer;
             }
-            // The task was dropped with its runtime.
+            // The batcher's task was dropped with its runtime.
             tokio::task::yield_now().await;
         }
     }
 
     /// The number of leases of each class.
-    pub(super) async fn in_use(&self) -> Result<Vec<u32>, CallError> {
-        let reply = self.call(&[], &[], &[], None).await;
-        reply.map(|reply| reply.in_use)
+    pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
+        let args = self.with_queue(|queue| queue.count_args());
+        let leases = self.lease_call(args);
+        let call = self
+            .batcher
+            .connection
+            .call(|opened| async move { Connector::lease(&opened, &leases).await });
+        let numbers = call.await?;
+        self.with_queue(|queue| queue.read_count(&numbers))
     }
 
     /// How long the lease still lasts, and the notification in case it is lost before; `None` if it is lost.
-    pub(super) fn time_left(&self, key: LeaseKey) -> Option<(Duration, Arc<Notify>)> {
+    fn time_left(self: &Arc<Self>, key: LeaseKey) -> Option<(Duration, Arc<Notify>)> {
         self.with_queue(|queue| {
-            let now = self.connection.now();
+            let now = self.batcher.connection.now();
             let (end, lost) = queue.table.end_of(now, key)?;
             Some((end.since(now), lost))
         })
     }
 
     /// The guard is gone; `None` stands for a local lease.
-    pub(super) fn release(
+    fn release(
         self: &Arc<Self>,
         key: Option<LeaseKey>,
         class: usize,
         done: Option<oneshot::Sender<()>>,
     ) {
-        let now = self.connection.now();
-        let done = self.with_queue(|queue| queue.release(now, key, class, done));
-        if let Some(done) = done {
-            // The receiver may be gone.
-            let _ = done.send(());
-        }
-        match Handle::try_current() {
-            Ok(runtime) => self.notify_task_in(&runtime),
-            // The next caller in a runtime starts the task, if there is none.
-            Err(_) => self.queue_changed.notify_one(),
-        }
+        let now = self.batcher.connection.now();
+        self.with_queue(|queue| queue.release(now, key, class, done));
+        self.push();
     }
 
-    /// Wakes the task, or starts it.
-    pub(super) fn notify_task(self: &Arc<Self>) {
+    /// The batcher looks at the queue again.
+    fn wake(self: &Arc<Self>) {
         let runtime = Handle::try_current();
         let runtime = runtime.expect("a lease in Redis needs a tokio runtime to wait in");
-        self.notify_task_in(&runtime);
+        self.push();
+        // A lease that was dropped outside a runtime could not start the task.
+        self.batcher.start_task(&runtime);
     }
 
-    fn notify_task_in(self: &Arc<Self>, runtime: &Handle) {
-        if !self.with_queue(LeaseQueue::claim_task) {
-            return self.queue_changed.notify_one();
-        }
-        let connects = self.connection.stats().connects;
-        let pool = Arc::clone(self);
-        let on_drop = OnDrop::new(move || pool.task_dropped());
-        drop(runtime.spawn(Arc::clone(self).run(connects, on_drop)));
-    }
-
-    /// A runtime that shuts down dropped the task.
-    fn task_dropped(&self) {
-        let (waiters, holders) = self.with_queue(LeaseQueue::task_dropped);
-        // Callers ask again, and callers of `Lease::lost` start another task.
-        drop(waiters);
-        for holder in holders {
-            holder.notify_waiters();
+    fn push(self: &Arc<Self>) {
+        if let Some(wake) = self.with_queue(|queue| queue.stage.make_ready()) {
+            self.batcher.push(Arc::clone(self) as _, wake);
         }
     }
 
-    /// The task that makes the round trips while leases are requested, held or to be released. There is one round trip at a time;
-    /// whatever comes up meanwhile goes on the next. `connects` is how many connections have been made.
-    async fn run(self: Arc<Self>, mut connects: u64, on_drop: OnDrop<impl FnOnce()>) {
-        loop {
-            let now = self.connection.now();
-            let before = mem::replace(&mut connects, self.connection.stats().connects);
-            if connects > before {
-                // The server behind a new connection may know nothing.
-                self.with_queue(|queue| queue.reconnected(now, before == 0));
-            }
-            let is_down = self.connection.is_down();
-            match self.with_queue(|queue| queue.next_step(now, is_down)) {
-                LeaseStep::Flush {
-                    waiters,
-                    refused,
-                    renewals,
-                    releases,
-                } => {
-                    for waiter in refused {
-                        let _ = waiter.answer.send(Ok(None));
-                    }
-                    self.flush(waiters, &renewals, releases).await;
-                }
-                LeaseStep::Sleep(time) => {
-                    let changed = self.queue_changed.notified();
-                    let connected = self.connection.connected_more_often_than(connects);
-                    within(time, either(changed, connected)).await;
-                }
-                LeaseStep::End => return on_drop.disarm(),
-            }
+    fn lease_call(&self, args: Vec<String>) -> LeaseCall {
+        LeaseCall {
+            keys: Arc::clone(&self.keys),
+            args,
         }
     }
 
-    async fn flush(
-        self: &Arc<Self>,
-        waiters: Vec<LeaseWaiter<LeaseAnswer>>,
-        renewals: &[(LeaseKey, LeaseId)],
-        releases: Vec<PendingRelease>,
-    ) {
-        let id = |waiter: &LeaseWaiter<_>| LeaseId {
-            class: waiter.class,
-            member: self.connection.new_id().into(),
-        };
-        let wanted: Vec<_> = waiters.iter().map(id).collect();
-        let to_release: Vec<_> = releases.iter().map(|release| release.id.clone()).collect();
-        let to_renew: Vec<_> = renewals.iter().map(|(_, id)| id.clone()).collect();
-        let tries = waiters.iter().filter(|waiter| !waiter.waits);
-        let oldest_try = tries.map(|waiter| waiter.since).min();
-        let sent = self.connection.now();
-        let result = self.call(&to_release, &to_renew, &wanted, oldest_try).await;
-        let now = self.connection.now();
-        let error = match result {
-            Ok(reply) => {
-                for done in releases.into_iter().filter_map(|release| release.done) {
-                    let _ = done.send(());
-                }
-                let answers = self.with_queue(|queue| {
-                    queue.apply_reply(now, sent, waiters, wanted, renewals, &reply)
-                });
-                return self.send_answers(answers);
-            }
-            Err(error) => error,
-        };
-        if let Some(fault) = error.server_error() {
-            self.with_queue(|queue| queue.refused(now, releases));
-            for waiter in waiters {
-                let _ = waiter.answer.send(Err(fault.clone()));
-            }
-            return;
-        }
-        self.with_queue(|queue| {
-            if error.is_skipped() {
-                queue.table.put_back(releases, 0);
-            } else {
-                queue.failed(now, wanted, releases);
-            }
-        });
-        self.decide_locally(waiters);
-    }
-
-    /// Redis is slow or gone: the outage policy decides.
-    fn decide_locally(self: &Arc<Self>, waiters: Vec<LeaseWaiter<LeaseAnswer>>) {
-        let now = self.connection.now();
-        let down_since = self.connection.health().down_since;
-        // Before that, other processes may still hold all leases.
-        let have_others_ended = down_since.is_some_and(|since| since.after(self.lease) <= now);
-        let most = |class: usize| match self.classes[class].fallback {
-            Fallback::Open => u32::MAX,
-            Fallback::Insured(share) if have_others_ended => share,
-            Fallback::Insured(_) | Fallback::Closed => 0,
-        };
-        let answers = self.with_queue(|queue| queue.decide_locally(now, waiters, most));
-        let outcomes = answers.iter().map(|(_, outcome)| outcome);
-        let local = outcomes.filter(|outcome| matches!(outcome, LeaseOutcome::Local));
-        let passed = local.count() as u64;
-        self.connection.count(|stats| stats.passed_alone += passed);
-        self.send_answers(answers);
-    }
-
-    fn send_answers(self: &Arc<Self>, answers: LeaseAnswers<LeaseAnswer>) {
-        for (waiter, outcome) in answers {
-            let key = match outcome {
-                LeaseOutcome::Granted(key) => Some(Some(key)),
-                LeaseOutcome::Local => Some(None),
-                LeaseOutcome::Refused => None,
-            };
-            let lease = key.map(|key| Lease {
-                pool: Arc::clone(self),
-                class: waiter.class,
-                key,
-                is_released: false,
-            });
-            // If the caller is gone, dropping its lease releases it.
-            drop(waiter.answer.send(Ok(lease)));
-        }
-    }
-
-    async fn call(
-        &self,
-        released: &[LeaseId],
-        renewed: &[LeaseId],
-        wanted: &[LeaseId],
-        oldest_try: Option<Tick>,
-    ) -> Result<LeaseReply, CallError> {
-        let limits = self.classes.iter().map(|class| (class.own, class.total));
-        let limits = self.with_queue(|queue| queue.limits(limits));
-        let args = lease_args(self.lease, &limits, released, renewed, wanted);
-        let _ = oldest_try;
-        let keys = Arc::clone(&self.keys);
-        let call = self.connection.call(|opened| async move {
-            let numbers = opened.run_script(&LEASES, &keys, &args).await?;
-            let time = numbers.first().copied().unwrap_or(0);
-            Ok((u64::try_from(time).unwrap_or(0), numbers))
-        });
-        let numbers = call.await?;
-        LeaseReply::read(&numbers, limits.len(), renewed.len(), wanted.len()).ok_or_else(|| {
-            CallError::failed(Failure::Fault(format!("an answer of {numbers:?}").into()))
-        })
-    }
-
-    /// Uses the queue under its lock, and notifies the holders of lost leases after the lock is released.
-    fn with_queue<T>(&self, work: impl FnOnce(&mut LeaseQueue<LeaseAnswer>) -> T) -> T {
+    /// Uses the queue under its lock. Sends answers and notifications after the lock is released.
+    fn with_queue<T>(self: &Arc<Self>, work: impl FnOnce(&mut LeaseQueue<LeaseAnswer>) -> T) -> T {
         // No code under this lock can leave the queue half changed.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut queue);
-        let lost = queue.table.take_lost();
+        let answers = mem::take(&mut queue.answers);
+        let released = mem::take(&mut queue.table.released);
+        let lost = mem::take(&mut queue.table.lost);
         drop(queue);
         if !lost.is_empty() {
             let count = lost.len() as u64;
-            self.connection.count(|stats| stats.lost_leases += count);
+            self.batcher
+                .connection
+                .count(|stats| stats.lost_leases += count);
+            Event::LeasesLost(count).emit();
         }
         for holder in lost {
             holder.notify_waiters();
         }
+        for done in released {
+            // The receiver may be gone.
+            let _ = done.send(());
+        }
+        for (waiter, outcome) in answers {
+            self.send_answer(waiter, outcome);
+        }
         done
+    }
+
+    fn send_answer(self: &Arc<Self>, waiter: LeaseWaiter<LeaseAnswer>, outcome: LeaseOutcome) {
+        let lease = |key| Lease {
+            pool: Arc::clone(self),
+            class: waiter.class,
+            key,
+            is_released: false,
+        };
+        let answer = match outcome {
+            LeaseOutcome::Granted(key) => Ok(Some(lease(Some(key)))),
+            LeaseOutcome::Local => {
+                self.batcher
+                    .connection
+                    .count(|stats| stats.passed_alone += 1);
+                Ok(Some(lease(None)))
+            }
+            LeaseOutcome::Refused => Ok(None),
+            LeaseOutcome::Failed(fault) => Err(fault),
+        };
+        // If the caller is gone, dropping its lease releases it.
+        drop(waiter.answer.send(answer));
+    }
+}
+
+impl Source<Connector> for LeasePool {
+    fn next(self: Arc<Self>, now: Tick) -> Step<Connector> {
+        let connection = &self.batcher.connection;
+        let (connects, is_down) = (connection.stats().connects, connection.is_down());
+        let step = self.with_queue(|queue| queue.next_step(now, connects, is_down));
+        match step {
+            LeaseStep::Call(args) => Step::Lease(self.lease_call(args)),
+            LeaseStep::Sleep(until) => Step::Sleep {
+                until,
+                or_connected: true,
+            },
+            LeaseStep::Idle => Step::Idle,
+        }
+    }
+
+    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<Connector>, CallError>) {
+        let connection = &self.batcher.connection;
+        let (now, down_since) = (connection.now(), connection.health().down_since);
+        let numbers = answer.map(|answer| match answer {
+            Answer::Leases(numbers) => numbers,
+            Answer::Decided(_) => Vec::new(),
+        });
+        self.with_queue(|queue| queue.complete(now, numbers, down_since));
+        self.push();
+    }
+
+    /// Callers ask again, and callers of `Lease::lost` start another task.
+    fn task_dropped(self: Arc<Self>) {
+        let now = self.batcher.connection.now();
+        let (waiters, holders) = self.with_queue(|queue| queue.task_dropped(now));
+        drop(waiters);
+        for holder in holders {
+            holder.notify_waiters();
+        }
     }
 }
 
@@ -481,7 +371,6 @@ impl fmt::Debug for LeasePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasePool")
             .field("keys", &self.keys)
-            .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
 }

@@ -5,20 +5,28 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError, Stage};
 use crate::time::Tick;
 
-use super::lease_script::{LeaseId, LeaseReply};
-use super::lease_table::{LeaseKey, LeaseTable, PendingRelease};
+use super::error::ConfigError;
+use super::lease_table::{LeaseId, LeaseKey, LeaseTable, PendingRelease};
 
-/// The most requests of one round trip.
+/// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;
 
-/// The pause before waiters ask again after a refusal. It doubles from the first value to the second.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The pause before the process that is next in turn asks again.
+const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause is also this part of the time for which the place has not changed: a long wait costs few calls.
+const PART_OF_WAIT: u32 = 16;
 
 /// The shortest pause: the lease that ends first may be renewed just before its end.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// A mark stands for three pauses at least, and for this time. A busy process loses its turn only after that.
+const PAUSES_OF_A_MARK: u32 = 3;
+const SHORTEST_MARK: Duration = Duration::from_millis(100);
 
 /// The pause after the server refused a call. It would refuse the next one too.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
@@ -26,30 +34,54 @@ const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// The pause after a failure while the breaker is still closed.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
+/// The pause before the outage policy is asked again.
+const WHILE_DOWN: Duration = Duration::from_millis(100);
+
 /// One lease pool as this process sees it: the requests for leases, the leases held, and those to be released.
 ///
 /// Does no I/O: its methods are given the time and the replies. `A` is the answer to a request.
 #[derive(Debug)]
 pub(super) struct LeaseQueue<A> {
     pub(super) table: LeaseTable,
-    /// The requests that wait, in order.
+    /// Answers to send after the lock is released.
+    pub(super) answers: Vec<(LeaseWaiter<A>, LeaseOutcome)>,
+    /// Names this queue in Redis: its mark, and the first part of the ids of its leases.
+    name: String,
+    last_id: u64,
+    lease: Duration,
+    classes: Vec<ClassConfig>,
+    /// The requests that wait, in order. They are of the first class.
     waiters: VecDeque<LeaseWaiter<A>>,
-    /// The length at which cancelled requests are removed.
-    prunes_at: usize,
     /// The requests that do not wait.
     tries: VecDeque<LeaseWaiter<A>>,
+    round_trip: Option<RoundTrip<A>>,
     /// The guards of leases in Redis, by class. Guards of lost leases count.
     guards: Vec<u32>,
     /// The guards of leases that are not in Redis, by class.
     local: Vec<u32>,
-    has_task: bool,
-    /// How many waiters ask on one round trip.
-    batch_size: usize,
+    pub(super) stage: Stage,
+    /// How many connections had been made when the batcher looked last.
+    connects: u64,
     /// When waiters ask again.
     ask_at: Tick,
-    pause: Duration,
+    /// The place of this process among those that wait, from 1, and since when. `None` if it has no mark in Redis.
+    place: Option<(u32, Tick)>,
+    /// How long the last round trip took.
+    last_took: Duration,
     /// No round trip starts before.
     paused_until: Tick,
+}
+
+/// One class of leases.
+#[derive(Debug)]
+pub(super) struct ClassConfig {
+    pub(super) key: String,
+    /// A lease is granted while there are fewer leases of its class than this.
+    pub(super) own: u64,
+    /// A lease is granted while there are fewer leases of all classes than this.
+    pub(super) total: u64,
+    /// An insurance is the number of leases that this process may hold when those of others have ended.
+    pub(super) fallback: Fallback<u32>,
 }
 
 /// A request for a lease.
@@ -58,50 +90,82 @@ pub(super) struct LeaseWaiter<A> {
     pub(super) class: usize,
     /// Whether it stays until a lease is granted.
     pub(super) waits: bool,
-    pub(super) since: Tick,
     pub(super) answer: oneshot::Sender<A>,
 }
 
-/// What the task does next.
-#[derive(Debug)]
-pub(super) enum LeaseStep<A> {
-    /// Makes a round trip.
-    Flush {
-        waiters: Vec<LeaseWaiter<A>>,
-        /// Requests that do not wait, and are behind a waiter that is not on this round trip.
-        refused: Vec<LeaseWaiter<A>>,
-        renewals: Vec<(LeaseKey, LeaseId)>,
-        releases: Vec<PendingRelease>,
-    },
-    Sleep(Duration),
-    End,
-}
-
-/// Answers to send after the lock is released.
-pub(super) type LeaseAnswers<A> = Vec<(LeaseWaiter<A>, LeaseOutcome)>;
-
-#[derive(Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum LeaseOutcome {
     Granted(LeaseKey),
     /// Granted by the outage policy.
     Local,
     Refused,
+    Failed(ServerError),
 }
 
+/// What the batcher does next.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum LeaseStep {
+    /// Runs the script with these arguments.
+    Call(Vec<String>),
+    Sleep(Tick),
+    Idle,
+}
+
+/// What the round trip under way carries.
+#[derive(Debug)]
+struct RoundTrip<A> {
+    sent: Tick,
+    /// How long the mark stands that it writes.
+    mark_stands: Duration,
+    /// Requests that wait come first.
+    asked: Vec<(LeaseWaiter<A>, LeaseId)>,
+    renewals: Vec<(LeaseKey, LeaseId)>,
+    releases: Vec<PendingRelease>,
+}
+
+impl ClassConfig {
+    pub(super) fn new(
+        key: String,
+        own: u32,
+        total: u32,
+        outage_policy: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
+        let fallback = outage_policy.fallback(|replicas| match own.checked_div(replicas) {
+            Some(share @ 1..) => Ok(share),
+            _ => Err(ConfigError::new(format!(
+                "{own} permits cannot be divided among {replicas} replicas: each needs at least 1"
+            ))),
+        })?;
+        Ok(Self {
+            key,
+            own: own.into(),
+            total: total.into(),
+            fallback,
+        })
+    }
+}
+
+/// For callers and holders.
 impl<A> LeaseQueue<A> {
-    /// `most`: how many leases Redis grants at once to waiters.
-    pub(super) fn new(lease: Duration, classes: usize, most: u64) -> Self {
+    /// `name` is unique among all processes.
+    pub(super) fn new(name: String, lease: Duration, classes: Vec<ClassConfig>) -> Self {
         Self {
             table: LeaseTable::new(lease),
-            batch_size: usize::try_from(most).map_or(MAX_BATCH, |most| most.min(MAX_BATCH)),
+            answers: Vec::new(),
+            name,
+            last_id: 0,
+            lease,
             waiters: VecDeque::new(),
-            prunes_at: MAX_BATCH,
             tries: VecDeque::new(),
-            guards: vec![0; classes],
-            local: vec![0; classes],
-            has_task: false,
+            round_trip: None,
+            guards: vec![0; classes.len()],
+            local: vec![0; classes.len()],
+            classes,
+            stage: Stage::Idle,
+            connects: 0,
             ask_at: Tick::ZERO,
-            pause: PAUSE,
+            place: None,
+            last_took: Duration::ZERO,
             paused_until: Tick::ZERO,
         }
     }
@@ -111,37 +175,89 @@ impl<A> LeaseQueue<A> {
             return self.tries.push_back(waiter);
         }
         if self.waiters.is_empty() {
-            self.ask_soon();
+            self.ask_at = Tick::ZERO;
         }
         self.waiters.push_back(waiter);
-        if self.waiters.len() > self.prunes_at {
-            self.waiters.retain(|waiter| !waiter.answer.is_closed());
-            self.prunes_at = MAX_BATCH.max(self.waiters.len() * 2);
+    }
+
+    /// A guard is gone; `None` stands for a local lease.
+    pub(super) fn release(
+        &mut self,
+        now: Tick,
+        key: Option<LeaseKey>,
+        class: usize,
+        done: Option<oneshot::Sender<()>>,
+    ) {
+        self.ask_at = Tick::ZERO;
+        if let Some(key) = key {
+            self.guards[class] -= 1;
+            self.table.release(now, key, done);
+        } else {
+            self.local[class] -= 1;
+            self.table.released.extend(done);
         }
     }
 
-    /// Whether there is no task yet. If so, the caller has to start it.
-    pub(super) const fn claim_task(&mut self) -> bool {
-        !mem::replace(&mut self.has_task, true)
+    /// The arguments of a call that only counts the leases.
+    pub(super) fn count_args(&self) -> Vec<String> {
+        self.args(None, Duration::ZERO, &[], &[], &[])
     }
 
-    /// The task was dropped with its runtime. Returns the requests, and the notifications of all holders.
-    pub(super) fn task_dropped(&mut self) -> (VecDeque<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
-        self.has_task = false;
-        let mut waiters = mem::take(&mut self.waiters);
-        waiters.append(&mut self.tries);
+    /// The number of leases of each class, from the reply to such a call.
+    pub(super) fn read_count(&self, numbers: &[i64]) -> Result<Vec<u32>, CallError> {
+        let parts = parts(numbers, [self.classes.len(), 0, 0]);
+        let count = |count: &i64| u32::try_from(*count).ok();
+        let counts = parts.and_then(|(_, [in_use, ..])| in_use.iter().map(count).collect());
+        counts.ok_or_else(|| malformed(numbers))
+    }
+}
+
+/// For the batcher.
+impl<A> LeaseQueue<A> {
+    /// The batcher's task was dropped with its runtime. Returns the requests, and the notifications of all holders.
+    pub(super) fn task_dropped(&mut self, now: Tick) -> (Vec<LeaseWaiter<A>>, Vec<Arc<Notify>>) {
+        self.stage = Stage::Idle;
+        let mut waiters: Vec<_> = self.waiters.drain(..).chain(self.tries.drain(..)).collect();
+        if let Some(round_trip) = self.round_trip.take() {
+            waiters.extend(self.reply_lost(now, round_trip));
+        }
         (waiters, self.table.holders())
     }
 
-    pub(super) fn next_step(&mut self, now: Tick, is_down: bool) -> LeaseStep<A> {
+    /// There is a new connection. Unless it is the first, its server may have forgotten all leases.
+    fn reconnected(&mut self, now: Tick, is_first: bool) {
+        if !is_first {
+            self.table.mark_unconfirmed(now);
+        }
+        self.paused_until = now;
+        self.ask_at = Tick::ZERO;
+    }
+
+    /// What the batcher does next. `connects` is how many connections have been made.
+    pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> LeaseStep {
+        self.stage = Stage::Idle;
+        let before = mem::replace(&mut self.connects, connects);
+        if connects > before {
+            // The server behind a new connection may know nothing.
+            self.reconnected(now, before == 0);
+        }
         self.table.expire(now);
+        if self.round_trip.is_some() {
+            return LeaseStep::Idle;
+        }
         let is_gone = |waiter: &LeaseWaiter<A>| waiter.answer.is_closed();
         for queue in [&mut self.waiters, &mut self.tries] {
             while queue.front().is_some_and(is_gone) {
                 queue.pop_front();
             }
         }
-        let asks = (!self.waiters.is_empty()).then_some(self.ask_at);
+        if is_down {
+            // The mark lapses.
+            self.place = None;
+        }
+        // The mark of waiters that are gone has to be removed.
+        let asks = !self.waiters.is_empty() || self.place.is_some();
+        let asks = asks.then_some(self.ask_at);
         let maintains = if self.table.has_releases() {
             Some(now)
         } else {
@@ -151,164 +267,398 @@ impl<A> LeaseQueue<A> {
         let due = asks.into_iter().chain(maintains.filter(|_| !is_down)).min();
         let due = due.map(|due| due.max(self.paused_until));
         if !self.tries.is_empty() || due.is_some_and(|due| due <= now) {
-            return self.flush(now);
+            return self.call(now);
         }
-        if self.waiters.is_empty() && self.table.is_idle() {
-            self.has_task = false;
-            return LeaseStep::End;
+        if asks.is_none() && self.table.is_idle() {
+            return LeaseStep::Idle;
         }
         let wakes = due.into_iter().chain(self.table.first_end()).min();
-        LeaseStep::Sleep(wakes.map_or(LONGEST_PAUSE, |wakes| wakes.since(now)))
+        let until = wakes.unwrap_or_else(|| now.after(LONGEST_PAUSE)).max(now);
+        self.stage = Stage::Sleeping(until);
+        LeaseStep::Sleep(until)
     }
 
-    fn flush(&mut self, now: Tick) -> LeaseStep<A> {
-        let count = self.waiters.len().min(self.batch_size);
-        let mut waiters: Vec<_> = self.waiters.drain(..count).collect();
-        let count = self.tries.len().min(MAX_BATCH);
-        let mut tries: Vec<_> = self.tries.drain(..count).collect();
-        if self.waiters.is_empty() {
-            waiters.append(&mut tries);
-        }
-        waiters.retain(|waiter| !waiter.answer.is_closed());
-        LeaseStep::Flush {
-            waiters,
-            refused: tries,
-            renewals: self.table.to_renew(now),
-            releases: self.table.take_releases(),
-        }
-    }
-
-    /// The limits to send to Redis, which does not know the local leases.
-    pub(super) fn limits(&self, limits: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
-        let all_local: u64 = self.local.iter().copied().map(u64::from).sum();
-        let less = |((own, total), local): ((u64, u64), &u32)| {
-            let own = own.saturating_sub(u64::from(*local));
-            (own, total.saturating_sub(all_local))
-        };
-        limits.zip(&self.local).map(less).collect()
-    }
-
-    /// Applies the reply to a round trip that was sent at `sent`. `ids` are the leases that were wanted.
-    pub(super) fn apply_reply(
-        &mut self,
-        now: Tick,
-        sent: Tick,
-        waiters: Vec<LeaseWaiter<A>>,
-        ids: Vec<LeaseId>,
-        renewals: &[(LeaseKey, LeaseId)],
-        reply: &LeaseReply,
-    ) -> LeaseAnswers<A> {
-        for ((key, _), is_known) in renewals.iter().zip(&reply.renewed) {
-            self.table.renewed(now, sent, *key, *is_known);
-        }
-        let mut wanted = ids.into_iter().zip(&reply.granted);
-        let mut any_granted = false;
-        let outcomes = waiters.into_iter().map(|waiter| {
-            let granted = wanted.next().filter(|(_, granted)| **granted);
-            let key = granted.and_then(|(id, _)| self.table.grant(now, sent, id));
-            let Some(key) = key else {
-                return (waiter, LeaseOutcome::Refused);
-            };
-            any_granted = true;
-            self.guards[waiter.class] += 1;
-            (waiter, LeaseOutcome::Granted(key))
-        });
-        let outcomes = outcomes.collect();
-        if any_granted {
-            self.pause = PAUSE;
-        }
-        let pause = match reply.first_end_in {
-            Duration::ZERO => self.pause,
-            first_end => SHORTEST_PAUSE.max(first_end.min(self.pause)),
-        };
-        self.requeue_refused(outcomes, now, pause)
-    }
-
-    /// There was no answer: the outage policy decides. `most` returns how many leases of a class this process may hold.
-    pub(super) fn decide_locally(
-        &mut self,
-        now: Tick,
-        waiters: Vec<LeaseWaiter<A>>,
-        most: impl Fn(usize) -> u32,
-    ) -> LeaseAnswers<A> {
-        let outcomes = waiters.into_iter().map(|waiter| {
+    fn call(&mut self, now: Tick) -> LeaseStep {
+        self.waiters.retain(|waiter| !waiter.answer.is_closed());
+        let waiting = self.waiters.len();
+        // More are never granted at once.
+        let most = self.classes.first().map_or(0, |class| class.own);
+        let most = usize::try_from(most).map_or(MAX_BATCH, |most| most.min(MAX_BATCH));
+        let waiters = self.waiters.drain(..waiting.min(most));
+        let tries = self.tries.drain(..self.tries.len().min(MAX_BATCH));
+        let asked = waiters.chain(tries).map(|waiter| {
+            self.last_id += 1;
+            let member = format!("{}:{}", self.name, self.last_id).into();
             let class = waiter.class;
-            if self.guards[class].saturating_add(self.local[class]) >= most(class) {
-                return (waiter, LeaseOutcome::Refused);
-            }
-            self.local[class] += 1;
-            (waiter, LeaseOutcome::Local)
+            (waiter, LeaseId { class, member })
         });
-        let outcomes = outcomes.collect();
-        self.requeue_refused(outcomes, now, self.pause)
+        let asked: Vec<_> = asked.collect();
+        let mark_stands = (self.pause(now) * 2 + self.last_took) * PAUSES_OF_A_MARK;
+        let mark_stands = mark_stands.max(SHORTEST_MARK).min(self.lease);
+        let renewals = self.table.to_renew(now);
+        let releases = self.table.take_releases();
+        let reads_marks = !asked.is_empty() || self.place.is_some();
+        let waiting = reads_marks.then_some(waiting);
+        let args = self.args(waiting, mark_stands, &releases, &renewals, &asked);
+        self.round_trip = Some(RoundTrip {
+            sent: now,
+            mark_stands,
+            asked,
+            renewals,
+            releases,
+        });
+        LeaseStep::Call(args)
     }
 
-    /// Puts refused waiters back to the front of the queue, and returns the other answers.
-    fn requeue_refused(
+    /// The arguments of the script, in the order in which it reads them. `waiting` is how many requests wait; with `None` the
+    /// marks are left alone.
+    fn args(
+        &self,
+        waiting: Option<usize>,
+        mark_stands: Duration,
+        releases: &[PendingRelease],
+        renewals: &[(LeaseKey, LeaseId)],
+        asked: &[(LeaseWaiter<A>, LeaseId)],
+    ) -> Vec<String> {
+        // Rounded up: the server never forgets a lease before its holder does.
+        let micros = |time: Duration| time.as_nanos().div_ceil(1_000).to_string();
+        let mut args = vec![micros(self.lease), self.classes.len().to_string()];
+        // Redis does not know the local leases.
+        let all_local: u64 = self.local.iter().copied().map(u64::from).sum();
+        for (class, local) in self.classes.iter().zip(&self.local) {
+            args.push(class.own.saturating_sub(u64::from(*local)).to_string());
+            args.push(class.total.saturating_sub(all_local).to_string());
+        }
+        let waiting = waiting.map_or_else(|| "-1".into(), |count| count.to_string());
+        args.extend([self.name.clone(), waiting, micros(mark_stands)]);
+        args.push(releases.len().to_string());
+        for release in releases {
+            release.id.push_to(&mut args);
+        }
+        args.push(renewals.len().to_string());
+        for (_, id) in renewals {
+            id.push_to(&mut args);
+        }
+        let waiters = asked.iter().filter(|(waiter, _)| waiter.waits);
+        args.extend([asked.len().to_string(), waiters.count().to_string()]);
+        for (_, id) in asked {
+            id.push_to(&mut args);
+        }
+        args
+    }
+
+    /// The call has ended. `down_since` is when the present outage began.
+    pub(super) fn complete(
         &mut self,
-        outcomes: LeaseAnswers<A>,
         now: Tick,
-        pause: Duration,
-    ) -> LeaseAnswers<A> {
-        let waits_on = |(waiter, outcome): &(LeaseWaiter<A>, LeaseOutcome)| {
-            waiter.waits && matches!(outcome, LeaseOutcome::Refused)
+        result: Result<Vec<i64>, CallError>,
+        down_since: Option<Tick>,
+    ) {
+        let Some(round_trip) = self.round_trip.take() else {
+            return;
         };
-        let (refused, answers): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(waits_on);
-        if !refused.is_empty() {
-            self.ask_at = now.after(pause);
-            self.pause = LONGEST_PAUSE.min(self.pause * 2);
+        let (renewed, wanted) = (round_trip.renewals.len(), round_trip.asked.len());
+        let error = match result {
+            Ok(numbers) => match parts(&numbers, [self.classes.len(), renewed, wanted]) {
+                Some(parts) => return self.apply_reply(now, round_trip, parts),
+                None => malformed(&numbers),
+            },
+            Err(error) => error,
+        };
+        if let Some(fault) = error.server_error() {
+            self.place = None;
+            self.table.put_back(round_trip.releases, 1);
+            self.paused_until = now.after(AFTER_FAULT);
+            let failed = round_trip.asked.into_iter();
+            let failed = failed.map(|(waiter, _)| (waiter, LeaseOutcome::Failed(fault.clone())));
+            return self.answers.extend(failed);
         }
-        for (waiter, _) in refused.into_iter().rev() {
-            self.waiters.push_front(waiter);
-        }
-        answers
+        let (waiters, pause) = if error.is_skipped() {
+            self.table.put_back(round_trip.releases, 0);
+            let waiters = round_trip.asked.into_iter().map(|(waiter, _)| waiter);
+            (waiters.collect(), WHILE_DOWN)
+        } else {
+            self.paused_until = now.after(AFTER_FAILURE);
+            (self.reply_lost(now, round_trip), AFTER_FAILURE)
+        };
+        // Before that, other processes may still hold all leases.
+        let have_others_ended = down_since.is_some_and(|since| since.after(self.lease) <= now);
+        self.decide_locally(waiters, have_others_ended);
+        self.ask_at = now.after(pause);
     }
 
-    /// The call failed. Redis may have granted the wanted leases, and may have lost the others.
-    pub(super) fn failed(&mut self, now: Tick, ids: Vec<LeaseId>, releases: Vec<PendingRelease>) {
+    fn apply_reply(
+        &mut self,
+        now: Tick,
+        round_trip: RoundTrip<A>,
+        ([_, first_end_in, place], [_, renewed, granted]): ([i64; 3], [&[i64]; 3]),
+    ) {
+        let first_end_in = Duration::from_micros(u64::try_from(first_end_in).unwrap_or(0));
+        let place = u32::try_from(place).unwrap_or(0);
+        let sent = round_trip.sent;
+        self.last_took = now.since(sent);
+        let released = round_trip.releases.into_iter();
+        let released = released.filter_map(|release| release.done);
+        self.table.released.extend(released);
+        for ((key, _), is_known) in round_trip.renewals.into_iter().zip(renewed) {
+            self.table.renewed(now, sent, key, *is_known == 1);
+        }
+        let mut refused = Vec::new();
+        let mut was_served = false;
+        for ((waiter, id), is_granted) in round_trip.asked.into_iter().zip(granted) {
+            let granted = (*is_granted == 1).then(|| self.table.grant(now, sent, id));
+            if let Some(key) = granted.flatten() {
+                was_served |= waiter.waits;
+                self.guards[waiter.class] += 1;
+                self.answers.push((waiter, LeaseOutcome::Granted(key)));
+            } else {
+                refused.push(waiter);
+            }
+        }
+        let before = self
+            .place
+            .filter(|(before, _)| *before == place && !was_served);
+        self.place = (place > 0).then(|| before.unwrap_or((place, now)));
+        if !refused.is_empty() {
+            let third = round_trip.mark_stands / PAUSES_OF_A_MARK;
+            let pause = self.pause(now).min(third);
+            let pause = match first_end_in {
+                Duration::ZERO => pause,
+                first_end => SHORTEST_PAUSE.max(first_end.min(pause)),
+            };
+            self.ask_at = now.after(pause);
+        }
+        self.refuse(refused);
+    }
+
+    /// The pause before waiters ask again: longer for each process before this one, and longer the longer its place has not
+    /// changed.
+    fn pause(&self, now: Tick) -> Duration {
+        let (place, since) = self.place.unwrap_or((1, now));
+        let pause = PAUSE.max(now.since(since) / PART_OF_WAIT);
+        pause.saturating_mul(place).min(LONGEST_PAUSE)
+    }
+
+    /// Redis may have granted what was asked for, and may have lost all leases. Returns the requests.
+    fn reply_lost(&mut self, now: Tick, round_trip: RoundTrip<A>) -> Vec<LeaseWaiter<A>> {
+        // The mark lapses.
+        self.place = None;
+        let (waiters, ids): (Vec<_>, Vec<_>) = round_trip.asked.into_iter().unzip();
         for id in ids {
             self.table.queue_release(now, id, None);
         }
-        self.table.put_back(releases, 1);
+        self.table.put_back(round_trip.releases, 1);
         self.table.mark_unconfirmed(now);
-        self.paused_until = now.after(AFTER_FAILURE);
+        waiters
     }
 
-    /// The server refused the call.
-    pub(super) fn refused(&mut self, now: Tick, releases: Vec<PendingRelease>) {
-        self.table.put_back(releases, 1);
-        self.paused_until = now.after(AFTER_FAULT);
-    }
-
-    /// There is a new connection. Unless it is the first, its server may have forgotten all leases.
-    pub(super) fn reconnected(&mut self, now: Tick, is_first: bool) {
-        if !is_first {
-            self.table.mark_unconfirmed(now);
+    /// There was no answer: the outage policy decides.
+    fn decide_locally(&mut self, waiters: Vec<LeaseWaiter<A>>, have_others_ended: bool) {
+        let mut refused = Vec::new();
+        for waiter in waiters {
+            let class = waiter.class;
+            let most = match self.classes[class].fallback {
+                Fallback::Open => u32::MAX,
+                Fallback::Insured(share) if have_others_ended => share,
+                Fallback::Insured(_) | Fallback::Closed => 0,
+            };
+            if self.guards[class].saturating_add(self.local[class]) < most {
+                self.local[class] += 1;
+                self.answers.push((waiter, LeaseOutcome::Local));
+            } else {
+                refused.push(waiter);
+            }
         }
-        self.paused_until = now;
-        self.ask_soon();
+        self.refuse(refused);
     }
 
-    /// A lease may be available now.
-    const fn ask_soon(&mut self) {
-        self.ask_at = Tick::ZERO;
-        self.pause = PAUSE;
+    /// Puts requests that wait back to the front of the queue, and answers the others.
+    fn refuse(&mut self, refused: Vec<LeaseWaiter<A>>) {
+        for waiter in refused.into_iter().rev() {
+            if waiter.waits {
+                self.waiters.push_front(waiter);
+            } else {
+                self.answers.push((waiter, LeaseOutcome::Refused));
+            }
+        }
+    }
+}
+
+fn malformed(numbers: &[i64]) -> CallError {
+    CallError::failed(Failure::Fault(format!("an answer of {numbers:?}").into()))
+}
+
+/// The parts of the script's reply: its first three numbers, the number of leases of each class, and for each renewed and each
+/// wanted lease whether Redis has it. `None` if it has not as many of these as the `counts`.
+fn parts(numbers: &[i64], counts: [usize; 3]) -> Option<([i64; 3], [&[i64]; 3])> {
+    let (head, rest) = numbers.split_first_chunk()?;
+    let (in_use, rest) = rest.split_at_checked(counts[0])?;
+    let (renewed, granted) = rest.split_at_checked(counts[1])?;
+    (granted.len() == counts[2]).then_some((*head, [in_use, renewed, granted]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * 1_000_000)
     }
 
-    /// A guard is gone; `None` stands for a local lease. Returns `done` if nothing has to be released.
-    pub(super) fn release(
-        &mut self,
-        now: Tick,
-        key: Option<LeaseKey>,
-        class: usize,
-        done: Option<oneshot::Sender<()>>,
-    ) -> Option<oneshot::Sender<()>> {
-        self.ask_soon();
-        let Some(key) = key else {
-            self.local[class] -= 1;
-            return done;
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn queue_of(limit: u32) -> LeaseQueue<()> {
+        let class = ClassConfig::new("key".into(), limit, limit, OutagePolicy::closed());
+        LeaseQueue::new("me".into(), LEASE, vec![class.unwrap()])
+    }
+
+    fn join(queue: &mut LeaseQueue<()>, waits: bool) -> oneshot::Receiver<()> {
+        let (answer, answered) = oneshot::channel();
+        queue.join(LeaseWaiter {
+            class: 0,
+            waits,
+            answer,
+        });
+        answered
+    }
+
+    /// The arguments of the call that is due now.
+    fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
+        match queue.next_step(now, 1, false) {
+            LeaseStep::Call(args) => args,
+            step => panic!("{step:?}"),
+        }
+    }
+
+    /// Makes a call that takes no time, and returns how long its mark stands, and the pause until the next call.
+    fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: i64) -> (Duration, Duration) {
+        let stands = call(queue, now)[6].parse().unwrap();
+        queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
+        let LeaseStep::Sleep(until) = queue.next_step(now, 1, false) else {
+            panic!("the request waits");
         };
-        self.guards[class] -= 1;
-        self.table.release(now, key, done)
+        (Duration::from_micros(stands), until.since(now))
+    }
+
+    #[test]
+    fn a_call_has_the_order_in_which_the_script_reads_it() {
+        let mut queue = queue_of(2);
+        let answers = [(); 3].map(|()| join(&mut queue, true));
+        let _try = join(&mut queue, false);
+        // Two of three, and the one that does not wait.
+        let wanted = ["3", "2", "1", "me:1", "1", "me:2", "1", "me:3"];
+        let head = ["10000000", "1", "2", "2", "me", "3", "100000"];
+        assert_eq!(
+            call(&mut queue, at(0)),
+            [&head[..], &["0", "0"], &wanted].concat()
+        );
+        queue.complete(at(0), Ok(vec![1, 0, 1, 2, 1, 1, 0]), None);
+        assert_eq!(queue.answers.len(), 3);
+
+        drop(answers);
+        queue.release(at(1), Some(1), 0, None);
+        let head = ["10000000", "1", "2", "2", "me", "0", "100000"];
+        let released = ["1", "1", "me:1"];
+        assert_eq!(
+            call(&mut queue, at(1)),
+            [&head[..], &released, &["0", "0", "0"]].concat()
+        );
+    }
+
+    #[test]
+    fn a_call_without_requests_leaves_the_marks_alone() {
+        let mut queue = queue_of(2);
+        let _answer = join(&mut queue, true);
+        call(&mut queue, at(0));
+        queue.complete(at(0), Ok(vec![1, 0, 0, 1, 1]), None);
+        let renewal = at(0).after(LEASE / 3);
+        assert_eq!(call(&mut queue, renewal)[5], "-1");
+    }
+
+    #[test]
+    fn the_pause_grows_with_the_place_and_with_the_time_in_it() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        assert_eq!(refuse(&mut queue, at(0), 3).1, millis(6));
+        assert_eq!(refuse(&mut queue, at(6), 3).1, millis(6));
+        assert_eq!(refuse(&mut queue, at(12), 1).1, millis(2));
+        assert_eq!(refuse(&mut queue, at(60), 1).1, millis(3));
+        assert_eq!(refuse(&mut queue, at(172), 1).1, millis(10));
+
+        // A lease for one of two requests is a new beginning.
+        let _other = join(&mut queue, true);
+        call(&mut queue, at(200));
+        queue.complete(at(200), Ok(vec![1, 0, 1, 1, 1]), None);
+        assert_eq!(refuse(&mut queue, at(200), 1).1, millis(2));
+    }
+
+    #[test]
+    fn a_mark_stands_for_three_pauses_and_at_most_the_time_of_a_lease() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        let mut now = at(0);
+        let mut longest = Duration::ZERO;
+        while now < at(3_600_000) {
+            let (stands, pause) = refuse(&mut queue, now, 20);
+            assert!(stands >= pause * 3 && stands <= LEASE);
+            assert!(stands >= SHORTEST_MARK);
+            longest = longest.max(pause);
+            now = now.after(pause);
+        }
+        assert_eq!(longest, LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn cancelled_waiters_take_their_mark_back_unless_redis_is_down() {
+        let mut queue = queue_of(1);
+        let mut answer = join(&mut queue, true);
+        let (_, pause) = refuse(&mut queue, at(0), 1);
+        answer.close();
+        assert_eq!(
+            queue.next_step(at(0), 1, false),
+            LeaseStep::Sleep(at(0).after(pause))
+        );
+        assert_eq!(call(&mut queue, at(0).after(pause))[5], "0");
+        queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
+        assert_eq!(queue.next_step(at(2), 1, false), LeaseStep::Idle);
+
+        let mut answer = join(&mut queue, true);
+        refuse(&mut queue, at(3), 1);
+        answer.close();
+        assert_eq!(queue.next_step(at(9), 1, true), LeaseStep::Idle);
+    }
+
+    #[test]
+    fn what_redis_may_have_granted_to_a_dropped_task_is_released() {
+        let mut queue = queue_of(1);
+        let _answer = join(&mut queue, true);
+        call(&mut queue, at(0));
+        let (waiters, _) = queue.task_dropped(at(1));
+        assert_eq!(waiters.len(), 1);
+        let args = call(&mut queue, at(1));
+        assert_eq!(args[7..10], ["1", "1", "me:1"]);
+    }
+
+    #[test]
+    fn a_reply_of_another_shape_is_a_fault() {
+        for reply in [&[][..], &[1, 0, 1], &[1, 0, 1, 1], &[1, 0, 1, 1, 1, 1]] {
+            let mut queue = queue_of(1);
+            let _answer = join(&mut queue, true);
+            call(&mut queue, at(0));
+            queue.complete(at(0), Ok(reply.to_vec()), None);
+            let (_, outcome) = queue.answers.pop().unwrap();
+            assert!(matches!(outcome, LeaseOutcome::Failed(_)), "{outcome:?}");
+        }
+        assert!(
+            queue_of(1)
+                .read_count(&[1, 0, 0, 7])
+                .is_ok_and(|counts| counts == [7])
+        );
+        assert!(queue_of(1).read_count(&[1, 0, 0, -7]).is_err());
+        assert!(queue_of(1).read_count(&[1, 0, 0]).is_err());
     }
 }

@@ -1,4 +1,3 @@
-use core::mem;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +6,12 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-use super::lease_script::LeaseId;
+/// Names a lease in Redis: the class, from 0, and the member of that class's set.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct LeaseId {
+    pub(super) class: usize,
+    pub(super) member: Arc<str>,
+}
 
 /// Identifies a lease in the table of this process.
 pub(super) type LeaseKey = u64;
@@ -34,8 +38,10 @@ pub(super) struct LeaseTable {
     releases: Vec<PendingRelease>,
     /// Redis may have forgotten every lease that was granted or renewed before this time.
     unconfirmed_before: Tick,
-    /// Holders that have to be notified that their lease is lost.
-    lost: Vec<Arc<Notify>>,
+    /// Holders to notify after the lock is released: their lease is lost.
+    pub(super) lost: Vec<Arc<Notify>>,
+    /// Callers of `Lease::release` to notify after the lock is released.
+    pub(super) released: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]
@@ -67,6 +73,7 @@ impl LeaseTable {
             releases: Vec::new(),
             unconfirmed_before: Tick::ZERO,
             lost: Vec::new(),
+            released: Vec::new(),
         }
     }
 
@@ -174,22 +181,16 @@ impl LeaseTable {
             .retain(|release| now < release.until && release.attempts < RELEASE_ATTEMPTS);
     }
 
-    /// The guard is gone. Returns `done` if nothing has to be released.
-    pub(super) fn release(
-        &mut self,
-        now: Tick,
-        key: LeaseKey,
-        done: Option<oneshot::Sender<()>>,
-    ) -> Option<oneshot::Sender<()>> {
+    /// The guard is gone.
+    pub(super) fn release(&mut self, now: Tick, key: LeaseKey, done: Option<oneshot::Sender<()>>) {
         self.expire(now);
         let Some(entry) = self.entries.remove(&key) else {
-            return done;
+            return self.released.extend(done);
         };
         if let Some(since) = entry.since {
             self.running.remove(&(since, key));
         }
         self.queue_release(now, entry.id, done);
-        None
     }
 
     /// Redis may have a lease that has no guard here.
@@ -229,10 +230,12 @@ impl LeaseTable {
         let entries = self.entries.values();
         entries.map(|entry| Arc::clone(&entry.lost)).collect()
     }
+}
 
-    /// Holders to notify after the lock is released.
-    pub(super) fn take_lost(&mut self) -> Vec<Arc<Notify>> {
-        mem::take(&mut self.lost)
+impl LeaseId {
+    /// As the script reads it.
+    pub(super) fn push_to(&self, args: &mut Vec<String>) {
+        args.extend([(self.class + 1).to_string(), self.member.to_string()]);
     }
 }
 
@@ -309,10 +312,10 @@ mod tests {
         let key = table.grant(at(0), at(0), id("a")).unwrap();
         table.renewed(at(210), at(200), key, false);
         assert_eq!(end(&table, 210, key), None);
-        assert_eq!(table.take_lost().len(), 1);
-        assert!(table.release(at(220), key, None).is_none());
+        assert_eq!(table.lost.len(), 1);
+        table.release(at(220), key, None);
         assert!(table.is_idle());
-        assert!(table.take_lost().is_empty());
+        assert_eq!(table.lost.len(), 1);
     }
 
     #[test]
@@ -322,7 +325,7 @@ mod tests {
         // The renewal is sent in time, and its reply arrives too late.
         table.renewed(at(600), at(599), key, true);
         assert_eq!(end(&table, 600, key), None);
-        assert_eq!(table.take_lost().len(), 1);
+        assert_eq!(table.lost.len(), 1);
         assert_eq!(table.to_renew(at(900)), []);
 
         // Redis may have renewed the lease, so it is released when its guard is dropped, and not before.

@@ -9,12 +9,12 @@ use crate::limiter::Limiter;
 use crate::policy::Decision;
 
 use crate::remote::{
-    Answer, CallError, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
+    CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
 };
 
+use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
-use super::transport::Connector;
 
 /// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -24,15 +24,16 @@ const GRACE: Duration = Duration::from_millis(5);
 ///
 /// Made by [`Redis::limit`](super::Redis::limit) and [`Keyed::at`](super::Keyed::at). It is a [`Limiter`]: `.pace(limit)` and
 /// every other adapter take it. Clones share the limit, and one queue in their process, first come, first served. Between
-/// processes, permits go to the process that asks first when they are available.
+/// processes, a permit goes to the one whose request comes first when it is available, so a far process gets
+/// [few of them](super#sizing) beside a near one.
 ///
-/// * **Round trips**: requests made at the same time share one round trip. The time of the next permit, which Redis returns, is
-///   cached: Redis is not asked again before.
+/// * **Round trips**: requests made at the same time share one round trip, also those for other limits of the same
+///   [`Redis`](super::Redis). The time of the next permit, which Redis returns, is cached: Redis is not asked again before.
 /// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void. A window at the provider
 ///   can be shorter than here by that, less the network's latency.
-/// * **Fails safely**: no round trip takes longer than the deadline, and [`try_acquire`](Self::try_acquire) returns within it.
-///   While Redis does not answer, [`OutagePolicy`](super::OutagePolicy) decides what passes; a waiter may have waited for a round
-///   trip before as well.
+/// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline. While Redis does not answer,
+///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
+///   answer is to wait.
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
 ///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
 ///   [`Stats::faults`](super::Stats::faults) counts.
@@ -40,7 +41,8 @@ const GRACE: Duration = Duration::from_millis(5);
 /// # Cancel safety
 ///
 /// Dropping a future or a handle that has not passed leaves no trace. If Redis had already counted its permits, the next request
-/// in the queue gets them, or they are given back.
+/// in the queue gets them, or they are given back. They are named by the time at which they were counted: a permit that passed
+/// later stays counted, even if then the dropped one cannot be given back.
 #[derive(Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {
     queue: Arc<KeyQueue<P, Connector>>,
@@ -223,7 +225,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self.queue.limit.keys
     }
 
-    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Answer> {
+    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
         self.queue.poll_ask(&mut self.position, cost, mode, cx)
     }
 }
@@ -251,7 +253,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 }
 
 /// An adapter cannot return a fault: it waits and asks again.
-fn without_fault(answer: Answer) -> Decision {
+fn without_fault(answer: Decided) -> Decision {
     const RETRY_IN: Duration = Duration::from_secs(1);
     answer.unwrap_or(Decision::Wait { retry_in: RETRY_IN })
 }

@@ -1,4 +1,5 @@
-//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too).
+//! Limits with their state in Redis or Valkey: one limit for a whole fleet (feature `redis`; `redis-cluster` for clusters too, and
+//! `redis-tls` for TLS).
 //!
 //! ```
 //! use futures::StreamExt;
@@ -36,13 +37,28 @@
 //! | [`TokenBucket`](crate::policy::TokenBucket), [`Interval`](crate::policy::Interval) | one string | constant time |
 //! | [`FixedWindow`](crate::policy::FixedWindow) | one string | constant time |
 //! | [`SlidingCounter`](crate::policy::SlidingCounter) | one hash with a field for each bucket in use | time linear in the buckets |
-//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 135 bytes for each permit of a window | logarithmic time for each permit |
+//! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](crate::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //!
-//! Each key is named `prefix:{name}:policy` (for a [`Keyed`], `prefix:name:{key}:policy`) and expires when its state has settled: an
-//! idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
+//! Each key is named `prefix:{name}:policy:2` (for a [`Keyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
+//! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
 //! the same limit: as with [`retune`](crate::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
+//!
+//! A round trip carries the requests for many keys. The script has a short path for the common case: one bucket, interval or fixed
+//! window, requests of one cost, a state that is as expected. It takes less time of the server than two keys that are read and
+//! written. Everything else takes two to four times that.
+//!
+//! # Moving from an older format
+//!
+//! Processes that use keys without the `:2` do not see the states of this version, and this version does not see theirs. While both
+//! run, each kind passes the whole limit. Choose one of these:
+//!
+//! * Stop all old processes, and start the new ones a window later (for a bucket: the time in which it fills).
+//! * Give the old and the new processes half of the limit each while both run.
+//! * Accept up to twice the limit for the time of the rollout and a window after it.
+//!
+//! The old keys expire by themselves.
 //!
 //! # What a window at the provider holds
 //!
@@ -52,16 +68,24 @@
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
 //! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
 //!
+//! # What operators hear
+//!
+//! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
+//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
+//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//!
 //! # Limits on concurrency
 //!
-//! [`RedisPermits`] limit how much is under way in a fleet. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
 //! give a [`Lease`], which is renewed while its guard lives and expires if the process dies. A lease can be *lost*: its holder has
 //! to [stop then](Lease#it-can-be-lost), or more is under way than the limit allows.
 //!
 //! # When Redis is slow or gone
 //!
-//! One deadline ([25 ms](Redis::with_deadline)) covers everything: connecting, sending, waiting for the answer. A circuit breaker
-//! takes Redis for down after three consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
+//! One deadline ([25 ms](Redis::with_deadline)) covers connecting, sending, and waiting for the answer. It starts when the call is
+//! sent, and anew with each answer that comes meanwhile: only silence is a failure. A circuit breaker takes Redis for down after three
+//! consecutive failures, when half of the last sixteen calls failed, or when connecting fails. While
 //! it is open no calls are made, and a task reconnects: at once, then after 20 ms, 40 ms and so on, up to each 250 ms, until a server
 //! answers within the deadline. If the first call on the new connection fails, Redis is down again, and the pauses continue to grow.
 //! Requests are not stored meanwhile, and no charge is repeated, because Redis may have counted it. The [`OutagePolicy`] decides what
@@ -69,7 +93,7 @@
 //!
 //! | | during an outage | choose it if |
 //! |---|---|---|
-//! | [`open`](OutagePolicy::open) | everything passes | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
+//! | [`open`](OutagePolicy::open) | everything passes; with a wrong password nothing does, because a refusal is no outage (below) | the limit protects a service of your own, or is a courtesy: a surplus is cheaper than a refusal |
 //! | [`closed`](OutagePolicy::closed) | nothing passes | a surplus is fined, banned or charged, and a standstill is acceptable |
 //! | [`insured`](OutagePolicy::insured) | the limit ÷ replicas, in each replica's memory | a surplus is fined, *and* a standstill is not acceptable |
 //!
@@ -97,25 +121,56 @@
 //! meanwhile, because other processes may have used theirs.
 //!
 //! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
-//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses its state, with the same wait.
+//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses
+//! its state, with the same wait.
+//!
+//! # When the server's clock steps
+//!
+//! A limit's time never goes back. If the clock is set back by less than a state counts at most (a window, the time to fill a bucket or
+//! to pay its debt), the limit stands still until the clock has caught up. If it is set back by more, or a server that is behind takes
+//! over, the state counts as lost: everything counts as spent now, which costs one wait. After a step forward a limit counts as
+//! idle for that time, so its burst can pass once more.
 //!
 //! # Sizing
 //!
-//! * **Round trips**: requests for the same limit at the same time share a round trip, up to 256 of them, and Redis is not asked
+//! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
+//!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
 //!   waits, and one under load far less than one. If that is too much, [`prefetch`](RedisLimiter::prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
-//! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Across data centres 25 ms
-//!   is too short.
+//! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
+//!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
+//!   wait, whatever the outage policy is.
+//! * **Deadline**: longer than the slowest answer worth waiting for, and shorter than your callers' timeout. Measure a round trip with
+//!   `redis-cli --latency`, and state four of them; 25 ms is right for a server in the same data centre. With a deadline below two
+//!   round trips, a busy process gets fewer permits than it may have.
+//! * **Far processes**: between processes, a permit goes to the one whose request comes first when it is available. If a limit is used
+//!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
+//!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)
 //! * **Memory** of the server: a few hundred bytes a key; a log is the only policy that grows with its limit. Each process
 //!   remembers up to 100,000 keys of a [`Keyed`], at [200 bytes](Keyed#memory) or less for a key that is not in use.
-//! * **Large costs** of a log write as many members in one call, which blocks the server: tens of milliseconds for ten thousand. A
-//!   bucket takes the same time for any cost.
+//! * **Large costs** take no longer than small ones. A log with many entries has two limits: a [`refund`](RedisLimiter::refund)
+//!   gives back the permits of the latest thousand instants at most, and a key with 100,000 entries that expires blocks the server for
+//!   tens of milliseconds, unless it is set to `lazyfree-lazy-expire yes`.
 //! * **Replicas**: round up. An insurance for too many replicas is slow in an outage; one for too few exceeds the limit.
 //! * **Leases**: one call for each third of a lease in each process that holds any, for all of its leases together. A lease of ten
 //!   seconds outlasts an outage of six, and is free ten seconds after its process died.
 //! * **Cluster**: the limits of one name are in one slot. While a node is down, Redis counts as down for all limits of a [`Redis`]:
 //!   open one for each group of limits that should fail independently.
+//!
+//! # TLS and Sentinel
+//!
+//! With feature `redis-tls`, URLs that begin with `rediss://` connect by TLS 1.2 or 1.3, with `rustls` and `ring`. The server's
+//! certificate is checked with the root certificates of the system, or with those of [`Redis::with_tls`], which also takes a client
+//! certificate. A certificate that is not trusted, has expired or has another name is an outage, because there is no proof that the
+//! server can be reached: the [`OutagePolicy`] decides what passes, and [`Redis::last_failure`] names the cause. If the program has
+//! no `rustls` crypto provider when the first connection is made, `ring` becomes its default.
+//!
+//! [`Redis::open_sentinel`] finds the master by Sentinel, and asks anew each time it connects. When a master dies, its limits come
+//! back as soon as Sentinel has named another. After `SENTINEL FAILOVER` on a master that works, Sentinel leaves the old one a master
+//! for about ten seconds. So long, processes that are connected to it use one limit, and processes that connect to the new one
+//! another. With `min-replicas-to-write 1` on the servers, a master without replicas refuses writes, and all processes move at
+//! once.
 //!
 //! # Runtimes
 //!
@@ -124,16 +179,17 @@
 //! runtimes see an outage. On a paused tokio clock, time does not wait for sockets, so whether an answer is in time is arbitrary. Test
 //! with a real clock, or with the policy in memory.
 //!
-//! Redis 6.0 or Valkey is enough; tested with 7.0. The user needs `EVAL`, `EVALSHA`, `TIME` and the commands of the scripts. Give it
-//! `INFO` as well if possible: without it, every new connection after an outage counts as one to a restarted server.
+//! Redis 6.0 or Valkey is enough; tested with Redis 6.2 and 7.0, and with Valkey 8.1 and 9.1. The user needs `EVAL`, `EVALSHA`, `TIME`
+//! and the commands of the scripts. Give it `SCRIPT` as well if possible, which saves the first call a round trip, and `INFO`: without
+//! it, every new connection after an outage counts as one to a restarted server.
 
 mod client;
 mod config;
+mod connector;
 mod error;
 mod keyed;
 mod lease_pool;
 mod lease_queue;
-mod lease_script;
 mod lease_table;
 mod limiter;
 mod permits;
@@ -145,10 +201,12 @@ mod usage;
 
 pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use client::Redis;
+#[cfg(feature = "redis-tls")]
+pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
-pub use permits::RedisPermits;
+pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 pub use usage::{FleetUsage, Importance, InUse};

@@ -1,11 +1,17 @@
+use core::fmt;
 use core::time::Duration;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::remote::{CallError, Connection, OutagePolicy, ServerError};
+use crate::remote::{Batcher, CallError, OutagePolicy, ServerError};
 
+use super::config::tagged;
+use super::connector::Connector;
 use super::error::ConfigError;
-use super::lease_pool::{ClassConfig, Lease, LeasePool};
-use super::transport::Connector;
+use super::lease_pool::{Lease, LeasePool};
+use super::lease_queue::ClassConfig;
+
+type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 
 /// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::redis::Redis::permits).
 ///
@@ -38,25 +44,84 @@ use super::transport::Connector;
 ///
 /// * **Bound**: Redis never has more than n leases that have not ended, by its own clock; the clocks of the processes do not
 ///   matter. More can be in use only if a holder continues after its lease is [lost](Lease#it-can-be-lost), or while leases
-///   are granted without Redis.
-/// * **Order**: first come, first served in one process. Between processes, a free permit goes to the process that asks first.
-///   If none is free, the queue asks again when a lease of this process is released, and otherwise after 10 ms, then 20, 40 and
-///   so on, up to a second or until the first lease ends.
+///   are granted without Redis. If the server's clock goes back, the lease of a dead process ends later: by that step, and at
+///   most by the time of a lease.
+/// * **Order**: first come, first served in one process. Processes [take turns](#turns). `try_acquire` overtakes no waiter of any
+///   process.
 /// * **Round trips**: requests, renewals and releases of the same time share one round trip. One is under way at a time.
 /// * **During an outage**, no round trip takes longer than the deadline, and [`OutagePolicy`] decides:
 ///   [`open`](OutagePolicy::open) grants a [local](Lease::is_local) lease to every request; [`closed`](OutagePolicy::closed)
 ///   grants none; [`insured`](OutagePolicy::insured) grants local ones up to n / replicas, guards of lost leases counted, once
 ///   the outage has lasted as long as a lease: before that, others may still hold all of them.
-/// * **In Redis** there is one key, which is deleted with the last lease. A refused request leaves nothing behind.
+/// * **In Redis** there are two keys, in one slot of a cluster: the leases, and the marks of waiting processes. Each is deleted
+///   with its last entry, and expires. A refused `try_acquire` leaves nothing behind.
+///
+/// # Turns
+///
+/// A process whose requests wait has a mark in Redis: its turn, and how many requests wait. Free permits are reserved for earlier
+/// turns. One turn takes n / (number of waiting processes) permits, rounded up. Then the process goes to the back. A process that
+/// releases a permit and asks for another at once does not come before earlier turns. So each of several processes that always
+/// wait gets about an equal number of leases. (Two pools of one name in one process count as two processes.)
+///
+/// * **Pauses**: a process asks again when it releases a lease. Otherwise the next in turn asks every 2 ms, the second every 4 ms,
+///   the third every 6 ms, and so on. If its place does not change for longer, a process asks less often: the pause of the next in
+///   turn is a sixteenth of that time, up to a second. A pause ends when a lease expires.
+/// * **Cost**: a freed permit is unused until the next in turn asks. That is about 5 % of the time if leases are held for 50 ms, and
+///   20 % if they are held for 5 ms. With short leases, ten waiting processes make about 1,500 calls a second, and a hundred 2,600.
+///   A call takes the server about 20 µs, and 1 µs more for each waiting process.
+/// * **A process that dies while it waits** keeps its turn until its mark lapses: after three pauses, but at least 100 ms, and at
+///   most the time of a lease. A request that is cancelled leaves the queue at once, and the mark at the next round trip.
+/// * **A distant process** gets as many leases as a near one, and slows both down. A process 20 ms away holds each permit 20 ms
+///   longer, and needs 10 ms longer to find a free one. With one permit that both hold for 50 ms, each gets 7 in a second. A near
+///   process alone gets 19. With leases shorter than the round trip, most of the time goes to the network. Run such work near the
+///   server, or give the distant processes a limit of their own.
 #[derive(Clone, Debug)]
 pub struct RedisPermits {
     pool: Arc<LeasePool>,
     limit: u32,
 }
 
+/// A number of leases at once for each key in a whole fleet: for each user, host or account. Made by
+/// [`Redis::keyed_permits`](crate::redis::Redis::keyed_permits).
+///
+/// ```
+/// use paceline::redis::{OutagePolicy, Redis};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # // Where the tests run there is a server.
+/// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+/// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// let exports = redis.keyed_permits("exports", 2, Duration::from_secs(10))?;
+///
+/// match exports.at("alice")?.try_acquire().await? {
+///     Some(_lease) => println!("the export starts"),
+///     None => println!("429 Too Many Requests"),
+/// }
+/// # assert!(redis.is_up());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Keys share nothing. Everything that [`RedisPermits`] promise holds for each key. A key is forgotten when it has no handle, no
+/// lease and no request here: an idle key costs nothing. A key with a handle takes about 1.2 kB. A key with a lease or a request
+/// takes about 4 kB and a task, and its calls are not merged with those of other keys.
+#[derive(Clone)]
+pub struct KeyedPermits {
+    batcher: Arc<Batcher<Connector>>,
+    /// Of all keys in Redis.
+    prefix: Arc<str>,
+    limit: u32,
+    lease: Duration,
+    outage_policy: OutagePolicy,
+    /// Pools in use, and some that are gone.
+    pools: Arc<Mutex<PoolsByKey>>,
+}
+
 impl RedisPermits {
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         key: String,
         limit: u32,
         lease: Duration,
@@ -65,8 +130,10 @@ impl RedisPermits {
         if limit == 0 {
             return Err(ConfigError::new("there must be at least 1 permit, got 0"));
         }
+        let marks_key = format!("{key}:waiting");
         let class = ClassConfig::new(key, limit, limit, outage_policy)?;
-        let pool = Arc::new(LeasePool::new(connection, lease, vec![class])?);
+        let pool = LeasePool::new(batcher, lease, vec![class], Some(marks_key))?;
+        let pool = Arc::new(pool);
         Ok(Self { pool, limit })
     }
 
@@ -128,5 +195,79 @@ impl RedisPermits {
     #[must_use]
     pub const fn limit(&self) -> u32 {
         self.limit
+    }
+}
+
+impl KeyedPermits {
+    pub(super) fn new(
+        batcher: Arc<Batcher<Connector>>,
+        prefix: String,
+        limit: u32,
+        lease: Duration,
+        outage_policy: OutagePolicy,
+    ) -> Result<Self, ConfigError> {
+        let permits = Self {
+            batcher,
+            prefix: prefix.into(),
+            limit,
+            lease,
+            outage_policy,
+            pools: Arc::default(),
+        };
+        // Unfit parameters are an error here and not at the first key.
+        permits.of_key("key").map(|_| permits)
+    }
+
+    /// The permits of that key. While they, one of their leases or a request exist, the result is always the same pool.
+    ///
+    /// # Errors
+    ///
+    /// If the key is empty or longer than 200 bytes.
+    pub fn at(&self, key: &str) -> Result<RedisPermits, ConfigError> {
+        let mut pools = self.locked();
+        if let Some(pool) = pools.get(key).and_then(Weak::upgrade) {
+            let limit = self.limit;
+            return Ok(RedisPermits { pool, limit });
+        }
+        let permits = self.of_key(key)?;
+        if pools.len() == pools.capacity() {
+            pools.retain(|_, pool| pool.strong_count() > 0);
+            let in_use = pools.len();
+            // As many keys again come before the next removal.
+            pools.reserve(in_use);
+        }
+        pools.insert(key.into(), Arc::downgrade(&permits.pool));
+        Ok(permits)
+    }
+
+    /// How many keys this process remembers: those in use, and some that were in use.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.locked().len()
+    }
+
+    fn of_key(&self, key: &str) -> Result<RedisPermits, ConfigError> {
+        RedisPermits::new(
+            Arc::clone(&self.batcher),
+            format!("{}:permits", tagged(&self.prefix, key)?),
+            self.limit,
+            self.lease,
+            self.outage_policy,
+        )
+    }
+
+    fn locked(&self) -> MutexGuard<'_, PoolsByKey> {
+        // No code under this lock can leave the map half changed.
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Without the keys, which may be secret and many.
+impl fmt::Debug for KeyedPermits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedPermits")
+            .field("prefix", &self.prefix)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }

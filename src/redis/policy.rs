@@ -45,21 +45,44 @@ pub(super) mod sealed {
 #[expect(unnameable_types, reason = "as above")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScriptParams {
-    policy: &'static str,
-    numbers: Vec<u64>,
+    policy: u8,
+    /// The parameters, and zeros.
+    numbers: [u64; 4],
     capacity: u32,
     settles_in: u64,
     refills_in: u64,
 }
 
+/// The policies, by their numbers in the scripts.
+const TOKEN_BUCKET: u8 = 1;
+const INTERVAL: u8 = 2;
+const FIXED_WINDOW: u8 = 3;
+const SLIDING_LOG: u8 = 4;
+const SLIDING_COUNTER: u8 = 5;
+
 impl ScriptParams {
-    /// The name of the policy. It is also the end of the key: no policy finds the state of another.
-    pub(super) const fn policy(&self) -> &'static str {
+    pub(super) const fn policy(&self) -> u8 {
         self.policy
     }
 
-    pub(super) fn numbers(&self) -> &[u64] {
-        &self.numbers
+    /// The end of the key: no policy finds the state of another, and no version finds a format that it does not read.
+    pub(super) const fn key_suffix(&self) -> &'static str {
+        match self.policy {
+            TOKEN_BUCKET => "token_bucket:2",
+            INTERVAL => "interval:2",
+            FIXED_WINDOW => "fixed_window:2",
+            SLIDING_LOG => "sliding_log:2",
+            _ => "sliding_counter:2",
+        }
+    }
+
+    /// Whether the state is one string, so that the first part of the script can decide.
+    pub(super) const fn is_simple(&self) -> bool {
+        self.policy <= FIXED_WINDOW
+    }
+
+    pub(super) const fn numbers(&self) -> [u64; 4] {
+        self.numbers
     }
 
     /// The largest cost that can pass.
@@ -79,16 +102,12 @@ impl ScriptParams {
 
     /// Whether more can be spent than the limit has at once.
     pub(super) fn may_owe(&self) -> bool {
-        match *self.numbers {
-            [_, _, burst] if self.policy == BUCKET => burst < self.capacity.into(),
+        match self.numbers {
+            [_, _, burst, _] if self.policy == TOKEN_BUCKET => burst < self.capacity.into(),
             _ => self.policy == INTERVAL,
         }
     }
 }
-
-const BUCKET: &str = "token_bucket";
-
-const INTERVAL: &str = "interval";
 
 impl sealed::Scripted for TokenBucket {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
@@ -107,8 +126,8 @@ impl sealed::Scripted for TokenBucket {
         }
         let fills_in = number(room.div_ceil(permits));
         Ok(vec![ScriptParams {
-            policy: BUCKET,
-            numbers: vec![number(token), number(permits), burst.into()],
+            policy: TOKEN_BUCKET,
+            numbers: [number(token), number(permits), burst.into(), 0],
             capacity: if self.may_owe { most_of(token) } else { burst },
             settles_in: fills_in,
             refills_in: fills_in,
@@ -155,7 +174,7 @@ impl sealed::Scripted for Interval {
         let passes_in = number(token.div_ceil(permits));
         Ok(vec![ScriptParams {
             policy: INTERVAL,
-            numbers: vec![number(token), number(permits)],
+            numbers: [number(token), number(permits), 0, 0],
             capacity: most_of(token),
             settles_in: passes_in,
             refills_in: passes_in,
@@ -176,7 +195,8 @@ impl sealed::Scripted for Interval {
     }
 }
 
-/// One call can take this many permits. Writing more at once would block the server for too long.
+/// A log has an entry of about 120 bytes for each instant at which permits passed. To delete more of them at once would block the
+/// server for too long. A cost takes one entry, however large it is.
 const MOST_LOG_ENTRIES: u32 = 100_000;
 
 impl sealed::Scripted for SlidingLog {
@@ -187,7 +207,7 @@ impl sealed::Scripted for SlidingLog {
                 self.limit()
             )));
         }
-        window_params("sliding_log", self.limit(), self.window())
+        window_params(SLIDING_LOG, self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -222,8 +242,8 @@ impl sealed::Scripted for SlidingCounter {
             )));
         }
         Ok(vec![ScriptParams {
-            policy: "sliding_counter",
-            numbers: vec![
+            policy: SLIDING_COUNTER,
+            numbers: [
                 self.limit().into(),
                 bucket,
                 reach,
@@ -250,7 +270,7 @@ impl sealed::Scripted for SlidingCounter {
 
 impl sealed::Scripted for FixedWindow {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        window_params("fixed_window", self.limit(), self.window())
+        window_params(FIXED_WINDOW, self.limit(), self.window())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -288,14 +308,14 @@ all_of!(A 0, B 1, C 2, D 3, E 4);
 all_of!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 fn window_params(
-    policy: &'static str,
+    policy: u8,
     limit: u32,
     window: Duration,
 ) -> Result<Vec<ScriptParams>, ConfigError> {
     let window = micros("a window", window)?;
     Ok(vec![ScriptParams {
         policy,
-        numbers: vec![limit.into(), window],
+        numbers: [limit.into(), window, 0, 0],
         capacity: limit,
         settles_in: window,
         refills_in: window,
@@ -387,12 +407,12 @@ mod tests {
         ] {
             assert_eq!(
                 bucket_of(rate, 4).numbers,
-                [terms[0], terms[1], 4],
+                [terms[0], terms[1], 4, 0],
                 "{rate}"
             );
         }
         let interval = Interval::every(Duration::from_nanos(1_500));
-        assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2]);
+        assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2, 0, 0]);
     }
 
     #[test]

@@ -1,20 +1,23 @@
-//! The script that decides: its text, its arguments and its reply.
+//! The script that decides: its text, its argument and its reply.
 
+use core::iter;
 use core::time::Duration;
 
-use crate::remote::ServerHealth;
+use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
+use super::connector::Connector;
 use super::policy::ScriptParams;
 use super::transport::Script;
 
-/// Decides for every policy: the Lua twin of each policy, and the code that calls them.
+/// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
 pub(super) static DECIDE: Script = Script::new(concat!(
+    include_str!("lua/fast.lua"),
     include_str!("lua/state.lua"),
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/interval.lua"),
+    include_str!("lua/fixed_window.lua"),
     include_str!("lua/sliding_log.lua"),
     include_str!("lua/sliding_counter.lua"),
-    include_str!("lua/fixed_window.lua"),
     include_str!("lua/decide.lua"),
 ));
 
@@ -28,56 +31,90 @@ pub(super) struct StateStamp {
     pub(super) settles_at: u64,
 }
 
-/// Counts the permits that pass.
-pub(super) const ASK: &str = "ask";
-
-/// Counts nothing.
-pub(super) const PEEK: &str = "peek";
-
-pub(super) const GIVE_BACK: &str = "give_back";
-
-/// The arguments of [`DECIDE`].
-///
-/// * `asked` has the cost of each request, in order.
-/// * `extra` is the number of permits to take on top; for [`GIVE_BACK`], the number of permits to return.
-/// * `limits` has the parameters of each limit, and what is known about its state.
-pub(super) fn decide_args<'a>(
-    task: &str,
-    id: String,
-    asked: &[(u32, u32)],
-    extra: u32,
-    limits: impl Iterator<Item = (&'a ScriptParams, &'a StateStamp)>,
-    health: &ServerHealth,
-) -> Vec<String> {
-    let mut args = vec![
-        task.to_owned(),
-        id,
-        // The server uses its own time.
-        0.to_string(),
-        extra.to_string(),
-        health.last_outage.start.to_string(),
-        health.last_outage.end.to_string(),
-    ];
-    args.extend(groups(asked));
-    for (params, stamp) in limits {
-        let stamp = stamp.given(health, params);
-        args.extend([
-            params.policy().to_owned(),
-            stamp.settles_at.to_string(),
-            stamp.written_at.to_string(),
-        ]);
-        args.extend(params.numbers().iter().map(u64::to_string));
+/// The argument of [`DECIDE`]. Its keys are those of the limits, in order. The format is described in `lua/fast.lua`.
+pub(super) fn encode(asks: &[&Ask<Connector>], health: &ServerHealth) -> Vec<u8> {
+    let mut arg = Vec::with_capacity(32 + 80 * asks.len());
+    // The server uses its own time.
+    append_number(&mut arg, 0);
+    append_number(&mut arg, health.last_outage.start);
+    append_number(&mut arg, health.last_outage.end);
+    let decides_in_full = 0;
+    arg.push(decides_in_full);
+    arg.extend(short(asks.len()).to_le_bytes());
+    for ask in asks {
+        append_ask(&mut arg, ask, health);
     }
-    args
+    arg
 }
 
-/// The number of groups, then each group: consecutive requests of equal cost, as a cost and a count.
-fn groups(asked: &[(u32, u32)]) -> Vec<String> {
-    let mut args = vec![asked.len().to_string()];
-    for (cost, count) in asked {
-        args.extend([cost.to_string(), count.to_string()]);
+fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
+    let begins = arg.len();
+    // The length, which is known at the end.
+    arg.extend([0; size_of::<u32>()]);
+    let params = &*ask.limit.params;
+    let is_simple = ask.task == Task::Ask && ask.asked.len() <= 1 && ask.returns.is_empty();
+    arg.push(match params {
+        [params] if is_simple && params.is_simple() => params.policy(),
+        _ => 0,
+    });
+    arg.push(u8::try_from(params.len()).unwrap_or(u8::MAX));
+    arg.extend(ask.extra.to_le_bytes());
+    let (first_group, groups) = ask.asked.split_first().unwrap_or((&(1, 0), &[]));
+    append_group(arg, *first_group);
+    // Before the first reply nothing is known.
+    let stamps = ask.memory.iter().copied();
+    let stamps = stamps.chain(iter::repeat(StateStamp::default()));
+    let mut limits = params.iter().zip(stamps);
+    if let Some((params, stamp)) = limits.next() {
+        append_limit(arg, params, stamp.given(health, params));
     }
-    args
+    arg.push(match ask.task {
+        Task::Ask => 0,
+        Task::Peek => 1,
+        Task::GiveBack => 2,
+    });
+    arg.extend(short(groups.len()).to_le_bytes());
+    arg.extend(short(ask.returns.len()).to_le_bytes());
+    for (params, stamp) in limits {
+        append_limit(arg, params, stamp.given(health, params));
+    }
+    for group in groups {
+        append_group(arg, *group);
+    }
+    for unused in &ask.returns {
+        arg.extend(unused.cost.to_le_bytes());
+        append_number(arg, unused.counted_at);
+    }
+    let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
+    arg[begins..][..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+}
+
+fn append_group(arg: &mut Vec<u8>, (cost, count): (u32, u32)) {
+    arg.extend(cost.to_le_bytes());
+    arg.extend(count.to_le_bytes());
+}
+
+fn append_limit(arg: &mut Vec<u8>, params: &ScriptParams, stamp: StateStamp) {
+    append_number(arg, stamp.settles_at);
+    append_number(arg, stamp.written_at);
+    for number in params.numbers() {
+        append_number(arg, number);
+    }
+    arg.push(params.policy());
+}
+
+/// Lua numbers are doubles.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "exact up to 2^53; a later time is never reached"
+)]
+fn append_number(arg: &mut Vec<u8>, number: u64) {
+    arg.extend((number as f64).to_le_bytes());
+}
+
+/// Never saturates: a round trip has far fewer decisions, groups and returns.
+fn short(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
 }
 
 impl StateStamp {
@@ -104,77 +141,151 @@ impl StateStamp {
     }
 }
 
-/// The reply of [`DECIDE`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct DecideReply {
-    /// How many requests passed, from the first on.
-    pub(super) passed: u32,
-    /// How many permits were taken on top.
-    pub(super) extra: u32,
-    /// Which limit the first denied request waits for, from 1; 0 if all passed.
-    pub(super) binding: u32,
-    /// How long the first denied request has to wait.
-    pub(super) retry_in: Duration,
-    pub(super) stamps: Vec<StateStamp>,
-    /// How many states the script found to be lost.
-    pub(super) lost: u64,
+/// The reply of [`DECIDE`] to these questions. `None` if it does not fit them.
+pub(super) fn decode(reply: &[u8], asks: &[&Ask<Connector>]) -> Option<Replies<Reply<Connector>>> {
+    let mut rest = reply;
+    let server_time = u64::from_le_bytes(take(&mut rest)?);
+    let replies = asks
+        .iter()
+        .map(|ask| take_reply(&mut rest, ask.limit.params.len()))
+        .collect::<Option<_>>()?;
+    rest.is_empty().then_some((server_time, replies))
 }
 
-impl DecideReply {
-    /// `None` if the numbers do not fit a request with that many limits.
-    pub(super) fn read(numbers: &[i64], limits: usize) -> Option<Self> {
-        let numbers: Vec<u64> = numbers
-            .iter()
-            .map(|number| u64::try_from(*number))
-            .collect::<Result<_, _>>()
-            .ok()?;
-        let (head, states) = numbers.split_at_checked(5)?;
-        let &[_now, passed, extra, binding, retry_in] = head else {
-            return None;
-        };
-        if states.len() != limits * 3 {
-            return None;
-        }
-        let states = states.chunks_exact(3);
-        let stamp = |state: &[u64]| StateStamp {
-            written_at: state[0],
-            settles_at: state[1],
-        };
-        Some(Self {
-            passed: u32::try_from(passed).ok()?,
-            extra: u32::try_from(extra).ok()?,
-            binding: u32::try_from(binding).ok()?,
-            retry_in: Duration::from_micros(retry_in),
-            stamps: states.clone().map(stamp).collect(),
-            lost: states.filter(|state| state[2] == 1).count() as u64,
-        })
+fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>, Failure>> {
+    if take(rest)? == [1] {
+        let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
+        let (fault, left) = rest.split_at_checked(length)?;
+        *rest = left;
+        let fault = String::from_utf8_lossy(fault);
+        return Some(Err(Failure::Fault(fault.into())));
     }
+    let (passed, extra) = (
+        u32::from_le_bytes(take(rest)?),
+        u32::from_le_bytes(take(rest)?),
+    );
+    let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
+    let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
+    let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
+    for _ in 0..limits {
+        lost += u64::from(u8::from_le_bytes(take(rest)?));
+        let (written_at, settles_at) = (
+            u64::from_le_bytes(take(rest)?),
+            u64::from_le_bytes(take(rest)?),
+        );
+        memory.push(StateStamp {
+            written_at,
+            settles_at,
+        });
+    }
+    // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
+    // earliest time is safe: nothing is given back to a state that began later.
+    let counted_at = memory.iter().map(|stamp| stamp.written_at).min();
+    Some(Ok(Reply {
+        counted_at: counted_at.unwrap_or(0),
+        passed,
+        extra,
+        binding,
+        retry_in,
+        memory: memory.into(),
+        lost,
+    }))
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*first)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use crate::policy::{FixedWindow, SlidingLog};
+    use crate::redis::policy::sealed::Scripted;
+    use crate::redis::store::RedisLimit;
+    use crate::remote::Return;
+
     use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(1);
+
+    fn ask(policy: &impl Scripted, asked: &[(u32, u32)]) -> Ask<Connector> {
+        Ask {
+            task: Task::Ask,
+            limit: RedisLimit {
+                keys: Arc::new([]),
+                params: policy.script_params().unwrap().into(),
+            },
+            memory: Box::default(),
+            is_insured: false,
+            asked: asked.to_vec(),
+            extra: 0,
+            returns: vec![],
+        }
+    }
+
+    #[test]
+    fn only_simple_questions_are_marked_so_with_their_policy() {
+        let fixed = FixedWindow::new(9, WINDOW);
+        let mut returning = ask(&fixed, &[(1, 4)]);
+        returning.returns.push(Return {
+            cost: 1,
+            counted_at: 7,
+        });
+        let mut peek = ask(&fixed, &[(1, 4)]);
+        peek.task = Task::Peek;
+        let asks = [
+            ask(&fixed, &[(1, 4)]),
+            ask(&fixed, &[]),
+            ask(&fixed, &[(1, 4), (2, 1)]),
+            returning,
+            peek,
+            ask(&SlidingLog::new(9, WINDOW), &[(1, 1)]),
+        ];
+
+        let asks: Vec<_> = asks.iter().collect();
+        let arg = encode(&asks, &ServerHealth::default());
+        let (head, mut rest) = arg.split_at(27);
+        assert_eq!(usize::from(head[25]), asks.len());
+        let mut marks = vec![];
+        while !rest.is_empty() {
+            let length = u32::from_le_bytes(*rest.first_chunk().unwrap());
+            marks.push(rest[4]);
+            rest = &rest[usize::try_from(length).unwrap()..];
+        }
+        assert_eq!(marks, [3, 3, 0, 0, 0, 0]);
+    }
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let reply = DecideReply::read(&[9, 2, 0, 1, 250, 9, 400, 0], 1).unwrap();
-        let stamps = vec![StateStamp {
+        let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 3)]);
+        let asks = [&one, &one];
+        let mut reply = 9_u64.to_le_bytes().to_vec();
+        reply.extend([0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        reply.extend(250_u64.to_le_bytes());
+        reply.push(1);
+        reply.extend([9_u64, 400].map(u64::to_le_bytes).as_flattened());
+        reply.extend(b"\x01\x03\0\0\0why");
+
+        let (time, replies) = decode(&reply, &asks).unwrap();
+        let first = replies[0].as_ref().unwrap();
+        assert_eq!((time, first.counted_at), (9, 9));
+        assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
+        let retry_in = Duration::from_micros(250);
+        assert_eq!((first.retry_in, first.lost), (retry_in, 1));
+        let stamps = [StateStamp {
             written_at: 9,
             settles_at: 400,
         }];
-        assert_eq!(
-            (reply.passed, reply.retry_in, reply.lost),
-            (2, Duration::from_micros(250), 0)
-        );
-        assert_eq!(reply.stamps, stamps);
-        for malformed in [
-            &[][..],
-            &[9, 2, 0, 1],
-            &[9, 2, 0, 1, 250, 9, 400],
-            &[9, -2, 0, 1, 250, 9, 400, 0],
-        ] {
-            assert_eq!(DecideReply::read(malformed, 1), None);
+        assert_eq!(*first.memory, stamps);
+        let fault = Failure::Fault("why".into());
+        assert_eq!(replies[1].as_ref().unwrap_err(), &fault);
+
+        assert!(decode(&reply, &asks[..1]).is_none());
+        for length in 0..reply.len() {
+            assert!(decode(&reply[..length], &asks).is_none(), "{length}");
         }
-        assert_eq!(DecideReply::read(&[9, 2, 0, 1, 250, 9, 400, 0], 2), None);
     }
 }

@@ -1,18 +1,12 @@
 //! The connection to a server or a cluster: what this folder needs of a client library, implemented with the `redis` crate.
-//! No other file names that crate.
+//! Only this file and `connector.rs` name that crate.
 
 use std::sync::{Arc, OnceLock};
 
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "redis-cluster")]
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-#[cfg(feature = "redis-cluster")]
 use redis::cluster_async::ClusterConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
-    RedisResult,
-};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
 use redis::{ServerErrorKind as Server, cmd};
 
 use crate::remote::{Failure, ServerRun};
@@ -43,56 +37,6 @@ pub(super) fn sha1(text: &str) -> String {
     redis::Script::new(text).get_hash().to_owned()
 }
 
-/// Opens connections to one server or one cluster.
-#[derive(Clone, Debug)]
-pub(super) enum Connector {
-    Server(Client),
-    #[cfg(feature = "redis-cluster")]
-    Cluster(Box<ClusterClient>),
-}
-
-impl Connector {
-    /// For one server. It does not connect yet.
-    pub(super) fn server(url: &str) -> RedisResult<Self> {
-        let server = url
-            .into_connection_info()?
-            .set_tcp_settings(without_delay());
-        Client::open(server).map(Self::Server)
-    }
-
-    /// For a cluster. It does not connect yet.
-    #[cfg(feature = "redis-cluster")]
-    pub(super) fn cluster(urls: &[&str]) -> RedisResult<Self> {
-        // With retries the library would also repeat calls that a node may have run.
-        let client = ClusterClientBuilder::new(urls.iter().copied())
-            .retries(0)
-            .tcp_settings(without_delay());
-        Ok(Self::Cluster(Box::new(client.build()?)))
-    }
-
-    /// Opens a new connection. The caller sets the time limit.
-    pub(super) async fn connect(&self) -> Result<Transport, Failure> {
-        let connection = match self {
-            Self::Server(client) => {
-                // The caller keeps both time limits.
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None);
-                let connection = client.get_multiplexed_async_connection_with_config(&config);
-                connection.await.map(Transport::Server)
-            }
-            #[cfg(feature = "redis-cluster")]
-            Self::Cluster(client) => client.get_async_connection().await.map(Transport::Cluster),
-        };
-        connection.map_err(|error| failure(&error))
-    }
-}
-
-/// Requests are small and frequent. With Nagle's algorithm a request can wait 40 ms for the acknowledgement of the one before.
-fn without_delay() -> TcpSettings {
-    TcpSettings::default().set_nodelay(true)
-}
-
 /// An open connection that concurrent calls share.
 ///
 /// If the future of a call is dropped, the server may or may not have run the script.
@@ -108,15 +52,19 @@ const RETRIES: usize = 3;
 impl Transport {
     /// Runs a script once, by its hash, and by its text if the server does not know the hash. A call that the server may have run
     /// is never repeated. The reply starts with the server's time.
-    pub(super) async fn run_script(
+    pub(super) async fn run_script<T: FromRedisValue>(
         &self,
         script: &Script,
-        keys: &[String],
-        args: &[String],
-    ) -> Result<Vec<i64>, Failure> {
-        let call = |command, script| {
+        keys: &[impl AsRef<str>],
+        args: impl ToRedisArgs,
+    ) -> Result<T, Failure> {
+        let call = |command: &str, script: &str| {
             let mut call = cmd(command);
-            call.arg(script).arg(keys.len()).arg(keys).arg(args);
+            call.arg(script).arg(keys.len());
+            for key in keys {
+                call.arg(key.as_ref());
+            }
+            call.arg(&args);
             call
         };
         let mut answer = self.query(&call("EVALSHA", script.hash())).await;
@@ -136,10 +84,11 @@ impl Transport {
     /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
     /// script sends the text.
     pub(super) fn load(&self, scripts: [&'static Script; 2]) {
-        let Self::Server(connection) = self else {
-            return;
+        let mut connection = match self {
+            Self::Server(connection) => connection.clone(),
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster(_) => return,
         };
-        let mut connection = connection.clone();
         tokio::spawn(async move {
             for script in scripts {
                 let mut load = cmd("SCRIPT");
@@ -198,7 +147,7 @@ const UNAVAILABLE: [&str; 7] = [
     "NOQUORUM",
 ];
 
-fn failure(error: &RedisError) -> Failure {
+pub(super) fn failure(error: &RedisError) -> Failure {
     let why = Arc::from(error.to_string());
     match error.kind() {
         ErrorKind::Server(
@@ -213,8 +162,10 @@ fn failure(error: &RedisError) -> Failure {
         _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
             Failure::Unavailable(why)
         }
-        // This one has no code of its own.
-        ErrorKind::Server(Server::ResponseError) if why.contains("max number of clients") => {
+        // These have no code of their own.
+        ErrorKind::Server(Server::ResponseError)
+            if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
+        {
             Failure::Unavailable(why)
         }
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
@@ -223,5 +174,50 @@ fn failure(error: &RedisError) -> Failure {
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Failure::Unreachable(why),
         _ if error.is_io_error() => Failure::Unreachable(why),
         _ => Failure::Fault(why),
+    }
+}
+
+/// Before version 7, a server puts the error that a script meets into the text of another: `Error running script (call to f_…):
+/// @user_script:66: @user_script: 66: -READONLY You can't write against a read only replica.`
+fn is_unavailable_to_a_script(why: &str) -> bool {
+    let met = why.split_once("Error running script");
+    let met = met.and_then(|(_, place)| place.split_once(": -"));
+    met.is_some_and(|(_, met)| {
+        let code = met.split(' ').next().unwrap_or_default();
+        ["READONLY", "MASTERDOWN"].contains(&code) || UNAVAILABLE.contains(&code)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure_of(reply: &str) -> Failure {
+        let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+        failure(&reply.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn an_error_inside_a_script_is_an_outage_if_it_would_be_one_outside() {
+        let place =
+            "ERR Error running script (call to f_2f6c): @user_script:66: @user_script: 66: ";
+        for error in [
+            "-READONLY You can't write against a read only replica.",
+            "-OOM command not allowed when used memory > 'maxmemory'.",
+            "-NOREPLICAS Not enough good replicas to write.",
+        ] {
+            for reply in [error[1..].to_owned(), format!("{place}{error}")] {
+                let failure = failure_of(&reply);
+                assert!(matches!(failure, Failure::Unavailable(_)), "{failure}");
+            }
+        }
+        let error = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        for reply in [
+            error.to_owned(),
+            format!("{place}{error}"),
+            format!("{place}-{error}"),
+        ] {
+            assert!(failure_of(&reply).is_fault(), "{reply}");
+        }
     }
 }

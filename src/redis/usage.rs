@@ -1,11 +1,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::remote::{CallError, Connection, Fallback, OutagePolicy, ServerError};
+use crate::remote::{Batcher, CallError, Fallback, OutagePolicy, ServerError};
 
+use super::connector::Connector;
 use super::error::ConfigError;
-use super::lease_pool::{ClassConfig, Lease, LeasePool};
-use super::transport::Connector;
+use super::lease_pool::{Lease, LeasePool};
+use super::lease_queue::ClassConfig;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;
@@ -79,7 +80,7 @@ pub struct InUse {
 
 impl FleetUsage {
     pub(super) fn new(
-        connection: Arc<Connection<Connector>>,
+        batcher: Arc<Batcher<Connector>>,
         name: &str,
         capacity: u32,
         reserved: u32,
@@ -100,11 +101,8 @@ impl FleetUsage {
         };
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
-        let pool = Arc::new(LeasePool::new(
-            connection,
-            lease,
-            vec![critical, sheddable],
-        )?);
+        let pool = LeasePool::new(batcher, lease, vec![critical, sheddable], None)?;
+        let pool = Arc::new(pool);
         Ok(Self { pool })
     }
 

@@ -31,17 +31,26 @@ pub(crate) trait Source<S: Store>: Send + Sync {
     /// What there is to do now. Called when the source was pushed, and when its sleep is over. An extra call does no harm.
     fn next(self: Arc<Self>, now: Tick) -> Step<S>;
 
-    /// Takes the reply to the question of that name, which was `sent` at that time. If there is more to do, it pushes itself.
-    fn complete(self: Arc<Self>, call: u64, sent: Tick, reply: Result<Reply<S>, CallError>);
+    /// Takes the answer to the question of that name, which was `sent` at that time. If there is more to do, it pushes itself.
+    fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>);
 
     /// The batcher's task was dropped with its runtime. Callers have to ask again.
     fn task_dropped(self: Arc<Self>);
+}
+
+/// The answer to what a source asked.
+#[derive(Debug)]
+pub(crate) enum Answer<S: Store> {
+    Decided(Reply<S>),
+    Leases(S::LeasesReply),
 }
 
 #[derive(Debug)]
 pub(crate) enum Step<S: Store> {
     /// A question, and its name.
     Ask(u64, Ask<S>),
+    /// A question about leases. It is a call of its own.
+    Lease(S::Leases),
     /// Nothing to ask before `until`, or before a new connection if `or_connected`.
     Sleep {
         until: Tick,
@@ -143,14 +152,14 @@ impl<S: Store> Batcher<S> {
     /// Makes one call at once, for one key.
     pub(crate) async fn call(self: &Arc<Self>, ask: Ask<S>) -> Result<Reply<S>, CallError> {
         let connection = &self.connection;
-        let (id, health) = (connection.new_id(), connection.health());
+        let health = connection.health();
         let call = connection.call(|opened| async move {
-            let (time, replies) = S::decide(&opened, &id, &health, &[ask]).await?;
+            let (time, replies) = S::decide(&opened, &health, &[ask]).await?;
             Ok((time, replies))
         });
         let no_reply = || Err(Failure::Fault("no reply".into()));
         let reply = call.await?.pop().unwrap_or_else(no_reply);
-        reply.map_err(CallError::failed)
+        reply.map_err(|failure| self.connection.refused(failure))
     }
 
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
@@ -264,6 +273,7 @@ impl<S: Store> Batcher<S> {
                     let key = (until, address(&sleeper.source));
                     self.locked().sleeping.insert(key, sleeper);
                 }
+                Step::Lease(leases) => calls.lease(now, source, leases),
                 Step::Idle => {}
             }
         }
@@ -310,7 +320,7 @@ struct Calls<'a, S: Store> {
 /// The connection that a call used, and its reply.
 type Ended<S> = (Option<Arc<<S as Store>::Connection>>, Outcome<S>);
 
-type Outcome<S> = Result<Replies<Reply<S>>, CallError>;
+type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
     sent: Tick,
@@ -350,19 +360,42 @@ impl<'a, S: Store> Calls<'a, S> {
 
     fn send(&mut self, now: Tick, sources: Vec<(u64, Arc<dyn Source<S>>)>, asks: Vec<Ask<S>>) {
         let connection = Arc::clone(&self.batcher.connection);
-        let task = self.tasks.spawn(async move {
-            let opened = match connection.opened().await {
-                Ok(opened) => opened,
-                Err(error) => return (None, Err(error)),
-            };
-            let health = connection.health();
-            let outcome = S::decide(&opened, &connection.new_id(), &health, &asks).await;
-            (Some(opened), outcome.map_err(CallError::failed))
-        });
         self.last_sent = now;
+        self.spawn(now, sources, |opened| async move {
+            let health = connection.health();
+            let (time, replies) = S::decide(&opened, &health, &asks).await?;
+            let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
+            Ok((time, answers.collect()))
+        });
+    }
+
+    fn spawn<F>(
+        &mut self,
+        sent: Tick,
+        sources: Vec<(u64, Arc<dyn Source<S>>)>,
+        work: impl FnOnce(Arc<S::Connection>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
+    {
+        let connection = Arc::clone(&self.batcher.connection);
+        let task = self.tasks.spawn(async move {
+            match connection.opened().await {
+                Ok(opened) => {
+                    let outcome = work(Arc::clone(&opened)).await;
+                    (Some(opened), outcome.map_err(CallError::failed))
+                }
+                Err(error) => (None, Err(error)),
+            }
+        });
         self.window.sent(sources.len());
-        let call = Call { sent: now, sources };
-        self.under_way.insert(task.id(), call);
+        self.under_way.insert(task.id(), Call { sent, sources });
+    }
+
+    fn lease(&mut self, now: Tick, source: Arc<dyn Source<S>>, leases: S::Leases) {
+        self.spawn(now, vec![(0, source)], |opened| async move {
+            let (time, reply) = S::lease(&opened, &leases).await?;
+            Ok((time, vec![Ok(Answer::Leases(reply))]))
+        });
     }
 
     /// Hands on the replies that have come. Ready if there was one.
@@ -394,16 +427,16 @@ impl<'a, S: Store> Calls<'a, S> {
         let took = outcome.is_ok().then(|| now.since(call.sent));
         self.window.ended(call.sent, now, call.sources.len(), took);
         self.batcher.connection.record(used.as_ref(), &outcome);
-        Self::hand_on(call, outcome);
+        self.hand_on(call, outcome);
     }
 
-    fn hand_on(call: Call<S>, outcome: Outcome<S>) {
+    fn hand_on(&self, call: Call<S>, outcome: Outcome<S>) {
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
         for (number, source) in call.sources {
             let reply = match &mut outcome {
                 Ok(replies) => replies.next().map_or_else(
                     || Err(CallError::failed(Failure::Fault("no reply".into()))),
-                    |reply| reply.map_err(CallError::failed),
+                    |reply| reply.map_err(|failure| self.batcher.connection.refused(failure)),
                 ),
                 Err(error) => Err(error.clone()),
             };
@@ -430,7 +463,7 @@ impl<'a, S: Store> Calls<'a, S> {
         self.batcher.connection.record_silence(calls.len() as u64);
         self.window.silent(now);
         for call in calls.into_values() {
-            Self::hand_on(call, Err(CallError::failed(Failure::Timeout)));
+            self.hand_on(call, Err(CallError::failed(Failure::Timeout)));
         }
     }
 }

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::future::{Future, pending, poll_fn};
+use core::mem;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
@@ -12,6 +13,7 @@ use crate::time::{Clock, Tick, Timer};
 
 use super::Store;
 use super::error::{CallError, Failure};
+use super::events::Event;
 use super::health::{Breaker, ServerHealth, ServerRun, Stats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
@@ -20,6 +22,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// The pause between two attempts to connect. It doubles from the first value to the second.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// A fault repeats with every call. It is said no more often than this.
+const FAULTS_APART: Duration = Duration::from_secs(1);
 
 /// Owns the connection: opens it, notices that it no longer works, and replaces it.
 ///
@@ -45,6 +50,10 @@ struct ConnectionState<S: Store> {
     pause: Duration,
     stats: Stats,
     last_failure: Option<Failure>,
+    /// When a fault was last said.
+    fault_said: Option<Tick>,
+    /// To be emitted after the lock is released.
+    events: Vec<Event>,
 }
 
 enum Phase<S: Store> {
@@ -176,6 +185,17 @@ impl<S: Store> Connection<S> {
         self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
     }
 
+    /// The server answered a call and refused what it asked for one key.
+    pub(crate) fn refused(&self, failure: Failure) -> CallError {
+        let now = self.now();
+        let mut state = self.locked();
+        *state.stats.of(&failure) += 1;
+        state.last_failure = Some(failure.clone());
+        state.say_fault(now, &failure);
+        emit(state);
+        CallError::failed(failure)
+    }
+
     /// The open connection. Waits for it only during the first attempt to make one.
     pub(crate) async fn opened(self: &Arc<Self>) -> Result<Arc<S::Connection>, CallError> {
         let mut has_started = false;
@@ -216,7 +236,7 @@ impl<S: Store> Connection<S> {
         let is_connecting = matches!(state.phase, Phase::Connecting);
         let answered_at = answer.as_ref().map(|(time, _)| *time);
         let is_given_up = state.record(now, used, answered_at);
-        drop(state);
+        emit(state);
         match (is_given_up, is_connecting) {
             (false, _) => {}
             (true, true) => self.changed.notify_waiters(),
@@ -279,6 +299,8 @@ impl<S: Store> ConnectionState<S> {
             pause: Duration::ZERO,
             stats: Stats::default(),
             last_failure: None,
+            fault_said: None,
+            events: Vec::new(),
         }
     }
 
@@ -316,12 +338,13 @@ impl<S: Store> ConnectionState<S> {
             return false;
         }
         if failure.is_fault() {
+            self.say_fault(now, failure);
             self.call_succeeded();
             return false;
         }
         self.health.failed(now);
         if self.breaker.failed() {
-            self.go_down();
+            self.go_down(failure);
             true
         } else if matches!(failure, Failure::Unreachable(_)) {
             self.phase = Phase::Connecting;
@@ -335,6 +358,7 @@ impl<S: Store> ConnectionState<S> {
         if !matches!(self.phase, Phase::Connecting) {
             self.breaker = Breaker::half_open();
         }
+        self.events.push(Event::Up);
         self.phase = Phase::Up(Arc::new(opened));
         // It shrinks only when a call is answered.
         self.pause = longer(self.pause);
@@ -346,10 +370,11 @@ impl<S: Store> ConnectionState<S> {
         self.last_failure = Some(failure.clone());
         self.pause = longer(self.pause);
         if failure.is_fault() {
+            self.say_fault(now, &failure);
             self.phase = Phase::Refused(failure);
         } else {
             self.health.failed(now);
-            self.go_down();
+            self.go_down(&failure);
         }
     }
 
@@ -358,12 +383,30 @@ impl<S: Store> ConnectionState<S> {
         self.pause = Duration::ZERO;
     }
 
-    fn go_down(&mut self) {
+    fn go_down(&mut self, cause: &Failure) {
         if !matches!(self.phase, Phase::Down) {
             self.phase = Phase::Down;
             self.stats.outages += 1;
+            self.events.push(Event::Down(cause.clone()));
         }
     }
+
+    fn say_fault(&mut self, now: Tick, cause: &Failure) {
+        if self
+            .fault_said
+            .is_none_or(|said| said.after(FAULTS_APART) <= now)
+        {
+            self.fault_said = Some(now);
+            self.events.push(Event::Fault(cause.clone()));
+        }
+    }
+}
+
+/// Releases the lock, and emits what happened.
+fn emit<S: Store>(mut state: MutexGuard<'_, ConnectionState<S>>) {
+    let events = mem::take(&mut state.events);
+    drop(state);
+    events.iter().for_each(Event::emit);
 }
 
 fn longer(pause: Duration) -> Duration {
@@ -386,10 +429,16 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
         match result {
             Ok((opened, run, time)) => {
                 on_drop.disarm();
-                connection.locked().connected(now, opened, run, time);
+                let mut state = connection.locked();
+                state.connected(now, opened, run, time);
+                emit(state);
                 return connection.changed.notify_waiters();
             }
-            Err(failure) => connection.locked().not_connected(now, failure),
+            Err(failure) => {
+                let mut state = connection.locked();
+                state.not_connected(now, failure);
+                emit(state);
+            }
         }
         connection.changed.notify_waiters();
     }
@@ -425,16 +474,6 @@ fn nonce() -> String {
 
 pub(crate) async fn sleep(time: Duration) {
     within(time, pending::<()>()).await;
-}
-
-/// Ready when one of the two is.
-pub(crate) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(()) => Poll::Ready(()),
-        Poll::Pending => other.as_mut().poll(cx),
-    })
-    .await;
 }
 
 /// The output of the future, or `None` if it takes longer.

@@ -91,6 +91,17 @@ impl Failure {
     pub(crate) const fn is_fault(&self) -> bool {
         matches!(self, Self::Fault(_))
     }
+
+    /// The same failure, which happened at this place.
+    pub(crate) fn at(self, place: &str) -> Self {
+        let with_place = |why: Arc<str>| format!("{place}: {why}").into();
+        match self {
+            Self::Timeout => Self::Timeout,
+            Self::Unreachable(why) => Self::Unreachable(with_place(why)),
+            Self::Unavailable(why) => Self::Unavailable(with_place(why)),
+            Self::Fault(why) => Self::Fault(with_place(why)),
+        }
+    }
 }
 
 impl fmt::Display for Failure {

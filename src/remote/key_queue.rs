@@ -9,12 +9,13 @@ use tokio::runtime::Handle;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Batcher, Source, Stage, Step};
+use super::batcher::{Answer, Batcher, Source, Stage, Step};
 use super::cache::{DenialSource, KeyRecord};
 use super::error::CallError;
+use super::events::Event;
 use super::outage_policy::Fallback;
 use super::queue::{QueueStep, RequestQueue};
-use super::request::{Answer, RequestId, WaitMode};
+use super::request::{Decided, RequestId, WaitMode};
 use super::{Ask, Reply, Store, Task};
 
 /// The retry time while nothing passes because the server is down.
@@ -123,7 +124,7 @@ where
         cost: u32,
         mode: WaitMode,
         cx: &Context<'_>,
-    ) -> Poll<Answer> {
+    ) -> Poll<Decided> {
         let capacity = self.config.capacity;
         if cost == 0 || cost > capacity {
             self.leave(position);
@@ -170,7 +171,7 @@ where
     }
 
     /// The answer to a `Try` request for one permit, if it needs no call: a denial or a fault.
-    pub(crate) fn known_denial(self: &Arc<Self>) -> Option<Answer> {
+    pub(crate) fn known_denial(self: &Arc<Self>) -> Option<Decided> {
         self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
     }
 
@@ -221,6 +222,7 @@ where
             self.batcher
                 .connection
                 .count(|stats| stats.lost_states += lost);
+            Event::StatesLost(lost).emit();
         }
     }
 
@@ -395,10 +397,11 @@ where
         })
     }
 
-    fn complete(self: Arc<Self>, call: RequestId, sent: Tick, reply: Result<Reply<S>, CallError>) {
+    fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
         let asked = self.with_queue(|queue| queue.take_call(call));
-        match reply {
-            Ok(reply) => {
+        match answer {
+            Ok(Answer::Leases(_)) => {}
+            Ok(Answer::Decided(reply)) => {
                 self.count_lost(Task::Ask, &reply);
                 let deadline = self.batcher.connection.deadline();
                 let came = self.now().min(sent.after(deadline));

@@ -10,6 +10,7 @@ mod batcher;
 mod cache;
 mod connection;
 mod error;
+mod events;
 mod health;
 mod key_cache;
 mod key_queue;
@@ -22,17 +23,18 @@ use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
-pub(crate) use batcher::Batcher;
-pub(crate) use connection::{Connection, OnDrop, either, within};
+pub(crate) use batcher::{Answer, Batcher, Source, Stage, Step};
+pub(crate) use connection::{Connection, within};
 pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
+pub(crate) use events::Event;
 pub use health::Stats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
-pub(crate) use request::{Answer, RequestId, WaitMode};
+pub(crate) use request::{Decided, RequestId, WaitMode};
 
 /// A server that keeps the states of limits for many processes.
 ///
@@ -47,6 +49,10 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// What this process remembers of a limit's state between two calls, to detect that the server has lost the state.
     type Memory: fmt::Debug + Clone + Default + Send + Sync + 'static;
+
+    /// What a call for leases says, and its reply.
+    type Leases: fmt::Debug + Send + Sync + 'static;
+    type LeasesReply: fmt::Debug + Send + 'static;
 
     /// Opens a new connection. The caller sets the time limit.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
@@ -68,10 +74,15 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
     fn decide(
         connection: &Self::Connection,
-        id: &str,
         health: &ServerHealth,
         asks: &[Ask<Self>],
     ) -> impl Future<Output = Result<Replies<Reply<Self>>, Failure>> + Send;
+
+    /// Grants, renews and releases leases.
+    fn lease(
+        connection: &Self::Connection,
+        leases: &Self::Leases,
+    ) -> impl Future<Output = Result<(u64, Self::LeasesReply), Failure>> + Send;
 }
 
 /// The server's time, and a reply for each question.

@@ -8,7 +8,7 @@ use crate::time::Tick;
 
 use super::batcher::Stage;
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
-use super::request::{Answer, QueuedRequest, RequestId, RequestState, WaitMode};
+use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{Reply, Return, Store};
 
 /// The most requests of one key in one call.
@@ -90,7 +90,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
-    ) -> Poll<Answer> {
+    ) -> Poll<Decided> {
         if let Some(answer) = position.and_then(|id| self.fetch(now, id, cost)) {
             *position = None;
             return Poll::Ready(answer);
@@ -113,12 +113,12 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// The answer that needs no round trip, for a request that is not in the queue.
-    pub(crate) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Answer> {
+    pub(crate) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Decided> {
         self.known(now, cost, mode, self.next_id)
     }
 
     /// The answer that needs no round trip: a cached fault, and in mode `Try` a cached denial or an earlier waiter.
-    fn known(&self, now: Tick, cost: u32, mode: WaitMode, id: RequestId) -> Option<Answer> {
+    fn known(&self, now: Tick, cost: u32, mode: WaitMode, id: RequestId) -> Option<Decided> {
         let request = self.requests.get(&id);
         if mode == WaitMode::Wait || request.is_some_and(|request| !request.is_queued()) {
             return None;
@@ -151,7 +151,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
-    ) -> Poll<Answer> {
+    ) -> Poll<Decided> {
         if self.requests.is_empty() && self.prefetched.take(now, cost).is_some() {
             return Poll::Ready(Ok(Decision::Pass));
         }
@@ -173,7 +173,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// Removes a request that has a result, and returns the result.
-    fn fetch(&mut self, now: Tick, id: RequestId, cost: u32) -> Option<Answer> {
+    fn fetch(&mut self, now: Tick, id: RequestId, cost: u32) -> Option<Decided> {
         let request = self.requests.get_mut(&id)?;
         if request.cost != cost {
             let before = mem::replace(&mut request.cost, cost);
@@ -424,7 +424,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
-    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Answer) {
+    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Decided) {
         for (id, cost) in asked {
             let Some(request) = self.requests.get_mut(id) else {
                 continue;

@@ -8,7 +8,7 @@ use super::error::ServerError;
 /// Identifies a request in the queue. Earlier requests have smaller ids.
 pub(crate) type RequestId = u64;
 
-pub(crate) type Answer = Result<Decision, ServerError>;
+pub(crate) type Decided = Result<Decision, ServerError>;
 
 /// A request, until its caller fetches the result.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) enum RequestState {
         until: Tick,
         counted_at: Option<u64>,
     },
-    Answered(Answer),
+    Answered(Decided),
 }
 
 impl QueuedRequest {

@@ -303,9 +303,11 @@ fn limits_in_redis_can_be_shared_and_moved() {
     error::<ServerError>();
     error::<CallError>();
     error::<redis::AcquireError>();
+    free::<redis::KeyedPermits>();
     free::<redis::RedisPermits>();
     free::<redis::FleetUsage>();
     free::<redis::Lease>();
+    shown::<redis::KeyedPermits>();
     shown::<redis::RedisPermits>();
     shown::<redis::FleetUsage>();
     shown::<redis::Lease>();

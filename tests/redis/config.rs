@@ -217,7 +217,7 @@ fn each_policy_has_its_own_key() {
         SlidingLog::new(1, MINUTE),
     ));
     let keys = redis.limit("name", all).unwrap().keys().to_vec();
-    let expected = ["0:interval", "1:token_bucket", "2:sliding_log"]
+    let expected = ["0:interval:2", "1:token_bucket:2", "2:sliding_log:2"]
         .map(|end| format!("paceline:{{name}}:{end}"));
     assert_eq!(keys, expected);
 }

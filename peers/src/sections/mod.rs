@@ -13,6 +13,7 @@ mod redis;
 mod timers;
 mod virtual_time;
 
+pub(crate) use self::redis::alone as alone_herd;
 pub(crate) use instructions::alone as alone_hot;
 pub(crate) use virtual_time::alone as alone_virtual;
 

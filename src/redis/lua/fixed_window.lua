@@ -1,28 +1,24 @@
 -- The twin of policy/fixed_window.rs.
 --
--- The key holds: when it was written, when the window began, and how much was spent in it.
+-- The key holds besides: when the window began, and how much was spent in it.
 
-policies.fixed_window = function(key, next_number, memory, server_now)
-  local most, window = next_number(), next_number()
-
-  local kept, fault = read('a fixed window', 'GET', key)
+policies[3] = function(key, settles_at, written_at, most, window)
+  local kept, fault = read_string('a fixed window', key, 3, 33)
   if fault then return nil, fault end
-  local at, began, spent = nil, 0, 0
+  local at, dies, began, spent = nil, 0, 0, 0
   if kept then
-    local fields = { string.match(kept, '^(%d+) (%d+) (%d+)$') }
-    if #fields == 0 then return nil, wrong_type(key, 'a fixed window') end
-    at, began, spent = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
+    local _
+    _, at, dies, began, spent = from_bytes('<Bdddd', kept)
   end
-  local now = max(server_now, at or 0)
+  local now, lost = time_of(at, window, settles_at, written_at)
 
-  local lost = is_lost(memory, at, now)
   if lost then
     began, spent = now, most
   elseif spent == 0 or began + window <= now then
     began, spent = now, 0
   end
 
-  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost, dies = dies }
 
   function limit.room()
     return max(0, most - spent)
@@ -41,6 +37,13 @@ policies.fixed_window = function(key, next_number, memory, server_now)
     spent = max(0, spent - cost)
   end
 
+  -- A window that began later does not count it.
+  function limit.take_back(cost, counted_at)
+    if spent == 0 or lost or began > counted_at or at < counted_at then return end
+    limit.give_back(cost)
+    limit.has_changed = true
+  end
+
   -- An unspent window has not begun.
   function limit.settles_at()
     if spent == 0 then return now end
@@ -49,8 +52,7 @@ policies.fixed_window = function(key, next_number, memory, server_now)
 
   function limit.save()
     limit.at = now
-    local state = string.format('%d %d %d', now, began, spent)
-    keep(key, state, limit.settles_at() - now)
+    keep(key, 3, now, dies, limit.settles_at(), to_bytes('<dd', began, spent))
   end
 
   return limit

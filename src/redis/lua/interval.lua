@@ -2,44 +2,49 @@
 --
 -- The interval is token / permits microseconds.
 --
--- The key holds: when it was written, when the last request passed, and how many intervals it takes.
+-- The key holds besides: when the last request passed, and how many intervals it takes.
 
-policies.interval = function(key, next_number, memory, server_now)
-  local token, permits = next_number(), next_number()
-
-  local kept, fault = read('an interval', 'GET', key)
+policies[2] = function(key, settles_at, written_at, token, permits)
+  local kept, fault = read_string('an interval', key, 2, 33)
   if fault then return nil, fault end
-  local at, last, bought
+  local at, dies, last, bought = nil, 0, nil, nil
   if kept then
-    local fields = { string.match(kept, '^(%d+) (%d+)%+(%d+)$') }
-    if #fields == 0 then return nil, wrong_type(key, 'an interval') end
-    at, last, bought = tonumber(fields[1]), tonumber(fields[2]), tonumber(fields[3])
+    local _
+    _, at, dies, last, bought = from_bytes('<Bdddd', kept)
   end
-  local now = max(server_now, at or 0)
 
   -- How long the last request blocks others. A cost from shorter intervals may be too large for this one.
   local function spacing()
     return ceil_div(min(bought * token, 4503599627370496), permits)
   end
 
+  local every = ceil_div(token, permits)
+  local life = every
+  if at then life = max(life, last + spacing() - at) end
+  local now, lost, ahead = time_of(at, life, settles_at, written_at)
+
   local has_changed = false
-  local open_later = after_outage(memory, at, at and last + spacing(), ceil_div(token, permits), now)
+  local open_later
+  if ahead > 0 then
+    last = last - ahead
+  else
+    open_later = after_outage(at, at and last + spacing(), every, now, settles_at, written_at)
+  end
   if open_later then
     bought = bought or 1
     last = open_later - spacing()
     has_changed = open_later > now
   end
-  local lost = is_lost(memory, at, now)
   if lost then
     -- A request of a higher cost blocks others for longer than that.
-    if not last or last + spacing() < now + ceil_div(token, permits) then
+    if not last or last + spacing() < now + every then
       last, bought = now, 1
     end
     has_changed = true
   end
   if not last then last, bought = now, 0 end
 
-  local limit = { now = now, lost = lost, at = at or 0, has_changed = has_changed }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = has_changed, dies = dies }
 
   -- An unused interval is not saved up.
   function limit.room()
@@ -61,14 +66,19 @@ policies.interval = function(key, next_number, memory, server_now)
     bought = max(0, bought - cost)
   end
 
+  function limit.take_back(cost, counted_at)
+    if last ~= counted_at or lost or bought == 0 then return end
+    limit.give_back(cost)
+    limit.has_changed = true
+  end
+
   function limit.settles_at()
     return last + spacing()
   end
 
   function limit.save()
     limit.at = now
-    local state = string.format('%d %d+%d', now, last, bought)
-    keep(key, state, limit.settles_at() - now)
+    keep(key, 2, now, dies, limit.settles_at(), to_bytes('<dd', last, bought))
   end
 
   return limit

@@ -2,30 +2,30 @@
 --
 -- The key is a hash with an entry for each bucket in use. The name of an entry is the time of its first permit; its value is the
 -- time of its last permit, and their number. Other parameters with other buckets count the entry at its last permit, so that
--- alternating parameters do not move it. 'at' is the time of the last write, 'origin' the start of bucket 0.
+-- alternating parameters do not move it. 'at' is the time of the last write, 'dies' until when the key lives at least, 'origin' the
+-- start of bucket 0.
 
-policies.sliding_counter = function(key, next_number, memory, server_now)
-  local most, bucket, reach = next_number(), next_number(), next_number()
-  local is_smooth = next_number() == 1
+policies[5] = function(key, settles_at, written_at, most, bucket, reach, is_smooth)
+  is_smooth = is_smooth == 1
 
   local kept, fault = read('a sliding counter', 'HGETALL', key)
   if fault then return nil, fault end
-  local at, origin, known, firsts = nil, nil, {}, {}
+  local at, dies, origin, known, firsts = nil, nil, nil, {}, {}
   for field = 1, #kept, 2 do
     local name, value = kept[field], kept[field + 1]
     if name == 'at' then at = tonumber(value)
+    elseif name == 'dies' then dies = tonumber(value)
     elseif name == 'origin' then origin = tonumber(value)
     else
       local first = tonumber(name)
-      local last, spent = string.match(value, '^(%d+) (%d+)$')
-      if not (first and last) then return nil, wrong_type(key, 'a sliding counter') end
+      if not first or #value ~= 16 then return nil, wrong_type(key, 'a sliding counter') end
+      local last, spent = from_bytes('<dd', value)
       firsts[#firsts + 1] = first
-      known[first] = { first = first, last = tonumber(last), spent = tonumber(spent) }
+      known[first] = { first = first, last = last, spent = spent }
     end
   end
-  if #kept > 0 and not (at and origin) then return nil, wrong_type(key, 'a sliding counter') end
-  local now = max(server_now, at or 0)
-  local lost = is_lost(memory, at, now)
+  if #kept > 0 and not (at and dies and origin) then return nil, wrong_type(key, 'a sliding counter') end
+  local now, lost = time_of(at, bucket * reach, settles_at, written_at)
 
   local function bucket_at(time)
     return floor_div(time - origin, bucket)
@@ -39,7 +39,7 @@ policies.sliding_counter = function(key, next_number, memory, server_now)
   local entries, gone, total = {}, {}, 0
   if at then
     local counts_from = beginning_of(bucket_at(now) - reach + 1)
-    table.sort(firsts)
+    if #firsts > 1 then table.sort(firsts) end
     for _, first in ipairs(firsts) do
       local entry = known[first]
       if lost or entry.last < counts_from then
@@ -66,7 +66,7 @@ policies.sliding_counter = function(key, next_number, memory, server_now)
   end
   if lost then spend(most) end
 
-  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost, spend = spend }
+  local limit = { now = now, lost = lost, at = at or 0, has_changed = lost, dies = dies or 0, spend = spend }
 
   local function spent_in(number)
     local sum = 0
@@ -130,6 +130,19 @@ policies.sliding_counter = function(key, next_number, memory, server_now)
     end
   end
 
+  -- Out of the entry that counts it.
+  function limit.take_back(cost, counted_at)
+    for number, entry in ipairs(entries) do
+      if not lost and entry.first <= counted_at and entry.last >= counted_at then
+        local taken = min(cost, entry.spent)
+        entry.spent, total = entry.spent - taken, total - taken
+        entry.has_changed, limit.has_changed = true, true
+        if entry.spent == 0 then gone[#gone + 1] = table.remove(entries, number) end
+        return
+      end
+    end
+  end
+
   function limit.settles_at()
     local latest = entries[#entries]
     if not latest then return now end
@@ -138,14 +151,18 @@ policies.sliding_counter = function(key, next_number, memory, server_now)
 
   function limit.save()
     limit.at = now
-    for _, entry in ipairs(gone) do redis.call('HDEL', key, text(entry.first)) end
-    redis.call('HSET', key, 'at', text(now), 'origin', text(origin))
+    local has_to_live
+    dies, has_to_live = lifetime(limit.dies, limit.settles_at())
+    for _, entry in ipairs(gone) do redis.call('HDEL', key, entry.first) end
+    local fields = { 'at', now, 'dies', dies, 'origin', origin }
     for _, entry in ipairs(entries) do
       if entry.has_changed then
-        redis.call('HSET', key, text(entry.first), text(entry.last) .. ' ' .. text(entry.spent))
+        fields[#fields + 1] = entry.first
+        fields[#fields + 1] = to_bytes('<dd', entry.last, entry.spent)
       end
     end
-    set_lifetime(key, limit.settles_at() - now)
+    redis.call('HSET', key, unpack(fields))
+    if has_to_live then redis.call('PEXPIRE', key, lives_for(dies)) end
   end
 
   return limit

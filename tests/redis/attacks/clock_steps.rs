@@ -1,4 +1,4 @@
-//! The server's clock steps by an hour, or a failover leads to a server whose clock is behind by an hour.
+//! The server's clock steps by an hour, or a failover leads to a server with a clock an hour behind.
 
 use std::time::Duration;
 

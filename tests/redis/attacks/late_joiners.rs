@@ -1,6 +1,6 @@
 //! Callers that try while a round trip is under way, with a deadline that is hardly longer than a round trip.
 //!
-//! All times are twenty times those of a server 23 ms away and deadlines of 25 and 100 ms, so that a busy machine is in time.
+//! Round trips and deadlines are twenty times 23, 25 and 100 ms, so that a busy machine is in time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,17 +24,16 @@ const WINDOWS: u32 = 2;
 /// The time for which a permit is kept for its caller.
 const VOID_AFTER: Duration = Duration::from_millis(100);
 
-/// The permits that eight callers get in a few windows. All times are the stated ones, or shorter by this factor.
+/// The permits that eight callers get in a few windows.
 async fn eight_callers(
     when_down: OutagePolicy,
     deadline: Duration,
-    shorter: u32,
+    round_trip: Duration,
+    (window, windows): (Duration, u32),
 ) -> (Vec<Pass>, Stats) {
-    let round_trip = ROUND_TRIP / shorter;
-    let window = WINDOW / shorter;
     let server = Server::start().await;
     let relay = Relay::start(server.address());
-    let redis = process(&relay.url(), when_down, deadline / shorter).await;
+    let redis = process(&relay.url(), when_down, deadline).await;
     relay.delay_replies(round_trip).await;
     let passes = Arc::new(Mutex::new(Vec::new()));
     let limit = redis.limit("a", SlidingLog::new(LIMIT, window)).unwrap();
@@ -53,15 +52,19 @@ async fn eight_callers(
             }
         });
     }
-    pause(window * WINDOWS).await;
+    pause(window * windows).await;
     callers.shutdown().await;
     let passes = passes.lock().unwrap();
     (passes.clone(), redis.stats())
 }
 
+async fn in_two_windows(when_down: OutagePolicy, deadline: Duration) -> (Vec<Pass>, Stats) {
+    eight_callers(when_down, deadline, ROUND_TRIP, (WINDOW, WINDOWS)).await
+}
+
 async fn half_is_reached(deadline: Duration) {
     one_calm_round(async || {
-        let (passes, stats) = eight_callers(OutagePolicy::closed(), deadline, 1).await;
+        let (passes, stats) = in_two_windows(OutagePolicy::closed(), deadline).await;
         let allowed = (LIMIT * WINDOWS) as usize;
         println!("{} of {allowed}", passes.len());
         if passes.len() < allowed / 2 || stats.outages > 0 {
@@ -84,9 +87,9 @@ async fn half_of_a_limit_is_used_with_a_deadline_of_four_round_trips() {
 
 async fn window_is_kept(deadline: Duration) {
     one_calm_round(async || {
-        let (mut passes, stats) = eight_callers(OutagePolicy::open(), deadline, 1).await;
+        let (mut passes, stats) = in_two_windows(OutagePolicy::open(), deadline).await;
         passes.sort_by_key(|pass| pass.asked);
-        // A permit may have been counted for an earlier request, whose time was over.
+        // A permit may have been counted for an earlier request that has run out of time.
         let window = WINDOW.saturating_sub(deadline + VOID_AFTER);
         let most = passes.iter().enumerate().map(|(at, first)| {
             let inside = passes[at..].iter();
@@ -118,12 +121,14 @@ async fn an_open_limit_keeps_its_window_with_a_deadline_of_four_round_trips() {
 #[tokio::test]
 #[ignore = "is a measurement: it prints what passes with the short times"]
 async fn measures_a_round_trip_of_23_ms() {
-    for deadline in [ROUND_TRIP * 25 / 23, ROUND_TRIP * 100 / 23] {
+    const SECONDS: u32 = 7;
+    let round_trip = Duration::from_millis(23);
+    for deadline in [25, 100].map(Duration::from_millis) {
         for when_down in [OutagePolicy::closed(), OutagePolicy::open()] {
-            let (passes, stats) = eight_callers(when_down, deadline, 20).await;
-            let allowed = LIMIT * WINDOWS;
-            let (passed, deadline) = (passes.len(), deadline / 20);
-            println!("{when_down:?}, {deadline:?}: {passed} of {allowed} passed, {stats:?}");
+            let windows = (Duration::from_secs(1), SECONDS);
+            let (passes, stats) = eight_callers(when_down, deadline, round_trip, windows).await;
+            let (count, allowed) = (passes.len(), LIMIT * SECONDS);
+            println!("{when_down:?}, {deadline:?}: {count} of {allowed} passed, {stats:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Attacks: many keys at once, cancelled requests, a server whose clock steps, a deadline close to the round trip, a replica far
+//! Attacks: many keys at once, cancelled requests, steps of the server's clock, a deadline close to the round trip, a replica far
 //! away. In real time, on real servers.
 //!
 //! A test counts passes, and asserts bounds that hold on a slow machine too. Where a stall of the machine looks like a fault of

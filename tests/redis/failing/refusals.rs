@@ -65,19 +65,27 @@ async fn a_client_continues_after_its_login_is_accepted() {
 }
 
 #[tokio::test]
-async fn too_many_clients_are_an_outage_and_no_fault() {
+async fn too_many_clients_are_an_outage_and_are_named() {
     let server = Server::start().await;
     let mut other = server.connection().await.unwrap();
     let limited = redis::cmd("CONFIG")
         .arg(&["SET", "maxclients", "1"])
         .clone();
     let () = limited.query_async(&mut other).await.unwrap();
-    let redis = opened(&server.url(), OutagePolicy::open());
-    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
-    for _ in 0..5 {
-        assert!(limit.try_acquire(1).await.unwrap().is_pass());
+    for login in ["", ":secret@", "bob:secret@"] {
+        let url = server
+            .url()
+            .replace("redis://", &format!("redis://{login}"));
+        let redis = opened(&url, OutagePolicy::open());
+        let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+        for _ in 0..5 {
+            assert!(limit.try_acquire(1).await.unwrap().is_pass());
+        }
+        let why = redis.last_failure().unwrap();
+        assert!(why.contains("max number of clients"), "{why}");
+        assert_eq!(redis.stats().faults, 0, "{why}");
+        assert!(redis.connect().await.unwrap_err().server_error().is_none());
     }
-    assert_eq!(redis.stats().faults, 0, "{:?}", redis.last_failure());
     drop(other);
 }
 

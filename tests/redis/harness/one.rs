@@ -206,3 +206,32 @@ async fn stays() {
     println!("{STAYS}{} {}", server.address(), server.dir().display());
     tokio::time::sleep(PATIENCE).await;
 }
+
+#[tokio::test]
+async fn the_clock_of_a_server_is_moved_while_it_runs() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = Server::start_with_clock().await;
+    let system = Server::start().await;
+
+    server.set_clock(3_600);
+    let before = system.time_us().await;
+    assert!(server.time_us().await >= before + HOUR);
+    let ahead: (u64, u64) = server
+        .cli(&["EVAL", "return redis.call('TIME')", "0"])
+        .await;
+    assert!(ahead.0 >= (before + HOUR) / 1_000_000);
+
+    server.set_clock(-3_600);
+    let behind = server.time_us().await;
+    assert!(behind + HOUR <= system.time_us().await);
+}
+
+#[tokio::test]
+async fn what_expires_lives_longer_after_a_step_back() {
+    let server = Server::start_with_clock().await;
+    server.cli::<()>(&["SET", "key", "1", "PX", "600000"]).await;
+    server.set_clock(-3_600);
+    assert!(server.cli::<u64>(&["PTTL", "key"]).await > 3_600_000);
+    server.set_clock(3_600);
+    assert_eq!(server.cli::<Option<u64>>(&["GET", "key"]).await, None);
+}

@@ -212,15 +212,15 @@ async fn a_long_key_is_refused_or_hashed_by_choice() {
     let keys = |key: &str| hashing.at(key).unwrap().keys()[0].clone();
     assert_eq!(
         keys(&long("a")),
-        "paceline:users:{sha1=b49a11283986aa193012688c8077d34e38747d1d}:sliding_log"
+        "paceline:users:{sha1=b49a11283986aa193012688c8077d34e38747d1d}:sliding_log:2"
     );
     assert_eq!(
         keys("sha1=b49a11283986aa193012688c8077d34e38747d1d"),
-        "paceline:users:{sha1%3Db49a11283986aa193012688c8077d34e38747d1d}:sliding_log"
+        "paceline:users:{sha1%3Db49a11283986aa193012688c8077d34e38747d1d}:sliding_log:2"
     );
     assert_eq!(
         keys(&long("")),
-        format!("paceline:users:{{{}}}:sliding_log", long(""))
+        format!("paceline:users:{{{}}}:sliding_log:2", long(""))
     );
     assert!(hashing.at("").is_err());
 

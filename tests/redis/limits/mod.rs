@@ -66,3 +66,23 @@ impl Passed {
         counts.max().unwrap_or(0)
     }
 }
+
+/// What the server has recorded for a [`SlidingLog`](paceline::policy::SlidingLog): when permits were counted, and how many.
+pub(crate) async fn logged(server: &Server, key: &str) -> Vec<(u64, u64)> {
+    let mut entries = redis::cmd("ZRANGEBYSCORE");
+    entries.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
+    let entries: Vec<(Vec<u8>, u64)> = server.command(&entries).await;
+    let sum = |name: &[u8]| u64::from_le_bytes(name.try_into().unwrap());
+    let permits = |name: &[u8]| sum(&name[8..]) - sum(&name[..8]);
+    let entry = |(name, time): (Vec<u8>, u64)| (time, permits(&name));
+    entries.into_iter().map(entry).collect()
+}
+
+/// How many permits the server has recorded for a log.
+pub(crate) async fn counted_in(server: &Server, key: &str) -> u64 {
+    logged(server, key)
+        .await
+        .iter()
+        .map(|(_, permits)| permits)
+        .sum()
+}

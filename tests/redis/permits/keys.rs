@@ -1,4 +1,5 @@
 use super::*;
+use crate::servers::EXPIRES_AT;
 
 async fn exists(server: &Server) -> bool {
     server.cli::<u32>(&["EXISTS", KEY]).await == 1
@@ -43,7 +44,7 @@ async fn a_key_expires_with_its_last_lease() {
 /// All members and scores, and when the key expires.
 async fn whole(server: &Server) -> (Vec<String>, i64) {
     let members = server.cli(&["ZRANGE", KEY, "0", "-1", "WITHSCORES"]).await;
-    (members, server.cli(&["PEXPIRETIME", KEY]).await)
+    (members, server.cli(&["EVAL", EXPIRES_AT, "1", KEY]).await)
 }
 
 #[tokio::test]
@@ -120,4 +121,29 @@ async fn a_server_clock_that_goes_back_ends_no_lease_late_or_early() {
     let ends: Vec<_> = members(&server).await.iter().map(|(_, end)| *end).collect();
     assert_eq!(ends, [end_then, end_then]);
     assert!(permits.try_acquire().await.unwrap().is_none());
+}
+
+/// As if the clock had gone back by an hour: all recorded times are an hour ahead.
+#[tokio::test]
+async fn after_a_long_step_back_of_the_clock_leases_end_after_the_time_that_they_had_left() {
+    const HOUR: u64 = 3_600_000_000;
+    let server = Server::start().await;
+    let dead = permits(&hasty(&server.url()), 2, SHORT);
+    std::mem::forget(taken(&dead).await);
+    let (id, end) = members(&server).await.remove(0);
+    let short = u64::try_from(SHORT.as_micros()).unwrap();
+    let ahead = (end - short + HOUR).to_string();
+    let end = (end + HOUR).to_string();
+    let key = "paceline:{other}:permits";
+    server
+        .cli::<()>(&["ZADD", key, &format!("-{ahead}"), "at", &end, &id])
+        .await;
+
+    let other = hasty(&server.url()).permits("other", 1, SHORT).unwrap();
+    let before = server.time_us().await;
+    let lease = taken(&other).await;
+    assert!(server.time_us().await >= before + short);
+    assert!(!lease.is_lost());
+    lease.release().await.unwrap();
+    assert_eq!(server.cli::<u32>(&["EXISTS", key]).await, 0);
 }

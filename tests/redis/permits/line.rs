@@ -84,8 +84,8 @@ async fn waiters_ask_less_and_less_often() {
     sleep(Duration::from_millis(640)).await;
     let asked = calls(&server).await - before;
 
-    // At 0, 10, 30, 70, 150, 310 and 630 ms: fewer on a busy machine, and maybe one more for the waiters that joined later.
-    assert!((1..=8).contains(&asked), "{asked}");
+    // Each 2 ms up to 32 ms, then each sixteenth of the time: 64 calls, and fewer on a busy machine. One call asks for all.
+    assert!((1..=70).contains(&asked), "{asked}");
     for waiting in waiting {
         waiting.abort();
     }

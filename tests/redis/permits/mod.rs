@@ -7,13 +7,16 @@
 )]
 
 mod down;
+mod fair;
 mod fit;
+mod keyed;
 mod keys;
 mod line;
 mod lost;
 mod one;
 mod together;
 mod trips;
+mod turns;
 
 use std::time::Duration;
 

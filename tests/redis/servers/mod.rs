@@ -15,13 +15,16 @@ mod pair;
 mod place;
 pub(crate) mod process;
 mod relay;
+mod sentinel;
+mod tls;
 
 use std::time::Duration;
 
 #[cfg(feature = "redis-cluster")]
 pub(crate) use cluster::Cluster;
-pub(crate) use one::Server;
+pub(crate) use one::{EXPIRES_AT, Server};
 pub(crate) use relay::{Cut, Relay};
+pub(crate) use tls::{Identity, TlsServer};
 
 /// The longest wait for anything before a test gives up. It is a guard, not a statement about speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

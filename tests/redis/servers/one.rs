@@ -9,6 +9,17 @@ use super::place::Place;
 use super::process::Process;
 use super::{PATIENCE, TRIES, a_moment, soon};
 
+/// The time at which a key expires, in milliseconds since 1970, as `PEXPIRETIME` in version 7 and later. A script, with one key. Where
+/// the clock moves on between the two commands, their sum is too small.
+pub(crate) const EXPIRES_AT: &str = r"
+local latest = 0
+for _ = 1, 20 do
+  local now = redis.call('TIME')
+  local milliseconds = now[1] * 1000 + math.floor(now[2] / 1000)
+  latest = math.max(latest, milliseconds + redis.call('PTTL', KEYS[1]))
+end
+return latest";
+
 /// An empty server. Dropping it ends the process and removes its files.
 #[derive(Debug)]
 pub(crate) struct Server {

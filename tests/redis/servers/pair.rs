@@ -6,8 +6,8 @@ use super::{Server, a_moment, soon};
 impl Server {
     /// A replica of `master` with a full copy. It refuses writes.
     pub(crate) async fn start_replica_of(master: &Self) -> Self {
-        let of = format!("127.0.0.1 {}", master.port());
-        let replica = Self::start_with(&["--replicaof", &of]).await;
+        let of = master.port().to_string();
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &of]).await;
         replica.catch_up_with(master).await;
         replica
     }

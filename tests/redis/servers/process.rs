@@ -25,6 +25,9 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn spawn(place: &Place, options: &[String]) -> Self {
         let program = program();
+        // A sentinel does not start without a file, to which it writes what it knows.
+        let config = place.dir().join("server.conf");
+        fs::write(&config, "").expect("the directory is ours");
         let mut server = quiet(&program);
         let clock = place.clock();
         if clock.exists() {
@@ -36,6 +39,7 @@ impl Process {
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         let server = server
+            .arg(config)
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.address().port().to_string())
             .arg("--dir")

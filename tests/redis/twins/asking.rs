@@ -6,12 +6,13 @@ use crate::servers::Server;
 
 /// The whole deciding script.
 const SCRIPT: &str = concat!(
+    include_str!("../../../src/redis/lua/fast.lua"),
     include_str!("../../../src/redis/lua/state.lua"),
     include_str!("../../../src/redis/lua/token_bucket.lua"),
     include_str!("../../../src/redis/lua/interval.lua"),
+    include_str!("../../../src/redis/lua/fixed_window.lua"),
     include_str!("../../../src/redis/lua/sliding_log.lua"),
     include_str!("../../../src/redis/lua/sliding_counter.lua"),
-    include_str!("../../../src/redis/lua/fixed_window.lua"),
     include_str!("../../../src/redis/lua/decide.lua"),
 );
 
@@ -32,20 +33,21 @@ function redis.call(...)
   return server.call(...)
 end
 local function with_lives(reply)
-  for _, key in ipairs(KEYS) do
-    if not reply.err then reply[#reply + 1] = lives[key] or 0 end
-  end
+  if type(reply) ~= 'string' then return reply end
+  for _, key in ipairs(KEYS) do reply = reply .. struct.pack('<I8', lives[key] or 0) end
   return reply
 end
 ";
 
 /// A server, with a blocking connection.
+///
+/// With a time of its own, each question is asked twice: as it is, and of copies of the keys with the part of the script that decides
+/// everything. Both have to give the same answers, and to write the same strings.
 pub(super) struct Store {
     connection: Connection,
     script: redis::Script,
     /// The script after [`LASTING`].
     lasting: redis::Script,
-    calls: u64,
     server: Server,
     runtime: Runtime,
 }
@@ -53,13 +55,25 @@ pub(super) struct Store {
 /// The arguments of a call.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
-    task: &'static str,
+    task: Task,
     /// 0 for the server's clock.
     now: u64,
     ahead: u32,
     outage: (u64, u64),
     groups: Vec<(u32, u32)>,
+    /// Permits that were counted and not used: their cost, and when they were counted.
+    returns: Vec<(u32, u64)>,
 }
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Task {
+    Ask,
+    Peek,
+    GiveBack,
+}
+
+/// A question, and the limits that it is about.
+type Asked<'a> = (&'a Question, &'a [LimitArgs]);
 
 /// A limit as the script takes it: the key, the policy, and what the client remembers.
 #[derive(Clone, Debug)]
@@ -98,11 +112,12 @@ impl Question {
     /// Groups of requests: a cost, and how many in a row.
     pub(super) fn groups(now: u64, groups: Vec<(u32, u32)>) -> Self {
         Self {
-            task: "ask",
+            task: Task::Ask,
             now,
             ahead: 0,
             outage: (0, 0),
             groups,
+            returns: vec![],
         }
     }
 
@@ -112,14 +127,14 @@ impl Question {
 
     pub(super) fn peek(now: u64, cost: u32) -> Self {
         Self {
-            task: "peek",
+            task: Task::Peek,
             ..Self::ask(now, cost)
         }
     }
 
     pub(super) fn give_back(now: u64, cost: u32) -> Self {
         Self {
-            task: "give_back",
+            task: Task::GiveBack,
             ..Self::ahead(now, cost)
         }
     }
@@ -129,6 +144,16 @@ impl Question {
             ahead: most,
             ..self
         }
+    }
+
+    /// With permits that were counted then and not used.
+    pub(super) fn returning(mut self, cost: u32, counted_at: u64) -> Self {
+        self.returns.push((cost, counted_at));
+        self
+    }
+
+    pub(super) fn at(self, now: u64) -> Self {
+        Self { now, ..self }
     }
 
     pub(super) fn outage(self, from: u64, to: u64) -> Self {
@@ -180,7 +205,6 @@ impl Store {
             connection: client.get_connection().unwrap(),
             script: redis::Script::new(SCRIPT),
             lasting: redis::Script::new(&lasting),
-            calls: 0,
             server,
             runtime,
         }
@@ -191,49 +215,116 @@ impl Store {
         &mut self,
         question: &Question,
         limits: &[LimitArgs],
-    ) -> RedisResult<Answer> {
+    ) -> RedisResult<Result<Answer, String>> {
         let script = self.script.clone();
-        self.run(&script, question, limits)
+        let answers = self.run(&script, &[(question, limits)])?;
+        Ok(answers.into_iter().next().unwrap())
     }
 
     #[track_caller]
     pub(super) fn ask(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
-        let answer = self.try_ask(question, limits);
-        answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
+        self.ask_many(&[(question, limits)]).remove(0).unwrap()
+    }
+
+    /// Several decisions in one call, with the time and the outage of the first.
+    #[track_caller]
+    pub(super) fn ask_many(&mut self, asked: &[Asked<'_>]) -> Vec<Result<Answer, String>> {
+        let script = self.script.clone();
+        let answers = self.run(&script, asked);
+        answers.unwrap_or_else(|error| panic!("{asked:?}: {error}"))
     }
 
     /// A server on which no key expires.
     #[track_caller]
     pub(super) fn ask_lasting(&mut self, question: &Question, limits: &[LimitArgs]) -> Answer {
         let script = self.lasting.clone();
-        let answer = self.run(&script, question, limits);
-        answer.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"))
+        let answers = self.run(&script, &[(question, limits)]);
+        let mut answers =
+            answers.unwrap_or_else(|error| panic!("{question:?} of {limits:?}: {error}"));
+        answers.remove(0).unwrap()
     }
 
     fn run(
         &mut self,
         script: &redis::Script,
-        question: &Question,
-        limits: &[LimitArgs],
-    ) -> RedisResult<Answer> {
-        self.calls += 1;
-        let mut call = script.prepare_invoke();
-        call.arg(question.task).arg(format!("id{}", self.calls));
-        call.arg(question.now).arg(question.ahead);
-        call.arg(question.outage.0).arg(question.outage.1);
-        call.arg(question.groups.len());
-        for (cost, count) in &question.groups {
-            call.arg(cost).arg(count);
+        asked: &[Asked<'_>],
+    ) -> RedisResult<Vec<Result<Answer, String>>> {
+        if asked[0].0.now == 0 {
+            return self.run_once(script, asked, false);
         }
-        for limit in limits {
-            call.key(&limit.key).arg(limit.numbers.policy);
-            call.arg(limit.known.until).arg(limit.known.at);
-            for number in &limit.numbers.params {
-                call.arg(number);
+        let copies: Vec<_> = asked
+            .iter()
+            .map(|(_, limits)| self.copies(limits))
+            .collect();
+        let same = asked.iter().zip(&copies);
+        let same: Vec<Asked<'_>> = same
+            .map(|((question, _), copies)| (*question, &copies[..]))
+            .collect();
+        let answers = self.run_once(script, asked, false)?;
+        let in_full = self.run_once(script, &same, true)?;
+        for (answer, full) in answers.iter().zip(&in_full) {
+            match (answer, full) {
+                (Err(_), Err(_)) => {}
+                _ => assert_eq!(answer, full, "in full, {asked:?}"),
             }
         }
-        let words: Vec<i64> = call.invoke(&mut self.connection)?;
-        Ok(Answer::read(&words, limits.len()))
+        let limits = asked.iter().flat_map(|(_, limits)| limits.iter());
+        for limit in limits.clone() {
+            if self.cli::<String>(&["TYPE", &limit.key]) == "string" {
+                let (here, there) = (self.dump(&limit.key), self.dump(copy_of(limit)));
+                assert_eq!(here, there, "in full, {asked:?}");
+            }
+        }
+        for limit in limits {
+            self.cli::<()>(&["DEL", &copy_of(limit)]);
+        }
+        Ok(answers)
+    }
+
+    /// Copies the keys, and names the limits after the copies.
+    fn copies(&mut self, limits: &[LimitArgs]) -> Vec<LimitArgs> {
+        let mut copies = limits.to_vec();
+        for (limit, copy) in limits.iter().zip(&mut copies) {
+            copy.key = copy_of(limit);
+            // Some tests deny it.
+            if let Ok(Some(state)) = self.query::<Option<Vec<u8>>>(cmd("DUMP").arg(&limit.key)) {
+                let mut restore = cmd("RESTORE");
+                restore.arg(&copy.key).arg(0).arg(state).arg("REPLACE");
+                self.query::<()>(&restore).unwrap();
+            }
+        }
+        copies
+    }
+
+    fn run_once(
+        &mut self,
+        script: &redis::Script,
+        asked: &[Asked<'_>],
+        in_full: bool,
+    ) -> RedisResult<Vec<Result<Answer, String>>> {
+        let mut call = script.prepare_invoke();
+        for limit in asked.iter().flat_map(|(_, limits)| limits.iter()) {
+            call.key(&limit.key);
+        }
+        call.arg(packed(asked, in_full));
+        let reply: Vec<u8> = call.invoke(&mut self.connection)?;
+        let mut reply = Words(&reply);
+        let now = reply.u64();
+        let mut answers: Vec<_> = asked
+            .iter()
+            .map(|(_, limits)| Answer::read(now, &mut reply, limits.len()))
+            .collect();
+        while !reply.0.is_empty() {
+            for (answer, (_, limits)) in answers.iter_mut().zip(asked) {
+                for _ in *limits {
+                    let life = reply.u64();
+                    if let Ok(answer) = answer {
+                        answer.lives.push(life);
+                    }
+                }
+            }
+        }
+        Ok(answers)
     }
 
     /// The reply to a command.
@@ -278,26 +369,119 @@ impl Store {
 }
 
 impl Answer {
-    fn read(words: &[i64], limits: usize) -> Self {
-        let number = |word: i64| u64::try_from(word).unwrap();
-        let small = |word: i64| u32::try_from(word).unwrap();
-        let (head, rest) = words.split_at(5);
-        let (states, lives) = rest.split_at(3 * limits);
-        Self {
-            now: number(head[0]),
-            passed: small(head[1]),
-            ahead: small(head[2]),
-            binding: usize::try_from(head[3]).unwrap(),
-            retry_in: number(head[4]),
-            known: states
-                .chunks(3)
-                .map(|state| Known {
-                    at: number(state[0]),
-                    until: number(state[1]),
-                })
-                .collect(),
-            lost: states.chunks(3).map(|state| state[2] == 1).collect(),
-            lives: lives.iter().copied().map(number).collect(),
+    fn read(now: u64, reply: &mut Words<'_>, limits: usize) -> Result<Self, String> {
+        if reply.u8() == 1 {
+            let length = reply.u32() as usize;
+            return Err(String::from_utf8(reply.take(length).to_vec()).unwrap());
         }
+        let mut answer = Self {
+            now,
+            passed: reply.u32(),
+            ahead: reply.u32(),
+            binding: reply.u8().into(),
+            retry_in: reply.u64(),
+            known: vec![],
+            lost: vec![],
+            lives: vec![],
+        };
+        for _ in 0..limits {
+            answer.lost.push(reply.u8() == 1);
+            let (at, until) = (reply.u64(), reply.u64());
+            answer.known.push(Known { at, until });
+        }
+        Ok(answer)
     }
+}
+
+/// A packed reply.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn take(&mut self, length: usize) -> &'a [u8] {
+        let (first, left) = self.0.split_at(length);
+        self.0 = left;
+        first
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.take(1)[0]
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take(4).try_into().unwrap())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take(8).try_into().unwrap())
+    }
+}
+
+fn copy_of(limit: &LimitArgs) -> String {
+    format!("{}:copy", limit.key)
+}
+
+/// The packed argument.
+fn packed(asked: &[Asked<'_>], in_full: bool) -> Vec<u8> {
+    let first = asked[0].0;
+    let mut arg = Vec::new();
+    for time in [first.now, first.outage.0, first.outage.1] {
+        arg.extend(double(time));
+    }
+    arg.push(in_full.into());
+    arg.extend(u16::try_from(asked.len()).unwrap().to_le_bytes());
+    for (question, limits) in asked {
+        let one = packed_question(question, limits);
+        arg.extend((4 + u32::try_from(one.len()).unwrap()).to_le_bytes());
+        arg.extend(one);
+    }
+    arg
+}
+
+fn packed_question(question: &Question, limits: &[LimitArgs]) -> Vec<u8> {
+    let short = |count: usize| u16::try_from(count).unwrap().to_le_bytes();
+    let mut groups = question.groups.clone();
+    if groups.is_empty() {
+        groups.push((1, 0));
+    }
+    let policies = limits.iter().map(|limit| limit.numbers.policy);
+    let is_simple = question.task == Task::Ask && groups.len() == 1 && question.returns.is_empty();
+    let simple = match &*policies.collect::<Vec<_>>() {
+        [policy @ ..=3] if is_simple => *policy,
+        _ => 0,
+    };
+    let task = match question.task {
+        Task::Ask => 0,
+        Task::Peek => 1,
+        Task::GiveBack => 2,
+    };
+    let group = |(cost, count): (u32, u32)| [cost.to_le_bytes(), count.to_le_bytes()].concat();
+    let mut arg = vec![simple, u8::try_from(limits.len()).unwrap()];
+    arg.extend(question.ahead.to_le_bytes());
+    arg.extend(group(groups[0]));
+    arg.extend(packed_limit(&limits[0]));
+    arg.push(task);
+    arg.extend(short(groups.len() - 1));
+    arg.extend(short(question.returns.len()));
+    arg.extend(limits[1..].iter().flat_map(packed_limit));
+    arg.extend(groups.into_iter().skip(1).flat_map(group));
+    for (cost, counted_at) in &question.returns {
+        arg.extend(cost.to_le_bytes());
+        arg.extend(double(*counted_at));
+    }
+    arg
+}
+
+fn packed_limit(limit: &LimitArgs) -> Vec<u8> {
+    let mut numbers = vec![limit.known.until, limit.known.at];
+    numbers.extend(&limit.numbers.params);
+    numbers.resize(6, 0);
+    let mut arg: Vec<u8> = numbers.into_iter().flat_map(double).collect();
+    arg.push(limit.numbers.policy);
+    arg
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Lua numbers are doubles")]
+fn double(number: u64) -> [u8; 8] {
+    assert!(number <= 1 << 53);
+    (number as f64).to_le_bytes()
 }

@@ -5,7 +5,7 @@ use proptest::{prop_assert, prop_assert_eq};
 use super::asking::{Answer, Known, LimitArgs, Question, Store};
 use super::subject::{Here, Subject, at};
 use super::trace::{Cost, Scale, Step, Task};
-use super::{MILLI, NOW};
+use super::{MILLI, NOW, SECOND};
 
 /// A policy in memory and its scripts in Redis. Both get the same requests, and their answers are compared.
 ///
@@ -18,6 +18,8 @@ pub(super) struct Beside<'a, P: Policy> {
     whole: Here<P>,
     parts: Vec<Here<Subject>>,
     limits: Vec<LimitArgs>,
+    /// Until when each key lives at least.
+    dies: Vec<u64>,
 }
 
 type Tried = Result<(), TestCaseError>;
@@ -47,6 +49,7 @@ impl<'a, P: Policy> Beside<'a, P> {
                 .iter()
                 .map(|part| Here::new(part.clone(), at(NOW)))
                 .collect(),
+            dies: vec![0; limits.len()],
             limits,
         }
     }
@@ -55,9 +58,10 @@ impl<'a, P: Policy> Beside<'a, P> {
     pub(super) fn step(&mut self, step: &Step, end: u64) -> Tried {
         let gap = step.gap.of(self.scale, self.last_wait);
         self.now = end.min(self.now + gap);
-        for limit in &self.limits {
+        for (limit, dies) in self.limits.iter().zip(&mut self.dies) {
             if step.forgets && limit.known.until <= self.now {
                 self.store.cli::<()>(&["DEL", &limit.key]);
+                *dies = 0;
             }
         }
         match &step.task {
@@ -113,7 +117,13 @@ impl<'a, P: Policy> Beside<'a, P> {
             let until = part.until();
             if is_written {
                 prop_assert_eq!(known, Known { at: now, until }, "at {}", now);
-                prop_assert_eq!(life, (until - now).div_ceil(MILLI).max(2), "at {}", now);
+                // A key lives a second longer than its state, unless it lives long enough already.
+                if self.dies[number] < until {
+                    self.dies[number] = until + SECOND;
+                    prop_assert_eq!(life, (until + SECOND - now) / MILLI + 1, "at {}", now);
+                } else {
+                    prop_assert_eq!(life, 0, "at {}", now);
+                }
             } else {
                 let before = self.limits[number].known.until;
                 prop_assert!(known.until <= until.max(now).max(before), "at {}", now);
@@ -136,7 +146,13 @@ impl<'a, P: Policy> Beside<'a, P> {
     }
 
     fn give_back(&mut self, cost: u32) -> Tried {
-        self.ask_there(&Question::give_back(self.now, cost))?;
+        let there = self.ask_there(&Question::give_back(self.now, cost))?;
+        for (number, life) in there.lives.iter().enumerate() {
+            if *life > 0 {
+                prop_assert!(self.dies[number] < self.now, "at {}", self.now);
+                self.dies[number] = there.known[number].until + SECOND;
+            }
+        }
         self.whole.give_back(self.now, cost);
         for part in &mut self.parts {
             part.give_back(self.now, cost);

@@ -31,13 +31,11 @@ fn is_refused(store: &mut Store, subject: &Subject, what: &str) {
             vec![limit_args.clone()],
             vec![other.clone(), limit_args.clone()],
         ] {
-            let refused = store.try_ask(&question, &limits).unwrap_err();
-            assert_eq!(
-                refused.code(),
-                Some("WRONGTYPE"),
-                "{what} as {subject:?}: {refused}"
+            let said = store.try_ask(&question, &limits).unwrap().unwrap_err();
+            assert!(
+                said.starts_with("WRONGTYPE "),
+                "{what} as {subject:?}: {said}"
             );
-            let said = refused.to_string();
             let names = said.contains(KEY) && said.contains(named(subject));
             assert!(names, "{what} as {subject:?}: {said}");
         }
@@ -95,13 +93,13 @@ fn the_state_of_another_policy_is_not_touched() {
 #[test]
 fn another_error_keeps_its_message() {
     let mut store = Store::start();
-    store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zscore", "-hgetall"]);
+    store.cli::<()>(&["ACL", "SETUSER", "default", "-get", "-zrange", "-hgetall"]);
     for subject in of_every_kind(4, MINUTE) {
         let limit_args = [LimitArgs::new(KEY, &subject.numbers())];
         let refused = store
             .try_ask(&Question::ask(NOW, 1), &limit_args)
-            .unwrap_err()
-            .to_string();
+            .unwrap()
+            .unwrap_err();
         assert!(!refused.contains("WRONGTYPE"), "{refused}");
         let says_why = refused.contains("run this command") || refused.contains("permission");
         assert!(says_why, "{refused}");

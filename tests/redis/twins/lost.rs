@@ -115,7 +115,7 @@ fn an_outdated_state_counts_as_spent_and_recovers() {
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
         let nobody = LimitArgs::new(KEY, &subject.numbers());
-        store.ask_lasting(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
+        store.ask(&Question::ask(NOW - 2 * MILLI, 1), &[nobody]);
         let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         heals(&mut store, &subject, &first);
     }
@@ -126,7 +126,7 @@ fn a_state_that_is_lost_twice_recovers() {
     let mut store = Store::start();
     for subject in of_every_kind(4, MINUTE) {
         store.flush();
-        store.ask_lasting(&Question::ask(NOW - MILLI - 1, 1), &[limit_args(&subject)]);
+        store.ask(&Question::ask(NOW - MILLI - 1, 1), &[limit_args(&subject)]);
         let first = store.ask(&Question::ask(NOW, 1), &[limit_args(&subject)]);
         heals(&mut store, &subject, &first);
     }

@@ -5,7 +5,8 @@ use paceline::time::Rate;
 /// The parameters that a script takes of a policy.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
-    pub(super) policy: &'static str,
+    /// The number of the policy in the scripts.
+    pub(super) policy: u8,
     pub(super) params: Vec<u64>,
     /// The largest cost of a request.
     pub(super) capacity: u32,
@@ -20,7 +21,7 @@ pub(super) fn bucket(rate: Rate, burst: u32) -> Numbers {
     let (token, permits) = micros_of(rate.period(), rate.permits());
     assert!(token * u128::from(burst) <= MOST);
     Numbers {
-        policy: "token_bucket",
+        policy: 1,
         params: vec![small(token), small(permits), burst.into()],
         capacity: burst,
         settles_in: small((token * u128::from(burst)).div_ceil(permits)),
@@ -39,7 +40,7 @@ pub(super) fn owing(rate: Rate, burst: u32) -> Numbers {
 pub(super) fn interval(every: Duration) -> Numbers {
     let (token, permits) = micros_of(every, 1);
     Numbers {
-        policy: "interval",
+        policy: 2,
         params: vec![small(token), small(permits)],
         capacity: u32::try_from(MOST / token).unwrap_or(u32::MAX),
         settles_in: small(token.div_ceil(permits)),
@@ -48,7 +49,7 @@ pub(super) fn interval(every: Duration) -> Numbers {
 
 pub(super) fn log(limit: u32, window: u64) -> Numbers {
     Numbers {
-        policy: "sliding_log",
+        policy: 4,
         params: vec![limit.into(), window],
         capacity: limit,
         settles_in: window,
@@ -57,7 +58,7 @@ pub(super) fn log(limit: u32, window: u64) -> Numbers {
 
 pub(super) fn fixed(limit: u32, window: u64) -> Numbers {
     Numbers {
-        policy: "fixed_window",
+        policy: 3,
         ..log(limit, window)
     }
 }
@@ -65,7 +66,7 @@ pub(super) fn fixed(limit: u32, window: u64) -> Numbers {
 pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
     let (bucket, reach) = (window.div_ceil(buckets.into()), u64::from(buckets) + 1);
     Numbers {
-        policy: "sliding_counter",
+        policy: 5,
         params: vec![limit.into(), bucket, reach, 0],
         capacity: limit,
         settles_in: bucket * reach,
@@ -74,7 +75,7 @@ pub(super) fn strict(limit: u32, window: u64, buckets: u32) -> Numbers {
 
 pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
     Numbers {
-        policy: "sliding_counter",
+        policy: 5,
         params: vec![limit.into(), window, 2, 1],
         capacity: limit,
         settles_in: 2 * window,

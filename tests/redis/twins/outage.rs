@@ -52,7 +52,7 @@ fn a_bucket_does_not_fill_during_an_outage_and_does_after_it() {
             until: TO + 8 * MILLI
         }
     );
-    assert_eq!(refused.lives, [8]);
+    assert_eq!(refused.lives, [0], "the key lives a second longer anyway");
     for later in (100..MILLI).step_by(100) {
         assert_eq!(
             store.ask_lasting(&ask(TO + later, 3), &limit_args).wait(),

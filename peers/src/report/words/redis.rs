@@ -5,16 +5,20 @@ use super::{Better, Metric, Words};
 
 pub(super) const REDIS: Words = Words {
     title: "Limits in Redis",
-    question: "A server of the section's own on the same machine, and a client of one thread: a core each. A limit never binds, \
-               and each caller asks for one permit after the other. In the first case the caller waits for each answer, and \
-               what counts is the way there and back; in the others one connection carries the questions of many callers, or \
-               each caller has a connection, as the processes of a fleet have. `SET` is the same client library on the same \
-               connections, and decides nothing. Stripe's script is written anew from its description: a token bucket in two \
-               keys, in whole seconds of the client's clock. All take turns, round by round; a ratio is one of the same \
-               round, and the median of the rounds is shown.\n\n\
-               Outages are made with real servers, which are stopped (`SIGSTOP`), killed, and put behind a line that delays \
-               answers; callers ask again a millisecond after each answer. A deadline is the 25 ms that a call has if nothing \
-               else is said. Callers who measure the longest calls come at any time, four to a key.",
+    question: "A server of the section's own on the same machine, and a client of one thread: a core each. Each caller requests one \
+               permit after the other from a limit that does not bind. With one caller, the round trip counts. Otherwise one \
+               connection carries the requests of many callers, or each caller has a connection, as the processes of a fleet \
+               have. `SET` is the same client library on the same connections, and decides nothing. Stripe's script is written \
+               anew from its description: a token bucket in two keys, in whole seconds of the client's clock. The contenders \
+               take turns, round by round. A ratio compares two contenders in the same round, and the median of the rounds is \
+               shown. With known keys, a second client requests a permit of each key once, so no refusal comes from its \
+               cache.\n\n\
+               A client in a process of its own has a limit of 1/s for each of many keys, and a waiter for each key. The \
+               deadline is the default of 25 ms. Beyond what is allowed, permits can pass only if the client takes the server \
+               for down and the outage policy is `open`.\n\n\
+               Outages are made with real servers, which are stopped (`SIGSTOP`), killed, and put behind a relay that delays \
+               replies. Callers ask again a millisecond after each answer. The deadline is the default of 25 ms. Where the \
+               longest calls are measured, callers come at random times, four to a key.",
     metrics: &[
         metric(
             "thousand decisions a second",
@@ -44,6 +48,36 @@ pub(super) const REDIS: Words = Words {
         metric(
             "µs in the script",
             "The server's time in the command or script, in µs, each time that it is asked",
+            Better::Neither,
+        ),
+        metric(
+            "µs in the script a decision",
+            "The server's time in the command or script, in µs, for each decision: many can share one call",
+            Better::Less,
+        ),
+        metric(
+            "share of Stripe's time in the script",
+            "The server's time in the script for each µs of Stripe's script in the same round",
+            Better::Neither,
+        ),
+        metric(
+            "allocations a decision",
+            "Allocations of the client for each decision, one of them by the measurement",
+            Better::Less,
+        ),
+        metric(
+            "permits in 3.5 s",
+            "Permits in 3.5 s of keys that have 1 a second each, with a waiter for each key",
+            Better::Neither,
+        ),
+        metric(
+            "share of the allowed permits",
+            "The same as a share of what is allowed. More than 1 is too much",
+            Better::Neither,
+        ),
+        metric(
+            "outages of a server that works",
+            "Outages that the client counted meanwhile. The server worked all the time",
             Better::Neither,
         ),
         metric(
@@ -89,30 +123,41 @@ pub(super) const REDIS: Words = Words {
             Better::Less,
         ),
     ],
-    drawings: &[Drawing {
-        name: "redis-decisions",
-        title: "Thousand decisions a second, 64 callers on one connection, each with a key of its own",
-        metric: "thousand decisions a second",
-        part: "",
-        shape: Shape::Bars {
-            case: "64 callers, own keys",
+    drawings: &[
+        Drawing {
+            name: "redis-decisions",
+            title: "Thousand decisions a second, 64 callers on one connection, each with a key of its own",
+            metric: "thousand decisions a second",
+            part: "",
+            shape: Shape::Bars {
+                case: "64 callers, own keys",
+            },
         },
-    }],
-    why: "Where many callers of a process share a limit, they go on one trip together, and a decision costs less than a plain \
-          `SET` each. Where each has a key of its own, each makes a trip of its own, and the server is what is busy: our script \
-          takes about twice the time there that Stripe's does. It reads the server's clock, counts exact fractions, knows a \
-          state that is lost or older than known, and can ask several limits at once, all or none; Stripe's trusts the clock of \
-          each client, and counts in whole seconds. With one caller the way there and back outweighs the script. A sliding log \
-          keeps each permit as a member of a set, and the more pass together, the more it has to keep: its bytes grow with the \
-          limit, those of the others do not. What Redis has refused is known until then, and refused again without a trip.\n\n\
-          A frozen server is only known by calls that run out of time: three in a row. So who asks alone waits for three \
-          deadlines, and where many ask at once the first deadline tells. A killed one closes its connections, and is known at \
-          once. While it is down, a task tries to connect, at most half a second apart, and that is how long a server that \
-          was started again waits to be found; a frozen one has the attempt already when it goes on. A call that runs out of \
-          time comes back as exactly as tokio's timers let it: compare with the bare timeout. Who stands in line with `acquire` is let \
-          pass by the deadline of a trip, and may have waited for the one before as well. A server whose answers take most \
-          of the deadline is as good as none: who waits in line behind a trip has only the rest, and who connects anew makes \
-          two trips within one deadline. With such a server, set a longer one.",
+        Drawing {
+            name: "redis-herd",
+            title: "Permits in 3.5 s of keys with 1/s each, one process: allowed, and passed",
+            metric: "permits in 3.5 s",
+            part: "",
+            shape: Shape::Lines {
+                x: "keys, with a waiter each",
+                is_y_log: true,
+            },
+        },
+    ],
+    why: "The callers of one limit in a process share a round trip, and then a decision costs less than a `SET` for each of them. \
+          Callers with a key each make a round trip each, the server is the bottleneck, and our script takes longer than \
+          Stripe's. It reads the server's clock, counts exact fractions, finds a state that is lost or older than known, and can \
+          ask several limits at once, all or none. Stripe's script trusts the clock of each client, and counts in whole seconds. \
+          With one caller the round trip outweighs the script. A sliding log keeps each permit as a member of a set: its bytes \
+          grow with the limit, and those of the other policies do not. A refusal is cached until its retry time, and needs no \
+          round trip until then.\n\n\
+          Only calls that time out show that a server is frozen: three in a row. A caller that asks alone waits for three \
+          deadlines. With many callers the first deadline is enough. A killed server closes its connections, so the client \
+          knows at once. During an outage a task tries to connect, at most a quarter of a second apart, and a server that was \
+          started again waits that long to be found. A frozen server has a connection attempt pending when it goes on. A call \
+          that times out ends as exactly as tokio's timers allow: compare it with the bare timeout. A waiter in `acquire` passes \
+          at the deadline of its round trip, and may have waited for the round trip before as well. If a round trip takes most of \
+          the deadline, a longer deadline is better.",
 };
 
 const fn metric(name: &'static str, heading: &'static str, better: Better) -> Metric {

@@ -30,7 +30,7 @@ const NAME: &str = "customer-1234567";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
-    let window = extent.pick(Duration::from_secs(5), Duration::from_millis(300));
+    let window = extent.pick(Duration::from_secs(2), Duration::from_millis(300));
     for &limit in extent.pick(&[10, 1_000][..], &[10][..]) {
         let case = format!("limit of {}", with_commas(&limit.to_string()));
         let all = run(Flavour::OneThread, async {

@@ -74,7 +74,7 @@ pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
     let mut all = EVENTS.map(|_| Calls::default());
     let mut bare = Vec::new();
     let done = run(Flavour::TwoThreads, async {
-        for _ in 0..extent.pick(21, 1) {
+        for _ in 0..extent.pick(7, 1) {
             for ((_, event, manner), calls) in EVENTS.iter().zip(&mut all) {
                 event.round(*manner, calls, &mut bare).await;
             }

@@ -1,6 +1,8 @@
 //! Limits in Redis, on servers of the section's own: what a decision costs, and what an outage does.
 
 mod bytes;
+mod decisions;
+mod herds;
 mod longest;
 mod outages;
 mod rates;
@@ -17,6 +19,8 @@ mod trips;
 )]
 #[path = "../../../../tests/redis/servers/mod.rs"]
 mod servers;
+
+pub(crate) use herds::alone;
 
 use std::future::Future;
 use std::process::{Command, Stdio};
@@ -40,6 +44,8 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
         return notes.figures;
     }
     rates::add_to(&mut notes, extent);
+    decisions::add_to(&mut notes, extent);
+    herds::add_to(&mut notes, extent);
     trips::add_to(&mut notes, extent);
     outages::add_to(&mut notes, extent);
     longest::add_to(&mut notes, extent);

@@ -45,7 +45,7 @@ struct Rounds {
 }
 
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
-    let (short, long) = extent.pick((300, 2_000), (50, 100));
+    let (short, long) = extent.pick((300, 1_000), (50, 100));
     let [short, long] = [short, long].map(Duration::from_millis);
     let trials = [Outage::Frozen, Outage::Killed].map(|outage| {
         [(1, short), (64, long)].map(|(callers, lasts)| Trial {
@@ -60,7 +60,7 @@ pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
         .map(|trial| (*trial, Rounds::default()))
         .collect();
     let done = run(Flavour::TwoThreads, async {
-        for _ in 0..extent.pick(9, 1) {
+        for _ in 0..extent.pick(3, 1) {
             for (trial, rounds) in &mut all {
                 let (noticed, returned) = trial.run(extent).await;
                 rounds.noticed.push(noticed);

@@ -62,6 +62,8 @@ struct Slice {
     p99: f64,
     /// µs inside the command or the script, for each time the server was asked.
     script: f64,
+    /// The same, for each decision: many can go on one trip.
+    script_each: f64,
     /// µs of processor time for each decision.
     server: f64,
     client: f64,
@@ -69,19 +71,32 @@ struct Slice {
 
 type Metric = (&'static str, fn(&Slice) -> f64);
 
-const METRICS: [Metric; 6] = [
+/// The server's time for a decision, without what it takes to read the request and to write the reply.
+pub(super) const EACH: &str = "µs in the script a decision";
+
+pub(super) const TO_STRIPE: &str = "share of Stripe's time in the script";
+
+const METRICS: [Metric; 7] = [
     ("thousand decisions a second", |slice| {
         slice.thousands_a_second
     }),
     ("µs a decision, median", |slice| slice.median),
     ("µs a decision, 99 %", |slice| slice.p99),
     ("µs in the script", |slice| slice.script),
+    (EACH, |slice| slice.script_each),
     ("µs of the server a decision", |slice| slice.server),
     ("µs of the client a decision", |slice| slice.client),
 ];
 
-/// The contender that the others are compared with, round by round.
-const MEASURES: [(&str, usize); 2] = [("share of SET's rate", 0), ("share of Stripe's rate", 1)];
+/// What the others are compared in, round by round, and the contender they are compared with.
+const MEASURES: [(Metric, usize); 3] = [
+    (("share of SET's rate", |slice| slice.thousands_a_second), 0),
+    (
+        ("share of Stripe's rate", |slice| slice.thousands_a_second),
+        1,
+    ),
+    ((TO_STRIPE, |slice| slice.script_each), 1),
+];
 
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
     let all = run(Flavour::OneThread, async {
@@ -103,9 +118,9 @@ pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
 /// Of each contender its slices. They take turns, so that a stall of the machine spoils one round of one of them.
 async fn rounds(case: &Case, server: &Server, extent: Extent) -> Vec<Vec<Result<Slice, String>>> {
     let mut rounds = vec![Vec::new(); STORED.len()];
-    for _ in 0..extent.pick(7, 1) {
+    for _ in 0..extent.pick(3, 1) {
         for (contender, rounds) in STORED.iter().zip(&mut rounds) {
-            let during = Duration::from_millis(extent.pick(200, 10));
+            let during = Duration::from_millis(extent.pick(150, 10));
             rounds.push(slice(contender, case, server, during).await);
         }
     }
@@ -123,20 +138,24 @@ fn note(notes: &mut Notes, case: &Case, rounds: &[Vec<Result<Slice, String>>]) {
             notes.add(metric, contender.name, case.name, value);
         }
     }
-    for (metric, to) in MEASURES {
+    for ((metric, in_), to) in MEASURES {
         for (contender, of) in STORED.iter().zip(rounds).skip(to + 1) {
-            let share = shares(of, &rounds[to]);
+            let share = shares(of, &rounds[to], in_);
             notes.add(metric, contender.name, case.name, share);
         }
     }
 }
 
-/// Of the rate in the same round.
-fn shares(of: &[Result<Slice, String>], to: &[Result<Slice, String>]) -> Value {
+/// Of what the other reached in the same round.
+fn shares(
+    of: &[Result<Slice, String>],
+    to: &[Result<Slice, String>],
+    in_: fn(&Slice) -> f64,
+) -> Value {
     let pairs = of.iter().zip(to);
     let shares: Result<Vec<f64>, String> = pairs
         .map(|pair| match pair {
-            (Ok(one), Ok(other)) => Ok(one.thousands_a_second / other.thousands_a_second),
+            (Ok(one), Ok(other)) => Ok(in_(one) / in_(other)),
             (Err(why), _) | (_, Err(why)) => Err(why.clone()),
         })
         .collect();
@@ -180,11 +199,13 @@ async fn slice(
         return Err(format!("{} did not pass", asked.refused));
     }
     let count = asked.micros.len() as f64;
+    let script = script_time(server, contender.command).await;
     Ok(Slice {
         thousands_a_second: count / took.as_secs_f64() / 1e3,
         median: median(&asked.micros),
         p99: quantile(&asked.micros, 0.99),
-        script: script_time(server, contender.command).await,
+        script: script.micros / script.calls,
+        script_each: script.micros / count,
         server: server_took * 1e6 / count,
         client: client.as_secs_f64() * 1e6 / count,
     })
@@ -221,18 +242,38 @@ async fn server_time(server: &Server) -> f64 {
     seconds("used_cpu_user") + seconds("used_cpu_sys")
 }
 
-/// µs for each time that it carried this command out.
-async fn script_time(server: &Server, command: &str) -> f64 {
+/// How long the server has carried a command out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ScriptTime {
+    pub(super) micros: f64,
+    pub(super) calls: f64,
+}
+
+/// Since the server's counts were reset. A script may be sent in several ways.
+pub(super) async fn script_time(server: &Server, command: &str) -> ScriptTime {
     let info: String = server.cli(&["INFO", "commandstats"]).await;
-    usec_per_call(&info, command).unwrap_or(f64::NAN)
+    let commands = match command {
+        "evalsha" => &["eval", "evalsha", "fcall"][..],
+        command => &[command],
+    };
+    let of = |field| {
+        commands
+            .iter()
+            .filter_map(|name| stat(&info, name, field))
+            .sum()
+    };
+    ScriptTime {
+        micros: of("usec="),
+        calls: of("calls="),
+    }
 }
 
 /// `cmdstat_evalsha:calls=10,usec=250,usec_per_call=25.00,rejected_calls=0,failed_calls=0`
-fn usec_per_call(info: &str, command: &str) -> Option<f64> {
+fn stat(info: &str, command: &str, field: &str) -> Option<f64> {
     let info = fields(info);
     let of = info.get(format!("cmdstat_{command}").as_str())?;
     of.split(',')
-        .find_map(|field| field.strip_prefix("usec_per_call="))?
+        .find_map(|part| part.strip_prefix(field))?
         .parse()
         .ok()
 }
@@ -251,8 +292,9 @@ mod tests {
     fn what_the_server_says_of_a_command_is_understood() {
         let said = "# Commandstats\r\ncmdstat_get:calls=1,usec=2,usec_per_call=2.00\r\n\
                     cmdstat_evalsha:calls=10,usec=255,usec_per_call=25.50,rejected_calls=0\r\n";
-        let read = |command| usec_per_call(said, command).map(f64::to_bits);
-        assert_eq!(read("evalsha"), Some(25.5_f64.to_bits()));
-        assert_eq!(read("eval"), None);
+        let read = |command, field| stat(said, command, field).map(f64::to_bits);
+        assert_eq!(read("evalsha", "usec="), Some(255.0_f64.to_bits()));
+        assert_eq!(read("evalsha", "calls="), Some(10.0_f64.to_bits()));
+        assert_eq!(read("eval", "usec="), None);
     }
 }

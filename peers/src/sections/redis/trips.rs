@@ -49,10 +49,10 @@ const CROWDS: [Crowd; 3] = [
     },
 ];
 
-const LEASES: [(&str, u32); 3] = [
-    ("no leases", 0),
-    ("leases of 10", 10),
-    ("leases of 100", 100),
+const PREFETCHES: [(&str, u32); 3] = [
+    ("no prefetch", 0),
+    ("prefetch of 10", 10),
+    ("prefetch of 100", 100),
 ];
 
 const LASTS: Duration = Duration::from_secs(1);
@@ -60,16 +60,16 @@ const LASTS: Duration = Duration::from_secs(1);
 pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
     for crowd in &CROWDS {
         let permits = extent.pick(crowd.permits, 200);
-        let mut rounds = LEASES.map(|_| Vec::new());
+        let mut rounds = PREFETCHES.map(|_| Vec::new());
         let done = run(Flavour::OneThread, async {
             let server = Server::start().await;
-            for _ in 0..extent.pick(7, 1) {
-                for ((_, lease), rounds) in LEASES.iter().zip(&mut rounds) {
-                    rounds.push(round(crowd, *lease, permits, &server).await);
+            for _ in 0..extent.pick(3, 1) {
+                for ((_, prefetch), rounds) in PREFETCHES.iter().zip(&mut rounds) {
+                    rounds.push(round(crowd, *prefetch, permits, &server).await);
                 }
             }
         });
-        for ((case, _), rounds) in LEASES.iter().zip(&rounds) {
+        for ((case, _), rounds) in PREFETCHES.iter().zip(&rounds) {
             let of = |of: fn(&(f64, f64)) -> f64| {
                 let values: Vec<f64> = rounds.iter().map(of).collect();
                 done.clone().map(|()| median(&values))
@@ -80,19 +80,29 @@ pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
     }
     let refused = run(Flavour::OneThread, refused(extent.pick(100_000, 100)));
     let of = |of: fn((f64, f64)) -> f64| refused.clone().map(of);
-    notes.add(TRIPS, "1 caller, all refused", LEASES[0].0, of(|all| all.0));
-    notes.add(RATE, "1 caller, all refused", LEASES[0].0, of(|all| all.1));
+    notes.add(
+        TRIPS,
+        "1 caller, all refused",
+        PREFETCHES[0].0,
+        of(|all| all.0),
+    );
+    notes.add(
+        RATE,
+        "1 caller, all refused",
+        PREFETCHES[0].0,
+        of(|all| all.1),
+    );
 }
 
 /// Trips for each permit, and thousands of permits a second.
-async fn round(crowd: &Crowd, lease: u32, permits: u32, server: &Server) -> (f64, f64) {
+async fn round(crowd: &Crowd, prefetch: u32, permits: u32, server: &Server) -> (f64, f64) {
     server.flush_all().await;
     let (redis, limit) = limit(server, crowd.limit).await;
-    let limit = match lease {
+    let limit = match prefetch {
         0 => limit,
-        lease => limit
-            .prefetch(lease, LASTS)
-            .expect("so many may pass at once"),
+        permits => limit
+            .prefetch(permits, LASTS)
+            .expect("the limit has that many at once"),
     };
     limit.acquire(1).await.expect("it passes");
     let before = redis.stats().answered;

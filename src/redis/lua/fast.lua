@@ -1,0 +1,196 @@
+-- Decides for one limit or several, as often as the argument says. This part decides what is frequent and simple; the rest of the
+-- text decides everything else, in the same call. Both give the same answers and write the same states.
+--
+-- KEYS     the keys of all decisions, in their order, one for each limit
+-- ARGV     one packed string: the time in microseconds, or 0 for the server's clock (only tests pass their own);
+--          start and end of the client's last outage, both 0 if there was none;
+--          1 if the rest of the text has to decide everything (only tests say so);
+--          the number of decisions; and for each decision
+--            its length in bytes
+--            the policy if it is simple: it asks one limit, has one group of requests, and returns nothing. Otherwise 0
+--            the number of limits
+--            extra: how many permits to take beyond the requests; to give back: how many
+--            of the first group the cost of a request, and how many follow each other
+--            of the first limit when its state settles and when it was last written, as far as the client knows, four numbers
+--            (the parameters of the policy, and zeros), and the policy
+--            the task: 0 to ask, 1 to peek, 2 to give back
+--            how many more groups there are, and how many returns
+--            the same for each further limit, and for each further group
+--            for each return a cost that was counted and not used, and when it was counted
+-- returns  one packed string: the server's time; and for each decision
+--            0, or 1 and an error: its length and its text
+--            how many requests passed, from the first on
+--            how many extra permits were taken
+--            which limit the first denied request waits for, from 1; 0 if all passed
+--            how long that request has to wait, in microseconds
+--            and for each limit: whether its state had been lost, when it was written, and when it settles
+--
+-- A state that is one string begins with: the number of its policy, when it was written, and until when its key lives at least.
+-- The key lives a second longer than the state, so that most writes leave its lifetime as it is.
+--
+-- Times are microseconds of the server's clock. Lua numbers are doubles, exact up to 2^53. The client refuses parameters that
+-- would exceed that. `%` is not exact; fmod is.
+
+local from_bytes, to_bytes, fmod, call = struct.unpack, struct.pack, math.fmod, redis.call
+
+local argument = ARGV[1]
+local server_now, outage_from, outage_to, is_full_only, decisions, offset = from_bytes('<dddBI2', argument)
+if server_now == 0 then
+  local time = call('TIME')
+  server_now = time[1] * 1000000 + time[2]
+end
+
+-- Of several keys all states are read at once, which for a key of another type reads nothing. What was read is not used for a key
+-- that has been written since.
+local states, written, replies
+if decisions > 1 then
+  replies = {}
+  if #KEYS <= 1000 then
+    states, written = call('MGET', unpack(KEYS)), {}
+  end
+end
+-- The decisions that are left: for each its number, its offset in the argument, and the number of its first key, less one.
+local left_over
+local keys_before = 0
+
+for decision = 1, decisions do
+  local size, simple, limits, extra, cost, count, settles_at, written_at, a, b, c =
+    from_bytes('<I4BBI4I4I4ddddd', argument, offset)
+  -- What the limit has, what one request takes of it, and what a permit takes.
+  local there, needed, unit
+  local key, at, dies, born, full_at, beyond, bought
+  if is_full_only == 0 and simple > 0 then
+    key = KEYS[keys_before + 1]
+    local kept = states and not written[key] and states[keys_before + 1] or redis.pcall('GET', key)
+
+    if not kept then
+      if settles_at <= server_now and outage_to == 0 then
+        at, dies, born, full_at, beyond, bought = 0, 0, server_now, server_now, 0, 0
+        if simple == 1 then
+          there, needed, unit = a * c, a * cost, a
+        elseif simple == 2 then
+          there, needed, unit = 1, 1, 1
+        else
+          there, needed, unit = a, cost, 1
+        end
+      end
+    elseif simple == 1 then
+      if #kept == 65 then
+        local policy, token, permits, burst
+        policy, at, dies, born, full_at, beyond, token, permits, burst = from_bytes('<Bdddddddd', kept)
+        if at >= written_at and at <= server_now and token == a and permits == b and burst == c and policy == 1
+            and (outage_to == 0 or at > outage_from) then
+          local missing = (full_at - server_now) * b + beyond
+          if missing < 0 then missing = 0 end
+          there, needed, unit = a * c - missing, a * cost, a
+        end
+      end
+    elseif #kept == 33 then
+      local policy
+      policy, at, dies, born, bought = from_bytes('<Bdddd', kept)
+      if at >= written_at and at <= server_now and policy == simple then
+        if simple == 3 then
+          if bought == 0 or born + b <= server_now then born, bought = server_now, 0 end
+          there, needed, unit = a - bought, cost, 1
+        elseif outage_to == 0 or at > outage_from then
+          full_at = bought * a
+          if full_at > 4503599627370496 then full_at = 4503599627370496 end
+          beyond = fmod(full_at, b)
+          full_at = born + (full_at - beyond) / b
+          if beyond > 0 then full_at = full_at + 1 end
+          there, needed, unit = full_at <= server_now and 1 or 0, 1, 1
+        end
+      end
+    end
+  end
+
+  local reply
+  -- A full bucket passes a cost above its burst, as a debt.
+  if there and (simple > 1 or cost <= c) then
+    local passed, granted, retry_in, short = count, 0, 0, 0
+    if count * needed > there then
+      passed = there < needed and 0 or (there - fmod(there, needed)) / needed
+    end
+    there = there - passed * needed
+    if passed < count then
+      short = needed - there
+    elseif extra > 0 then
+      granted = extra
+      if granted * unit > there then
+        granted = there < unit and 0 or (there - fmod(there, unit)) / unit
+      end
+      there = there - granted * unit
+      if passed + granted == 0 then short = unit - there end
+    end
+    local has_passed = passed + granted > 0
+
+    local settles
+    if simple == 1 then
+      if has_passed then
+        local missing = a * c - there
+        beyond = fmod(missing, b)
+        full_at = server_now + (missing - beyond) / b
+      end
+      settles = full_at
+      if beyond > 0 then settles = settles + 1 end
+      if settles < server_now then settles = server_now end
+      if short > 0 then
+        local rest = fmod(short, b)
+        retry_in = (short - rest) / b
+        if rest > 0 then retry_in = retry_in + 1 end
+      end
+    elseif simple == 2 then
+      settles = full_at
+      if has_passed then
+        born, bought = server_now, passed > 0 and cost or 1
+        settles = bought * a
+        local rest = fmod(settles, b)
+        settles = server_now + (settles - rest) / b
+        if rest > 0 then settles = settles + 1 end
+      end
+      if short > 0 then retry_in = settles - server_now end
+    else
+      bought = a - there
+      settles = bought == 0 and server_now or born + b
+      if short > 0 then retry_in = settles - server_now end
+    end
+
+    -- A refusal is left over if its key does not live long enough.
+    if has_passed then
+      at = server_now
+      local lives_on = dies >= settles
+      if not lives_on then dies = settles + 1000000 end
+      local state
+      if simple == 1 then
+        state = to_bytes('<Bdddddddd', 1, at, dies, born, full_at, beyond, a, b, c)
+      else
+        state = to_bytes('<Bdddd', simple, at, dies, born, bought)
+      end
+      if lives_on then
+        call('SET', key, state, 'KEEPTTL')
+      else
+        local lives = dies - server_now
+        call('SET', key, state, 'PX', (lives - fmod(lives, 1000)) / 1000 + 1)
+      end
+    end
+    if at == 0 or dies >= settles then
+      local binding = short > 0 and 1 or 0
+      if decisions == 1 then
+        return to_bytes('<I8BI4I4BI8BI8I8', server_now, 0, passed, granted, binding, retry_in, 0, at, settles)
+      end
+      reply = to_bytes('<BI4I4BI8BI8I8', 0, passed, granted, binding, retry_in, 0, at, settles)
+      if written then written[key] = true end
+    end
+  end
+  if not reply then
+    left_over, replies = left_over or {}, replies or {}
+    local number = #left_over
+    left_over[number + 1], left_over[number + 2], left_over[number + 3] = decision, offset, keys_before
+    reply = ''
+  end
+  replies[decision] = reply
+  keys_before = keys_before + limits
+  offset = offset + size
+end
+
+if not left_over then return to_bytes('<I8', server_now) .. table.concat(replies) end

@@ -1,0 +1,91 @@
+//! Several processes that want more permits than there are: each gets its share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use super::*;
+
+/// For how long a caller holds its lease.
+const HELD: Duration = Duration::from_millis(50);
+
+/// How many leases each of these processes gets in this time, if each has that many callers that take one lease after another.
+async fn leases(fleet: &[RedisPermits], callers: u32, time: Duration) -> Vec<u32> {
+    let counts: Vec<_> = fleet.iter().map(|_| Arc::new(AtomicU32::new(0))).collect();
+    let end = Instant::now() + time;
+    let mut tasks = JoinSet::new();
+    for (permits, count) in fleet.iter().zip(&counts) {
+        for _ in 0..callers {
+            let (permits, count) = (permits.clone(), Arc::clone(count));
+            tasks.spawn(async move {
+                while Instant::now() < end {
+                    let lease = permits.acquire().await.unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                    sleep(HELD).await;
+                    drop(lease);
+                }
+            });
+        }
+    }
+    sleep(time).await;
+    let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
+    let counts: Vec<_> = counts.collect();
+    println!("leases of each process: {counts:?}");
+    counts
+}
+
+/// Each process gets at least half of an equal share.
+fn assert_fair(counts: &[u32]) {
+    let total: u32 = counts.iter().sum();
+    let processes = u32::try_from(counts.len()).unwrap();
+    for count in counts {
+        assert!(count * processes * 2 >= total, "{counts:?}");
+    }
+}
+
+async fn fleet(server: &Server, n: u32, processes: usize) -> Vec<RedisPermits> {
+    let mut fleet = Vec::new();
+    for _ in 0..processes {
+        let redis = process(&server.url());
+        redis.connect().await.unwrap();
+        fleet.push(permits(&redis, n, LONG));
+    }
+    fleet
+}
+
+async fn case(n: u32, processes: usize, callers: u32) {
+    let server = Server::start().await;
+    let fleet = fleet(&server, n, processes).await;
+    assert_fair(&leases(&fleet, callers, Duration::from_secs(4)).await);
+}
+
+#[tokio::test]
+async fn two_processes_take_turns_with_one_permit() {
+    case(1, 2, 1).await;
+}
+
+#[tokio::test]
+async fn three_processes_share_two_permits() {
+    case(2, 3, 4).await;
+}
+
+#[tokio::test]
+async fn four_processes_share_ten_permits() {
+    case(10, 4, 10).await;
+}
+
+/// Replies take 20 ms to one of the two.
+#[tokio::test]
+async fn a_distant_process_gets_its_share_beside_a_near_one() {
+    for (n, callers) in [(1, 1), (2, 4), (10, 10)] {
+        let (server, relay) = relayed().await;
+        let far = process(&relay.url());
+        far.connect().await.unwrap();
+        relay.delay_replies(Duration::from_millis(20)).await;
+        let mut fleet = fleet(&server, n, 1).await;
+        fleet.push(permits(&far, n, LONG));
+        assert_fair(&leases(&fleet, callers, Duration::from_secs(3)).await);
+    }
+}
