@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::{Id, JoinError, JoinSet, yield_now};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet, yield_now};
 
 use crate::time::{Tick, Timer};
 
@@ -159,7 +159,7 @@ impl<S: Store> Batcher<S> {
         });
         let no_reply = || Err(Failure::Fault("no reply".into()));
         let reply = call.await?.pop().unwrap_or_else(no_reply);
-        reply.map_err(|failure| self.connection.refused(failure))
+        connection.checked(reply)
     }
 
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
@@ -323,7 +323,9 @@ type Ended<S> = (Option<Arc<<S as Store>::Connection>>, Outcome<S>);
 type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
+    task: AbortHandle,
     sent: Tick,
+    was_alone: bool,
     /// The questions by their names, in order.
     sources: Vec<(u64, Arc<dyn Source<S>>)>,
 }
@@ -387,8 +389,15 @@ impl<'a, S: Store> Calls<'a, S> {
                 Err(error) => (None, Err(error)),
             }
         });
-        self.window.sent(sources.len());
-        self.under_way.insert(task.id(), Call { sent, sources });
+        let was_alone = self.window.sent(sources.len());
+        let id = task.id();
+        let call = Call {
+            task,
+            sent,
+            was_alone,
+            sources,
+        };
+        self.under_way.insert(id, call);
     }
 
     fn lease(&mut self, now: Tick, source: Arc<dyn Source<S>>, leases: S::Leases) {
@@ -411,10 +420,11 @@ impl<'a, S: Store> Calls<'a, S> {
     fn ended(&mut self, ended: Result<(Id, Ended<S>), JoinError>) {
         let (id, used, outcome) = match ended {
             Ok((id, (used, outcome))) => (id, used, outcome),
-            // The client library panicked.
+            // The client library panicked, and may do so again on this connection.
             Err(error) => {
+                let used = self.batcher.connection.current();
                 let why = Failure::Unreachable(error.to_string().into());
-                (error.id(), None, Err(CallError::failed(why)))
+                (error.id(), used, Err(CallError::failed(why)))
             }
         };
         let Some(call) = self.under_way.remove(&id) else {
@@ -425,26 +435,28 @@ impl<'a, S: Store> Calls<'a, S> {
             self.last_answer = now;
         }
         let took = outcome.is_ok().then(|| now.since(call.sent));
-        self.window.ended(call.sent, now, call.sources.len(), took);
+        let sent = (call.sent, call.was_alone);
+        self.window.ended(sent, now, call.sources.len(), took);
         self.batcher.connection.record(used.as_ref(), &outcome);
         self.hand_on(call, outcome);
     }
 
     fn hand_on(&self, call: Call<S>, outcome: Outcome<S>) {
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
+        let no_reply = || Err(Failure::Fault("no reply".into()));
         for (number, source) in call.sources {
             let reply = match &mut outcome {
-                Ok(replies) => replies.next().map_or_else(
-                    || Err(CallError::failed(Failure::Fault("no reply".into()))),
-                    |reply| reply.map_err(|failure| self.batcher.connection.refused(failure)),
-                ),
+                Ok(replies) => {
+                    let reply = replies.next().unwrap_or_else(no_reply);
+                    self.batcher.connection.checked(reply)
+                }
                 Err(error) => Err(error.clone()),
             };
             source.complete(number, call.sent, reply);
         }
     }
 
-    /// When the calls under way have failed, if nothing is answered before.
+    /// When calls under way have failed, if nothing is answered before.
     fn silent_at(&self) -> Option<Tick> {
         let deadline = self.batcher.connection.deadline();
         let first = self.under_way.values().map(|call| call.sent).min()?;
@@ -452,17 +464,28 @@ impl<'a, S: Store> Calls<'a, S> {
         Some(silent.min(first.after_times(deadline, LONGEST_CALL)))
     }
 
-    /// Fails all calls if nothing was answered in time.
+    /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     fn fail_silent(&mut self, now: Tick) {
-        if self.silent_at().is_none_or(|silent_at| now < silent_at) {
+        let deadline = self.batcher.connection.deadline();
+        let longest_since = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
+        let first = self.under_way.values().map(|call| call.sent).min();
+        let is_silent =
+            first.is_some_and(|first| first.max(self.last_answer).after(deadline) <= now);
+        let (failed, others): (HashMap<_, _>, _) = mem::take(&mut self.under_way)
+            .into_iter()
+            .partition(|(_, call)| is_silent || longest_since(call) <= now);
+        self.under_way = others;
+        if failed.is_empty() {
             return;
         }
-        // Dropping the tasks aborts them.
-        self.tasks = JoinSet::new();
-        let calls = mem::take(&mut self.under_way);
-        self.batcher.connection.record_silence(calls.len() as u64);
-        self.window.silent(now);
-        for call in calls.into_values() {
+        self.batcher.connection.record_silence(failed.len() as u64);
+        if is_silent {
+            self.window.silent(now);
+        }
+        for call in failed.into_values() {
+            call.task.abort();
+            let sent = (call.sent, call.was_alone);
+            self.window.ended(sent, now, call.sources.len(), None);
             self.hand_on(call, Err(CallError::failed(Failure::Timeout)));
         }
     }

@@ -175,25 +175,31 @@ impl<S: Store> Connection<S> {
         answer.map(|(_, reply)| reply)
     }
 
-    /// Nothing was answered for a deadline while that many calls were under way: one failure for the breaker.
-    pub(crate) fn record_silence(self: &Arc<Self>, calls: u64) {
-        let used = match &self.locked().phase {
+    /// The connection that a call would use now.
+    pub(crate) fn current(&self) -> Option<Arc<S::Connection>> {
+        match &self.locked().phase {
             Phase::Up(opened) => Some(Arc::clone(opened)),
             _ => None,
-        };
-        self.count(|stats| stats.timeouts += calls - 1);
-        self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
+        }
     }
 
-    /// The server answered a call and refused what it asked for one key.
-    pub(crate) fn refused(&self, failure: Failure) -> CallError {
-        let now = self.now();
-        let mut state = self.locked();
-        *state.stats.of(&failure) += 1;
-        state.last_failure = Some(failure.clone());
-        state.say_fault(now, &failure);
-        emit(state);
-        CallError::failed(failure)
+    /// Counts the failure of a part of a call that was answered.
+    pub(crate) fn checked<T>(&self, reply: Result<T, Failure>) -> Result<T, CallError> {
+        reply.map_err(|failure| {
+            let now = self.now();
+            let mut state = self.locked();
+            state.count_failure(&failure);
+            state.say_fault(now, &failure);
+            emit(state);
+            CallError::failed(failure)
+        })
+    }
+
+    /// Nothing was answered for a deadline while that many calls were under way: one failure for the breaker.
+    pub(crate) fn record_silence(self: &Arc<Self>, calls: u64) {
+        let used = self.current();
+        self.count(|stats| stats.timeouts += calls - 1);
+        self.record::<()>(used.as_ref(), &Err(CallError::failed(Failure::Timeout)));
     }
 
     /// The open connection. Waits for it only during the first attempt to make one.
@@ -332,8 +338,7 @@ impl<S: Store> ConnectionState<S> {
             }
             Err(Some(failure)) => failure,
         };
-        *self.stats.of(failure) += 1;
-        self.last_failure = Some(failure.clone());
+        self.count_failure(failure);
         if !is_current {
             return false;
         }
@@ -352,6 +357,11 @@ impl<S: Store> ConnectionState<S> {
         } else {
             false
         }
+    }
+
+    fn count_failure(&mut self, failure: &Failure) {
+        *self.stats.of(failure) += 1;
+        self.last_failure = Some(failure.clone());
     }
 
     fn connected(&mut self, now: Tick, opened: S::Connection, run: Option<ServerRun>, time: u64) {
@@ -424,7 +434,12 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
         let Some(connection) = weak.upgrade() else {
             return;
         };
-        let result = connection.connect().await;
+        // In a task of its own, because the client library may panic.
+        let attempt = Arc::clone(&connection);
+        let attempt = tokio::spawn(async move { attempt.connect().await });
+        let result = attempt
+            .await
+            .unwrap_or_else(|panic| Err(Failure::Unreachable(panic.to_string().into())));
         let now = connection.now();
         match result {
             Ok((opened, run, time)) => {

@@ -138,3 +138,7 @@ pub(crate) struct Reply<S: Store> {
     /// How many states the server had lost.
     pub(crate) lost: u64,
 }
+
+#[path = "../../tests/remote/mod.rs"]
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,15 @@ use crate::time::Tick;
 /// The bound grows while it is used up and calls are fast, and halves when a call takes longer than the shortest one by a
 /// quarter of what the deadline leaves: additive increase, multiplicative decrease, by the delay as in TCP Vegas (L. Brakmo,
 /// S. O'Malley and L. Peterson, *TCP Vegas: new techniques for congestion detection and avoidance*, SIGCOMM 1994).
+///
+/// When the way to the server becomes longer, the bound falls until calls are alone, and their time is the new shortest.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) per_call: usize,
     limit: usize,
     under_way: usize,
     deadline: Duration,
-    /// The shortest call of late. It rises slowly, because the way to the server may have become longer.
+    /// The shortest call of late. It rises only with calls that were sent alone: the others may wait at the server for each other.
     shortest: Duration,
     halved_at: Tick,
 }
@@ -41,23 +43,36 @@ impl Window {
         self.limit.saturating_sub(self.under_way)
     }
 
-    pub(super) const fn sent(&mut self, keys: usize) {
+    /// Returns whether the call is alone.
+    pub(super) const fn sent(&mut self, keys: usize) -> bool {
         self.under_way += keys;
+        self.under_way == keys
     }
 
     /// A call ended that was sent at `sent`. `took` is `None` if it has no reply.
-    pub(super) fn ended(&mut self, sent: Tick, now: Tick, keys: usize, took: Option<Duration>) {
+    pub(super) fn ended(
+        &mut self,
+        (sent, was_alone): (Tick, bool),
+        now: Tick,
+        keys: usize,
+        took: Option<Duration>,
+    ) {
         let was_used_up = self.under_way + self.per_call > self.limit;
         self.under_way -= keys;
         let Some(took) = took else { return };
-        let risen = self.shortest.saturating_add(self.shortest / 64);
-        self.shortest = risen.min(took);
+        if took < self.shortest {
+            self.shortest = took;
+        } else if was_alone {
+            // Halfway, because one call may be late by chance.
+            self.shortest += took.saturating_sub(self.shortest) / 2;
+        }
         let tolerated = self.deadline.saturating_sub(self.shortest) / 4;
         if took.saturating_sub(self.shortest) > tolerated {
             self.halve(sent, now);
         } else if was_used_up {
             let most = (self.per_call * MOST_CALLS).max(FEWEST_FIRST * MOST_CALLS / 4);
-            self.limit = most.min(self.limit + self.per_call);
+            let step = (self.limit / 8).clamp(1, self.per_call);
+            self.limit = most.min(self.limit + step);
         }
     }
 
@@ -69,9 +84,8 @@ impl Window {
         }
     }
 
-    /// Nothing was answered: no call is under way any more.
+    /// Nothing was answered. The calls under way end without a reply.
     pub(super) fn silent(&mut self, now: Tick) {
-        self.under_way = 0;
         self.halve(now, now);
     }
 }

@@ -1,0 +1,146 @@
+//! Requests that are dropped, and permits that no caller fetches.
+
+use std::future::poll_fn;
+
+use testkit::clock::Stopwatch;
+
+use super::server::Server;
+use super::{MINUTE, WaitMode, ms, process, settle, wait_of};
+use crate::policy::{Decision, Interval, SlidingLog};
+use crate::remote::OutagePolicy;
+use crate::remote::connection::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_before_it_is_sent_takes_no_call() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    drop(limit.join(1));
+    settle().await;
+    assert_eq!(server.world().calls.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_dropped_request_go_to_the_next_waiter_without_a_call() {
+    let server = Server::start();
+    server.world().reply_in = ms(10);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(2, MINUTE));
+    let first = limit.join(2);
+    settle().await;
+    let mut second = limit.join(2);
+    drop(first);
+    let watch = Stopwatch::start();
+    let answer = poll_fn(|cx| second.poll(2, WaitMode::Wait, cx)).await;
+    assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(10)));
+    assert_eq!(server.world().calls.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_dropped_request_are_returned_alone_if_nothing_else_is_asked() {
+    let server = Server::start();
+    server.world().reply_in = ms(10);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    for dropped_after in [0, 5, 10, 15, 90] {
+        let asking = limit.join(2);
+        settle().await;
+        sleep(ms(dropped_after)).await;
+        drop(asking);
+        sleep(ms(40)).await;
+        let calls = server.world().calls.len();
+        assert_eq!(limit.take_all().await.unwrap(), 3, "{dropped_after} ms");
+        assert_eq!(server.world().calls.len(), calls + 1);
+        sleep(MINUTE).await;
+    }
+    // Asked, returned, and taken.
+    assert_eq!(server.world().calls.len(), 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_dropped_request_are_returned_with_the_next_question() {
+    let server = Server::start();
+    server.world().reply_in = ms(10);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    let first = limit.join(2);
+    settle().await;
+    let mut second = limit.join(3);
+    drop(first);
+    let watch = Stopwatch::start();
+    let answer = poll_fn(|cx| second.poll(3, WaitMode::Wait, cx)).await;
+    // Two are left of three, if the first two are returned.
+    assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
+    assert_eq!(server.world().calls.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_returned_permit_is_never_the_permit_of_another() {
+    let server = Server::start();
+    let every = Interval::every(ms(20));
+    let far = process(&server, OutagePolicy::closed()).await;
+    let near = process(&server, OutagePolicy::closed()).await;
+    let (far, near) = (far.limit(0, every), near.limit(0, every));
+
+    server.world().reply_in = ms(15);
+    let cancelled = far.join(1);
+    settle().await;
+    server.world().reply_in = ms(0);
+    drop(cancelled);
+    // The reply is on its way. Another process waits for the next permit, and gets it at 20 ms, before or after the return.
+    let watch = Stopwatch::start();
+    near.acquire(1).await.unwrap();
+    let first = watch.elapsed();
+    near.acquire(1).await.unwrap();
+    far.acquire(1).await.unwrap();
+    near.acquire(1).await.unwrap();
+    assert_eq!(first, ms(20));
+    assert_eq!(watch.elapsed(), first + ms(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_kept_for_100_ms_and_then_void() {
+    for (idle, calls) in [(99, 1), (100, 2), (101, 2)] {
+        let server = Server::start();
+        let process = process(&server, OutagePolicy::closed()).await;
+        let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+        let mut handle = limit.join(2);
+        settle().await;
+        sleep(ms(idle)).await;
+        let answer = poll_fn(|cx| handle.poll(2, WaitMode::Wait, cx)).await;
+        assert_eq!(answer, Ok(Decision::Pass));
+        assert_eq!(server.world().calls.len(), calls, "{idle} ms");
+        // The void ones were returned.
+        assert_eq!(limit.take_all().await.unwrap(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_cost_returns_the_permits_of_the_old_one() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let mut handle = limit.join(4);
+    settle().await;
+    let answer = poll_fn(|cx| handle.poll(5, WaitMode::Wait, cx)).await;
+    assert_eq!(answer, Ok(Decision::Pass));
+    assert_eq!(wait_of(limit.try_acquire(1).await), MINUTE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_the_outage_policy_are_not_returned_to_the_server() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    limit.acquire(3).await.unwrap();
+    for _ in 0..5 {
+        let asking = limit.join(1);
+        server.cut();
+        settle().await;
+        drop(asking);
+        process.connect().await;
+        settle().await;
+    }
+    assert!(process.stats().passed_alone >= 5, "{:?}", process.stats());
+    assert_eq!(limit.take_all().await.unwrap(), 2);
+}

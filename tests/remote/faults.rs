@@ -1,0 +1,125 @@
+//! The server refuses, and the client library panics.
+
+use futures::future::join_all;
+use testkit::clock::Stopwatch;
+
+use super::server::Server;
+use super::{MINUTE, ms, plenty, process, settle};
+use crate::remote::connection::sleep;
+use crate::remote::{Failure, OutagePolicy};
+
+#[tokio::test(start_paused = true)]
+async fn the_fault_of_one_key_harms_no_other_key_of_the_call() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    server.world().refused_keys.insert(3);
+    let limits: Vec<_> = (0..10).map(|key| process.limit(key, plenty())).collect();
+    let answers = join_all(limits.iter().map(|limit| limit.acquire(1))).await;
+    for (key, answer) in answers.into_iter().enumerate() {
+        assert_eq!(answer.is_err(), key == 3, "{key}");
+    }
+    assert_eq!(server.world().calls.len(), 1);
+    let stats = process.stats();
+    assert_eq!((stats.answered, stats.faults), (1, 1));
+    assert_eq!((stats.outages, stats.passed_alone), (0, 0));
+    let cause = process.batcher.connection.last_failure();
+    assert_eq!(cause, Some(Failure::Fault("this key is refused".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_is_asked_again_each_second() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    server.world().refused_keys.insert(3);
+    let limit = process.limit(3, plenty());
+    let watch = Stopwatch::start();
+    let waiter = limit.join(1);
+    for _ in 0..5 {
+        settle().await;
+        for _ in 0..10 {
+            let error = limit.acquire(1).await.unwrap_err().to_string();
+            assert_eq!(error, "the server refused: this key is refused");
+        }
+        sleep(ms(1_000)).await;
+    }
+    settle().await;
+    assert_eq!(process.stats().faults, 6);
+    server.world().refused_keys.clear();
+    assert!(limit.acquire(1).await.is_err(), "it is not asked before");
+    sleep(ms(1_000)).await;
+    limit.acquire(1).await.unwrap();
+    assert_eq!(watch.elapsed(), ms(6_000));
+    drop(waiter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_as_a_whole_is_no_outage() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    server.world().failure = Some(Failure::Fault("no permission".into()));
+    let limit = process.limit(0, plenty());
+    for _ in 0..5 {
+        limit.try_acquire(1).await.unwrap_err();
+        sleep(ms(1_000)).await;
+    }
+    let stats = process.stats();
+    assert_eq!((stats.faults, stats.outages, stats.passed_alone), (5, 0, 0));
+    assert!(process.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_serve_is_an_outage_and_no_fault() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    server.world().failure = Some(Failure::Unavailable("loading".into()));
+    let limit = process.limit(0, plenty());
+    for _ in 0..10 {
+        assert!(limit.passes(1).await);
+    }
+    let stats = process.stats();
+    assert_eq!((stats.unavailable, stats.faults, stats.outages), (3, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().panics = true;
+    let waiter = limit.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    for _ in 0..20 {
+        assert!(!limit.passes(1).await);
+        sleep(ms(50)).await;
+    }
+    assert!(!waiting.is_finished());
+    let stats = process.stats();
+    assert!((1..=30).contains(&stats.unreachable), "{stats:?}");
+    let cause = process.batcher.connection.last_failure().unwrap();
+    assert!(cause.to_string().contains("panic"), "{cause}");
+
+    server.world().panics = false;
+    super::within(MINUTE, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
+    let server = Server::start();
+    server.world().panics_on_connecting = true;
+    let process = super::Process::of(&server, OutagePolicy::closed());
+    let limit = process.limit(0, plenty());
+    let watch = Stopwatch::start();
+    while watch.elapsed() < ms(2_000) {
+        assert!(!limit.passes(1).await);
+        sleep(ms(10)).await;
+    }
+    let cause = process.batcher.connection.last_failure().unwrap();
+    assert!(cause.to_string().contains("panic"), "{cause}");
+    assert_eq!(process.stats().outages, 1);
+    server.world().panics_on_connecting = false;
+    limit.acquire(1).await.unwrap();
+}

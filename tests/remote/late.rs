@@ -1,0 +1,207 @@
+//! Replies that come late, are read late, or never come.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use testkit::clock::{self, Stopwatch};
+use tokio::task::JoinSet;
+
+use super::server::Server;
+use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use crate::policy::SlidingLog;
+use crate::remote::OutagePolicy;
+use crate::remote::connection::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_has_come_is_taken_however_late_the_process_wakes() {
+    for late in [ms(26), ms(99), ms(1_000), MINUTE] {
+        let server = Server::start();
+        let process = process(&server, OutagePolicy::closed()).await;
+        let limit = process.limit(0, plenty());
+        server.world().reply_in = ms(3);
+        server.world().late_after_reply = late;
+        limit.acquire(1).await.unwrap();
+        let stats = process.stats();
+        assert_eq!((stats.timeouts, stats.outages), (0, 0), "{late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_comes_while_the_process_stands_still_is_taken() {
+    for stands_still in [ms(25), ms(26), ms(101), MINUTE] {
+        let server = Server::start();
+        let process = process(&server, OutagePolicy::closed()).await;
+        server.world().reply_in = ms(10);
+        let limits: Vec<_> = (0..100).map(|key| process.limit(key, plenty())).collect();
+        let waiters: Vec<_> = limits.iter().map(|limit| limit.join(1)).collect();
+        settle().await;
+        clock::jump(stands_still).await;
+        settle().await;
+        join_all(limits.iter().map(|limit| limit.acquire(1))).await;
+        let stats = process.stats();
+        assert_eq!((stats.timeouts, stats.outages), (0, 0), "{stands_still:?}");
+        drop(waiters);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_read_late_is_void_and_returned() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(10, MINUTE));
+    server.world().reply_in = ms(3);
+    server.world().late_after_reply = DEADLINE + ms(100);
+    limit.acquire(4).await.unwrap();
+    // The first four were void. If they were not returned, eight would be spent.
+    assert_eq!(server.world().calls.len(), 2);
+    assert_eq!(limit.take_all().await.unwrap(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_requests_are_answered_at_their_deadlines_during_silence() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().loses_replies = true;
+    let asked = (0..30).map(|number| {
+        let limit = limit.clone();
+        async move {
+            sleep(ms(2) * number).await;
+            let watch = Stopwatch::start();
+            wait_of(limit.try_acquire(1).await);
+            watch.elapsed()
+        }
+    });
+    for took in join_all(asked).await {
+        assert!(took <= DEADLINE + ms(5), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_most_of_the_deadline_can_be_used() {
+    let server = Server::start();
+    server.world().reply_in = ms(24);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    let watch = Stopwatch::start();
+    for number in 1..=100 {
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), ms(24) * number);
+    }
+    assert_eq!((process.stats().timeouts, process.stats().outages), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_of_a_call_longer_than_100_ms_can_be_used() {
+    let server = Server::start();
+    server.world().reply_in = ms(150);
+    let process = Process::with(&server, OutagePolicy::closed(), MINUTE, 64);
+    let limit = process.limit(0, plenty());
+    limit.acquire(1).await.unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(process.stats().answered, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_try_during_a_call_get_their_permits_though_a_call_takes_most_of_the_deadline()
+{
+    let server = Server::start();
+    server.world().reply_in = ms(23);
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(50, ms(250)));
+    let mut callers = JoinSet::new();
+    let watch = Stopwatch::start();
+    for number in 0..8 {
+        let limit = limit.clone();
+        callers.spawn(async move {
+            sleep(ms(3) * number).await;
+            let mut passed = 0;
+            while watch.elapsed() < ms(1_000) {
+                match limit.try_acquire(1).await.unwrap() {
+                    crate::policy::Decision::Wait { retry_in } => sleep(retry_in.min(ms(2))).await,
+                    _ => passed += 1,
+                }
+            }
+            passed
+        });
+    }
+    let passed: u32 = callers.join_all().await.into_iter().sum();
+    assert!((180..=250).contains(&passed), "{passed}");
+    assert_eq!(
+        (process.stats().timeouts, process.stats().passed_alone),
+        (0, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_reply_fails_after_four_deadlines_and_alone() {
+    let server = Server::start();
+    server.world().key_reply_in.insert(1, MINUTE);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let stuck = process.limit(1, plenty());
+    let healthy = process.limit(2, plenty());
+    let stuck = tokio::spawn(async move {
+        let watch = Stopwatch::start();
+        let waiting = poll_first(&stuck).await;
+        (watch.elapsed(), waiting)
+    });
+    settle().await;
+    server.world().reply_in = ms(7);
+    let watch = Stopwatch::start();
+    let mut number = 0;
+    while watch.elapsed() < ms(300) {
+        let call = Stopwatch::start();
+        assert!(healthy.passes(1).await, "at {:?}", watch.elapsed());
+        assert!(call.elapsed() <= ms(10), "{:?}", call.elapsed());
+        number += 1;
+    }
+    assert!(number >= 30, "{number}");
+    let (took, _) = stuck.await.unwrap();
+    assert_eq!(took, DEADLINE * 4);
+    assert_eq!((process.stats().timeouts, process.stats().outages), (1, 0));
+}
+
+/// Waits for the first failure of a call for this limit.
+async fn poll_first(limit: &super::Limit<SlidingLog>) -> bool {
+    let mut handle = limit.clone();
+    let asked = std::future::poll_fn(|cx| handle.poll(1, super::WaitMode::Try, cx));
+    asked.await.unwrap().is_pass()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_is_over_waits_while_the_server_answers_others() {
+    let server = Server::start();
+    server.world().per_key = Duration::from_micros(100);
+    let process = process(&server, OutagePolicy::open()).await;
+    let mut waiters = JoinSet::new();
+    for key in 0..5_000 {
+        let limit = process.limit(key, plenty());
+        waiters.spawn(async move { limit.acquire(1).await });
+    }
+    settle().await;
+    let limit = process.limit(10_000, plenty());
+    let watch = Stopwatch::start();
+    assert_eq!(wait_of(limit.try_acquire(1).await), ms(1));
+    assert_eq!(watch.elapsed(), DEADLINE + ms(5));
+    waiters.join_all().await;
+    let stats = process.stats();
+    assert_eq!(
+        (stats.timeouts, stats.outages, stats.passed_alone),
+        (0, 0, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, ms(100)));
+    for _ in 0..3 {
+        limit.acquire(1).await.unwrap();
+        clock::jump(MINUTE).await;
+    }
+    assert_eq!(
+        (process.stats().timeouts, process.stats().lost_states),
+        (0, 0)
+    );
+}

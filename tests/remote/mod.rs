@@ -1,0 +1,195 @@
+//! Limits on a server in memory, in virtual time: the logic of `src/remote/`, without Redis.
+
+mod batching;
+mod cancelled;
+mod faults;
+mod herd;
+mod late;
+mod order;
+mod outages;
+mod prefetch;
+mod runtimes;
+mod server;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::policy::{Decision, SlidingLog};
+
+use super::connection::sleep;
+use super::{
+    Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy, RequestId,
+    ServerError, Stats, Task, WaitMode, within,
+};
+use server::{Client, Rule, Server};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The default.
+const DEADLINE: Duration = Duration::from_millis(25);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// One process of a fleet: a connection, and its batcher.
+#[derive(Clone, Debug)]
+struct Process<P: Rule> {
+    batcher: Arc<Batcher<Client<P>>>,
+    outage_policy: OutagePolicy,
+}
+
+impl<P: Rule> Process<P> {
+    /// It does not connect yet.
+    fn of(server: &Server<P>, outage_policy: OutagePolicy) -> Self {
+        Self::with(server, outage_policy, DEADLINE, 64)
+    }
+
+    fn with(
+        server: &Server<P>,
+        outage_policy: OutagePolicy,
+        deadline: Duration,
+        keys_per_call: usize,
+    ) -> Self {
+        let client = Client {
+            server: server.clone(),
+            keys_per_call,
+        };
+        let connection = Arc::new(Connection::new(client, deadline));
+        Self {
+            batcher: Arc::new(Batcher::new(connection)),
+            outage_policy,
+        }
+    }
+
+    /// Waits until there is a connection.
+    async fn connect(&self) {
+        while self.batcher.connection.connected_within().await.is_err() {
+            sleep(ms(1)).await;
+        }
+    }
+
+    fn limit(&self, key: u32, policy: P) -> Limit<P> {
+        self.limit_with(key, policy, None)
+    }
+
+    fn limit_with(&self, key: u32, policy: P, prefetch: Option<(u32, Duration)>) -> Limit<P> {
+        let share_of = |replicas| Ok::<_, ()>(policy.share_of(replicas));
+        let config = LimitConfig {
+            capacity: policy.capacity(),
+            fallback: self.outage_policy.fallback(share_of).unwrap(),
+            spent: P::spent,
+            prefetch,
+            policy: policy.clone(),
+        };
+        let batcher = Arc::clone(&self.batcher);
+        let queue = KeyQueue::new(batcher, Arc::new(config), (key, policy), false);
+        Limit {
+            queue: Arc::new(queue),
+            position: None,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        self.batcher.connection.stats()
+    }
+
+    fn is_up(&self) -> bool {
+        self.batcher.connection.is_up()
+    }
+}
+
+/// A handle of a limit, with its position in the queue of its process.
+#[derive(Debug)]
+struct Limit<P: Rule> {
+    queue: Arc<KeyQueue<P, Client<P>>>,
+    position: Option<RequestId>,
+}
+
+impl<P: Rule> Limit<P> {
+    fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
+        self.queue.poll_ask(&mut self.position, cost, mode, cx)
+    }
+
+    /// Joins the queue as a waiter, and is not woken.
+    fn join(&self, cost: u32) -> Self {
+        let mut handle = self.clone();
+        let cx = Context::from_waker(Waker::noop());
+        assert!(handle.poll(cost, WaitMode::Wait, &cx).is_pending());
+        handle
+    }
+
+    async fn acquire(&self, cost: u32) -> Result<(), ServerError> {
+        let mut handle = self.clone();
+        let decision = poll_fn(|cx| handle.poll(cost, WaitMode::WaitFailFast, cx)).await?;
+        assert_eq!(decision, Decision::Pass);
+        Ok(())
+    }
+
+    /// As `RedisLimiter::try_acquire`.
+    async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
+        let mut handle = self.clone();
+        let connection = &self.queue.batcher.connection;
+        let since = connection.now();
+        let asked = poll_fn(|cx| handle.poll(cost, WaitMode::Try, cx));
+        if let Some(answer) = within(connection.deadline() + ms(5), asked).await {
+            return answer;
+        }
+        drop(handle);
+        Ok(self.queue.decide_after_timeout(since, cost))
+    }
+
+    async fn passes(&self, cost: u32) -> bool {
+        self.try_acquire(cost).await.unwrap().is_pass()
+    }
+
+    /// How many permits are left, by a call that takes them.
+    async fn take_all(&self) -> Result<u32, CallError> {
+        let reply = self.queue.call(Task::Ask, Vec::new(), u32::MAX).await?;
+        Ok(reply.extra)
+    }
+}
+
+impl<P: Rule> Clone for Limit<P> {
+    fn clone(&self) -> Self {
+        Self {
+            queue: Arc::clone(&self.queue),
+            position: None,
+        }
+    }
+}
+
+impl<P: Rule> Drop for Limit<P> {
+    fn drop(&mut self) {
+        self.queue.leave(&mut self.position);
+    }
+}
+
+/// A connected process.
+async fn process<P: Rule>(server: &Server<P>, outage_policy: OutagePolicy) -> Process<P> {
+    let process = Process::of(server, outage_policy);
+    process.connect().await;
+    process
+}
+
+/// A limit that no test reaches.
+fn plenty() -> SlidingLog {
+    SlidingLog::new(100_000, MINUTE)
+}
+
+/// Lets all tasks run until each waits for a time or another.
+async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[track_caller]
+fn wait_of(answer: Decided) -> Duration {
+    match answer {
+        Ok(Decision::Wait { retry_in }) => retry_in,
+        other => panic!("not a wait: {other:?}"),
+    }
+}

@@ -1,0 +1,311 @@
+//! The server is silent, breaks connections, is gone, and comes back.
+
+use futures::future::join_all;
+use testkit::clock::Stopwatch;
+use tokio::task::JoinSet;
+
+use super::server::Server;
+use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use crate::policy::{SlidingLog, TokenBucket};
+use crate::remote::OutagePolicy;
+use crate::remote::connection::sleep;
+use crate::time::Rate;
+
+/// Tries until the process notices that the server is gone.
+async fn notice<P: super::Rule>(process: &Process<P>, limit: &super::Limit<P>) {
+    while !process.batcher.connection.is_down() {
+        let _ = limit.try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_breaker_opens_after_three_silent_deadlines() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().loses_replies = true;
+
+    let watch = Stopwatch::start();
+    for number in 1..=3 {
+        assert_eq!((process.is_up(), process.stats().outages), (true, 0));
+        wait_of(limit.try_acquire(1).await);
+        assert_eq!(watch.elapsed(), DEADLINE * number);
+    }
+    assert_eq!((process.is_up(), process.stats().outages), (false, 1));
+    // Now it is known.
+    assert_eq!(wait_of(limit.try_acquire(1).await), ms(100));
+    assert_eq!(watch.elapsed(), DEADLINE * 3);
+    let stats = process.stats();
+    assert_eq!((stats.timeouts, stats.passed_alone), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_breaker_closes_when_a_new_connection_is_answered() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.freeze();
+    notice(&process, &limit).await;
+    sleep(ms(1_000)).await;
+    assert!(!process.is_up());
+
+    server.thaw();
+    let watch = Stopwatch::start();
+    limit.acquire(1).await.unwrap();
+    println!("{:?}", watch.elapsed());
+    let stats = process.stats();
+    assert_eq!(
+        (stats.outages, stats.connects, stats.lost_states),
+        (1, 2, 0)
+    );
+    // Three more silences are needed, as before.
+    server.freeze();
+    for _ in 0..3 {
+        assert!(process.is_up());
+        wait_of(limit.try_acquire(1).await);
+    }
+    assert!(!process.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_silence_after_an_outage_opens_the_breaker_again() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.kill();
+    notice(&process, &limit).await;
+    server.world().is_reachable = true;
+    process.connect().await;
+
+    server.world().loses_replies = true;
+    wait_of(limit.try_acquire(1).await);
+    assert_eq!((process.is_up(), process.stats().outages), (false, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_late_reply_is_no_outage() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().reply_in = ms(40);
+    wait_of(limit.try_acquire(1).await);
+    server.world().reply_in = ms(24);
+    limit.acquire(1).await.unwrap();
+    let stats = process.stats();
+    assert_eq!((stats.timeouts, stats.outages, stats.connects), (1, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_connection_is_replaced_at_once_and_is_no_outage() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    limit.acquire(1).await.unwrap();
+    server.world().reply_in = ms(5);
+    let watch = Stopwatch::start();
+    let waiter = limit.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    sleep(ms(2)).await;
+    server.cut();
+    waiting.await.unwrap().unwrap();
+    // 2 ms, two calls to connect, and the call.
+    assert_eq!(watch.elapsed(), ms(17));
+    let stats = process.stats();
+    assert_eq!(
+        (stats.unreachable, stats.outages, stats.connects),
+        (1, 0, 2)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn closed_passes_nothing_until_the_server_is_back() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.kill();
+    notice(&process, &limit).await;
+    let waiter = limit.clone();
+    let mut waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    for _ in 0..50 {
+        assert!(!limit.passes(1).await);
+        sleep(ms(20)).await;
+    }
+    assert!(!waiting.is_finished());
+    assert_eq!(process.stats().passed_alone, 0);
+
+    server.world().is_reachable = true;
+    let watch = Stopwatch::start();
+    (&mut waiting).await.unwrap().unwrap();
+    assert!(watch.elapsed() <= ms(250), "{:?}", watch.elapsed());
+    assert_eq!(process.stats().outages, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_passes_everything_at_once_and_counts_it() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    limit.acquire(1).await.unwrap();
+    server.kill();
+    let watch = Stopwatch::start();
+    for _ in 0..500 {
+        limit.acquire(1).await.unwrap();
+        assert!(limit.passes(1).await);
+    }
+    assert_eq!(watch.elapsed(), ms(0));
+    assert_eq!(process.stats().passed_alone, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insured_bucket_starts_empty_and_fills_at_its_share() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(4)).await;
+    let bucket = TokenBucket::new(Rate::new(1, ms(50)), 4);
+    let limit = process.limit(0, bucket);
+    server.kill();
+    let watch = Stopwatch::start();
+    for number in 1..=5 {
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), ms(200) * number);
+    }
+    assert_eq!(process.stats().passed_alone, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insured_window_passes_nothing_before_a_whole_window_is_over() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, SlidingLog::new(4, ms(400)));
+    limit.acquire(1).await.unwrap();
+    server.kill();
+    let watch = Stopwatch::start();
+    let mut passed = Vec::new();
+    for _ in 0..6 {
+        limit.acquire(1).await.unwrap();
+        passed.push(watch.elapsed());
+    }
+    assert_eq!(passed, [400, 400, 800, 800, 1_200, 1_200].map(ms));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_share_of_an_insurance_waits_for_the_server() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, TokenBucket::new(Rate::per_second(1_000), 4));
+    server.kill();
+    notice(&process, &limit).await;
+    let waiter = limit.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(3).await });
+    sleep(ms(1_000)).await;
+    assert!(!waiting.is_finished());
+    server.world().is_reachable = true;
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_server_counts_every_limit_as_spent_once() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, ms(500)));
+    limit.acquire(1).await.unwrap();
+    server.kill();
+    notice(&process, &limit).await;
+    server.restart();
+    process.connect().await;
+    let watch = Stopwatch::start();
+    join_all((0..3).map(|_| limit.acquire(1))).await;
+    assert_eq!(watch.elapsed(), ms(500));
+    assert_eq!(process.stats().lost_states, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_insured_processes_stay_inside_the_limit_over_an_outage() {
+    const LIMIT: u32 = 20;
+    let window = ms(500);
+    for (is_restarted, lag) in [(false, 0), (false, 130), (true, 0), (true, 310)] {
+        let server = Server::start();
+        let mut replicas = JoinSet::new();
+        let watch = Stopwatch::start();
+        for number in 0..2 {
+            let process = process(&server, OutagePolicy::insured(2)).await;
+            let limit = process.limit(0, SlidingLog::new(LIMIT, window));
+            replicas.spawn(async move {
+                // The second one notices the outage later, and its return too.
+                sleep((ms(250) + ms(lag)) * number + ms(1)).await;
+                let mut passed = Vec::new();
+                while watch.elapsed() < ms(5_000) {
+                    limit.acquire(1).await.unwrap();
+                    passed.push(watch.elapsed());
+                }
+                passed
+            });
+        }
+        sleep(ms(300)).await;
+        if is_restarted {
+            server.kill();
+        } else {
+            server.freeze();
+        }
+        sleep(window * 3).await;
+        if is_restarted {
+            server.restart();
+        } else {
+            server.thaw();
+        }
+        let mut passed = replicas.join_all().await.concat();
+        passed.sort();
+        assert!(passed.len() > 80, "{}", passed.len());
+        for pair in passed.windows(LIMIT as usize + 1) {
+            let gap = pair[LIMIT as usize] - pair[0];
+            assert!(gap >= window, "{is_restarted} {lag}: {gap:?} {passed:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_return_a_herd_of_keys_does_not_bring_the_server_down_again() {
+    let server = Server::start();
+    server.world().per_key = std::time::Duration::from_micros(20);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let first = process.limit(100_000, plenty());
+    server.kill();
+    notice(&process, &first).await;
+    let mut waiters = JoinSet::new();
+    for key in 0..5_000 {
+        let limit = process.limit(key, plenty());
+        waiters.spawn(async move { limit.acquire(1).await });
+    }
+    sleep(ms(1_000)).await;
+    assert_eq!(waiters.len(), 5_000);
+
+    server.world().is_reachable = true;
+    let before = process.stats();
+    let watch = Stopwatch::start();
+    waiters.join_all().await;
+    let after = process.stats();
+    assert_eq!(after.timeouts, before.timeouts);
+    assert_eq!((after.outages, after.connects), (1, 2));
+    let most = server.world().calls.iter().map(|(_, _, keys)| *keys).max();
+    assert!(most.unwrap() <= 64);
+    // The pause before connecting, and the work.
+    assert!(watch.elapsed() <= ms(250 + 120), "{:?}", watch.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_less() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(100)), 2));
+    server.world().failure = Some(crate::remote::Failure::Unavailable("out of memory".into()));
+    let watch = Stopwatch::start();
+    for _ in 0..20 {
+        limit.acquire(1).await.unwrap();
+    }
+    // One outage: its insurance continues over all new connections.
+    assert!(watch.elapsed() <= ms(4_000), "{:?}", watch.elapsed());
+    let stats = process.stats();
+    assert!(stats.connects <= 24, "{stats:?}");
+    assert_eq!((stats.passed_alone, stats.faults), (20, 0));
+    settle().await;
+}

@@ -1,0 +1,75 @@
+use testkit::clock::Stopwatch;
+
+use super::server::Server;
+use super::{MINUTE, ms, process, wait_of};
+use crate::policy::SlidingLog;
+use crate::remote::OutagePolicy;
+use crate::remote::connection::sleep;
+
+#[tokio::test(start_paused = true)]
+async fn a_prefetch_saves_calls_and_counts_no_more_than_the_limit() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let log = SlidingLog::new(100, MINUTE);
+    let limit = process.limit_with(0, log, Some((24, MINUTE)));
+    let mut passed = 0;
+    while limit.passes(1).await {
+        passed += 1;
+    }
+    assert_eq!(passed, 100);
+    // Four of 25 permits, and one that is denied.
+    assert_eq!(server.world().calls.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefetched_permits_are_void_when_their_time_since_the_call_was_sent_is_over() {
+    for (idle, is_usable) in [(14, true), (15, false)] {
+        let server = Server::start();
+        server.world().reply_in = ms(5);
+        let process = process(&server, OutagePolicy::closed()).await;
+        let log = SlidingLog::new(10, MINUTE);
+        let limit = process.limit_with(0, log, Some((9, ms(20))));
+        assert!(limit.passes(1).await);
+        sleep(ms(idle)).await;
+        let watch = Stopwatch::start();
+        if is_usable {
+            assert!(limit.passes(1).await);
+            assert_eq!(watch.elapsed(), ms(0));
+        } else {
+            assert!(wait_of(limit.try_acquire(1).await) > ms(50_000));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_one_call_at_a_time_takes_permits_ahead() {
+    let server = Server::start();
+    server.world().reply_in = ms(20);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let log = SlidingLog::new(100, MINUTE);
+    let limit = process.limit_with(0, log, Some((10, MINUTE)));
+    let tries = (0..5).map(|number| {
+        let limit = limit.clone();
+        async move {
+            sleep(ms(3) * number).await;
+            assert!(limit.passes(1).await);
+        }
+    });
+    futures::future::join_all(tries).await;
+    assert_eq!(server.world().calls.len(), 5);
+    assert_eq!(limit.take_all().await.unwrap(), 100 - 5 - 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefetched_permits_wait_for_waiters() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let log = SlidingLog::new(10, MINUTE);
+    let limit = process.limit_with(0, log, Some((4, MINUTE)));
+    limit.acquire(1).await.unwrap();
+    // Six are asked for, of which the server has five.
+    let waiter = limit.join(6);
+    wait_of(limit.try_acquire(1).await);
+    drop(waiter);
+    assert!(limit.passes(4).await);
+}

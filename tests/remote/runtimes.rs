@@ -1,0 +1,130 @@
+//! Several runtimes, and none.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use testkit::clock::Stopwatch;
+use tokio::runtime::{Builder, Runtime};
+
+use super::server::Server;
+use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use crate::policy::SlidingLog;
+use crate::remote::OutagePolicy;
+use crate::remote::connection::sleep;
+
+fn paused() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
+}
+
+#[test]
+fn a_limit_continues_when_the_runtime_of_its_task_has_ended() {
+    let lasting = paused();
+    let (server, process) = lasting.block_on(async {
+        let server = Server::start();
+        server.world().reply_in = ms(3);
+        let process = process(&server, OutagePolicy::closed()).await;
+        (server, process)
+    });
+    let limit = process.limit(0, plenty());
+    for polls in 0..6 {
+        let passing = paused();
+        let waiter = limit.clone();
+        let mut waiting = Box::pin(waiter.acquire(1));
+        let is_done = passing.block_on(async {
+            for _ in 0..=polls {
+                if futures::poll!(waiting.as_mut()).is_ready() {
+                    return true;
+                }
+                tokio::task::yield_now().await;
+            }
+            false
+        });
+        assert!(!is_done, "the server does not run");
+        drop(passing);
+        lasting.block_on(async { limit.acquire(1).await.unwrap() });
+        lasting.block_on(waiting).unwrap();
+    }
+    assert_eq!(process.stats().timeouts, 0);
+    drop(server);
+}
+
+#[test]
+fn a_runtime_that_ends_while_connecting_does_not_block_the_next() {
+    let lasting = paused();
+    let server = lasting.block_on(async { Server::start() });
+    for polls in 0..8 {
+        let process = Process::of(&server, OutagePolicy::closed());
+        let limit = process.limit(0, plenty());
+        let passing = paused();
+        passing.block_on(async {
+            let mut asking = Box::pin(limit.acquire(1));
+            for _ in 0..=polls {
+                assert!(futures::poll!(asking.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+        });
+        drop(passing);
+        lasting.block_on(async { limit.acquire(1).await.unwrap() });
+    }
+}
+
+#[test]
+fn a_request_outside_a_runtime_panics_and_blocks_no_other() {
+    let runtime = paused();
+    let server = runtime.block_on(async { Server::start() });
+    let process = Process::of(&server, OutagePolicy::closed());
+    let limit = process.limit(0, plenty());
+    let asked = AssertUnwindSafe(|| futures::executor::block_on(limit.acquire(1)));
+    assert!(catch_unwind(asked).is_err());
+    runtime.block_on(async { limit.acquire(1).await.unwrap() });
+}
+
+#[test]
+fn permits_dropped_outside_a_runtime_are_returned_with_the_next_request() {
+    let runtime = paused();
+    let server = runtime.block_on(async { Server::start() });
+    let process = Process::of(&server, OutagePolicy::closed());
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let handle = runtime.block_on(async {
+        let handle = limit.join(2);
+        settle().await;
+        handle
+    });
+    drop(handle);
+    assert_eq!(server.world().calls.len(), 1);
+    runtime.block_on(async {
+        sleep(ms(150)).await;
+        limit.acquire(1).await.unwrap();
+        assert_eq!(limit.take_all().await.unwrap(), 4);
+    });
+}
+
+#[test]
+fn a_runtime_that_stands_still_delays_another_by_at_most_the_deadline() {
+    for outage_policy in [OutagePolicy::closed(), OutagePolicy::open()] {
+        let (still, running) = (paused(), paused());
+        let (server, process) = running.block_on(async {
+            let server = Server::start();
+            let process = process(&server, outage_policy).await;
+            (server, process)
+        });
+        let limit = process.limit(0, plenty());
+        // The task was started in a runtime that does not run.
+        let mut asking = Box::pin(limit.acquire(1));
+        still.block_on(async { assert!(futures::poll!(asking.as_mut()).is_pending()) });
+        running.block_on(async {
+            sleep(ms(1)).await;
+            let other = process.limit(1, plenty());
+            let watch = Stopwatch::start();
+            let answer = other.try_acquire(1).await;
+            assert_eq!(watch.elapsed(), DEADLINE + ms(5));
+            if outage_policy == OutagePolicy::open() {
+                assert!(answer.unwrap().is_pass());
+            } else {
+                assert_eq!(wait_of(answer), ms(100));
+            }
+        });
+        assert_eq!(process.stats().timeouts, 1);
+        drop((asking, server));
+    }
+}

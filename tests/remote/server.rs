@@ -1,0 +1,593 @@
+//! A server in memory: a task behind a channel, which decides by the library's own policies.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
+use crate::remote::connection::sleep;
+use crate::remote::{Ask, Failure, Replies, Reply, Return, ServerHealth, ServerRun, Store, Task};
+use crate::time::{Clock, Rate, Tick};
+
+/// A policy that the server can keep.
+pub(super) trait Rule:
+    Policy<State: Send> + Clone + fmt::Debug + Send + Sync + 'static
+{
+    fn capacity(&self) -> u32;
+
+    /// How long it takes until a spent limit is fresh again.
+    fn refills_in(&self) -> Duration;
+
+    /// The part of the limit that each of these replicas may use alone.
+    fn share_of(&self, replicas: u32) -> Self;
+
+    fn spent(&self, now: Tick) -> Self::State {
+        let mut state = self.fresh(now);
+        let spent = self.decide(&mut state, now, self.capacity());
+        assert_eq!(spent, Decision::Pass);
+        state
+    }
+}
+
+impl Rule for SlidingLog {
+    fn capacity(&self) -> u32 {
+        self.limit()
+    }
+
+    fn refills_in(&self) -> Duration {
+        self.window()
+    }
+
+    fn share_of(&self, replicas: u32) -> Self {
+        Self::new(self.limit() / replicas, self.window())
+    }
+}
+
+impl Rule for TokenBucket {
+    fn capacity(&self) -> u32 {
+        self.burst()
+    }
+
+    fn refills_in(&self) -> Duration {
+        self.rate().period() * self.burst() / self.rate().permits()
+    }
+
+    fn share_of(&self, replicas: u32) -> Self {
+        let rate = Rate::new(self.rate().permits(), self.rate().period() * replicas);
+        Self::new(rate, self.burst() / replicas)
+    }
+}
+
+impl Rule for Interval {
+    fn capacity(&self) -> u32 {
+        1
+    }
+
+    fn refills_in(&self) -> Duration {
+        self.interval()
+    }
+
+    fn share_of(&self, replicas: u32) -> Self {
+        Self::every(self.interval() * replicas)
+    }
+}
+
+/// The server. A clone is the same server.
+#[derive(Clone)]
+pub(super) struct Server<P: Rule> {
+    world: Arc<Mutex<World<P>>>,
+    jobs: mpsc::UnboundedSender<Job<P>>,
+    thawed: Arc<Notify>,
+}
+
+/// What the server has and how it behaves. Tests change the fields at any time.
+pub(super) struct World<P: Rule> {
+    clock: Clock,
+    /// How far the server's clock was stepped, in microseconds.
+    pub(super) step: i64,
+    run: u64,
+    started: u64,
+    states: HashMap<u32, KeyState<P>>,
+    /// Whether connections can be opened.
+    pub(super) is_reachable: bool,
+    connections: u64,
+    /// Connections with smaller numbers are broken.
+    unbroken_from: watch::Sender<u64>,
+    /// The time that the server works on a call, and on each of its keys.
+    pub(super) per_call: Duration,
+    pub(super) per_key: Duration,
+    /// The way of a reply.
+    pub(super) reply_in: Duration,
+    /// The same for calls with this key.
+    pub(super) key_reply_in: HashMap<u32, Duration>,
+    busy_until: Tick,
+    is_frozen: bool,
+    /// Whether calls are run and their replies are lost.
+    pub(super) loses_replies: bool,
+    lost: Vec<Delivery>,
+    /// By how much the client's process is late after the next reply.
+    pub(super) late_after_reply: Duration,
+    /// Keys for which the server refuses every request.
+    pub(super) refused_keys: HashSet<u32>,
+    /// How each call fails.
+    pub(super) failure: Option<Failure>,
+    /// Whether the client library panics in each call, and when it connects.
+    pub(super) panics: bool,
+    pub(super) panics_on_connecting: bool,
+    /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
+    pub(super) calls: Vec<(Tick, Tick, usize)>,
+}
+
+/// What the server stores under a key.
+struct KeyState<P: Rule> {
+    state: P::State,
+    /// The state before the first of the grants.
+    before: P::State,
+    /// The permits that passed: when and at which cost.
+    grants: Vec<(u64, u32)>,
+    written_at: u64,
+}
+
+/// What a process remembers of a key's state.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stamp {
+    written_at: u64,
+    settles_at: u64,
+}
+
+struct Job<P: Rule> {
+    connection: u64,
+    keys: Vec<u32>,
+    sent: Tick,
+    run: Box<dyn FnOnce(&mut World<P>) -> Delivery + Send>,
+}
+
+/// Hands the reply to the client.
+type Delivery = Box<dyn FnOnce() + Send>;
+
+impl<P: Rule> Server<P> {
+    /// Starts the server's task in this runtime.
+    pub(super) fn start() -> Self {
+        let (jobs, received) = mpsc::unbounded_channel();
+        let world = World {
+            clock: Clock::new(),
+            step: 0,
+            run: 1,
+            started: 0,
+            states: HashMap::new(),
+            is_reachable: true,
+            connections: 0,
+            unbroken_from: watch::Sender::new(0),
+            per_call: Duration::ZERO,
+            per_key: Duration::ZERO,
+            reply_in: Duration::ZERO,
+            key_reply_in: HashMap::new(),
+            busy_until: Tick::ZERO,
+            is_frozen: false,
+            loses_replies: false,
+            lost: Vec::new(),
+            late_after_reply: Duration::ZERO,
+            refused_keys: HashSet::new(),
+            failure: None,
+            panics: false,
+            panics_on_connecting: false,
+            calls: Vec::new(),
+        };
+        let server = Self {
+            world: Arc::new(Mutex::new(world)),
+            jobs,
+            thawed: Arc::default(),
+        };
+        let mut world = server.world();
+        world.now();
+        // A server that has run for an hour.
+        world.started = world.time() - 3_600_000_000;
+        drop(world);
+        let (world, thawed) = (Arc::clone(&server.world), Arc::clone(&server.thawed));
+        tokio::spawn(serve(world, thawed, received));
+        server
+    }
+
+    /// The server's state and behaviour, locked.
+    pub(super) fn world(&self) -> MutexGuard<'_, World<P>> {
+        self.world.lock().unwrap()
+    }
+
+    /// Calls are received and not run.
+    pub(super) fn freeze(&self) {
+        self.world().is_frozen = true;
+    }
+
+    /// The calls that were received meanwhile are run.
+    pub(super) fn thaw(&self) {
+        self.world().is_frozen = false;
+        self.thawed.notify_one();
+    }
+
+    /// Breaks the open connections. New ones can be made.
+    pub(super) fn cut(&self) {
+        let world = self.world();
+        world.unbroken_from.send_replace(world.connections);
+    }
+
+    pub(super) fn kill(&self) {
+        self.world().is_reachable = false;
+        self.cut();
+    }
+
+    /// Starts a new run without the states of the old one.
+    pub(super) fn restart(&self) {
+        self.cut();
+        let mut world = self.world();
+        world.is_reachable = true;
+        world.run += 1;
+        world.started = world.time();
+        world.states.clear();
+    }
+
+    /// Sends a job over the connection, and waits for the reply.
+    async fn ask<T: Send + 'static>(
+        &self,
+        connection: u64,
+        keys: Vec<u32>,
+        work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let run = |world: &mut World<P>| {
+            let done = work(world);
+            Box::new(move || drop(reply.send(done))) as Delivery
+        };
+        let (sent, mut unbroken_from) = {
+            let mut world = self.world();
+            (world.now(), world.unbroken_from.subscribe())
+        };
+        let broken = || Failure::Unreachable("the connection broke".into());
+        if *unbroken_from.borrow() > connection {
+            return Err(broken());
+        }
+        let job = Job {
+            connection,
+            keys,
+            sent,
+            run: Box::new(run),
+        };
+        self.jobs.send(job).map_err(|_| broken())?;
+        tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|_| broken()),
+            _ = unbroken_from.wait_for(|first| *first > connection) => Err(broken()),
+        }
+    }
+}
+
+impl<P: Rule> fmt::Debug for Server<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// The server's task: runs the calls one after another.
+async fn serve<P: Rule>(
+    world: Arc<Mutex<World<P>>>,
+    thawed: Arc<Notify>,
+    mut jobs: mpsc::UnboundedReceiver<Job<P>>,
+) {
+    let world = || world.lock().unwrap();
+    while let Some(job) = jobs.recv().await {
+        let (now, done_at) = {
+            let mut world = world();
+            let keys = u32::try_from(job.keys.len()).unwrap();
+            let work = world.per_call + world.per_key * keys;
+            // Timers have a grid of a millisecond. The server's work has not.
+            world.busy_until = world.busy_until.max(job.sent).after(work);
+            (world.now(), world.busy_until)
+        };
+        wait(done_at.since(now)).await;
+        while world().is_frozen {
+            thawed.notified().await;
+        }
+        let mut world = world();
+        if *world.unbroken_from.borrow() > job.connection {
+            continue;
+        }
+        let delivery = (job.run)(&mut world);
+        if world.loses_replies {
+            world.lost.push(delivery);
+            continue;
+        }
+        let of_keys = job
+            .keys
+            .iter()
+            .filter_map(|key| world.key_reply_in.get(key));
+        let time = of_keys.max().copied().unwrap_or(world.reply_in);
+        let late = std::mem::take(&mut world.late_after_reply);
+        drop(world);
+        tokio::spawn(async move {
+            wait(time).await;
+            delivery();
+            if !late.is_zero() {
+                // The reply has come, and the client's tasks run only after this time.
+                testkit::clock::jump(late).await;
+            }
+        });
+    }
+}
+
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+/// In microseconds.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap()
+}
+
+fn tick(time: u64) -> Tick {
+    Tick::from_nanos(time * 1_000)
+}
+
+impl<P: Rule> World<P> {
+    fn now(&mut self) -> Tick {
+        self.clock.now()
+    }
+
+    /// The server's clock.
+    fn time(&mut self) -> u64 {
+        // Some day in 1970, so that the clock can be set back.
+        let time = 10_000_000_000_000 + micros(self.now().since(Tick::ZERO));
+        time.saturating_add_signed(self.step)
+    }
+
+    /// The longest that one of the last hundred calls waited at the server.
+    pub(super) fn longest_call(&self) -> Duration {
+        let last = self.calls.iter().rev().take(100);
+        last.map(|(sent, run, _)| run.since(*sent)).max().unwrap()
+    }
+
+    fn decide(
+        &mut self,
+        health: &ServerHealth,
+        ask: &Ask<Client<P>>,
+    ) -> Result<Reply<Client<P>>, Failure> {
+        let (key, policy) = &ask.limit;
+        if self.refused_keys.contains(key) {
+            return Err(Failure::Fault("this key is refused".into()));
+        }
+        let now = self.time();
+        let (mut kept, lost) = self.found(now, health, ask);
+        let mut reply = Reply {
+            counted_at: now,
+            passed: 0,
+            extra: 0,
+            binding: None,
+            retry_in: Duration::ZERO,
+            memory: Stamp::default(),
+            lost: u64::from(lost),
+        };
+        for back in &ask.returns {
+            kept.give_back(policy, *back);
+        }
+        let costs = ask.asked.iter();
+        for cost in costs.flat_map(|(cost, count)| std::iter::repeat_n(*cost, *count as usize)) {
+            match kept.take(policy, now, cost) {
+                Decision::Pass => reply.passed += 1,
+                Decision::Wait { retry_in } => {
+                    (reply.binding, reply.retry_in) = (Some(0), retry_in);
+                    break;
+                }
+                Decision::Never { capacity } => panic!("a cost of {cost} of {capacity}"),
+            }
+        }
+        if ask.task == Task::GiveBack {
+            policy.refund(&mut kept.state, tick(now), ask.extra);
+        } else if reply.binding.is_none() {
+            while reply.extra < ask.extra && kept.take(policy, now, 1).is_pass() {
+                reply.extra += 1;
+            }
+        }
+        if ask.task != Task::Peek {
+            if lost || reply.passed + reply.extra > 0 || !ask.returns.is_empty() {
+                kept.written_at = now;
+            }
+            let settled_at = policy.settled_at(&kept.state).as_nanos();
+            reply.memory = Stamp {
+                written_at: kept.written_at,
+                settles_at: settled_at.div_ceil(1_000),
+            };
+            self.states.insert(*key, kept);
+        }
+        Ok(reply)
+    }
+
+    /// The state of the key, and whether it was lost and counts as spent.
+    fn found(
+        &mut self,
+        now: u64,
+        health: &ServerHealth,
+        ask: &Ask<Client<P>>,
+    ) -> (KeyState<P>, bool) {
+        let (key, policy) = &ask.limit;
+        let known = ask
+            .memory
+            .given(health, policy.refills_in(), ask.is_insured);
+        let kept = match ask.task {
+            Task::Peek => self.states.get(key).cloned(),
+            _ => self.states.remove(key),
+        };
+        let made = |state: P::State| KeyState {
+            before: state.clone(),
+            state,
+            grants: Vec::new(),
+            written_at: now,
+        };
+        match kept {
+            None if now < known.settles_at => (made(policy.spent(tick(now))), true),
+            None => (made(policy.fresh(tick(now))), false),
+            Some(kept)
+                if kept.written_at < known.written_at
+                    || kept.written_at > now + micros(policy.refills_in()) =>
+            {
+                (made(policy.spent(tick(now))), true)
+            }
+            Some(mut kept) => {
+                if policy.is_settled(&kept.state, tick(now)) {
+                    kept.grants.clear();
+                    kept.before = kept.state.clone();
+                }
+                (kept, false)
+            }
+        }
+    }
+}
+
+impl<P: Rule> Clone for KeyState<P> {
+    fn clone(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            before: self.before.clone(),
+            grants: self.grants.clone(),
+            written_at: self.written_at,
+        }
+    }
+}
+
+impl<P: Rule> KeyState<P> {
+    fn take(&mut self, policy: &P, now: u64, cost: u32) -> Decision {
+        let decision = policy.decide(&mut self.state, tick(now), cost);
+        if decision.is_pass() {
+            self.grants.push((now, cost));
+        }
+        decision
+    }
+
+    /// Removes the grant from the history, and repeats the rest of the history: as if it had never passed.
+    fn give_back(&mut self, policy: &P, back: Return) {
+        let mut cost = back.cost;
+        for (counted_at, granted) in &mut self.grants {
+            if *counted_at == back.counted_at {
+                let returned = cost.min(*granted);
+                *granted -= returned;
+                cost -= returned;
+            }
+        }
+        self.grants.retain(|(_, cost)| *cost > 0);
+        self.state = self.before.clone();
+        for (counted_at, cost) in &self.grants {
+            let _ = policy.decide(&mut self.state, tick(*counted_at), *cost);
+        }
+    }
+}
+
+impl Stamp {
+    /// Raised, so that the server treats state as lost that may be out of date.
+    fn given(mut self, health: &ServerHealth, refills_in: Duration, is_insured: bool) -> Self {
+        let (restart, outage) = (&health.restart, &health.last_outage);
+        if restart.end > 0 {
+            self.written_at = self.written_at.max(restart.start);
+            self.settles_at = self.settles_at.max(restart.end + micros(refills_in));
+        }
+        if is_insured && outage.end.saturating_sub(outage.start) >= micros(refills_in) {
+            self.written_at = self.written_at.max(outage.end);
+            self.settles_at = self.settles_at.max(outage.end + micros(refills_in));
+        }
+        self
+    }
+}
+
+/// The store of one process.
+#[derive(Clone, Debug)]
+pub(super) struct Client<P: Rule> {
+    pub(super) server: Server<P>,
+    pub(super) keys_per_call: usize,
+}
+
+/// An open connection, and its number.
+pub(super) struct Opened<P: Rule> {
+    number: u64,
+    server: Server<P>,
+}
+
+impl<P: Rule> Opened<P> {
+    fn ask<T: Send + 'static>(
+        &self,
+        keys: Vec<u32>,
+        work: impl FnOnce(&mut World<P>) -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, Failure>> + Send {
+        self.server.ask(self.number, keys, work)
+    }
+}
+
+impl<P: Rule> Store for Client<P> {
+    type Connection = Opened<P>;
+    type Limit = (u32, P);
+    type Memory = Stamp;
+    /// Leases are not kept here.
+    type Leases = ();
+    type LeasesReply = ();
+
+    async fn connect(&self) -> Result<Opened<P>, Failure> {
+        let mut world = self.server.world();
+        if world.panics_on_connecting {
+            drop(world);
+            panic!("the client library panics on connecting");
+        }
+        if !world.is_reachable {
+            return Err(Failure::Unreachable("connection refused".into()));
+        }
+        let number = world.connections;
+        world.connections += 1;
+        drop(world);
+        Ok(Opened {
+            number,
+            server: self.server.clone(),
+        })
+    }
+
+    async fn server_time(connection: &Opened<P>) -> Result<u64, Failure> {
+        connection.ask(Vec::new(), World::time).await
+    }
+
+    async fn server_run(connection: &Opened<P>) -> Option<ServerRun> {
+        let run = |world: &mut World<P>| ServerRun {
+            id: world.run.to_string().into(),
+            uptime: (world.time().saturating_sub(world.started)) / 1_000_000,
+        };
+        connection.ask(Vec::new(), run).await.ok()
+    }
+
+    fn keys_per_call(&self) -> usize {
+        self.keys_per_call
+    }
+
+    async fn decide(
+        connection: &Opened<P>,
+        health: &ServerHealth,
+        asks: &[Ask<Self>],
+    ) -> Result<Replies<Reply<Self>>, Failure> {
+        let panics = connection.server.world().panics;
+        assert!(!panics, "the client library panics in a call");
+        let keys = asks.iter().map(|ask| ask.limit.0).collect();
+        let (health, asks) = (health.clone(), asks.to_vec());
+        let sent = connection.server.world().now();
+        let decide = move |world: &mut World<P>| {
+            if let Some(failure) = &world.failure {
+                return Err(failure.clone());
+            }
+            let now = world.now();
+            world.calls.push((sent, now, asks.len()));
+            let replies = asks.iter().map(|ask| world.decide(&health, ask)).collect();
+            Ok((world.time(), replies))
+        };
+        connection.ask(keys, decide).await?
+    }
+
+    async fn lease(_: &Opened<P>, (): &()) -> Result<(u64, ()), Failure> {
+        Err(Failure::Fault("leases are not kept here".into()))
+    }
+}
