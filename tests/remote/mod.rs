@@ -85,7 +85,7 @@ impl<P: Rule> Process<P> {
             policy: policy.clone(),
         };
         let batcher = Arc::clone(&self.batcher);
-        let queue = KeyQueue::new(batcher, Arc::new(config), (key, policy), false);
+        let queue = KeyQueue::new(batcher, Arc::new(config), (key, policy));
         Limit {
             queue: Arc::new(queue),
             position: None,

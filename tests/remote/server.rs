@@ -561,6 +561,10 @@ impl<P: Rule> Store for Client<P> {
         connection.ask(Vec::new(), run).await.ok()
     }
 
+    fn settles_at(memory: &Stamp) -> u64 {
+        memory.settles_at
+    }
+
     fn keys_per_call(&self) -> usize {
         self.keys_per_call
     }
