@@ -121,8 +121,8 @@
 //! meanwhile, because other processes may have used theirs.
 //!
 //! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
-//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses
-//! its state, with the same wait.
+//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses its
+//! state, with the same wait.
 //!
 //! # When the server's clock steps
 //!
