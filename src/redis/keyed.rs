@@ -53,10 +53,10 @@ const MAX_KEYS: usize = 100_000;
 /// # Memory
 ///
 /// A key in use costs this process about 1.4 kB: it has a handle, a request, or an
-/// [insurance](super::OutagePolicy::insured) in the present outage. A few queues stay when their keys are not in use any more.
-/// Any other key costs at most 200 bytes (for one policy; each further one of an [`All`](crate::policy::All) takes 16 more),
-/// whatever its length. This process remembers when the key's state was written and when it settles, to detect that the server
-/// has [lost it](super#what-a-failover-can-cost), and until when requests are denied.
+/// [insurance](super::OutagePolicy::insured) in the present outage. About a thousand keys stay like that after their last use. Any
+/// other key costs at most 200 bytes, whatever its length (for one policy; each further one of an [`All`](crate::policy::All) takes
+/// 16 more). This process remembers when the key's state was written and when it settles, to detect that the server has
+/// [lost it](super#what-a-failover-can-cost), and until when requests are denied.
 ///
 /// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
 /// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so
@@ -131,7 +131,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// let urls = urls.hashing_long_keys();
     /// assert_eq!(
     ///     urls.at(&long)?.keys(),
-    ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket"]
+    ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket:2"]
     /// );
     /// # Ok(())
     /// # }

@@ -32,6 +32,10 @@ impl CachedDenial {
         (now < self.until && self.cost <= cost).then(|| self.until.since(now))
     }
 
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.source == DenialSource::Server
+    }
+
     /// The server's error, until the server is asked again.
     pub(crate) fn fault(&self, now: Tick) -> Option<&ServerError> {
         match &self.source {

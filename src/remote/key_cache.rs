@@ -29,7 +29,7 @@ const BETWEEN_EVICTIONS: usize = 100;
 /// What this process knows of the keys of a limit. It lives behind a lock.
 ///
 /// A key in use has a [`KeyQueue`]: it has handles, requests, a call under way, an insurance of the present outage, or a refusal
-/// that was decided here. Of any other key an [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that has no
+/// that was decided here. Of any other key a [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that has no
 /// other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the cache.
 pub(crate) struct KeyCache<P: Policy, S: Store> {
     queues: HashMap<Fingerprint, Arc<KeyQueue<P, S>>>,
@@ -42,8 +42,8 @@ pub(crate) struct KeyCache<P: Policy, S: Store> {
     hashers: [RandomState; 2],
 }
 
-/// 128 bits of a hash with a secret of this process. Of a billion keys, two have the same with a probability of 10⁻²¹, and
-/// nobody can choose such keys.
+/// 128 bits of a hash with a secret of this process, so a client cannot choose keys that share one. Of a billion keys, two share
+/// one with a probability of 10⁻²¹.
 type Fingerprint = [u64; 2];
 
 impl<P, S> KeyCache<P, S>

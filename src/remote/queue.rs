@@ -238,19 +238,17 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     /// Whether [`record`](Self::record) has all there is to know. `down_since` is the start of the present outage.
     pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
         let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;
-        let is_refused_here =
-            |denial: &CachedDenial| now < denial.until && denial.source != DenialSource::Server;
+        let (denial, denied) = (self.denial.as_ref(), self.denied(now, u32::MAX));
         self.requests.is_empty()
             && self.calls.is_empty()
             && self.stage == Stage::Idle
             && !self.insurance.as_ref().is_some_and(is_insured)
-            && !self.denial.as_ref().is_some_and(is_refused_here)
+            && (denial.is_none_or(CachedDenial::is_of_server) || denied.is_none())
     }
 
     /// What to remember of the key when it is not in use.
     pub(crate) fn record(&self) -> KeyRecord<S::Memory> {
-        let denial = self.denial.as_ref();
-        let denial = denial.filter(|denial| denial.source == DenialSource::Server);
+        let denial = self.denial.as_ref().filter(|denial| denial.is_of_server());
         KeyRecord {
             denied_until: denial.map_or(Tick::ZERO, |denial| denial.until),
             denied_cost: denial.map_or(0, |denial| denial.cost),
