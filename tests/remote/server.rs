@@ -122,6 +122,8 @@ pub(super) struct World<P: Rule> {
     pub(super) panics_on_connecting: bool,
     /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
     pub(super) calls: Vec<(Tick, Tick, usize)>,
+    /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
+    pub(super) counted: Vec<(Tick, u64, u32)>,
 }
 
 /// What the server stores under a key.
@@ -178,6 +180,7 @@ impl<P: Rule> Server<P> {
             panics: false,
             panics_on_connecting: false,
             calls: Vec::new(),
+            counted: Vec::new(),
         };
         let server = Self {
             world: Arc::new(Mutex::new(world)),
@@ -335,7 +338,7 @@ fn tick(time: u64) -> Tick {
 }
 
 impl<P: Rule> World<P> {
-    fn now(&mut self) -> Tick {
+    pub(super) fn now(&mut self) -> Tick {
         self.clock.now()
     }
 
@@ -374,11 +377,15 @@ impl<P: Rule> World<P> {
         };
         for back in &ask.returns {
             kept.give_back(policy, *back);
+            self.not_counted(*back);
         }
         let costs = ask.asked.iter();
         for cost in costs.flat_map(|(cost, count)| std::iter::repeat_n(*cost, *count as usize)) {
             match kept.take(policy, now, cost) {
-                Decision::Pass => reply.passed += 1,
+                Decision::Pass => {
+                    reply.passed += 1;
+                    self.count(now, cost);
+                }
                 Decision::Wait { retry_in } => {
                     (reply.binding, reply.retry_in) = (Some(0), retry_in);
                     break;
@@ -391,6 +398,7 @@ impl<P: Rule> World<P> {
         } else if reply.binding.is_none() {
             while reply.extra < ask.extra && kept.take(policy, now, 1).is_pass() {
                 reply.extra += 1;
+                self.count(now, 1);
             }
         }
         if ask.task != Task::Peek {
@@ -405,6 +413,21 @@ impl<P: Rule> World<P> {
             self.states.insert(*key, kept);
         }
         Ok(reply)
+    }
+
+    fn count(&mut self, counted_at: u64, cost: u32) {
+        let now = self.now();
+        self.counted.push((now, counted_at, cost));
+    }
+
+    fn not_counted(&mut self, back: Return) {
+        let mut cost = back.cost;
+        let of_grant = self.counted.iter_mut().rev();
+        for (_, _, counted) in of_grant.filter(|counted| counted.1 == back.counted_at) {
+            let returned = cost.min(*counted);
+            *counted -= returned;
+            cost -= returned;
+        }
     }
 
     /// The state of the key, and whether it was lost and counts as spent.
