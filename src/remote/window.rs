@@ -64,7 +64,7 @@ impl Window {
             self.shortest = took;
         } else if was_alone {
             // Halfway, because one call may be late by chance.
-            self.shortest += (took - self.shortest) / 2;
+            self.shortest += took.saturating_sub(self.shortest) / 2;
         }
         let tolerated = self.deadline.saturating_sub(self.shortest) / 4;
         if took.saturating_sub(self.shortest) > tolerated {

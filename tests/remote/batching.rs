@@ -43,7 +43,7 @@ async fn keys_asked_at_once_share_full_calls() {
         join_all(limits.iter().map(|limit| limit.acquire(1))).await;
         assert_eq!(sizes(&server), calls);
         // The last call is not full, and gathers.
-        let gathered = if keys == 64 { 0 } else { 1 };
+        let gathered = u64::from(keys != 64);
         assert_eq!(watch.elapsed(), ms(7 + gathered));
     }
 }
@@ -84,4 +84,17 @@ async fn requests_of_one_key_share_a_call() {
     let answers = join_all((0..100).map(|_| limit.passes(1))).await;
     assert_eq!(answers.iter().filter(|passed| **passed).count(), 70);
     assert_eq!(sizes(&server), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_requests_of_one_key_are_answered_in_forty_calls() {
+    let server = Server::start();
+    server.world().reply_in = ms(1);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(7_000, ms(60_000)));
+
+    let answers = join_all((0..10_000).map(|_| limit.passes(1))).await;
+    assert_eq!(answers.iter().filter(|passed| **passed).count(), 7_000);
+    // 256 requests each. After the first denial no call is made.
+    assert!(sizes(&server).len() <= 40, "{}", sizes(&server).len());
 }

@@ -156,3 +156,22 @@ async fn a_handle_that_waits_and_is_not_polled_delays_others_by_its_permit_only(
         assert_eq!(watch.elapsed(), ms(50) * number);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_try_made_during_a_denied_call_is_denied_too() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    limit.acquire(1).await.unwrap();
+    server.world().reply_in = ms(20);
+    let tries = [0, 6].map(|later| {
+        let limit = limit.clone();
+        async move {
+            super::sleep(ms(later)).await;
+            wait_of(limit.try_acquire(1).await)
+        }
+    });
+    for wait in join_all(tries).await {
+        assert!(wait >= MINUTE.saturating_sub(ms(20)), "{wait:?}");
+    }
+}

@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 
 use super::server::{Rule, Server};
 use super::{DEADLINE, Limit, MINUTE, Process, WaitMode, ms, within};
-use crate::policy::{Interval, SlidingLog, TokenBucket};
+use crate::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use crate::remote::connection::sleep;
 use crate::remote::{Failure, OutagePolicy};
 use crate::time::{Rate, Tick};
 
 /// For how long the server and the network fail.
-const TROUBLE: Duration = Duration::from_millis(3_000);
+const TROUBLE: Duration = Duration::from_secs(3);
 
 const LIMIT: u32 = 6;
 
@@ -97,7 +97,7 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
         let cost = random.u32(1..=3).min(limit.queue.config.capacity);
         let mode = [WaitMode::Wait, WaitMode::WaitFailFast, WaitMode::Try][random.usize(0..3)];
         let passed = match random.u32(0..10) {
-            0..3 => limit.try_acquire(cost).await.is_ok_and(|it| it.is_pass()),
+            0..3 => limit.try_acquire(cost).await.is_ok_and(Decision::is_pass),
             3..6 => matches!(
                 within(ms(random.u64(0..30)), limit.acquire(cost)).await,
                 Some(Ok(()))
@@ -106,7 +106,7 @@ async fn call<P: Rule>(mut random: Rng, server: &Server<P>, limit: Limit<P>, use
             6..9 => {
                 let asked = poll_fn(|cx| handle.poll(cost, mode, cx));
                 let answer = within(ms(random.u64(0..60)), asked).await;
-                answer.is_some_and(|answer| answer.is_ok_and(|decision| decision.is_pass()))
+                answer.is_some_and(|answer| answer.is_ok_and(Decision::is_pass))
             }
             _ => {
                 handle = limit.clone();

@@ -10,9 +10,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
 use crate::remote::connection::sleep;
-use crate::remote::{
-    Ask, Failure, Replies, Reply, Return, ServerHealth, ServerRun, Store, Task, either,
-};
+use crate::remote::{Ask, Failure, Replies, Reply, Return, ServerHealth, ServerRun, Store, Task};
 use crate::time::{Clock, Rate, Tick};
 
 /// A policy that the server can keep.
@@ -87,6 +85,7 @@ pub(super) struct Server<P: Rule> {
 }
 
 /// What the server has and how it behaves. Tests change the fields at any time.
+#[expect(clippy::struct_excessive_bools, reason = "each is a way to fail")]
 pub(super) struct World<P: Rule> {
     clock: Clock,
     /// How far the server's clock was stepped, in microseconds.
@@ -147,8 +146,10 @@ struct Job<P: Rule> {
     connection: u64,
     keys: Vec<u32>,
     sent: Tick,
-    run: Box<dyn FnOnce(&mut World<P>) -> Delivery + Send>,
+    run: Work<P>,
 }
+
+type Work<P> = Box<dyn FnOnce(&mut World<P>) -> Delivery + Send>;
 
 /// Hands the reply to the client.
 type Delivery = Box<dyn FnOnce() + Send>;
