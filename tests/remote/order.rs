@@ -65,7 +65,7 @@ async fn a_try_does_not_overtake_a_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_behind_a_waiter_under_way_is_told_to_come_back_soon() {
+async fn a_try_behind_a_waiter_under_way_may_retry_in_a_millisecond() {
     let server = Server::start();
     let limit = with_two_left(&server).await;
     server.world().reply_in = ms(10);
