@@ -95,6 +95,8 @@ pub(super) struct World<P: Rule> {
     states: HashMap<u32, KeyState<P>>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
+    /// How often a client tried to open one.
+    pub(super) attempts: u32,
     connections: u64,
     /// Connections with smaller numbers are broken.
     unbroken_from: watch::Sender<u64>,
@@ -165,6 +167,7 @@ impl<P: Rule> Server<P> {
             started: 0,
             states: HashMap::new(),
             is_reachable: true,
+            attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
             per_call: Duration::ZERO,
@@ -556,6 +559,7 @@ impl<P: Rule> Store for Client<P> {
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.server.world();
+        world.attempts += 1;
         if world.panics_on_connecting {
             drop(world);
             panic!("the client library panics on connecting");
