@@ -342,3 +342,33 @@ async fn a_slow_first_connection_is_not_taken_for_a_restart() {
     limit.acquire(1).await.unwrap();
     assert_eq!(process.stats().lost_states, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn during_silence_open_passes_each_try_within_the_deadline() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    server.world().loses_replies = true;
+    let watch = Stopwatch::start();
+    let mut passed = Vec::new();
+    for _ in 0..5 {
+        assert!(limit.passes(1).await);
+        passed.push(watch.elapsed());
+    }
+    assert_eq!(passed, [25, 50, 75, 75, 75].map(ms));
+    assert_eq!(process.stats().passed_alone, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_silence_an_insurance_counts_from_the_first_deadline_without_a_reply() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(50)), 4));
+    server.world().loses_replies = true;
+    let watch = Stopwatch::start();
+    for number in 1..=5 {
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), DEADLINE + ms(100) * number);
+    }
+    assert_eq!(process.stats().passed_alone, 5);
+}
