@@ -467,13 +467,13 @@ impl<'a, S: Store> Calls<'a, S> {
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     fn fail_silent(&mut self, now: Tick) {
         let deadline = self.batcher.connection.deadline();
-        let longest_since = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
+        let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
         let first = self.under_way.values().map(|call| call.sent).min();
         let is_silent =
             first.is_some_and(|first| first.max(self.last_answer).after(deadline) <= now);
         let (failed, others): (HashMap<_, _>, _) = mem::take(&mut self.under_way)
             .into_iter()
-            .partition(|(_, call)| is_silent || longest_since(call) <= now);
+            .partition(|(_, call)| is_silent || ends_by(call) <= now);
         self.under_way = others;
         if failed.is_empty() {
             return;

@@ -377,7 +377,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         reply: Reply<S>,
         prefetch_lasts: Duration,
     ) {
-        if reply.counted_at >= self.known.memory_from {
+        // A reply may be older than the last one. A server whose clock was set back has lost the state.
+        if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
             self.known.memory_from = reply.counted_at;
             self.known.memory = reply.memory;
         }

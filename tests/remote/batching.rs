@@ -85,3 +85,16 @@ async fn requests_of_one_key_share_a_call() {
     assert_eq!(answers.iter().filter(|passed| **passed).count(), 70);
     assert_eq!(sizes(&server), [1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_requests_of_one_key_are_answered_in_forty_calls() {
+    let server = Server::start();
+    server.world().reply_in = ms(1);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(7_000, ms(60_000)));
+
+    let answers = join_all((0..10_000).map(|_| limit.passes(1))).await;
+    assert_eq!(answers.iter().filter(|passed| **passed).count(), 7_000);
+    // 256 requests each. After the first denial no call is made.
+    assert!(sizes(&server).len() <= 40, "{}", sizes(&server).len());
+}

@@ -144,3 +144,17 @@ async fn permits_of_the_outage_policy_are_not_returned_to_the_server() {
     assert!(process.stats().passed_alone >= 5, "{:?}", process.stats());
     assert_eq!(limit.take_all().await.unwrap(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_counts_nothing() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(2, ms(1_000)));
+    limit.acquire(2).await.unwrap();
+    for cost in [1, 2, 1] {
+        let left = super::within(ms(10), limit.acquire(cost)).await;
+        assert!(left.is_none());
+    }
+    sleep(ms(970)).await;
+    assert_eq!(limit.take_all().await.unwrap(), 2);
+}

@@ -120,6 +120,8 @@ async fn a_panic_on_connecting_is_a_failure_with_the_usual_pauses() {
     let cause = process.batcher.connection.last_failure().unwrap();
     assert!(cause.to_string().contains("panic"), "{cause}");
     assert_eq!(process.stats().outages, 1);
+    // After 0, 20, 60, 140, 300 and 550 ms, and then each 250 ms.
+    assert_eq!(server.world().attempts, 11);
     server.world().panics_on_connecting = false;
     limit.acquire(1).await.unwrap();
 }

@@ -2,6 +2,7 @@
 
 mod batching;
 mod cancelled;
+mod clock_steps;
 mod faults;
 mod herd;
 mod late;
@@ -9,6 +10,7 @@ mod order;
 mod outages;
 mod prefetch;
 mod runtimes;
+mod schedule;
 mod server;
 
 use std::future::poll_fn;

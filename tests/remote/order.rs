@@ -65,7 +65,7 @@ async fn a_try_does_not_overtake_a_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_behind_a_waiter_under_way_is_told_to_come_back_soon() {
+async fn a_try_behind_a_waiter_under_way_may_retry_in_a_millisecond() {
     let server = Server::start();
     let limit = with_two_left(&server).await;
     server.world().reply_in = ms(10);
@@ -154,5 +154,24 @@ async fn a_handle_that_waits_and_is_not_polled_delays_others_by_its_permit_only(
     for number in 1..=3 {
         limit.acquire(1).await.unwrap();
         assert_eq!(watch.elapsed(), ms(50) * number);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_made_during_a_denied_call_is_denied_too() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    limit.acquire(1).await.unwrap();
+    server.world().reply_in = ms(20);
+    let tries = [0, 6].map(|later| {
+        let limit = limit.clone();
+        async move {
+            super::sleep(ms(later)).await;
+            wait_of(limit.try_acquire(1).await)
+        }
+    });
+    for wait in join_all(tries).await {
+        assert!(wait >= MINUTE.saturating_sub(ms(20)), "{wait:?}");
     }
 }

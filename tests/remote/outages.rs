@@ -257,7 +257,7 @@ async fn two_insured_processes_stay_inside_the_limit_over_an_outage() {
         passed.sort();
         assert!(passed.len() > 80, "{}", passed.len());
         for pair in passed.windows(LIMIT as usize + 1) {
-            let gap = pair[LIMIT as usize] - pair[0];
+            let gap = pair[LIMIT as usize].saturating_sub(pair[0]);
             assert!(gap >= window, "{is_restarted} {lag}: {gap:?} {passed:?}");
         }
     }
@@ -308,4 +308,67 @@ async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_le
     assert!(stats.connects <= 24, "{stats:?}");
     assert_eq!((stats.passed_alone, stats.faults), (20, 0));
     settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_too_slow_is_down_until_it_is_fast_again() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, plenty());
+    server.world().reply_in = ms(80);
+    for _ in 0..20 {
+        assert!(limit.passes(1).await);
+    }
+    assert_eq!(process.stats().timeouts, 3);
+    // Connections can be opened. The server is too slow to be used.
+    sleep(ms(3_000)).await;
+    assert!(!process.is_up());
+    server.world().reply_in = ms(0);
+    process.connect().await;
+    assert!(limit.passes(1).await);
+    assert_eq!(process.stats().outages, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_first_connection_is_not_taken_for_a_restart() {
+    let server = Server::start();
+    server.world().reply_in = ms(60);
+    let process = Process::of(&server, OutagePolicy::closed());
+    let limit = process.limit(0, plenty());
+    wait_of(limit.try_acquire(1).await);
+    sleep(ms(1_000)).await;
+    assert!(!process.is_up());
+    server.world().reply_in = ms(0);
+    limit.acquire(1).await.unwrap();
+    assert_eq!(process.stats().lost_states, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_silence_open_passes_each_try_within_the_deadline() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    server.world().loses_replies = true;
+    let watch = Stopwatch::start();
+    let mut passed = Vec::new();
+    for _ in 0..5 {
+        assert!(limit.passes(1).await);
+        passed.push(watch.elapsed());
+    }
+    assert_eq!(passed, [25, 50, 75, 75, 75].map(ms));
+    assert_eq!(process.stats().passed_alone, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_silence_an_insurance_counts_from_the_first_deadline_without_a_reply() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(50)), 4));
+    server.world().loses_replies = true;
+    let watch = Stopwatch::start();
+    for number in 1..=5 {
+        limit.acquire(1).await.unwrap();
+        assert_eq!(watch.elapsed(), DEADLINE + ms(100) * number);
+    }
+    assert_eq!(process.stats().passed_alone, 5);
 }

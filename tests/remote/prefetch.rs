@@ -1,7 +1,8 @@
 use testkit::clock::Stopwatch;
+use tokio::task::JoinSet;
 
 use super::server::Server;
-use super::{MINUTE, ms, process, wait_of};
+use super::{MINUTE, ms, process, wait_of, within};
 use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
@@ -72,4 +73,49 @@ async fn prefetched_permits_wait_for_waiters() {
     wait_of(limit.try_acquire(1).await);
     drop(waiter);
     assert!(limit.passes(4).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefetches_exceed_a_window_by_at_most_their_sizes() {
+    const LIMIT: u32 = 40;
+    const AHEAD: u32 = 10;
+    const PROCESSES: u32 = 3;
+    let window = ms(1_000);
+    let server = Server::start();
+    let watch = Stopwatch::start();
+    let mut callers = JoinSet::new();
+    for _ in 0..PROCESSES {
+        let process = process(&server, OutagePolicy::closed()).await;
+        let log = SlidingLog::new(LIMIT, window);
+        let limit = process.limit_with(0, log, Some((AHEAD, window / 2)));
+        callers.spawn(async move {
+            let mut passed = Vec::new();
+            for _ in 0..3 {
+                // Takes permits ahead, and uses them when they are nearly void, with all that it can get then.
+                limit.acquire(1).await.unwrap();
+                passed.push(watch.elapsed());
+                sleep(ms(499)).await;
+                let until = watch.elapsed() + window;
+                while let Some(acquired) =
+                    within(until.saturating_sub(watch.elapsed()), limit.acquire(1)).await
+                {
+                    acquired.unwrap();
+                    passed.push(watch.elapsed());
+                }
+                sleep(window).await;
+            }
+            passed
+        });
+    }
+    let mut passed = callers.join_all().await.concat();
+    passed.sort();
+    let most = passed.iter().enumerate().map(|(first, from)| {
+        let inside = passed[first..].iter();
+        inside
+            .take_while(|at| at.saturating_sub(*from) < window)
+            .count()
+    });
+    let most = most.max().unwrap();
+    assert!(most > LIMIT as usize, "{most}");
+    assert!(most <= (LIMIT + PROCESSES * AHEAD) as usize, "{most}");
 }

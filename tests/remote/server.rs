@@ -85,6 +85,7 @@ pub(super) struct Server<P: Rule> {
 }
 
 /// What the server has and how it behaves. Tests change the fields at any time.
+#[expect(clippy::struct_excessive_bools, reason = "each is a way to fail")]
 pub(super) struct World<P: Rule> {
     clock: Clock,
     /// How far the server's clock was stepped, in microseconds.
@@ -94,6 +95,8 @@ pub(super) struct World<P: Rule> {
     states: HashMap<u32, KeyState<P>>,
     /// Whether connections can be opened.
     pub(super) is_reachable: bool,
+    /// How often a client tried to open one.
+    pub(super) attempts: u32,
     connections: u64,
     /// Connections with smaller numbers are broken.
     unbroken_from: watch::Sender<u64>,
@@ -120,6 +123,8 @@ pub(super) struct World<P: Rule> {
     pub(super) panics_on_connecting: bool,
     /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
     pub(super) calls: Vec<(Tick, Tick, usize)>,
+    /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
+    pub(super) counted: Vec<(Tick, u64, u32)>,
 }
 
 /// What the server stores under a key.
@@ -143,8 +148,10 @@ struct Job<P: Rule> {
     connection: u64,
     keys: Vec<u32>,
     sent: Tick,
-    run: Box<dyn FnOnce(&mut World<P>) -> Delivery + Send>,
+    run: Work<P>,
 }
+
+type Work<P> = Box<dyn FnOnce(&mut World<P>) -> Delivery + Send>;
 
 /// Hands the reply to the client.
 type Delivery = Box<dyn FnOnce() + Send>;
@@ -160,6 +167,7 @@ impl<P: Rule> Server<P> {
             started: 0,
             states: HashMap::new(),
             is_reachable: true,
+            attempts: 0,
             connections: 0,
             unbroken_from: watch::Sender::new(0),
             per_call: Duration::ZERO,
@@ -176,6 +184,7 @@ impl<P: Rule> Server<P> {
             panics: false,
             panics_on_connecting: false,
             calls: Vec::new(),
+            counted: Vec::new(),
         };
         let server = Self {
             world: Arc::new(Mutex::new(world)),
@@ -333,7 +342,7 @@ fn tick(time: u64) -> Tick {
 }
 
 impl<P: Rule> World<P> {
-    fn now(&mut self) -> Tick {
+    pub(super) fn now(&mut self) -> Tick {
         self.clock.now()
     }
 
@@ -372,11 +381,15 @@ impl<P: Rule> World<P> {
         };
         for back in &ask.returns {
             kept.give_back(policy, *back);
+            self.not_counted(*back);
         }
         let costs = ask.asked.iter();
         for cost in costs.flat_map(|(cost, count)| std::iter::repeat_n(*cost, *count as usize)) {
             match kept.take(policy, now, cost) {
-                Decision::Pass => reply.passed += 1,
+                Decision::Pass => {
+                    reply.passed += 1;
+                    self.count(now, cost);
+                }
                 Decision::Wait { retry_in } => {
                     (reply.binding, reply.retry_in) = (Some(0), retry_in);
                     break;
@@ -389,6 +402,7 @@ impl<P: Rule> World<P> {
         } else if reply.binding.is_none() {
             while reply.extra < ask.extra && kept.take(policy, now, 1).is_pass() {
                 reply.extra += 1;
+                self.count(now, 1);
             }
         }
         if ask.task != Task::Peek {
@@ -403,6 +417,21 @@ impl<P: Rule> World<P> {
             self.states.insert(*key, kept);
         }
         Ok(reply)
+    }
+
+    fn count(&mut self, counted_at: u64, cost: u32) {
+        let now = self.now();
+        self.counted.push((now, counted_at, cost));
+    }
+
+    fn not_counted(&mut self, back: Return) {
+        let mut cost = back.cost;
+        let of_grant = self.counted.iter_mut().rev();
+        for (_, _, counted) in of_grant.filter(|counted| counted.1 == back.counted_at) {
+            let returned = cost.min(*counted);
+            *counted -= returned;
+            cost -= returned;
+        }
     }
 
     /// The state of the key, and whether it was lost and counts as spent.
@@ -533,6 +562,7 @@ impl<P: Rule> Store for Client<P> {
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.server.world();
+        world.attempts += 1;
         if world.panics_on_connecting {
             drop(world);
             panic!("the client library panics on connecting");

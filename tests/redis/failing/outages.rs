@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::Limiter;
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
-use paceline::time::{Clock, Rate};
+use paceline::time::Rate;
 
 use super::{hasty, opened, redis, until_down, until_up};
 use crate::limits::{MINUTE, Passed, pause};
@@ -62,71 +61,6 @@ async fn open_passes_everything_and_counts_it() {
     }
     assert_eq!(limit.try_acquire_up_to(7).await, Ok(7));
     assert!(redis.stats().passed_alone >= 1_000, "{:?}", redis.stats());
-}
-
-#[tokio::test]
-async fn an_insurance_starts_empty_and_continues_at_its_share() {
-    let mut server = Server::start().await;
-    let redis = redis(&server.url(), OutagePolicy::insured(4)).await;
-    // One each 50 ms for all four replicas, one each 200 ms for this one.
-    let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(50)), 4);
-    let limit = redis.limit("a", bucket).unwrap();
-
-    server.kill();
-    let mut clock = Clock::new();
-    let began = clock.now();
-    for passed in 1..=4 {
-        limit.acquire(1).await.unwrap();
-        let took = clock.now().since(began);
-        assert!(
-            took >= Duration::from_millis(200) * passed,
-            "{passed} after {took:?}"
-        );
-    }
-    assert!(redis.stats().passed_alone >= 4, "{:?}", redis.stats());
-}
-
-#[tokio::test]
-async fn an_insured_window_passes_nothing_before_a_whole_window_is_over() {
-    let mut server = Server::start().await;
-    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
-    let window = Duration::from_millis(400);
-    let limit = redis.limit("a", SlidingLog::new(4, window)).unwrap();
-    limit.acquire(1).await.unwrap();
-
-    server.kill();
-    let mut clock = Clock::new();
-    let began = clock.now();
-    let mut passed = Passed::default();
-    for _ in 0..6 {
-        limit.acquire(1).await.unwrap();
-        passed.note();
-        assert!(clock.now().since(began) >= window);
-    }
-    assert!(
-        passed.most_in(window.saturating_sub(Duration::from_millis(100))) <= 2,
-        "{passed:?}"
-    );
-}
-
-#[tokio::test]
-async fn a_cost_above_the_share_of_an_insurance_waits_for_redis() {
-    let mut server = Server::start().await;
-    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
-    let limit = redis
-        .limit("a", TokenBucket::new(Rate::per_second(1_000), 4))
-        .unwrap();
-    limit.acquire(1).await.unwrap();
-
-    server.kill();
-    notice(&redis, &limit).await;
-    let mut waiting = Box::pin(limit.acquire(3));
-    for _ in 0..20 {
-        assert!(futures::poll!(waiting.as_mut()).is_pending());
-        pause(Duration::from_millis(5)).await;
-    }
-    server.start_again().await;
-    waiting.await.unwrap();
 }
 
 #[tokio::test]
@@ -231,20 +165,4 @@ async fn a_network_that_drops_everything_is_detected() {
     relay.mend().await;
     limit.acquire(1).await.unwrap();
     assert_eq!(redis.stats().outages, 1);
-}
-
-#[tokio::test]
-async fn a_waiting_handle_that_is_not_polled_delays_no_other() {
-    let server = Server::start().await;
-    let redis = redis(&server.url(), OutagePolicy::closed()).await;
-    let limit = redis
-        .limit("a", SlidingLog::new(1, Duration::from_millis(50)))
-        .unwrap();
-
-    let mut idle = limit.clone();
-    let waker = futures::task::noop_waker();
-    let _ = idle.poll_decide(1, &mut std::task::Context::from_waker(&waker));
-    for _ in 0..3 {
-        limit.acquire(1).await.unwrap();
-    }
 }

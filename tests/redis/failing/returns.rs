@@ -1,42 +1,12 @@
 use std::time::Duration;
 
-use futures::FutureExt;
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::redis::{OutagePolicy, Redis};
-use paceline::time::{Clock, Rate};
+use paceline::time::Rate;
 
-use super::{hasty, redis, until_down, until_up};
-use crate::limits::{MINUTE, PATIENT, Passed, counted_in, pause, wait_of};
-use crate::servers::{Relay, Server};
-
-/// How late a permit may be used after it was counted: the default deadline and 100 ms.
-const LATE: Duration = Duration::from_millis(125);
-
-#[tokio::test]
-async fn over_the_end_of_an_outage_no_window_holds_more_than_the_limit() {
-    let mut server = Server::start().await;
-    let redis = hasty(&server.url(), OutagePolicy::insured(1)).await;
-    let window = Duration::from_millis(400);
-    let limit = redis.limit("a", SlidingLog::new(10, window)).unwrap();
-    limit.acquire(1).await.unwrap();
-
-    server.freeze();
-    let mut passed = Passed::default();
-    let mut clock = Clock::new();
-    let began = clock.now();
-    let mut is_frozen = true;
-    while clock.now().since(began) < 5 * window {
-        limit.acquire(1).await.unwrap();
-        passed.note();
-        if is_frozen && clock.now().since(began) > 3 * window {
-            server.thaw();
-            is_frozen = false;
-        }
-    }
-    assert!(redis.stats().passed_alone >= 10, "{:?}", redis.stats());
-    let most = passed.most_in(window.saturating_sub(LATE));
-    assert!(most <= 10, "{most}: {passed:?}");
-}
+use super::{redis, until_up};
+use crate::limits::{MINUTE, PATIENT, pause, wait_of};
+use crate::servers::Server;
 
 #[tokio::test]
 async fn after_an_outage_the_bucket_lacks_what_insurances_may_have_passed() {
@@ -58,79 +28,6 @@ async fn after_an_outage_the_bucket_lacks_what_insurances_may_have_passed() {
     until_up(&redis).await;
     let there = limit.try_acquire_up_to(3).await.unwrap();
     assert!(there <= 1, "{there}");
-}
-
-#[tokio::test]
-async fn permits_of_the_outage_policy_are_not_given_back_to_redis() {
-    let server = Server::start().await;
-    let relay = Relay::start(server.address());
-    let redis = redis(&relay.url(), OutagePolicy::open()).await;
-    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
-    limit.acquire(3).await.unwrap();
-
-    let ended = || redis.stats().passed_alone + redis.stats().answered;
-    for _ in 0..5 {
-        // The connection of this call breaks; the next one works.
-        relay.switch_to(server.address()).await;
-        let before = ended();
-        let mut asking = Box::pin(limit.acquire(1));
-        assert!(asking.as_mut().now_or_never().is_none());
-        while ended() == before {
-            pause(Duration::from_millis(1)).await;
-        }
-        drop(asking);
-        pause(Duration::from_millis(20)).await;
-        until_up(&redis).await;
-    }
-    assert!(redis.stats().passed_alone > 0, "{:?}", redis.stats());
-    // A reply that a busy machine reads too late adds more.
-    let counted = counted_in(&server, &limit.keys()[0]).await;
-    assert!(counted >= 3, "{counted}");
-}
-
-#[tokio::test]
-async fn a_slow_first_connection_is_not_taken_for_a_restart() {
-    let server = Server::start().await;
-    let relay = Relay::start(server.address());
-    pause(Duration::from_millis(2_500)).await;
-    relay.delay_replies(Duration::from_millis(60)).await;
-    let redis = Redis::open(&relay.url(), OutagePolicy::closed()).unwrap();
-    let limit = redis.limit("a", SlidingLog::new(1_000, MINUTE)).unwrap();
-    wait_of(limit.try_acquire(1).await);
-    until_down(&redis).await;
-
-    relay.delay_replies(Duration::ZERO).await;
-    limit.acquire(1).await.unwrap();
-    assert_eq!(redis.stats().lost_states, 0);
-}
-
-#[tokio::test]
-async fn the_pauses_grow_for_a_server_that_accepts_connections_and_cannot_serve() {
-    let server =
-        Server::start_with(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
-    let redis = redis(&server.url(), OutagePolicy::insured(2)).await;
-    let bucket = TokenBucket::new(Rate::new(1, Duration::from_millis(100)), 2);
-    let limit = redis.limit("a", bucket).unwrap();
-
-    let mut clock = Clock::new();
-    let began = clock.now();
-    // It takes a second. It would take more than 10 if each new connection started a new outage.
-    for _ in 0..5 {
-        limit.acquire(1).await.unwrap();
-    }
-    assert!(clock.now().since(began) >= Duration::from_secs(1));
-    let stats = redis.stats();
-    assert!(stats.passed_alone >= 5, "{stats:?}");
-    assert!(stats.connects <= 20, "{stats:?}");
-
-    server
-        .cli::<()>(&["CONFIG", "SET", "maxmemory", "100mb"])
-        .await;
-    let answered = redis.stats().answered;
-    while redis.stats().answered == answered {
-        let _ = limit.try_acquire(1).await;
-        pause(Duration::from_millis(5)).await;
-    }
 }
 
 #[test]

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
-use paceline::time::Rate;
+use paceline::time::{Clock, Rate};
 
 use super::{MINUTE, pause, redis, wait_of};
 use crate::failing;
@@ -165,12 +165,15 @@ async fn a_key_never_has_two_insurances() {
     keyed.acquire("a", 1).await.unwrap();
 
     let passed = Arc::new([const { AtomicU32::new(0) }; 3]);
-    let until = Instant::now() + Duration::from_secs(1);
+    let mut clock = Clock::new();
+    let began = clock.now();
+    let until = began.after(Duration::from_secs(1));
     let tasks = (0..8).map(|task| {
         let (keyed, passed) = (keyed.clone(), Arc::clone(&passed));
+        let mut clock = clock.clone();
         tokio::spawn(async move {
             for n in task.. {
-                if Instant::now() >= until {
+                if clock.now() >= until {
                     return;
                 }
                 let key = n % 3;
@@ -189,11 +192,10 @@ async fn a_key_never_has_two_insurances() {
             }
         })
     });
-    let began = Instant::now();
     futures::future::join_all(tasks).await;
     // The outage began a little before.
-    let seconds = began.elapsed().as_secs_f64() + 2.0;
-    let most = (seconds * f64::from(PER_SECOND)) as u32 + 1;
+    let millis = clock.now().since(began).as_millis() + 2_000;
+    let most = u32::try_from(millis).unwrap() * PER_SECOND / 1_000 + 1;
     for passed in passed.iter() {
         let passed = passed.load(Ordering::Relaxed);
         assert!((1..=most).contains(&passed), "{passed} of {most}");
@@ -239,9 +241,9 @@ async fn a_new_tier_holds_from_the_next_handle_and_what_was_spent_stays_spent() 
     for is_in_use in [true, false] {
         let has_paid = Arc::new(AtomicBool::new(false));
         let tiers = Arc::clone(&has_paid);
-        let policy_of = move |_: &str| match tiers.load(Ordering::Relaxed) {
-            true => SlidingLog::new(5, MINUTE),
-            false => SlidingLog::new(2, MINUTE),
+        let policy_of = move |_: &str| {
+            let has_paid = tiers.load(Ordering::Relaxed);
+            SlidingLog::new(if has_paid { 5 } else { 2 }, MINUTE)
         };
         let users = redis.keyed_by(&format!("users {is_in_use}"), policy_of);
         let users = users.unwrap();
