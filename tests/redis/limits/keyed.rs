@@ -278,9 +278,12 @@ async fn a_new_tier_during_an_outage_passes_no_more_than_its_insurance() {
     let redis = failing::redis(&server.url(), OutagePolicy::insured(1)).await;
     let has_paid = Arc::new(AtomicBool::new(false));
     let tiers = Arc::clone(&has_paid);
-    let users = redis.keyed_by("users", move |_| match tiers.load(Ordering::Relaxed) {
-        true => TokenBucket::new(Rate::per_minute(1), 9),
-        false => TokenBucket::new(Rate::per_second(100), 9),
+    let users = redis.keyed_by("users", move |_| {
+        if tiers.load(Ordering::Relaxed) {
+            TokenBucket::new(Rate::per_minute(1), 9)
+        } else {
+            TokenBucket::new(Rate::per_second(100), 9)
+        }
     });
     let users = users.unwrap();
     let before = users.at("ann").unwrap();
