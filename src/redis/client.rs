@@ -50,10 +50,10 @@ const PREFIX: &str = "paceline";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Redis {
-    batcher: Arc<Batcher<Connector>>,
+    pub(super) batcher: Arc<Batcher<Connector>>,
     /// Escaped.
-    prefix: Arc<str>,
-    outage_policy: OutagePolicy,
+    pub(super) prefix: Arc<str>,
+    pub(super) outage_policy: OutagePolicy,
 }
 
 impl Redis {
@@ -210,7 +210,7 @@ impl Redis {
     /// As [`limit`](Self::limit).
     pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
         let policies = Policies::Same(config(policy, self.outage_policy)?);
-        self.keyed_with(name, policies)
+        Ok(Keyed::new(self.named(name)?, policies))
     }
 
     /// A limit for each key, with the policy that `policy_of` returns for the key: tiers of users, for example.
@@ -248,17 +248,17 @@ impl Redis {
         name: &str,
         policy_of: impl Fn(&str) -> P + Send + Sync + 'static,
     ) -> Result<Keyed<P>, ConfigError> {
-        let policies = Policies::ByKey(Arc::new(policy_of), self.outage_policy);
-        self.keyed_with(name, policies)
+        let policies = Policies::ByKey(Arc::new(policy_of));
+        Ok(Keyed::new(self.named(name)?, policies))
     }
 
-    fn keyed_with<P: RedisPolicy>(
-        &self,
-        name: &str,
-        policies: Policies<P>,
-    ) -> Result<Keyed<P>, ConfigError> {
-        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
-        Ok(Keyed::new(Arc::clone(&self.batcher), policies, prefix))
+    /// With a prefix for the keys of a keyed limit.
+    fn named(&self, name: &str) -> Result<Self, ConfigError> {
+        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?).into();
+        Ok(Self {
+            prefix,
+            ..self.clone()
+        })
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
@@ -279,8 +279,7 @@ impl Redis {
         n: u32,
         lease: Duration,
     ) -> Result<RedisPermits, ConfigError> {
-        let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RedisPermits::new(Arc::clone(&self.batcher), key, n, lease, self.outage_policy)
+        RedisPermits::new(self, name, n, lease)
     }
 
     /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
@@ -295,13 +294,7 @@ impl Redis {
         n: u32,
         lease: Duration,
     ) -> Result<KeyedPermits, ConfigError> {
-        KeyedPermits::new(
-            Arc::clone(&self.batcher),
-            format!("{}:{}", self.prefix, escaped("a name", name)?),
-            n,
-            lease,
-            self.outage_policy,
-        )
+        KeyedPermits::new(self.named(name)?, n, lease)
     }
 
     /// Sheds load by the number of requests under way in the whole fleet: at most `capacity`, of which `reserved` are kept for
@@ -321,14 +314,7 @@ impl Redis {
         reserved: u32,
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
-        FleetUsage::new(
-            Arc::clone(&self.batcher),
-            &tagged(&self.prefix, name)?,
-            capacity,
-            reserved,
-            lease,
-            self.outage_policy,
-        )
+        FleetUsage::new(self, name, capacity, reserved, lease)
     }
 
     /// Connects if there is no connection, and waits for it up to a deadline: to find out at the start of a program whether Redis
@@ -360,10 +346,8 @@ impl Redis {
     /// The cause of the last failure, in words.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.batcher
-            .connection
-            .last_failure()
-            .map(|failure| failure.to_string())
+        let failure = self.batcher.connection.last_failure()?;
+        Some(failure.to_string())
     }
 }
 

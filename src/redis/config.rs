@@ -14,7 +14,7 @@ pub(super) fn config<P: RedisPolicy>(
     outage_policy: OutagePolicy,
 ) -> Result<Config<P>, ConfigError> {
     let params: Arc<[_]> = policy.script_params()?.into();
-    let capacities = params.iter().map(ScriptParams::capacity);
+    let capacities = params.iter().map(|params| params.capacity);
     let config = LimitConfig {
         capacity: capacities.min().unwrap_or(u32::MAX),
         fallback: outage_policy.fallback(|replicas| policy.share_of(replicas))?,

@@ -1,10 +1,7 @@
 //! Opens connections with the `redis` crate: to a server, to the master that sentinels name, or to a cluster, by TLS or not.
 
-use core::any::Any;
 use core::future::{Future, poll_fn};
-use core::pin::pin;
 use core::task::Poll;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "redis-cluster")]
@@ -238,28 +235,16 @@ impl Connector {
             // It fails if another thread has installed one meanwhile, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        // Without a provider, for example, `rustls` panics.
-        let opened = unless_it_panics(self.open()).await;
-        opened.unwrap_or_else(|why| {
-            let why = format!("the client library panicked: {why}");
-            Err(Failure::Unreachable(why.into()))
-        })
-    }
-
-    async fn open(&self) -> Result<Transport, Failure> {
         match self {
             Self::Server(client) => open(client).await.map(Transport::Server),
             Self::Sentinels { sentinels, master } => {
-                let connection = open_master(sentinels, master).await;
-                connection.map(Transport::Server)
+                open_master(sentinels, master).await.map(Transport::Server)
             }
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster { client, .. } => {
-                let connection = client.get_async_connection().await;
-                connection
-                    .map(Transport::Cluster)
-                    .map_err(|error| failure(&error))
-            }
+            Self::Cluster { client, .. } => match client.get_async_connection().await {
+                Ok(connection) => Ok(Transport::Cluster(connection)),
+                Err(error) => Err(failure(&error)),
+            },
         }
     }
 }
@@ -303,10 +288,10 @@ async fn open_master(
     sentinels: &[Client],
     master: &ConnectionInfo,
 ) -> Result<MultiplexedConnection, Failure> {
-    let attempts = sentinels.iter();
-    let mut attempts: Vec<_> = attempts
-        .map(|sentinel| Box::pin(open_master_by(sentinel, master)))
-        .collect();
+    let attempts = sentinels
+        .iter()
+        .map(|sentinel| open_master_by(sentinel, master));
+    let mut attempts: Vec<_> = attempts.map(Box::pin).collect();
     let mut failures = Vec::new();
     poll_fn(|cx| {
         let mut connected = None;
@@ -320,19 +305,19 @@ async fn open_master(
         });
         match connected {
             Some(connection) => Poll::Ready(Ok(connection)),
-            None if attempts.is_empty() => Poll::Ready(Err(likeliest(&mut failures))),
+            None if attempts.is_empty() => {
+                // The master knows better than a sentinel. A sentinel that cannot be reached may know better than one that refuses.
+                let failures = failures.drain(..);
+                let likeliest =
+                    failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
+                Poll::Ready(Err(
+                    likeliest.map_or(Failure::Timeout, |(_, failure)| failure)
+                ))
+            }
             None => Poll::Pending,
         }
     })
     .await
-}
-
-/// Of the failures with all sentinels. The master knows better than a sentinel, and a sentinel that cannot be reached may know
-/// better than one that refuses.
-fn likeliest(failures: &mut Vec<(bool, Failure)>) -> Failure {
-    let failures = failures.drain(..);
-    let failure = failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
-    failure.map_or(Failure::Timeout, |(_, failure)| failure)
 }
 
 /// Connects to the master that this sentinel names. A failure says whether it comes from the master.
@@ -391,59 +376,4 @@ async fn refusal(client: &Client, config: &AsyncConnectionConfig) -> Option<Fail
     let answer: RedisResult<()> = cmd("PING").query_async(&mut connection.await.ok()?).await;
     let failure = failure(&answer.err()?);
     matches!(failure, Failure::Unavailable(_)).then_some(failure)
-}
-
-/// The output of a future, or the message if it panics.
-async fn unless_it_panics<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    let mut work = pin!(work);
-    // After a panic the future is not polled again, and dropped.
-    poll_fn(
-        |cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => Poll::Ready(Err(message(panic.as_ref()))),
-        },
-    )
-    .await
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let literal = panic.downcast_ref::<&str>().copied();
-    let text = || panic.downcast_ref::<String>().map(String::as_str);
-    literal
-        .or_else(text)
-        .unwrap_or("it does not say why")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use core::future::ready;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_becomes_an_error_with_its_message() {
-        assert_eq!(unless_it_panics(ready(5)).await, Ok(5));
-        let literal = async { panic!("no provider") };
-        assert_eq!(
-            unless_it_panics::<()>(literal).await,
-            Err("no provider".into())
-        );
-        let formatted = async {
-            tokio::task::yield_now().await;
-            panic!("\n{} providers\n", 2)
-        };
-        assert_eq!(
-            unless_it_panics::<()>(formatted).await,
-            Err("2 providers".into())
-        );
-        let other = async { std::panic::panic_any(7) };
-        assert_eq!(
-            unless_it_panics::<()>(other).await,
-            Err("it does not say why".into())
-        );
-    }
 }

@@ -14,6 +14,7 @@ use crate::remote::{
 
 use crate::time::Tick;
 
+use super::client::Redis;
 use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
@@ -181,12 +182,12 @@ pub(super) struct LeasePool {
 impl LeasePool {
     /// With a key for marks, requests of the first class can wait.
     pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
+        redis: &Redis,
         lease: Duration,
         classes: Vec<ClassConfig>,
         marks_key: Option<String>,
-    ) -> Result<Self, ConfigError> {
-        let connection = &batcher.connection;
+    ) -> Result<Arc<Self>, ConfigError> {
+        let connection = &redis.batcher.connection;
         let shortest = SHORTEST.max(connection.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
             return Err(ConfigError::new(format!(
@@ -195,13 +196,11 @@ impl LeasePool {
             )));
         }
         let keys = classes.iter().map(|class| class.key.clone());
-        let keys = keys.chain(marks_key).collect();
-        let queue = Mutex::new(LeaseQueue::new(connection.new_id(), lease, classes));
-        Ok(Self {
-            batcher,
-            keys,
-            queue,
-        })
+        Ok(Arc::new(Self {
+            batcher: Arc::clone(&redis.batcher),
+            keys: keys.chain(marks_key).collect(),
+            queue: Mutex::new(LeaseQueue::new(connection.new_id(), lease, classes)),
+        }))
     }
 
     /// Asks for a lease. A request that `waits` stays until there is one.

@@ -10,6 +10,7 @@ use crate::time::Tick;
 
 use super::error::ConfigError;
 use super::lease_table::{LeaseId, LeaseKey, LeaseTable, PendingRelease};
+use super::policy::divided;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;
@@ -130,12 +131,8 @@ impl ClassConfig {
         total: u32,
         outage_policy: OutagePolicy,
     ) -> Result<Self, ConfigError> {
-        let fallback = outage_policy.fallback(|replicas| match own.checked_div(replicas) {
-            Some(share @ 1..) => Ok(share),
-            _ => Err(ConfigError::new(format!(
-                "{own} permits cannot be divided among {replicas} replicas: each needs at least 1"
-            ))),
-        })?;
+        let fallback = outage_policy
+            .fallback(|replicas| divided(format_args!("{own} permits"), own, replicas))?;
         Ok(Self {
             key,
             own: own.into(),

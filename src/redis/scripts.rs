@@ -54,7 +54,7 @@ fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
     let params = &*ask.limit.params;
     let is_simple = ask.task == Task::Ask && ask.asked.len() <= 1 && ask.returns.is_empty();
     arg.push(match params {
-        [params] if is_simple && params.is_simple() => params.policy(),
+        [params] if is_simple && params.is_simple() => params.policy,
         _ => 0,
     });
     arg.push(u8::try_from(params.len()).unwrap_or(u8::MAX));
@@ -97,10 +97,10 @@ fn append_group(arg: &mut Vec<u8>, (cost, count): (u32, u32)) {
 fn append_limit(arg: &mut Vec<u8>, params: &ScriptParams, stamp: StateStamp) {
     append_number(arg, stamp.settles_at);
     append_number(arg, stamp.written_at);
-    for number in params.numbers() {
+    for number in params.numbers {
         append_number(arg, number);
     }
-    arg.push(params.policy());
+    arg.push(params.policy);
 }
 
 /// Lua numbers are doubles.
@@ -127,11 +127,11 @@ impl StateStamp {
         let (restart, outage) = (&health.restart, &health.last_outage);
         if restart.end > 0 {
             self.written_at = self.written_at.max(restart.start);
-            let settles_at = restart.end.saturating_add(params.settles_in());
+            let settles_at = restart.end.saturating_add(params.settles_in);
             self.settles_at = self.settles_at.max(settles_at);
         }
-        if outage.end > 0 && outage.end.saturating_sub(outage.start) >= params.refills_in() {
-            let settles_at = outage.end.saturating_add(params.settles_in());
+        if outage.end > 0 && outage.end.saturating_sub(outage.start) >= params.refills_in {
+            let settles_at = outage.end.saturating_add(params.settles_in);
             self.settles_at = self.settles_at.max(settles_at);
             if !params.may_owe() {
                 self.written_at = self.written_at.max(outage.end);
@@ -160,22 +160,16 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
         let fault = String::from_utf8_lossy(fault);
         return Some(Err(Failure::Fault(fault.into())));
     }
-    let (passed, extra) = (
-        u32::from_le_bytes(take(rest)?),
-        u32::from_le_bytes(take(rest)?),
-    );
+    let passed = u32::from_le_bytes(take(rest)?);
+    let extra = u32::from_le_bytes(take(rest)?);
     let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
     let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
     let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
     for _ in 0..limits {
         lost += u64::from(u8::from_le_bytes(take(rest)?));
-        let (written_at, settles_at) = (
-            u64::from_le_bytes(take(rest)?),
-            u64::from_le_bytes(take(rest)?),
-        );
         memory.push(StateStamp {
-            written_at,
-            settles_at,
+            written_at: u64::from_le_bytes(take(rest)?),
+            settles_at: u64::from_le_bytes(take(rest)?),
         });
     }
     // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
