@@ -136,7 +136,7 @@ impl Redis {
     #[cfg(feature = "redis-tls")]
     pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
         let connection = &self.batcher.connection;
-        let connector = connection.store().with_tls(tls)?;
+        let connector = connection.store.with_tls(tls)?;
         Ok(Self {
             batcher: batcher(connector, connection.deadline()),
             ..self
@@ -156,7 +156,7 @@ impl Redis {
                 "a deadline is at least 1 ms, got {deadline:?}"
             )));
         }
-        let connector = self.batcher.connection.store().clone();
+        let connector = self.batcher.connection.store.clone();
         Ok(Self {
             batcher: batcher(connector, deadline),
             ..self

@@ -177,7 +177,7 @@ impl<S: Store> Batcher<S> {
     }
 
     async fn run(self: Arc<Self>, on_drop: OnDrop<impl FnOnce()>) {
-        let mut calls = Calls::new(&self);
+        let mut calls = Calls::new(Arc::clone(&self.connection));
         let mut timer = Timer::new();
         loop {
             let now = self.connection.now();
@@ -213,7 +213,7 @@ impl<S: Store> Batcher<S> {
     }
 
     /// Makes sources ready whose sleep is over. A new connection ends the sleep of those that wait for one.
-    fn wake_sleepers(&self, now: Tick, calls: &mut Calls<'_, S>) {
+    fn wake_sleepers(&self, now: Tick, calls: &mut Calls<S>) {
         let connects = self.connection.stats().connects;
         let is_new = mem::replace(&mut calls.connects, connects) != connects;
         let mut schedule = self.locked();
@@ -236,7 +236,7 @@ impl<S: Store> Batcher<S> {
     }
 
     /// Takes sources until a call is full or none is ready, and sends the call.
-    fn send(&self, now: Tick, calls: &mut Calls<'_, S>) {
+    fn send(&self, now: Tick, calls: &mut Calls<S>) {
         let most = calls.room();
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
         while asks.len() < most {
@@ -265,7 +265,7 @@ impl<S: Store> Batcher<S> {
     }
 
     /// When the task has to look again by itself. `None` if there is nothing to do: then there is no task any more.
-    fn next_event(&self, now: Tick, calls: &Calls<'_, S>) -> Option<Tick> {
+    fn next_event(&self, now: Tick, calls: &Calls<S>) -> Option<Tick> {
         let mut schedule = self.locked();
         let gathered = (!schedule.ready.is_empty()).then(|| calls.gathers_until(now));
         let wakes = schedule.sleeping.first_key_value();
@@ -288,8 +288,8 @@ impl<S: Store> fmt::Debug for Batcher<S> {
 }
 
 /// The calls under way.
-struct Calls<'a, S: Store> {
-    batcher: &'a Arc<Batcher<S>>,
+struct Calls<S: Store> {
+    connection: Arc<Connection<S>>,
     tasks: JoinSet<Ended<S>>,
     under_way: HashMap<Id, Call<S>>,
     window: Window,
@@ -312,17 +312,16 @@ struct Call<S: Store> {
     sources: Vec<(u64, AnySource<S>)>,
 }
 
-impl<'a, S: Store> Calls<'a, S> {
-    fn new(batcher: &'a Arc<Batcher<S>>) -> Self {
-        let connection = &batcher.connection;
+impl<S: Store> Calls<S> {
+    fn new(connection: Arc<Connection<S>>) -> Self {
         Self {
-            batcher,
             tasks: JoinSet::new(),
             under_way: HashMap::new(),
-            window: Window::new(connection.deadline(), connection.store().keys_per_call()),
+            window: Window::new(connection.deadline(), connection.store.keys_per_call()),
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
             connects: connection.stats().connects,
+            connection,
         }
     }
 
@@ -343,7 +342,7 @@ impl<'a, S: Store> Calls<'a, S> {
     }
 
     fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
-        let connection = Arc::clone(&self.batcher.connection);
+        let connection = Arc::clone(&self.connection);
         self.last_sent = now;
         self.spawn(now, sources, |opened| async move {
             let health = connection.health();
@@ -361,7 +360,7 @@ impl<'a, S: Store> Calls<'a, S> {
     ) where
         F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
     {
-        let connection = Arc::clone(&self.batcher.connection);
+        let connection = Arc::clone(&self.connection);
         let task = self.tasks.spawn(async move {
             match connection.opened().await {
                 Ok(opened) => {
@@ -398,7 +397,7 @@ impl<'a, S: Store> Calls<'a, S> {
                 Ok((id, (used, outcome))) => (id, used, outcome),
                 // The client library panicked, and may do so again on this connection.
                 Err(error) => {
-                    let used = self.batcher.connection.current();
+                    let used = self.connection.current();
                     let why = Failure::Unreachable(error.to_string().into());
                     (error.id(), used, Err(CallError::failed(why)))
                 }
@@ -411,14 +410,14 @@ impl<'a, S: Store> Calls<'a, S> {
     }
 
     fn ended(&mut self, call: Call<S>, used: Option<&Arc<S::Connection>>, outcome: Outcome<S>) {
-        let now = self.batcher.connection.now();
+        let now = self.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
         }
         let took = outcome.is_ok().then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        self.batcher.connection.record(used, &outcome);
+        self.connection.record(used, &outcome);
         self.hand_on(call, outcome);
     }
 
@@ -429,7 +428,7 @@ impl<'a, S: Store> Calls<'a, S> {
             let reply = match &mut outcome {
                 Ok(replies) => {
                     let reply = replies.next().unwrap_or_else(no_reply);
-                    self.batcher.connection.checked(reply)
+                    self.connection.checked(reply)
                 }
                 Err(error) => Err(error.clone()),
             };
@@ -439,7 +438,7 @@ impl<'a, S: Store> Calls<'a, S> {
 
     /// When calls under way have failed, if nothing is answered before.
     fn silent_at(&self) -> Option<Tick> {
-        let deadline = self.batcher.connection.deadline();
+        let deadline = self.connection.deadline();
         let first = self.under_way.values().map(|call| call.sent).min()?;
         let silent = first.max(self.last_answer).after(deadline);
         Some(silent.min(first.after_times(deadline, LONGEST_CALL)))
@@ -447,7 +446,7 @@ impl<'a, S: Store> Calls<'a, S> {
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     fn fail_silent(&mut self, now: Tick) {
-        let deadline = self.batcher.connection.deadline();
+        let deadline = self.connection.deadline();
         let longest_since = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
         let first = self.under_way.values().map(|call| call.sent).min();
         let is_silent =
@@ -459,7 +458,7 @@ impl<'a, S: Store> Calls<'a, S> {
         if failed.is_empty() {
             return;
         }
-        self.batcher.connection.record_silence(failed.len() as u64);
+        self.connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
@@ -473,7 +472,7 @@ impl<'a, S: Store> Calls<'a, S> {
 }
 
 /// The calls under way when the task is dropped.
-impl<S: Store> Drop for Calls<'_, S> {
+impl<S: Store> Drop for Calls<S> {
     fn drop(&mut self) {
         let calls = mem::take(&mut self.under_way).into_values();
         for (_, source) in calls.flat_map(|call| call.sources) {

@@ -16,7 +16,6 @@ mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
-mod request;
 mod window;
 
 use core::fmt;
@@ -34,7 +33,7 @@ pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
-pub(crate) use request::{Decided, RequestId, WaitMode};
+pub(crate) use queue::{Decided, RequestId, WaitMode};
 
 /// A server that keeps the states of limits for many processes.
 ///
