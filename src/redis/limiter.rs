@@ -159,7 +159,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if most == 0 {
             return Ok(0);
         }
-        if let Some(denial) = self.queue.known_denial() {
+        let known = self
+            .queue
+            .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
+        if let Some(denial) = known {
             return denial.map(|_| 0);
         }
         let error = match self.queue.call(Task::Ask, Vec::new(), most).await {
@@ -203,7 +206,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
-        self.queue.forget_denial();
+        self.queue.with_queue(|queue| queue.denial = None);
         reply.map(|_| ())
     }
 
@@ -216,7 +219,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Which limit of an [`All`](crate::policy::All) was the last to deny a request, from 0.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        self.queue.binding()
+        let binding = self.queue.with_queue(|queue| queue.known.binding);
+        binding.map(usize::from)
     }
 
     /// The keys in Redis, one for each limit of an [`All`](crate::policy::All).

@@ -154,22 +154,6 @@ where
         })
     }
 
-    /// The answer to a `Try` request for one permit, if it needs no call: a denial or a fault.
-    pub(crate) fn known_denial(self: &Arc<Self>) -> Option<Decided> {
-        self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
-    }
-
-    /// More may be available now than when a request was denied.
-    pub(crate) fn forget_denial(self: &Arc<Self>) {
-        self.with_queue(|queue| queue.denial = None);
-    }
-
-    /// Which limit of an `All` was the last to deny a request, from 0.
-    pub(crate) fn binding(self: &Arc<Self>) -> Option<usize> {
-        self.with_queue(|queue| queue.known.binding)
-            .map(usize::from)
-    }
-
     fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
         Ask {
             task,
@@ -282,7 +266,7 @@ where
     }
 
     /// Uses the queue without what the outage policy decided, if the server is up again.
-    fn with_present_queue<T>(
+    pub(crate) fn with_present_queue<T>(
         self: &Arc<Self>,
         work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
     ) -> T {
@@ -298,7 +282,10 @@ where
 
     /// Uses the queue under its lock. After the lock is released, runs wakers, and pushes the queue to the batcher if it has
     /// changed.
-    fn with_queue<T>(self: &Arc<Self>, work: impl FnOnce(&mut RequestQueue<P, S>) -> T) -> T {
+    pub(crate) fn with_queue<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut RequestQueue<P, S>) -> T,
+    ) -> T {
         let (done, wakes, wake) = {
             // Policies do not panic, and no other code under this lock can leave the queue half changed.
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
