@@ -20,8 +20,6 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::remote::Failure;
 
-#[cfg(feature = "redis-tls")]
-use super::error::ConfigError;
 use super::transport::{Transport, failure};
 
 /// The certificates for connections by TLS: see [`Redis::with_tls`](super::Redis::with_tls).
@@ -180,13 +178,7 @@ impl Connector {
 
     /// The same, with these certificates for each URL that begins with `rediss://`.
     #[cfg(feature = "redis-tls")]
-    pub(super) fn with_tls(&self, tls: &Tls) -> Result<Self, ConfigError> {
-        let secured = self.secured_by(tls);
-        secured.map_err(|error| ConfigError::new(format!("cannot connect by TLS: {error}")))
-    }
-
-    #[cfg(feature = "redis-tls")]
-    fn secured_by(&self, tls: &Tls) -> RedisResult<Self> {
+    pub(super) fn with_tls(&self, tls: &Tls) -> RedisResult<Self> {
         if !self.uses_tls() {
             return Err(misconfigured("no URL begins with rediss://"));
         }
@@ -229,7 +221,7 @@ impl Connector {
     }
 
     /// Opens a new connection. The caller sets the time limit.
-    pub(super) async fn connect(&self) -> Result<Transport, Failure> {
+    pub(super) async fn open(&self) -> Result<Transport, Failure> {
         #[cfg(feature = "redis-tls")]
         if self.uses_tls() && CryptoProvider::get_default().is_none() {
             // It fails if another thread has installed one meanwhile, which is as good.

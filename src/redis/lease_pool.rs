@@ -297,19 +297,17 @@ impl LeasePool {
     }
 
     fn send_answer(self: &Arc<Self>, waiter: LeaseWaiter<LeaseAnswer>, outcome: LeaseOutcome) {
-        let lease = |id| Lease {
-            pool: Arc::clone(self),
-            class: waiter.class,
-            id,
-            is_released: false,
-        };
         let answer = match outcome {
-            LeaseOutcome::Granted(id) => Ok(Some(lease(Some(id)))),
-            LeaseOutcome::Local => {
-                self.batcher
-                    .connection
-                    .count(|stats| stats.passed_alone += 1);
-                Ok(Some(lease(None)))
+            LeaseOutcome::Granted(id) => {
+                let alone = u64::from(id.is_none());
+                let connection = &self.batcher.connection;
+                connection.count(|stats| stats.passed_alone += alone);
+                Ok(Some(Lease {
+                    pool: Arc::clone(self),
+                    class: waiter.class,
+                    id,
+                    is_released: false,
+                }))
             }
             LeaseOutcome::Refused => Ok(None),
             LeaseOutcome::Failed(fault) => Err(fault),

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError, Stage, Step};
+use crate::remote::{
+    AFTER_FAILURE, AFTER_FAULT, CallError, Failure, Fallback, OutagePolicy, ServerError, Stage,
+    Step, WHILE_DOWN,
+};
 use crate::time::Tick;
 
 use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
 use super::policy::divided;
-use super::store::LeaseCall;
+use super::transport::LeaseCall;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;
@@ -30,15 +33,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// A mark stands for three pauses at least, and for this time. A busy process loses its turn only after that.
 const PAUSES_OF_A_MARK: u32 = 3;
 const SHORTEST_MARK: Duration = Duration::from_millis(100);
-
-/// The pause after the server refused a call. It would refuse the next one too.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
-
-/// The pause after a failure while the breaker is still closed.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
-
-/// The pause before the outage policy is asked again.
-const WHILE_DOWN: Duration = Duration::from_millis(100);
 
 /// One lease pool as this process sees it: the requests for leases, the leases held, and those to be released.
 ///
@@ -99,9 +93,8 @@ pub(super) struct LeaseWaiter<A> {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum LeaseOutcome {
-    Granted(LeaseId),
-    /// Granted by the outage policy.
-    Local,
+    /// `None` if the outage policy granted it.
+    Granted(Option<LeaseId>),
     Refused,
     Failed(ServerError),
 }
@@ -409,7 +402,7 @@ impl<A> LeaseQueue<A> {
             if *is_granted == 1 && self.table.grant(now, sent, id) {
                 was_served |= waiter.waits;
                 self.guards[waiter.class] += 1;
-                self.answers.push((waiter, LeaseOutcome::Granted(id)));
+                self.answers.push((waiter, LeaseOutcome::Granted(Some(id))));
             } else {
                 refused.push(waiter);
             }
@@ -463,7 +456,7 @@ impl<A> LeaseQueue<A> {
             };
             if self.guards[class].saturating_add(self.local[class]) < most {
                 self.local[class] += 1;
-                self.answers.push((waiter, LeaseOutcome::Local));
+                self.answers.push((waiter, LeaseOutcome::Granted(None)));
             } else {
                 refused.push(waiter);
             }

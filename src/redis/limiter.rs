@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::limiter::Limiter;
 use crate::policy::Decision;
-
 use crate::remote::{
-    CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
+    AFTER_FAULT, CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode,
+    within,
 };
 
 use super::connector::Connector;
@@ -258,8 +258,9 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
 /// An adapter cannot return a fault: it waits and asks again.
 fn without_fault(answer: Decided) -> Decision {
-    const RETRY_IN: Duration = Duration::from_secs(1);
-    answer.unwrap_or(Decision::Wait { retry_in: RETRY_IN })
+    answer.unwrap_or(Decision::Wait {
+        retry_in: AFTER_FAULT,
+    })
 }
 
 /// Another handle of the same limit, with its own position in the queue.

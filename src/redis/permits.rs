@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::remote::{CallError, ServerError};
 
-use super::client::Redis;
-use super::config::tagged;
+use super::client::{Redis, tagged};
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;

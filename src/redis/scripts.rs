@@ -198,7 +198,7 @@ mod tests {
 
     use crate::policy::{FixedWindow, SlidingLog};
     use crate::redis::policy::sealed::Scripted;
-    use crate::redis::store::RedisLimit;
+    use crate::redis::transport::RedisLimit;
     use crate::remote::Return;
 
     use super::*;

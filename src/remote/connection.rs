@@ -13,8 +13,7 @@ use crate::time::{Clock, Tick, Timer};
 
 use super::Store;
 use super::error::{CallError, Failure};
-use super::events::Event;
-use super::health::{Breaker, ServerHealth, ServerRun, Stats};
+use super::health::{Breaker, Event, ServerHealth, ServerRun, Stats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -244,10 +243,10 @@ impl<S: Store> Connection<S> {
         let answered_at = answer.as_ref().map(|(time, _)| *time);
         let is_given_up = state.record(now, used, answered_at);
         emit(state);
-        match (is_given_up, is_connecting) {
-            (false, _) => {}
-            (true, true) => self.changed.notify_waiters(),
-            (true, false) => self.start_to_connect(),
+        if is_given_up && is_connecting {
+            self.changed.notify_waiters();
+        } else if is_given_up {
+            self.start_to_connect();
         }
     }
 

@@ -12,19 +12,10 @@ use crate::time::Tick;
 use super::batcher::{Answer, Batcher, Source, Step};
 use super::cache::{DenialSource, KeyRecord};
 use super::error::CallError;
-use super::events::Event;
+use super::health::Event;
 use super::outage_policy::Fallback;
 use super::queue::{Decided, RequestId, RequestQueue, WaitMode};
-use super::{Ask, Reply, Store, Task};
-
-/// The retry time while nothing passes because the server is down.
-const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
-
-/// The retry time for a caller whose time is over before its request was answered.
-const RETRY_SOON: Duration = Duration::from_millis(1);
-
-/// The pause after the server refused a call. It would refuse the next one too.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
+use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
@@ -202,10 +193,10 @@ where
         let connection = &self.batcher.connection;
         let now = connection.now();
         let decided = match (&self.config.fallback, connection.health().down_since) {
-            (Fallback::Open, _) => (costs.count(), RETRY_WHILE_DOWN),
+            (Fallback::Open, _) => (costs.count(), WHILE_DOWN),
             (Fallback::Insured(policy), Some(since)) => self.with_queue(|queue| {
                 if queue.is_duplicate {
-                    return (0, RETRY_WHILE_DOWN);
+                    return (0, WHILE_DOWN);
                 }
                 let insurance = queue.insurance.take().filter(|(of, _)| *of == since);
                 let insurance =
@@ -220,10 +211,10 @@ where
                         Decision::Never { .. } => break,
                     }
                 }
-                (passed, RETRY_WHILE_DOWN)
+                (passed, WHILE_DOWN)
             }),
             // Without an outage an insurance passes nothing.
-            (Fallback::Insured(_) | Fallback::Closed, _) => (0, RETRY_WHILE_DOWN),
+            (Fallback::Insured(_) | Fallback::Closed, _) => (0, WHILE_DOWN),
         };
         connection.count(|stats| stats.passed_alone += decided.0 as u64);
         decided
@@ -234,9 +225,7 @@ where
     pub(crate) fn decide_after_timeout(self: &Arc<Self>, since: Tick, cost: u32) -> Decision {
         let connection = &self.batcher.connection;
         if connection.health().has_answered_since(since) {
-            return Decision::Wait {
-                retry_in: RETRY_SOON,
-            };
+            return Decision::Wait { retry_in: SOON };
         }
         connection.count(|stats| stats.timeouts += 1);
         match self.decide_locally(iter::once(cost)) {

@@ -9,7 +9,7 @@ use crate::time::Tick;
 use super::batcher::{Stage, Step};
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::error::ServerError;
-use super::{Ask, Reply, Store};
+use super::{AFTER_FAILURE, Ask, Reply, SOON, Store};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -17,12 +17,6 @@ const MAX_BATCH: usize = 256;
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
 /// it.
 const VOID_AFTER: Duration = Duration::from_millis(100);
-
-/// The pause after a failure while the breaker is still closed.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
-
-/// The retry time for a `Try` request behind a waiter, if nothing else is known.
-const SOON: Duration = Duration::from_millis(1);
 
 /// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
