@@ -20,7 +20,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::remote::Failure;
 
-use super::transport::{Transport, failure};
+use super::transport::Transport;
 
 /// The certificates for connections by TLS: see [`Redis::with_tls`](super::Redis::with_tls).
 ///
@@ -233,10 +233,9 @@ impl Connector {
                 open_master(sentinels, master).await.map(Transport::Server)
             }
             #[cfg(feature = "redis-cluster")]
-            Self::Cluster { client, .. } => match client.get_async_connection().await {
-                Ok(connection) => Ok(Transport::Cluster(connection)),
-                Err(error) => Err(failure(&error)),
-            },
+            Self::Cluster { client, .. } => {
+                Ok(Transport::Cluster(client.get_async_connection().await?))
+            }
         }
     }
 }
@@ -269,9 +268,9 @@ async fn open(client: &Client) -> Result<MultiplexedConnection, Failure> {
     match connection.await {
         Ok(connection) => Ok(connection),
         Err(error) if error.is_connection_dropped() && !error.is_connection_refusal() => {
-            Err(refusal(client, &config).await.unwrap_or(failure(&error)))
+            Err(refusal(client, &config).await.unwrap_or(error.into()))
         }
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -323,7 +322,7 @@ async fn open_master_by(
     let place = format!("master {address}");
     let server = master.clone().set_addr(address);
     let connection = async {
-        let client = Client::open(server).map_err(|error| failure(&error))?;
+        let client = Client::open(server)?;
         let mut connection = open(&client).await?;
         // A user without the right to ask has to take the sentinel's word.
         match cmd("ROLE").query_async(&mut connection).await {
@@ -348,8 +347,8 @@ async fn named_by(
     let mut connection = open(sentinel).await?;
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&*host);
-    let answer: RedisResult<Option<(String, u16)>> = ask.query_async(&mut connection).await;
-    let Some(address) = answer.map_err(|error| failure(&error))? else {
+    let address: Option<(String, u16)> = ask.query_async(&mut connection).await?;
+    let Some(address) = address else {
         let why = format!("it knows no master {host:?}");
         return Err(Failure::Fault(why.into()));
     };
@@ -366,6 +365,6 @@ async fn refusal(client: &Client, config: &AsyncConnectionConfig) -> Option<Fail
     let client = Client::open(server.set_redis_settings(silent)).ok()?;
     let connection = client.get_multiplexed_async_connection_with_config(config);
     let answer: RedisResult<()> = cmd("PING").query_async(&mut connection.await.ok()?).await;
-    let failure = failure(&answer.err()?);
+    let failure = answer.err()?.into();
     matches!(failure, Failure::Unavailable(_)).then_some(failure)
 }

@@ -3,7 +3,7 @@ use core::future::pending;
 use core::mem;
 use core::pin::pin;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -22,7 +22,8 @@ use super::lease_table::LeaseId;
 use super::transport::Script;
 
 /// Grants, renews and releases leases.
-pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
+pub(super) static LEASES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("lua/leases.lua")));
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -2,6 +2,7 @@
 
 use core::iter;
 use core::time::Duration;
+use std::sync::LazyLock;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
@@ -10,16 +11,18 @@ use super::policy::ScriptParams;
 use super::transport::Script;
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
-pub(super) static DECIDE: Script = Script::new(concat!(
-    include_str!("lua/fast.lua"),
-    include_str!("lua/state.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/interval.lua"),
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/sliding_log.lua"),
-    include_str!("lua/sliding_counter.lua"),
-    include_str!("lua/decide.lua"),
-));
+pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("lua/fast.lua"),
+        include_str!("lua/state.lua"),
+        include_str!("lua/token_bucket.lua"),
+        include_str!("lua/interval.lua"),
+        include_str!("lua/fixed_window.lua"),
+        include_str!("lua/sliding_log.lua"),
+        include_str!("lua/sliding_counter.lua"),
+        include_str!("lua/decide.lua"),
+    ))
+});
 
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.

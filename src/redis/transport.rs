@@ -1,7 +1,7 @@
 //! The connection to a server or a cluster: what this folder needs of a client library, implemented with the `redis` crate.
 //! Only this file and `connector.rs` name that crate.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "redis-cluster")]
@@ -20,20 +20,14 @@ use super::scripts::{DECIDE, StateStamp, decode, encode};
 #[derive(Debug)]
 pub(super) struct Script {
     text: &'static str,
-    hash: OnceLock<String>,
+    /// A server caches the script under this.
+    hash: String,
 }
 
 impl Script {
-    pub(super) const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            hash: OnceLock::new(),
-        }
-    }
-
-    /// The hash under which a server caches the script.
-    fn hash(&self) -> &str {
-        self.hash.get_or_init(|| sha1(self.text))
+    pub(super) fn new(text: &'static str) -> Self {
+        let hash = sha1(text);
+        Self { text, hash }
     }
 }
 
@@ -72,18 +66,18 @@ impl Transport {
             call.arg(&args);
             call
         };
-        let mut answer = self.query(&call("EVALSHA", script.hash())).await;
+        let mut answer = self.query(&call("EVALSHA", &script.hash)).await;
         for _ in 0..RETRIES {
             let Err(error) = &answer else { break };
             let again = match error.kind() {
                 ErrorKind::Server(Server::NoScript) => call("EVAL", script.text),
                 // The cluster connection has already updated its map of slots.
-                ErrorKind::Server(Server::Moved | Server::Ask) => call("EVALSHA", script.hash()),
+                ErrorKind::Server(Server::Moved | Server::Ask) => call("EVALSHA", &script.hash),
                 _ => break,
             };
             answer = self.query(&again).await;
         }
-        answer.map_err(|error| failure(&error))
+        Ok(answer?)
     }
 
     /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
@@ -144,8 +138,7 @@ impl Store for Connector {
     }
 
     async fn server_time(connection: &Transport) -> Result<u64, Failure> {
-        let time: RedisResult<(u64, u64)> = connection.query(&cmd("TIME")).await;
-        let (seconds, micros) = time.map_err(|error| failure(&error))?;
+        let (seconds, micros): (u64, u64) = connection.query(&cmd("TIME")).await?;
         Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
     }
 
@@ -246,33 +239,35 @@ const UNAVAILABLE: [&str; 7] = [
     "NOQUORUM",
 ];
 
-pub(super) fn failure(error: &RedisError) -> Failure {
-    let why = Arc::from(error.to_string());
-    match error.kind() {
-        ErrorKind::Server(
-            Server::BusyLoading
-            | Server::ClusterDown
-            | Server::MasterDown
-            | Server::ReadOnly
-            | Server::TryAgain
-            | Server::Moved
-            | Server::Ask,
-        ) => Failure::Unavailable(why),
-        _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
-            Failure::Unavailable(why)
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        let why = Arc::from(error.to_string());
+        match error.kind() {
+            ErrorKind::Server(
+                Server::BusyLoading
+                | Server::ClusterDown
+                | Server::MasterDown
+                | Server::ReadOnly
+                | Server::TryAgain
+                | Server::Moved
+                | Server::Ask,
+            ) => Self::Unavailable(why),
+            _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
+                Self::Unavailable(why)
+            }
+            // These have no code of their own.
+            ErrorKind::Server(Server::ResponseError)
+                if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
+            {
+                Self::Unavailable(why)
+            }
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
+                Self::Timeout
+            }
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Self::Unreachable(why),
+            _ if error.is_io_error() => Self::Unreachable(why),
+            _ => Self::Fault(why),
         }
-        // These have no code of their own.
-        ErrorKind::Server(Server::ResponseError)
-            if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
-        {
-            Failure::Unavailable(why)
-        }
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
-            Failure::Timeout
-        }
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Failure::Unreachable(why),
-        _ if error.is_io_error() => Failure::Unreachable(why),
-        _ => Failure::Fault(why),
     }
 }
 
@@ -293,7 +288,7 @@ mod tests {
 
     fn failure_of(reply: &str) -> Failure {
         let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
-        failure(&reply.extract_error().unwrap_err())
+        reply.extract_error().unwrap_err().into()
     }
 
     #[test]
