@@ -1,10 +1,10 @@
+use core::fmt::Write as _;
 use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
+use crate::remote::{Batcher, CallError, Connection, KeyQueue, LimitConfig, OutagePolicy, Stats};
 
-use super::config::{config, escaped, keys, tagged};
 use super::connector::Connector;
 #[cfg(feature = "redis-tls")]
 use super::connector::Tls;
@@ -12,8 +12,8 @@ use super::error::ConfigError;
 use super::keyed::{Keyed, Policies};
 use super::limiter::RedisLimiter;
 use super::permits::{KeyedPermits, RedisPermits};
-use super::policy::RedisPolicy;
-use super::store::RedisLimit;
+use super::policy::{RedisPolicy, ScriptParams};
+use super::transport::RedisLimit;
 use super::usage::FleetUsage;
 
 /// The default deadline of a call.
@@ -50,10 +50,10 @@ const PREFIX: &str = "paceline";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Redis {
-    batcher: Arc<Batcher<Connector>>,
+    pub(super) batcher: Arc<Batcher<Connector>>,
     /// Escaped.
-    prefix: Arc<str>,
-    outage_policy: OutagePolicy,
+    pub(super) prefix: Arc<str>,
+    pub(super) outage_policy: OutagePolicy,
 }
 
 impl Redis {
@@ -136,7 +136,10 @@ impl Redis {
     #[cfg(feature = "redis-tls")]
     pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
         let connection = &self.batcher.connection;
-        let connector = connection.store().with_tls(tls)?;
+        let connector = connection
+            .store
+            .with_tls(tls)
+            .map_err(|error| ConfigError::new(format!("cannot connect by TLS: {error}")))?;
         Ok(Self {
             batcher: batcher(connector, connection.deadline()),
             ..self
@@ -156,7 +159,7 @@ impl Redis {
                 "a deadline is at least 1 ms, got {deadline:?}"
             )));
         }
-        let connector = self.batcher.connection.store().clone();
+        let connector = self.batcher.connection.store.clone();
         Ok(Self {
             batcher: batcher(connector, deadline),
             ..self
@@ -210,7 +213,7 @@ impl Redis {
     /// As [`limit`](Self::limit).
     pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
         let policies = Policies::Same(config(policy, self.outage_policy)?);
-        self.keyed_with(name, policies)
+        Ok(Keyed::new(self.named(name)?, policies))
     }
 
     /// A limit for each key, with the policy that `policy_of` returns for the key: tiers of users, for example.
@@ -248,17 +251,17 @@ impl Redis {
         name: &str,
         policy_of: impl Fn(&str) -> P + Send + Sync + 'static,
     ) -> Result<Keyed<P>, ConfigError> {
-        let policies = Policies::ByKey(Arc::new(policy_of), self.outage_policy);
-        self.keyed_with(name, policies)
+        let policies = Policies::ByKey(Arc::new(policy_of));
+        Ok(Keyed::new(self.named(name)?, policies))
     }
 
-    fn keyed_with<P: RedisPolicy>(
-        &self,
-        name: &str,
-        policies: Policies<P>,
-    ) -> Result<Keyed<P>, ConfigError> {
-        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?);
-        Ok(Keyed::new(Arc::clone(&self.batcher), policies, prefix))
+    /// With a prefix for the keys of a keyed limit.
+    fn named(&self, name: &str) -> Result<Self, ConfigError> {
+        let prefix = format!("{}:{}", self.prefix, escaped("a name", name)?).into();
+        Ok(Self {
+            prefix,
+            ..self.clone()
+        })
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
@@ -279,8 +282,7 @@ impl Redis {
         n: u32,
         lease: Duration,
     ) -> Result<RedisPermits, ConfigError> {
-        let key = format!("{}:permits", tagged(&self.prefix, name)?);
-        RedisPermits::new(Arc::clone(&self.batcher), key, n, lease, self.outage_policy)
+        RedisPermits::new(self, name, n, lease)
     }
 
     /// Up to `n` leases at once for each key, shared with all processes that use the name with the same `n`: at most `n` exports at
@@ -295,13 +297,7 @@ impl Redis {
         n: u32,
         lease: Duration,
     ) -> Result<KeyedPermits, ConfigError> {
-        KeyedPermits::new(
-            Arc::clone(&self.batcher),
-            format!("{}:{}", self.prefix, escaped("a name", name)?),
-            n,
-            lease,
-            self.outage_policy,
-        )
+        KeyedPermits::new(self.named(name)?, n, lease)
     }
 
     /// Sheds load by the number of requests under way in the whole fleet: at most `capacity`, of which `reserved` are kept for
@@ -321,14 +317,7 @@ impl Redis {
         reserved: u32,
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
-        FleetUsage::new(
-            Arc::clone(&self.batcher),
-            &tagged(&self.prefix, name)?,
-            capacity,
-            reserved,
-            lease,
-            self.outage_policy,
-        )
+        FleetUsage::new(self, name, capacity, reserved, lease)
     }
 
     /// Connects if there is no connection, and waits for it up to a deadline: to find out at the start of a program whether Redis
@@ -360,11 +349,71 @@ impl Redis {
     /// The cause of the last failure, in words.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.batcher
-            .connection
-            .last_failure()
-            .map(|failure| failure.to_string())
+        let failure = self.batcher.connection.last_failure()?;
+        Some(failure.to_string())
     }
+}
+
+/// What all keys of a limit have in common.
+pub(super) type Config<P> = (Arc<LimitConfig<P>>, Arc<[ScriptParams]>);
+
+pub(super) fn config<P: RedisPolicy>(
+    policy: P,
+    outage_policy: OutagePolicy,
+) -> Result<Config<P>, ConfigError> {
+    let params: Arc<[_]> = policy.script_params()?.into();
+    let capacities = params.iter().map(|params| params.capacity);
+    let config = LimitConfig {
+        capacity: capacities.min().unwrap_or(u32::MAX),
+        fallback: outage_policy.fallback(|replicas| policy.share_of(replicas))?,
+        spent: P::spent,
+        policy,
+        prefetch: None,
+    };
+    Ok((Arc::new(config), params))
+}
+
+/// The keys of a limit. [`tagged`] makes its `name`.
+pub(super) fn keys(params: &[ScriptParams], name: &str) -> Arc<[String]> {
+    let key = |(number, limit): (usize, &ScriptParams)| match params.len() {
+        1 => format!("{name}:{}", limit.key_suffix()),
+        _ => format!("{name}:{number}:{}", limit.key_suffix()),
+    };
+    params.iter().enumerate().map(key).collect()
+}
+
+/// The longest name or prefix in bytes, before escaping.
+pub(super) const LONGEST_NAME: usize = 200;
+
+/// `prefix:{name}`, the start of all keys of a name. The braces put them into one slot of a cluster.
+///
+/// [`escaped`] makes the prefix; it may consist of several, joined by `:`.
+pub(super) fn tagged(prefix: &str, name: &str) -> Result<String, ConfigError> {
+    let name = escaped("a name", name)?;
+    Ok(format!("{prefix}:{{{name}}}"))
+}
+
+/// Keeps letters, digits and `-._~@/`, and writes every other byte as `%` and two digits: different names have different keys.
+pub(super) fn escaped(what: &str, text: &str) -> Result<String, ConfigError> {
+    if text.is_empty() || text.len() > LONGEST_NAME {
+        let bytes = text.len();
+        return Err(ConfigError::new(format!(
+            "{what} of a limit in Redis has 1 to {LONGEST_NAME} bytes, got {bytes}"
+        )));
+    }
+    let mut key = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'@' | b'/' => {
+                key.push(char::from(byte));
+            }
+            _ => {
+                // Writing to a `String` does not fail.
+                let _ = write!(key, "%{byte:02X}");
+            }
+        }
+    }
+    Ok(key)
 }
 
 fn batcher(connector: Connector, deadline: Duration) -> Arc<Batcher<Connector>> {
@@ -400,5 +449,25 @@ mod tests {
             "\"rediss://…@example.org\" is no URL of a Redis server: TLS needs feature `redis-tls`";
         let expected = (!cfg!(feature = "redis-tls")).then(|| expected.to_owned());
         assert_eq!(opened.err().map(|error| error.to_string()), expected);
+    }
+
+    #[test]
+    fn characters_with_a_meaning_in_keys_are_escaped() {
+        assert_eq!(tagged("app", "bob").unwrap(), "app:{bob}");
+        assert_eq!(escaped("a prefix", "a:b").unwrap(), "a%3Ab");
+        assert_eq!(tagged("a:b", "{x}%").unwrap(), "a:b:{%7Bx%7D%25}");
+        assert_eq!(tagged("app", "é\n").unwrap(), "app:{%C3%A9%0A}");
+    }
+
+    #[test]
+    fn an_empty_or_too_long_name_is_refused_with_its_length() {
+        for (name, bytes) in [(String::new(), "got 0"), ("x".repeat(201), "got 201")] {
+            let error = tagged("app", &name).unwrap_err().to_string();
+            assert!(
+                error.ends_with(bytes) && error.contains("1 to 200 bytes"),
+                "{error}"
+            );
+        }
+        assert!(tagged("app", &"x".repeat(200)).is_ok());
     }
 }

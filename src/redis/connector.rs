@@ -1,10 +1,7 @@
 //! Opens connections with the `redis` crate: to a server, to the master that sentinels name, or to a cluster, by TLS or not.
 
-use core::any::Any;
 use core::future::{Future, poll_fn};
-use core::pin::pin;
 use core::task::Poll;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "redis-cluster")]
@@ -23,9 +20,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::remote::Failure;
 
-#[cfg(feature = "redis-tls")]
-use super::error::ConfigError;
-use super::transport::{Transport, failure};
+use super::transport::Transport;
 
 /// The certificates for connections by TLS: see [`Redis::with_tls`](super::Redis::with_tls).
 ///
@@ -183,13 +178,7 @@ impl Connector {
 
     /// The same, with these certificates for each URL that begins with `rediss://`.
     #[cfg(feature = "redis-tls")]
-    pub(super) fn with_tls(&self, tls: &Tls) -> Result<Self, ConfigError> {
-        let secured = self.secured_by(tls);
-        secured.map_err(|error| ConfigError::new(format!("cannot connect by TLS: {error}")))
-    }
-
-    #[cfg(feature = "redis-tls")]
-    fn secured_by(&self, tls: &Tls) -> RedisResult<Self> {
+    pub(super) fn with_tls(&self, tls: &Tls) -> RedisResult<Self> {
         if !self.uses_tls() {
             return Err(misconfigured("no URL begins with rediss://"));
         }
@@ -232,33 +221,20 @@ impl Connector {
     }
 
     /// Opens a new connection. The caller sets the time limit.
-    pub(super) async fn connect(&self) -> Result<Transport, Failure> {
+    pub(super) async fn open(&self) -> Result<Transport, Failure> {
         #[cfg(feature = "redis-tls")]
         if self.uses_tls() && CryptoProvider::get_default().is_none() {
             // It fails if another thread has installed one meanwhile, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        // Without a provider, for example, `rustls` panics.
-        let opened = unless_it_panics(self.open()).await;
-        opened.unwrap_or_else(|why| {
-            let why = format!("the client library panicked: {why}");
-            Err(Failure::Unreachable(why.into()))
-        })
-    }
-
-    async fn open(&self) -> Result<Transport, Failure> {
         match self {
             Self::Server(client) => open(client).await.map(Transport::Server),
             Self::Sentinels { sentinels, master } => {
-                let connection = open_master(sentinels, master).await;
-                connection.map(Transport::Server)
+                open_master(sentinels, master).await.map(Transport::Server)
             }
             #[cfg(feature = "redis-cluster")]
             Self::Cluster { client, .. } => {
-                let connection = client.get_async_connection().await;
-                connection
-                    .map(Transport::Cluster)
-                    .map_err(|error| failure(&error))
+                Ok(Transport::Cluster(client.get_async_connection().await?))
             }
         }
     }
@@ -292,9 +268,9 @@ async fn open(client: &Client) -> Result<MultiplexedConnection, Failure> {
     match connection.await {
         Ok(connection) => Ok(connection),
         Err(error) if error.is_connection_dropped() && !error.is_connection_refusal() => {
-            Err(refusal(client, &config).await.unwrap_or(failure(&error)))
+            Err(refusal(client, &config).await.unwrap_or(error.into()))
         }
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -303,10 +279,10 @@ async fn open_master(
     sentinels: &[Client],
     master: &ConnectionInfo,
 ) -> Result<MultiplexedConnection, Failure> {
-    let attempts = sentinels.iter();
-    let mut attempts: Vec<_> = attempts
-        .map(|sentinel| Box::pin(open_master_by(sentinel, master)))
-        .collect();
+    let attempts = sentinels
+        .iter()
+        .map(|sentinel| open_master_by(sentinel, master));
+    let mut attempts: Vec<_> = attempts.map(Box::pin).collect();
     let mut failures = Vec::new();
     poll_fn(|cx| {
         let mut connected = None;
@@ -320,19 +296,19 @@ async fn open_master(
         });
         match connected {
             Some(connection) => Poll::Ready(Ok(connection)),
-            None if attempts.is_empty() => Poll::Ready(Err(likeliest(&mut failures))),
+            None if attempts.is_empty() => {
+                // The master knows better than a sentinel. A sentinel that cannot be reached may know better than one that refuses.
+                let failures = failures.drain(..);
+                let likeliest =
+                    failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
+                Poll::Ready(Err(
+                    likeliest.map_or(Failure::Timeout, |(_, failure)| failure)
+                ))
+            }
             None => Poll::Pending,
         }
     })
     .await
-}
-
-/// Of the failures with all sentinels. The master knows better than a sentinel, and a sentinel that cannot be reached may know
-/// better than one that refuses.
-fn likeliest(failures: &mut Vec<(bool, Failure)>) -> Failure {
-    let failures = failures.drain(..);
-    let failure = failures.max_by_key(|(by_master, failure)| (*by_master, !failure.is_fault()));
-    failure.map_or(Failure::Timeout, |(_, failure)| failure)
 }
 
 /// Connects to the master that this sentinel names. A failure says whether it comes from the master.
@@ -346,7 +322,7 @@ async fn open_master_by(
     let place = format!("master {address}");
     let server = master.clone().set_addr(address);
     let connection = async {
-        let client = Client::open(server).map_err(|error| failure(&error))?;
+        let client = Client::open(server)?;
         let mut connection = open(&client).await?;
         // A user without the right to ask has to take the sentinel's word.
         match cmd("ROLE").query_async(&mut connection).await {
@@ -371,8 +347,8 @@ async fn named_by(
     let mut connection = open(sentinel).await?;
     let mut ask = cmd("SENTINEL");
     ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&*host);
-    let answer: RedisResult<Option<(String, u16)>> = ask.query_async(&mut connection).await;
-    let Some(address) = answer.map_err(|error| failure(&error))? else {
+    let address: Option<(String, u16)> = ask.query_async(&mut connection).await?;
+    let Some(address) = address else {
         let why = format!("it knows no master {host:?}");
         return Err(Failure::Fault(why.into()));
     };
@@ -389,61 +365,6 @@ async fn refusal(client: &Client, config: &AsyncConnectionConfig) -> Option<Fail
     let client = Client::open(server.set_redis_settings(silent)).ok()?;
     let connection = client.get_multiplexed_async_connection_with_config(config);
     let answer: RedisResult<()> = cmd("PING").query_async(&mut connection.await.ok()?).await;
-    let failure = failure(&answer.err()?);
+    let failure = answer.err()?.into();
     matches!(failure, Failure::Unavailable(_)).then_some(failure)
-}
-
-/// The output of a future, or the message if it panics.
-async fn unless_it_panics<T>(work: impl Future<Output = T>) -> Result<T, String> {
-    let mut work = pin!(work);
-    // After a panic the future is not polled again, and dropped.
-    poll_fn(
-        |cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => Poll::Ready(Err(message(panic.as_ref()))),
-        },
-    )
-    .await
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let literal = panic.downcast_ref::<&str>().copied();
-    let text = || panic.downcast_ref::<String>().map(String::as_str);
-    literal
-        .or_else(text)
-        .unwrap_or("it does not say why")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use core::future::ready;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_becomes_an_error_with_its_message() {
-        assert_eq!(unless_it_panics(ready(5)).await, Ok(5));
-        let literal = async { panic!("no provider") };
-        assert_eq!(
-            unless_it_panics::<()>(literal).await,
-            Err("no provider".into())
-        );
-        let formatted = async {
-            tokio::task::yield_now().await;
-            panic!("\n{} providers\n", 2)
-        };
-        assert_eq!(
-            unless_it_panics::<()>(formatted).await,
-            Err("2 providers".into())
-        );
-        let other = async { std::panic::panic_any(7) };
-        assert_eq!(
-            unless_it_panics::<()>(other).await,
-            Err("it does not say why".into())
-        );
-    }
 }

@@ -4,15 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limiter::Limits;
 use crate::policy::Decision;
-use crate::remote::{Batcher, KeyCache, KeyQueue, OutagePolicy};
+use crate::remote::{KeyCache, KeyQueue};
 
-use super::config::{Config, LONGEST_NAME, config, keys, tagged};
+use super::client::{Config, LONGEST_NAME, Redis, config, keys, tagged};
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
-use super::store::RedisLimit;
-use super::transport::sha1;
+use super::transport::{RedisLimit, sha1};
 
 /// How many keys are remembered by default.
 const MAX_KEYS: usize = 100_000;
@@ -65,9 +64,9 @@ const MAX_KEYS: usize = 100_000;
 /// while Redis is down an insurance lets nothing of it pass.
 #[derive(Clone)]
 pub struct Keyed<P: RedisPolicy> {
-    batcher: Arc<Batcher<Connector>>,
+    /// Its prefix includes the name of this limit.
+    redis: Redis,
     policies: Policies<P>,
-    prefix: Arc<str>,
     hashes_long_keys: bool,
     cache: Arc<Mutex<KeyCache<P, Connector>>>,
 }
@@ -76,19 +75,14 @@ pub struct Keyed<P: RedisPolicy> {
 #[derive(Clone)]
 pub(super) enum Policies<P: RedisPolicy> {
     Same(Config<P>),
-    ByKey(Arc<dyn Fn(&str) -> P + Send + Sync>, OutagePolicy),
+    ByKey(Arc<dyn Fn(&str) -> P + Send + Sync>),
 }
 
 impl<P: RedisPolicy> Keyed<P> {
-    pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
-        policies: Policies<P>,
-        prefix: String,
-    ) -> Self {
+    pub(super) fn new(redis: Redis, policies: Policies<P>) -> Self {
         Self {
-            batcher,
+            redis,
             policies,
-            prefix: prefix.into(),
             hashes_long_keys: false,
             cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
         }
@@ -153,7 +147,7 @@ impl<P: RedisPolicy> Keyed<P> {
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let (config, params) = match &self.policies {
             Policies::Same(config) => config.clone(),
-            Policies::ByKey(policy_of, outage_policy) => config(policy_of(key), *outage_policy)?,
+            Policies::ByKey(policy_of) => config(policy_of(key), self.redis.outage_policy)?,
         };
         let mut cache = self.locked();
         if let Some(queue) = cache.get(key)
@@ -163,7 +157,7 @@ impl<P: RedisPolicy> Keyed<P> {
         }
         let keys = keys(&params, &self.name(key)?);
         let limit = RedisLimit { keys, params };
-        let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit);
+        let queue = KeyQueue::new(Arc::clone(&self.redis.batcher), config, limit);
         // The policy may have changed since the denial.
         let keeps_denial = matches!(self.policies, Policies::Same(_));
         Ok(RedisLimiter::new(cache.insert(key, queue, keeps_denial)))
@@ -172,9 +166,9 @@ impl<P: RedisPolicy> Keyed<P> {
     /// The start of all keys in Redis of this key.
     fn name(&self, key: &str) -> Result<String, ConfigError> {
         if self.hashes_long_keys && key.len() > LONGEST_NAME {
-            return Ok(format!("{}:{{sha1={}}}", self.prefix, sha1(key)));
+            return Ok(format!("{}:{{sha1={}}}", self.redis.prefix, sha1(key)));
         }
-        tagged(&self.prefix, key)
+        tagged(&self.redis.prefix, key)
     }
 
     /// Waits until `cost` permits of that key have passed.
@@ -233,7 +227,7 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// New keys do so as they come. Call it to have the memory back when none come any more.
     pub fn forget_settled(&self) {
-        let connection = &self.batcher.connection;
+        let connection = &self.redis.batcher.connection;
         let (health, now) = (connection.health(), connection.now());
         self.locked().forget_settled(&health, now);
     }
@@ -263,7 +257,7 @@ impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for Keyed<P> {
 impl<P: RedisPolicy> fmt::Debug for Keyed<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyed")
-            .field("prefix", &self.prefix)
+            .field("prefix", &self.redis.prefix)
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@ use core::future::pending;
 use core::mem;
 use core::pin::pin;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -14,15 +14,16 @@ use crate::remote::{
 
 use crate::time::Tick;
 
+use super::client::Redis;
 use super::connector::Connector;
 use super::error::ConfigError;
-use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseStep, LeaseWaiter};
-use super::lease_table::LeaseKey;
-use super::store::LeaseCall;
+use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseWaiter};
+use super::lease_table::LeaseId;
 use super::transport::Script;
 
 /// Grants, renews and releases leases.
-pub(super) static LEASES: Script = Script::new(include_str!("lua/leases.lua"));
+pub(super) static LEASES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("lua/leases.lua")));
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -84,7 +85,7 @@ pub struct Lease {
     pool: Arc<LeasePool>,
     class: usize,
     /// `None` if the lease is not in Redis.
-    key: Option<LeaseKey>,
+    id: Option<LeaseId>,
     is_released: bool,
 }
 
@@ -95,14 +96,13 @@ impl Lease {
     /// it, and counts it when it asks Redis for more.
     #[must_use]
     pub const fn is_local(&self) -> bool {
-        self.key.is_none()
+        self.id.is_none()
     }
 
     /// Whether another holder may have this permit by now.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.key
-            .is_some_and(|key| self.pool.time_left(key).is_none())
+        self.id.is_some_and(|id| self.pool.time_left(id).is_none())
     }
 
     /// Waits until the lease is lost: for ever if it never is.
@@ -115,15 +115,15 @@ impl Lease {
     ///
     /// Dropping the future changes nothing; the next call has the same result.
     pub async fn lost(&self) {
-        let Some(key) = self.key else {
+        let Some(id) = self.id else {
             return pending().await;
         };
-        while let Some((left, lost)) = self.pool.time_left(key) {
+        while let Some((left, lost)) = self.pool.time_left(id) {
             self.pool.wake();
             let mut lost = pin!(lost.notified());
             lost.as_mut().enable();
             // The notification may have been sent in between.
-            if self.pool.time_left(key).is_some() {
+            if self.pool.time_left(id).is_some() {
                 let _ = within(left, lost).await;
             }
         }
@@ -145,7 +145,7 @@ impl Lease {
     pub async fn release(mut self) -> Result<(), CallError> {
         self.is_released = true;
         let (done, is_done) = oneshot::channel();
-        self.pool.release(self.key, self.class, Some(done));
+        self.pool.release(self.id, self.class, Some(done));
         match within(self.pool.batcher.connection.deadline(), is_done).await {
             Some(Ok(())) => Ok(()),
             _ => Err(CallError::failed(Failure::Timeout)),
@@ -156,7 +156,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if !self.is_released {
-            self.pool.release(self.key, self.class, None);
+            self.pool.release(self.id, self.class, None);
         }
     }
 }
@@ -181,12 +181,12 @@ pub(super) struct LeasePool {
 impl LeasePool {
     /// With a key for marks, requests of the first class can wait.
     pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
+        redis: &Redis,
         lease: Duration,
         classes: Vec<ClassConfig>,
         marks_key: Option<String>,
-    ) -> Result<Self, ConfigError> {
-        let connection = &batcher.connection;
+    ) -> Result<Arc<Self>, ConfigError> {
+        let connection = &redis.batcher.connection;
         let shortest = SHORTEST.max(connection.deadline().saturating_mul(DEADLINES));
         if lease < shortest || lease > LONGEST {
             return Err(ConfigError::new(format!(
@@ -195,13 +195,14 @@ impl LeasePool {
             )));
         }
         let keys = classes.iter().map(|class| class.key.clone());
-        let keys = keys.chain(marks_key).collect();
-        let queue = Mutex::new(LeaseQueue::new(connection.new_id(), lease, classes));
-        Ok(Self {
-            batcher,
+        let keys: Arc<[_]> = keys.chain(marks_key).collect();
+        let name = connection.new_id();
+        let queue = LeaseQueue::new(name, lease, classes, Arc::clone(&keys));
+        Ok(Arc::new(Self {
+            batcher: Arc::clone(&redis.batcher),
             keys,
-            queue,
-        })
+            queue: Mutex::new(queue),
+        }))
     }
 
     /// Asks for a lease. A request that `waits` stays until there is one.
@@ -225,21 +226,17 @@ impl LeasePool {
 
     /// The number of leases of each class.
     pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
-        let args = self.with_queue(|queue| queue.count_args());
-        let leases = self.lease_call(args);
-        let call = self
-            .batcher
-            .connection
-            .call(|opened| async move { Connector::lease(&opened, &leases).await });
-        let numbers = call.await?;
+        let call = self.with_queue(|queue| queue.count_call());
+        let call = async move |opened: Arc<_>| Connector::lease(&opened, &call).await;
+        let numbers = self.batcher.connection.call(call).await?;
         self.with_queue(|queue| queue.read_count(&numbers))
     }
 
     /// How long the lease still lasts, and the notification in case it is lost before; `None` if it is lost.
-    fn time_left(self: &Arc<Self>, key: LeaseKey) -> Option<(Duration, Arc<Notify>)> {
+    fn time_left(self: &Arc<Self>, id: LeaseId) -> Option<(Duration, Arc<Notify>)> {
         self.with_queue(|queue| {
             let now = self.batcher.connection.now();
-            let (end, lost) = queue.table.end_of(now, key)?;
+            let (end, lost) = queue.table.end_of(now, id)?;
             Some((end.since(now), lost))
         })
     }
@@ -247,12 +244,12 @@ impl LeasePool {
     /// The guard is gone; `None` stands for a local lease.
     fn release(
         self: &Arc<Self>,
-        key: Option<LeaseKey>,
+        id: Option<LeaseId>,
         class: usize,
         done: Option<oneshot::Sender<()>>,
     ) {
         let now = self.batcher.connection.now();
-        self.with_queue(|queue| queue.release(now, key, class, done));
+        self.with_queue(|queue| queue.release(now, id, class, done));
         self.push();
     }
 
@@ -268,13 +265,6 @@ impl LeasePool {
     fn push(self: &Arc<Self>) {
         if let Some(wake) = self.with_queue(|queue| queue.stage.make_ready()) {
             self.batcher.push(Arc::clone(self) as _, wake);
-        }
-    }
-
-    fn lease_call(&self, args: Vec<String>) -> LeaseCall {
-        LeaseCall {
-            keys: Arc::clone(&self.keys),
-            args,
         }
     }
 
@@ -308,19 +298,17 @@ impl LeasePool {
     }
 
     fn send_answer(self: &Arc<Self>, waiter: LeaseWaiter<LeaseAnswer>, outcome: LeaseOutcome) {
-        let lease = |key| Lease {
-            pool: Arc::clone(self),
-            class: waiter.class,
-            key,
-            is_released: false,
-        };
         let answer = match outcome {
-            LeaseOutcome::Granted(key) => Ok(Some(lease(Some(key)))),
-            LeaseOutcome::Local => {
-                self.batcher
-                    .connection
-                    .count(|stats| stats.passed_alone += 1);
-                Ok(Some(lease(None)))
+            LeaseOutcome::Granted(id) => {
+                let alone = u64::from(id.is_none());
+                let connection = &self.batcher.connection;
+                connection.count(|stats| stats.passed_alone += alone);
+                Ok(Some(Lease {
+                    pool: Arc::clone(self),
+                    class: waiter.class,
+                    id,
+                    is_released: false,
+                }))
             }
             LeaseOutcome::Refused => Ok(None),
             LeaseOutcome::Failed(fault) => Err(fault),
@@ -334,15 +322,7 @@ impl Source<Connector> for LeasePool {
     fn next(self: Arc<Self>, now: Tick) -> Step<Connector> {
         let connection = &self.batcher.connection;
         let (connects, is_down) = (connection.stats().connects, connection.is_down());
-        let step = self.with_queue(|queue| queue.next_step(now, connects, is_down));
-        match step {
-            LeaseStep::Call(args) => Step::Lease(self.lease_call(args)),
-            LeaseStep::Sleep(until) => Step::Sleep {
-                until,
-                or_connected: true,
-            },
-            LeaseStep::Idle => Step::Idle,
-        }
+        self.with_queue(|queue| queue.next_step(now, connects, is_down))
     }
 
     fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<Connector>, CallError>) {

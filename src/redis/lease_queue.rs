@@ -5,11 +5,17 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::remote::{CallError, Failure, Fallback, OutagePolicy, ServerError, Stage};
+use crate::remote::{
+    AFTER_FAILURE, AFTER_FAULT, CallError, Failure, Fallback, OutagePolicy, ServerError, Stage,
+    Step, WHILE_DOWN,
+};
 use crate::time::Tick;
 
+use super::connector::Connector;
 use super::error::ConfigError;
-use super::lease_table::{LeaseId, LeaseKey, LeaseTable, PendingRelease};
+use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
+use super::policy::divided;
+use super::transport::LeaseCall;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;
@@ -28,15 +34,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const PAUSES_OF_A_MARK: u32 = 3;
 const SHORTEST_MARK: Duration = Duration::from_millis(100);
 
-/// The pause after the server refused a call. It would refuse the next one too.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
-
-/// The pause after a failure while the breaker is still closed.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
-
-/// The pause before the outage policy is asked again.
-const WHILE_DOWN: Duration = Duration::from_millis(100);
-
 /// One lease pool as this process sees it: the requests for leases, the leases held, and those to be released.
 ///
 /// Does no I/O: its methods are given the time and the replies. `A` is the answer to a request.
@@ -50,6 +47,7 @@ pub(super) struct LeaseQueue<A> {
     last_id: u64,
     lease: Duration,
     classes: Vec<ClassConfig>,
+    keys: Arc<[String]>,
     /// The requests that wait, in order. They are of the first class.
     waiters: VecDeque<LeaseWaiter<A>>,
     /// The requests that do not wait.
@@ -95,20 +93,10 @@ pub(super) struct LeaseWaiter<A> {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum LeaseOutcome {
-    Granted(LeaseKey),
-    /// Granted by the outage policy.
-    Local,
+    /// `None` if the outage policy granted it.
+    Granted(Option<LeaseId>),
     Refused,
     Failed(ServerError),
-}
-
-/// What the batcher does next.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) enum LeaseStep {
-    /// Runs the script with these arguments.
-    Call(Vec<String>),
-    Sleep(Tick),
-    Idle,
 }
 
 /// What the round trip under way carries.
@@ -119,7 +107,7 @@ struct RoundTrip<A> {
     mark_stands: Duration,
     /// Requests that wait come first.
     asked: Vec<(LeaseWaiter<A>, LeaseId)>,
-    renewals: Vec<(LeaseKey, LeaseId)>,
+    renewals: Vec<LeaseId>,
     releases: Vec<PendingRelease>,
 }
 
@@ -130,12 +118,8 @@ impl ClassConfig {
         total: u32,
         outage_policy: OutagePolicy,
     ) -> Result<Self, ConfigError> {
-        let fallback = outage_policy.fallback(|replicas| match own.checked_div(replicas) {
-            Some(share @ 1..) => Ok(share),
-            _ => Err(ConfigError::new(format!(
-                "{own} permits cannot be divided among {replicas} replicas: each needs at least 1"
-            ))),
-        })?;
+        let fallback = outage_policy
+            .fallback(|replicas| divided(format_args!("{own} permits"), own, replicas))?;
         Ok(Self {
             key,
             own: own.into(),
@@ -147,9 +131,15 @@ impl ClassConfig {
 
 /// For callers and holders.
 impl<A> LeaseQueue<A> {
-    /// `name` is unique among all processes.
-    pub(super) fn new(name: String, lease: Duration, classes: Vec<ClassConfig>) -> Self {
+    /// `name` is unique among all processes. `keys` are those of the classes, and one for marks if requests can wait.
+    pub(super) fn new(
+        name: String,
+        lease: Duration,
+        classes: Vec<ClassConfig>,
+        keys: Arc<[String]>,
+    ) -> Self {
         Self {
+            keys,
             table: LeaseTable::new(lease),
             answers: Vec::new(),
             name,
@@ -184,23 +174,23 @@ impl<A> LeaseQueue<A> {
     pub(super) fn release(
         &mut self,
         now: Tick,
-        key: Option<LeaseKey>,
+        id: Option<LeaseId>,
         class: usize,
         done: Option<oneshot::Sender<()>>,
     ) {
         self.ask_at = Tick::ZERO;
-        if let Some(key) = key {
+        if let Some(id) = id {
             self.guards[class] -= 1;
-            self.table.release(now, key, done);
+            self.table.release(now, id, done);
         } else {
             self.local[class] -= 1;
             self.table.released.extend(done);
         }
     }
 
-    /// The arguments of a call that only counts the leases.
-    pub(super) fn count_args(&self) -> Vec<String> {
-        self.args(None, Duration::ZERO, &[], &[], &[])
+    /// A call that only counts the leases.
+    pub(super) fn count_call(&self) -> LeaseCall {
+        self.script_call(None, Duration::ZERO, &[], &[], &[])
     }
 
     /// The number of leases of each class, from the reply to such a call.
@@ -234,7 +224,7 @@ impl<A> LeaseQueue<A> {
     }
 
     /// What the batcher does next. `connects` is how many connections have been made.
-    pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> LeaseStep {
+    pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> Step<Connector> {
         self.stage = Stage::Idle;
         let before = mem::replace(&mut self.connects, connects);
         if connects > before {
@@ -243,7 +233,7 @@ impl<A> LeaseQueue<A> {
         }
         self.table.expire(now);
         if self.round_trip.is_some() {
-            return LeaseStep::Idle;
+            return Step::Idle;
         }
         let is_gone = |waiter: &LeaseWaiter<A>| waiter.answer.is_closed();
         for queue in [&mut self.waiters, &mut self.tries] {
@@ -267,18 +257,21 @@ impl<A> LeaseQueue<A> {
         let due = asks.into_iter().chain(maintains.filter(|_| !is_down)).min();
         let due = due.map(|due| due.max(self.paused_until));
         if !self.tries.is_empty() || due.is_some_and(|due| due <= now) {
-            return self.call(now);
+            return Step::Lease(self.call(now));
         }
         if asks.is_none() && self.table.is_idle() {
-            return LeaseStep::Idle;
+            return Step::Idle;
         }
         let wakes = due.into_iter().chain(self.table.first_end()).min();
         let until = wakes.unwrap_or_else(|| now.after(LONGEST_PAUSE)).max(now);
         self.stage = Stage::Sleeping(until);
-        LeaseStep::Sleep(until)
+        Step::Sleep {
+            until,
+            or_connected: true,
+        }
     }
 
-    fn call(&mut self, now: Tick) -> LeaseStep {
+    fn call(&mut self, now: Tick) -> LeaseCall {
         self.waiters.retain(|waiter| !waiter.answer.is_closed());
         let waiting = self.waiters.len();
         // More are never granted at once.
@@ -288,9 +281,8 @@ impl<A> LeaseQueue<A> {
         let tries = self.tries.drain(..self.tries.len().min(MAX_BATCH));
         let asked = waiters.chain(tries).map(|waiter| {
             self.last_id += 1;
-            let member = format!("{}:{}", self.name, self.last_id).into();
-            let class = waiter.class;
-            (waiter, LeaseId { class, member })
+            let (number, class) = (self.last_id, waiter.class);
+            (waiter, LeaseId { number, class })
         });
         let asked: Vec<_> = asked.collect();
         let mark_stands = (self.pause(now) * 2 + self.last_took) * PAUSES_OF_A_MARK;
@@ -299,7 +291,7 @@ impl<A> LeaseQueue<A> {
         let releases = self.table.take_releases();
         let reads_marks = !asked.is_empty() || self.place.is_some();
         let waiting = reads_marks.then_some(waiting);
-        let args = self.args(waiting, mark_stands, &releases, &renewals, &asked);
+        let call = self.script_call(waiting, mark_stands, &releases, &renewals, &asked);
         self.round_trip = Some(RoundTrip {
             sent: now,
             mark_stands,
@@ -307,19 +299,19 @@ impl<A> LeaseQueue<A> {
             renewals,
             releases,
         });
-        LeaseStep::Call(args)
+        call
     }
 
-    /// The arguments of the script, in the order in which it reads them. `waiting` is how many requests wait; with `None` the
-    /// marks are left alone.
-    fn args(
+    /// A call with the arguments in the order in which the script reads them. `waiting` is how many requests wait; with `None`
+    /// the marks are left alone.
+    fn script_call(
         &self,
         waiting: Option<usize>,
         mark_stands: Duration,
         releases: &[PendingRelease],
-        renewals: &[(LeaseKey, LeaseId)],
+        renewals: &[LeaseId],
         asked: &[(LeaseWaiter<A>, LeaseId)],
-    ) -> Vec<String> {
+    ) -> LeaseCall {
         // Rounded up: the server never forgets a lease before its holder does.
         let micros = |time: Duration| time.as_nanos().div_ceil(1_000).to_string();
         let mut args = vec![micros(self.lease), self.classes.len().to_string()];
@@ -331,20 +323,21 @@ impl<A> LeaseQueue<A> {
         }
         let waiting = waiting.map_or_else(|| "-1".into(), |count| count.to_string());
         args.extend([self.name.clone(), waiting, micros(mark_stands)]);
+        let id_args = |id: &LeaseId| {
+            let name = format!("{}:{}", self.name, id.number);
+            [(id.class + 1).to_string(), name]
+        };
         args.push(releases.len().to_string());
-        for release in releases {
-            release.id.push_to(&mut args);
-        }
+        args.extend(releases.iter().flat_map(|release| id_args(&release.id)));
         args.push(renewals.len().to_string());
-        for (_, id) in renewals {
-            id.push_to(&mut args);
-        }
+        args.extend(renewals.iter().flat_map(id_args));
         let waiters = asked.iter().filter(|(waiter, _)| waiter.waits);
         args.extend([asked.len().to_string(), waiters.count().to_string()]);
-        for (_, id) in asked {
-            id.push_to(&mut args);
+        args.extend(asked.iter().flat_map(|(_, id)| id_args(id)));
+        LeaseCall {
+            keys: Arc::clone(&self.keys),
+            args,
         }
-        args
     }
 
     /// The call has ended. `down_since` is when the present outage began.
@@ -400,17 +393,16 @@ impl<A> LeaseQueue<A> {
         let released = round_trip.releases.into_iter();
         let released = released.filter_map(|release| release.done);
         self.table.released.extend(released);
-        for ((key, _), is_known) in round_trip.renewals.into_iter().zip(renewed) {
-            self.table.renewed(now, sent, key, *is_known == 1);
+        for (id, is_known) in round_trip.renewals.into_iter().zip(renewed) {
+            self.table.renewed(now, sent, id, *is_known == 1);
         }
         let mut refused = Vec::new();
         let mut was_served = false;
         for ((waiter, id), is_granted) in round_trip.asked.into_iter().zip(granted) {
-            let granted = (*is_granted == 1).then(|| self.table.grant(now, sent, id));
-            if let Some(key) = granted.flatten() {
+            if *is_granted == 1 && self.table.grant(now, sent, id) {
                 was_served |= waiter.waits;
                 self.guards[waiter.class] += 1;
-                self.answers.push((waiter, LeaseOutcome::Granted(key)));
+                self.answers.push((waiter, LeaseOutcome::Granted(Some(id))));
             } else {
                 refused.push(waiter);
             }
@@ -464,7 +456,7 @@ impl<A> LeaseQueue<A> {
             };
             if self.guards[class].saturating_add(self.local[class]) < most {
                 self.local[class] += 1;
-                self.answers.push((waiter, LeaseOutcome::Local));
+                self.answers.push((waiter, LeaseOutcome::Granted(None)));
             } else {
                 refused.push(waiter);
             }
@@ -513,7 +505,7 @@ mod tests {
 
     fn queue_of(limit: u32) -> LeaseQueue<()> {
         let class = ClassConfig::new("key".into(), limit, limit, OutagePolicy::closed());
-        LeaseQueue::new("me".into(), LEASE, vec![class.unwrap()])
+        LeaseQueue::new("me".into(), LEASE, vec![class.unwrap()], Arc::new([]))
     }
 
     fn join(queue: &mut LeaseQueue<()>, waits: bool) -> oneshot::Receiver<()> {
@@ -529,19 +521,28 @@ mod tests {
     /// The arguments of the call that is due now.
     fn call(queue: &mut LeaseQueue<()>, now: Tick) -> Vec<String> {
         match queue.next_step(now, 1, false) {
-            LeaseStep::Call(args) => args,
+            Step::Lease(call) => call.args,
             step => panic!("{step:?}"),
         }
+    }
+
+    /// Until when the queue has nothing to ask.
+    fn sleep(queue: &mut LeaseQueue<()>, now: Tick) -> Tick {
+        match queue.next_step(now, 1, false) {
+            Step::Sleep { until, .. } => until,
+            step => panic!("{step:?}"),
+        }
+    }
+
+    fn is_idle(queue: &mut LeaseQueue<()>, now: Tick, is_down: bool) -> bool {
+        matches!(queue.next_step(now, 1, is_down), Step::Idle)
     }
 
     /// Makes a call that takes no time, and returns how long its mark stands, and the pause until the next call.
     fn refuse(queue: &mut LeaseQueue<()>, now: Tick, place: i64) -> (Duration, Duration) {
         let stands = call(queue, now)[6].parse().unwrap();
         queue.complete(now, Ok(vec![1, 0, place, 2, 0]), None);
-        let LeaseStep::Sleep(until) = queue.next_step(now, 1, false) else {
-            panic!("the request waits");
-        };
-        (Duration::from_micros(stands), until.since(now))
+        (Duration::from_micros(stands), sleep(queue, now).since(now))
     }
 
     #[test]
@@ -560,7 +561,11 @@ mod tests {
         assert_eq!(queue.answers.len(), 3);
 
         drop(answers);
-        queue.release(at(1), Some(1), 0, None);
+        let first = LeaseId {
+            number: 1,
+            class: 0,
+        };
+        queue.release(at(1), Some(first), 0, None);
         let head = ["10000000", "1", "2", "2", "me", "0", "100000"];
         let released = ["1", "1", "me:1"];
         assert_eq!(
@@ -618,18 +623,15 @@ mod tests {
         let mut answer = join(&mut queue, true);
         let (_, pause) = refuse(&mut queue, at(0), 1);
         answer.close();
-        assert_eq!(
-            queue.next_step(at(0), 1, false),
-            LeaseStep::Sleep(at(0).after(pause))
-        );
+        assert_eq!(sleep(&mut queue, at(0)), at(0).after(pause));
         assert_eq!(call(&mut queue, at(0).after(pause))[5], "0");
         queue.complete(at(2), Ok(vec![1, 0, 0, 1]), None);
-        assert_eq!(queue.next_step(at(2), 1, false), LeaseStep::Idle);
+        assert!(is_idle(&mut queue, at(2), false));
 
         let mut answer = join(&mut queue, true);
         refuse(&mut queue, at(3), 1);
         answer.close();
-        assert_eq!(queue.next_step(at(9), 1, true), LeaseStep::Idle);
+        assert!(is_idle(&mut queue, at(9), true));
     }
 
     #[test]

@@ -6,15 +6,13 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::time::Tick;
 
-/// Names a lease in Redis: the class, from 0, and the member of that class's set.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Identifies a lease. Its name in Redis is that of the queue and the number.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct LeaseId {
+    pub(super) number: u64,
+    /// From 0.
     pub(super) class: usize,
-    pub(super) member: Arc<str>,
 }
-
-/// Identifies a lease in the table of this process.
-pub(super) type LeaseKey = u64;
 
 /// The most leases that one round trip renews, and the most that it releases.
 const MAX_BATCH: usize = 500;
@@ -31,10 +29,9 @@ const RELEASE_ATTEMPTS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     lease: Duration,
-    last_key: LeaseKey,
-    entries: BTreeMap<LeaseKey, LeaseEntry>,
+    entries: BTreeMap<LeaseId, LeaseEntry>,
     /// The leases that have not ended, by their start. All last equally long.
-    running: BTreeSet<(Tick, LeaseKey)>,
+    running: BTreeSet<(Tick, LeaseId)>,
     releases: Vec<PendingRelease>,
     /// Redis may have forgotten every lease that was granted or renewed before this time.
     unconfirmed_before: Tick,
@@ -46,7 +43,6 @@ pub(super) struct LeaseTable {
 
 #[derive(Debug)]
 struct LeaseEntry {
-    id: LeaseId,
     /// `None` after the lease has ended by the local clock. Redis may still have it.
     since: Option<Tick>,
     lost: Arc<Notify>,
@@ -67,7 +63,6 @@ impl LeaseTable {
     pub(super) const fn new(lease: Duration) -> Self {
         Self {
             lease,
-            last_key: 0,
             entries: BTreeMap::new(),
             running: BTreeSet::new(),
             releases: Vec::new(),
@@ -82,26 +77,24 @@ impl LeaseTable {
         self.running.is_empty() && self.releases.is_empty()
     }
 
-    /// Adds a lease that was asked for at `sent`. `None` if that is so long ago that it has ended.
-    pub(super) fn grant(&mut self, now: Tick, sent: Tick, id: LeaseId) -> Option<LeaseKey> {
+    /// Adds a lease that was asked for at `sent`. Returns whether it has not ended since.
+    pub(super) fn grant(&mut self, now: Tick, sent: Tick, id: LeaseId) -> bool {
         if now >= sent.after(self.lease) {
             self.queue_release(now, id, None);
-            return None;
+            return false;
         }
-        self.last_key += 1;
         let entry = LeaseEntry {
-            id,
             since: Some(sent),
             lost: Arc::default(),
         };
-        self.entries.insert(self.last_key, entry);
-        self.running.insert((sent, self.last_key));
-        Some(self.last_key)
+        self.entries.insert(id, entry);
+        self.running.insert((sent, id));
+        true
     }
 
     /// When the lease ends, and the notification in case it is lost before; `None` if it has ended.
-    pub(super) fn end_of(&self, now: Tick, key: LeaseKey) -> Option<(Tick, Arc<Notify>)> {
-        let entry = self.entries.get(&key)?;
+    pub(super) fn end_of(&self, now: Tick, id: LeaseId) -> Option<(Tick, Arc<Notify>)> {
+        let entry = self.entries.get(&id)?;
         let end = entry.since?.after(self.lease);
         (now < end).then(|| (end, Arc::clone(&entry.lost)))
     }
@@ -132,47 +125,45 @@ impl LeaseTable {
     }
 
     /// The leases past a sixth of their time: a renewal that is due takes along those that would be due soon.
-    pub(super) fn to_renew(&self, now: Tick) -> Vec<(LeaseKey, LeaseId)> {
-        let is_soon = |(since, _): &&(Tick, LeaseKey)| {
+    pub(super) fn to_renew(&self, now: Tick) -> Vec<LeaseId> {
+        let is_soon = |(since, _): &&(Tick, LeaseId)| {
             *since < self.unconfirmed_before || since.after(self.lease / 6) <= now
         };
         let running = self.running.iter().take_while(is_soon).take(MAX_BATCH);
-        running
-            .filter_map(|(_, key)| Some((*key, self.entries.get(key)?.id.clone())))
-            .collect()
+        running.map(|(_, id)| *id).collect()
     }
 
     /// Applies the reply to a renewal that was sent at `sent`. A lease that Redis does not know is lost.
-    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, key: LeaseKey, is_known: bool) {
+    pub(super) fn renewed(&mut self, now: Tick, sent: Tick, id: LeaseId, is_known: bool) {
         self.expire(now);
-        let Some(entry) = self.entries.get_mut(&key) else {
+        let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         if !is_known {
             if let Some(since) = entry.since {
-                self.running.remove(&(since, key));
+                self.running.remove(&(since, id));
                 self.lost.push(Arc::clone(&entry.lost));
             }
-            self.entries.remove(&key);
+            self.entries.remove(&id);
             return;
         }
         // A lease that was reported as lost stays lost.
         let Some(since) = &mut entry.since else {
             return;
         };
-        self.running.remove(&(*since, key));
+        self.running.remove(&(*since, id));
         *since = sent;
-        self.running.insert((sent, key));
+        self.running.insert((sent, id));
     }
 
     /// Ends leases and drops pending releases when their time is over by the local clock.
     pub(super) fn expire(&mut self, now: Tick) {
-        while let Some((since, key)) = self.running.first().copied() {
+        while let Some((since, id)) = self.running.first().copied() {
             if now < since.after(self.lease) {
                 break;
             }
             self.running.pop_first();
-            if let Some(entry) = self.entries.get_mut(&key) {
+            if let Some(entry) = self.entries.get_mut(&id) {
                 entry.since = None;
                 self.lost.push(Arc::clone(&entry.lost));
             }
@@ -182,15 +173,15 @@ impl LeaseTable {
     }
 
     /// The guard is gone.
-    pub(super) fn release(&mut self, now: Tick, key: LeaseKey, done: Option<oneshot::Sender<()>>) {
+    pub(super) fn release(&mut self, now: Tick, id: LeaseId, done: Option<oneshot::Sender<()>>) {
         self.expire(now);
-        let Some(entry) = self.entries.remove(&key) else {
+        let Some(entry) = self.entries.remove(&id) else {
             return self.released.extend(done);
         };
         if let Some(since) = entry.since {
-            self.running.remove(&(since, key));
+            self.running.remove(&(since, id));
         }
-        self.queue_release(now, entry.id, done);
+        self.queue_release(now, id, done);
     }
 
     /// Redis may have a lease that has no guard here.
@@ -232,13 +223,6 @@ impl LeaseTable {
     }
 }
 
-impl LeaseId {
-    /// As the script reads it.
-    pub(super) fn push_to(&self, args: &mut Vec<String>) {
-        args.extend([(self.class + 1).to_string(), self.member.to_string()]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,61 +231,63 @@ mod tests {
         Tick::from_nanos(millis * 1_000_000)
     }
 
-    fn id(member: &str) -> LeaseId {
-        LeaseId {
-            class: 0,
-            member: member.into(),
-        }
-    }
+    const A: LeaseId = LeaseId {
+        number: 1,
+        class: 0,
+    };
+
+    const B: LeaseId = LeaseId { number: 2, ..A };
+
+    const C: LeaseId = LeaseId { number: 3, ..A };
 
     fn lease_of_600_ms() -> LeaseTable {
         LeaseTable::new(Duration::from_millis(600))
     }
 
-    fn end(table: &LeaseTable, now: u64, key: LeaseKey) -> Option<Tick> {
-        table.end_of(at(now), key).map(|(end, _)| end)
+    fn end(table: &LeaseTable, now: u64, id: LeaseId) -> Option<Tick> {
+        table.end_of(at(now), id).map(|(end, _)| end)
     }
 
     #[test]
     fn the_time_of_a_lease_starts_when_it_is_asked_for() {
         let mut table = lease_of_600_ms();
-        let key = table.grant(at(150), at(100), id("a")).unwrap();
-        assert_eq!(end(&table, 699, key), Some(at(700)));
-        assert_eq!(end(&table, 700, key), None);
+        assert!(table.grant(at(150), at(100), A));
+        assert_eq!(end(&table, 699, A), Some(at(700)));
+        assert_eq!(end(&table, 700, A), None);
     }
 
     #[test]
     fn a_lease_that_ends_before_its_grant_arrives_is_released() {
         let mut table = lease_of_600_ms();
-        assert_eq!(table.grant(at(700), at(100), id("a")), None);
-        assert_eq!(table.take_releases()[0].id, id("a"));
+        assert!(!table.grant(at(700), at(100), A));
+        assert_eq!(table.take_releases()[0].id, A);
     }
 
     #[test]
     fn a_lease_is_renewed_after_a_third_of_its_time_together_with_those_past_a_sixth() {
         let mut table = lease_of_600_ms();
-        let one = table.grant(at(1), at(0), id("a")).unwrap();
-        let two = table.grant(at(100), at(100), id("b")).unwrap();
-        table.grant(at(101), at(101), id("c")).unwrap();
+        assert!(table.grant(at(1), at(0), A));
+        assert!(table.grant(at(100), at(100), B));
+        assert!(table.grant(at(101), at(101), C));
         assert_eq!(table.renewal(), Some(at(200)));
         let due = table.to_renew(at(200));
-        assert_eq!(due, [(one, id("a")), (two, id("b"))]);
+        assert_eq!(due, [A, B]);
 
-        for (key, _) in due {
-            table.renewed(at(230), at(200), key, true);
+        for id in due {
+            table.renewed(at(230), at(200), id, true);
         }
-        assert_eq!(end(&table, 230, one), Some(at(800)));
+        assert_eq!(end(&table, 230, A), Some(at(800)));
         assert_eq!(table.renewal(), Some(at(301)));
     }
 
     #[test]
     fn all_leases_are_renewed_at_once_if_redis_may_have_forgotten_them() {
         let mut table = lease_of_600_ms();
-        let key = table.grant(at(1), at(0), id("a")).unwrap();
+        assert!(table.grant(at(1), at(0), A));
         table.mark_unconfirmed(at(10));
         assert_eq!(table.renewal(), Some(at(10)));
         assert_eq!(table.to_renew(at(10)).len(), 1);
-        table.renewed(at(12), at(10), key, true);
+        table.renewed(at(12), at(10), A, true);
         assert_eq!(table.renewal(), Some(at(210)));
         assert_eq!(table.to_renew(at(12)), []);
     }
@@ -309,11 +295,11 @@ mod tests {
     #[test]
     fn a_lease_that_redis_forgot_is_lost_and_not_released() {
         let mut table = lease_of_600_ms();
-        let key = table.grant(at(0), at(0), id("a")).unwrap();
-        table.renewed(at(210), at(200), key, false);
-        assert_eq!(end(&table, 210, key), None);
+        assert!(table.grant(at(0), at(0), A));
+        table.renewed(at(210), at(200), A, false);
+        assert_eq!(end(&table, 210, A), None);
         assert_eq!(table.lost.len(), 1);
-        table.release(at(220), key, None);
+        table.release(at(220), A, None);
         assert!(table.is_idle());
         assert_eq!(table.lost.len(), 1);
     }
@@ -321,23 +307,23 @@ mod tests {
     #[test]
     fn a_lease_that_ended_here_stays_lost_even_if_a_renewal_arrives_later() {
         let mut table = lease_of_600_ms();
-        let key = table.grant(at(0), at(0), id("a")).unwrap();
+        assert!(table.grant(at(0), at(0), A));
         // The renewal is sent in time, and its reply arrives too late.
-        table.renewed(at(600), at(599), key, true);
-        assert_eq!(end(&table, 600, key), None);
+        table.renewed(at(600), at(599), A, true);
+        assert_eq!(end(&table, 600, A), None);
         assert_eq!(table.lost.len(), 1);
         assert_eq!(table.to_renew(at(900)), []);
 
         // Redis may have renewed the lease, so it is released when its guard is dropped, and not before.
         assert!(!table.has_releases());
-        table.release(at(700), key, None);
+        table.release(at(700), A, None);
         assert!(table.has_releases());
     }
 
     #[test]
     fn a_release_that_fails_is_tried_three_times() {
         let mut table = lease_of_600_ms();
-        table.queue_release(at(0), id("a"), None);
+        table.queue_release(at(0), A, None);
         for _ in 0..3 {
             table.expire(at(1));
             let releases = table.take_releases();
@@ -351,7 +337,7 @@ mod tests {
     #[test]
     fn a_release_that_is_not_tried_is_dropped_when_the_lease_has_expired_in_redis() {
         let mut table = lease_of_600_ms();
-        table.queue_release(at(0), id("a"), None);
+        table.queue_release(at(0), A, None);
         for now in [100, 599] {
             table.expire(at(now));
             let releases = table.take_releases();

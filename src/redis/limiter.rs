@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::limiter::Limiter;
 use crate::policy::Decision;
-
 use crate::remote::{
-    CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode, within,
+    AFTER_FAULT, CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode,
+    within,
 };
 
 use super::connector::Connector;
@@ -159,7 +159,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if most == 0 {
             return Ok(0);
         }
-        if let Some(denial) = self.queue.known_denial() {
+        let known = self
+            .queue
+            .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
+        if let Some(denial) = known {
             return denial.map(|_| 0);
         }
         let error = match self.queue.call(Task::Ask, Vec::new(), most).await {
@@ -203,7 +206,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
-        self.queue.forget_denial();
+        self.queue.with_queue(|queue| queue.denial = None);
         reply.map(|_| ())
     }
 
@@ -216,7 +219,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Which limit of an [`All`](crate::policy::All) was the last to deny a request, from 0.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
-        self.queue.binding()
+        let binding = self.queue.with_queue(|queue| queue.known.binding);
+        binding.map(usize::from)
     }
 
     /// The keys in Redis, one for each limit of an [`All`](crate::policy::All).
@@ -254,8 +258,9 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
 /// An adapter cannot return a fault: it waits and asks again.
 fn without_fault(answer: Decided) -> Decision {
-    const RETRY_IN: Duration = Duration::from_secs(1);
-    answer.unwrap_or(Decision::Wait { retry_in: RETRY_IN })
+    answer.unwrap_or(Decision::Wait {
+        retry_in: AFTER_FAULT,
+    })
 }
 
 /// Another handle of the same limit, with its own position in the queue.

@@ -184,7 +184,6 @@
 //! it, every new connection after an outage counts as one to a restarted server.
 
 mod client;
-mod config;
 mod connector;
 mod error;
 mod keyed;
@@ -195,7 +194,6 @@ mod limiter;
 mod permits;
 mod policy;
 mod scripts;
-mod store;
 mod transport;
 mod usage;
 

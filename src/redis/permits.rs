@@ -3,10 +3,9 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::remote::{Batcher, CallError, OutagePolicy, ServerError};
+use crate::remote::{CallError, ServerError};
 
-use super::config::tagged;
-use super::connector::Connector;
+use super::client::{Redis, tagged};
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
@@ -49,9 +48,9 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 /// * **Order**: first come, first served in one process. Processes [take turns](#turns). `try_acquire` overtakes no waiter of any
 ///   process.
 /// * **Round trips**: requests, renewals and releases of the same time share one round trip. One is under way at a time.
-/// * **During an outage**, no round trip takes longer than the deadline, and [`OutagePolicy`] decides:
-///   [`open`](OutagePolicy::open) grants a [local](Lease::is_local) lease to every request; [`closed`](OutagePolicy::closed)
-///   grants none; [`insured`](OutagePolicy::insured) grants local ones up to n / replicas, guards of lost leases counted, once
+/// * **During an outage**, no round trip takes longer than the deadline, and [`OutagePolicy`](super::OutagePolicy) decides:
+///   [`open`](super::OutagePolicy::open) grants a [local](Lease::is_local) lease to every request; [`closed`](super::OutagePolicy::closed)
+///   grants none; [`insured`](super::OutagePolicy::insured) grants local ones up to n / replicas, guards of lost leases counted, once
 ///   the outage has lasted as long as a lease: before that, others may still hold all of them.
 /// * **In Redis** there are two keys, in one slot of a cluster: the leases, and the marks of waiting processes. Each is deleted
 ///   with its last entry, and expires. A refused `try_acquire` leaves nothing behind.
@@ -109,31 +108,27 @@ pub struct RedisPermits {
 /// takes about 4 kB and a task, and its calls are not merged with those of other keys.
 #[derive(Clone)]
 pub struct KeyedPermits {
-    batcher: Arc<Batcher<Connector>>,
-    /// Of all keys in Redis.
-    prefix: Arc<str>,
+    /// Its prefix includes the name of these permits.
+    redis: Redis,
     limit: u32,
     lease: Duration,
-    outage_policy: OutagePolicy,
-    /// Pools in use, and some that are gone.
     pools: Arc<Mutex<PoolsByKey>>,
 }
 
 impl RedisPermits {
     pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
-        key: String,
+        redis: &Redis,
+        name: &str,
         limit: u32,
         lease: Duration,
-        outage_policy: OutagePolicy,
     ) -> Result<Self, ConfigError> {
+        let key = format!("{}:permits", tagged(&redis.prefix, name)?);
         if limit == 0 {
             return Err(ConfigError::new("there must be at least 1 permit, got 0"));
         }
         let marks_key = format!("{key}:waiting");
-        let class = ClassConfig::new(key, limit, limit, outage_policy)?;
-        let pool = LeasePool::new(batcher, lease, vec![class], Some(marks_key))?;
-        let pool = Arc::new(pool);
+        let class = ClassConfig::new(key, limit, limit, redis.outage_policy)?;
+        let pool = LeasePool::new(redis, lease, vec![class], Some(marks_key))?;
         Ok(Self { pool, limit })
     }
 
@@ -142,7 +137,7 @@ impl RedisPermits {
     /// # Errors
     ///
     /// If the server refuses the call, because the key holds another type or a permission is missing. An outage is no error:
-    /// [`OutagePolicy`] decides then.
+    /// [`OutagePolicy`](super::OutagePolicy) decides then.
     ///
     /// # Panics
     ///
@@ -199,23 +194,15 @@ impl RedisPermits {
 }
 
 impl KeyedPermits {
-    pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
-        prefix: String,
-        limit: u32,
-        lease: Duration,
-        outage_policy: OutagePolicy,
-    ) -> Result<Self, ConfigError> {
-        let permits = Self {
-            batcher,
-            prefix: prefix.into(),
+    pub(super) fn new(redis: Redis, limit: u32, lease: Duration) -> Result<Self, ConfigError> {
+        // Unfit parameters are an error here and not at the first key.
+        redis.permits("key", limit, lease)?;
+        Ok(Self {
+            redis,
             limit,
             lease,
-            outage_policy,
             pools: Arc::default(),
-        };
-        // Unfit parameters are an error here and not at the first key.
-        permits.of_key("key").map(|_| permits)
+        })
     }
 
     /// The permits of that key. While they, one of their leases or a request exist, the result is always the same pool.
@@ -229,11 +216,11 @@ impl KeyedPermits {
             let limit = self.limit;
             return Ok(RedisPermits { pool, limit });
         }
-        let permits = self.of_key(key)?;
+        let permits = self.redis.permits(key, self.limit, self.lease)?;
         if pools.len() == pools.capacity() {
             pools.retain(|_, pool| pool.strong_count() > 0);
-            let in_use = pools.len();
             // As many keys again come before the next removal.
+            let in_use = pools.len();
             pools.reserve(in_use);
         }
         pools.insert(key.into(), Arc::downgrade(&permits.pool));
@@ -246,16 +233,6 @@ impl KeyedPermits {
         self.locked().len()
     }
 
-    fn of_key(&self, key: &str) -> Result<RedisPermits, ConfigError> {
-        RedisPermits::new(
-            Arc::clone(&self.batcher),
-            format!("{}:permits", tagged(&self.prefix, key)?),
-            self.limit,
-            self.lease,
-            self.outage_policy,
-        )
-    }
-
     fn locked(&self) -> MutexGuard<'_, PoolsByKey> {
         // No code under this lock can leave the map half changed.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,7 +243,7 @@ impl KeyedPermits {
 impl fmt::Debug for KeyedPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedPermits")
-            .field("prefix", &self.prefix)
+            .field("prefix", &self.redis.prefix)
             .field("limit", &self.limit)
             .finish_non_exhaustive()
     }

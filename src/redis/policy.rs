@@ -1,3 +1,4 @@
+use core::fmt;
 use core::time::Duration;
 
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
@@ -45,12 +46,15 @@ pub(super) mod sealed {
 #[expect(unnameable_types, reason = "as above")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScriptParams {
-    policy: u8,
+    pub(super) policy: u8,
     /// The parameters, and zeros.
-    numbers: [u64; 4],
-    capacity: u32,
-    settles_in: u64,
-    refills_in: u64,
+    pub(super) numbers: [u64; 4],
+    /// The largest cost that can pass.
+    pub(super) capacity: u32,
+    /// After how many microseconds the state equals a fresh one again, if no more than the limit was spent.
+    pub(super) settles_in: u64,
+    /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
+    pub(super) refills_in: u64,
 }
 
 /// The policies, by their numbers in the scripts.
@@ -61,10 +65,6 @@ const SLIDING_LOG: u8 = 4;
 const SLIDING_COUNTER: u8 = 5;
 
 impl ScriptParams {
-    pub(super) const fn policy(&self) -> u8 {
-        self.policy
-    }
-
     /// The end of the key: no policy finds the state of another, and no version finds a format that it does not read.
     pub(super) const fn key_suffix(&self) -> &'static str {
         match self.policy {
@@ -79,25 +79,6 @@ impl ScriptParams {
     /// Whether the state is one string, so that the first part of the script can decide.
     pub(super) const fn is_simple(&self) -> bool {
         self.policy <= FIXED_WINDOW
-    }
-
-    pub(super) const fn numbers(&self) -> [u64; 4] {
-        self.numbers
-    }
-
-    /// The largest cost that can pass.
-    pub(super) const fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// After how many microseconds the state equals a fresh one again, if no more than the limit was spent.
-    pub(super) const fn settles_in(&self) -> u64 {
-        self.settles_in
-    }
-
-    /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
-    pub(super) const fn refills_in(&self) -> u64 {
-        self.refills_in
     }
 
     /// Whether more can be spent than the limit has at once.
@@ -135,19 +116,20 @@ impl sealed::Scripted for TokenBucket {
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
-        let burst = divided("a burst", self.burst(), replicas)?;
-        let period = self.rate().period().checked_mul(replicas).ok_or_else(|| {
+        let burst = divided(
+            format_args!("a burst of {}", self.burst()),
+            self.burst(),
+            replicas,
+        )?;
+        let rate = self.rate();
+        let period = rate.period().checked_mul(replicas).ok_or_else(|| {
             ConfigError::new(format!(
-                "a rate of {} cannot be divided among {replicas} replicas",
-                self.rate()
+                "a rate of {rate} cannot be divided among {replicas} replicas"
             ))
         })?;
-        let share = Self::new(Rate::new(self.rate().permits(), period), burst);
-        Ok(if self.may_owe {
-            share.with_debt()
-        } else {
-            share
-        })
+        let mut share = Self::new(Rate::new(rate.permits(), period), burst);
+        share.may_owe = self.may_owe;
+        Ok(share)
     }
 
     fn spent(&self, now: Tick) -> Self::State {
@@ -211,7 +193,7 @@ impl sealed::Scripted for SlidingLog {
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
-        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+        limit_share(self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
     }
 
     fn spent(&self, now: Tick) -> Self::State {
@@ -224,7 +206,7 @@ const MOST_COUNTER_BUCKETS: u32 = 1_000;
 
 impl sealed::Scripted for SlidingCounter {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        let window = micros("a window", self.window())?;
+        let window = micros(self.window())?;
         let (bucket, reach) = match self.buckets {
             None => (window, 2),
             Some(buckets) if buckets > MOST_COUNTER_BUCKETS => {
@@ -256,7 +238,7 @@ impl sealed::Scripted for SlidingCounter {
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
-        let limit = divided("a limit", self.limit(), replicas)?;
+        let limit = limit_share(self.limit(), replicas)?;
         Ok(match self.buckets {
             Some(buckets) => Self::strict(limit, self.window(), buckets),
             None => Self::smooth(limit, self.window()),
@@ -274,7 +256,7 @@ impl sealed::Scripted for FixedWindow {
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
-        divided("a limit", self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
+        limit_share(self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
     }
 
     fn spent(&self, now: Tick) -> Self::State {
@@ -312,7 +294,7 @@ fn window_params(
     limit: u32,
     window: Duration,
 ) -> Result<Vec<ScriptParams>, ConfigError> {
-    let window = micros("a window", window)?;
+    let window = micros(window)?;
     Ok(vec![ScriptParams {
         policy,
         numbers: [limit.into(), window, 0, 0],
@@ -358,24 +340,29 @@ fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-fn micros(what: &str, time: Duration) -> Result<u64, ConfigError> {
-    let micros = time.as_nanos().div_ceil(1_000);
-    u64::try_from(micros)
-        .ok()
-        .filter(|micros| *micros <= LONGEST)
-        .ok_or_else(|| {
-            ConfigError::new(format!(
-                "{what} in Redis is at most 2^51 microseconds long, 71 years, got {time:?}"
-            ))
-        })
+fn limit_share(limit: u32, replicas: u32) -> Result<u32, ConfigError> {
+    divided(format_args!("a limit of {limit}"), limit, replicas)
+}
+
+fn micros(window: Duration) -> Result<u64, ConfigError> {
+    match u64::try_from(window.as_nanos().div_ceil(1_000)) {
+        Ok(micros) if micros <= LONGEST => Ok(micros),
+        _ => Err(ConfigError::new(format!(
+            "a window in Redis is at most 2^51 microseconds long, 71 years, got {window:?}"
+        ))),
+    }
 }
 
 /// The whole number of permits that each replica may use.
-fn divided(what: &str, permits: u32, replicas: u32) -> Result<u32, ConfigError> {
+pub(super) fn divided(
+    what: impl fmt::Display,
+    permits: u32,
+    replicas: u32,
+) -> Result<u32, ConfigError> {
     match permits.checked_div(replicas) {
         Some(share @ 1..) => Ok(share),
         _ => Err(ConfigError::new(format!(
-            "{what} of {permits} cannot be divided among {replicas} replicas: each needs at least 1"
+            "{what} cannot be divided among {replicas} replicas: each needs at least 1"
         ))),
     }
 }

@@ -2,6 +2,7 @@
 
 use core::iter;
 use core::time::Duration;
+use std::sync::LazyLock;
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
@@ -10,16 +11,18 @@ use super::policy::ScriptParams;
 use super::transport::Script;
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
-pub(super) static DECIDE: Script = Script::new(concat!(
-    include_str!("lua/fast.lua"),
-    include_str!("lua/state.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/interval.lua"),
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/sliding_log.lua"),
-    include_str!("lua/sliding_counter.lua"),
-    include_str!("lua/decide.lua"),
-));
+pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("lua/fast.lua"),
+        include_str!("lua/state.lua"),
+        include_str!("lua/token_bucket.lua"),
+        include_str!("lua/interval.lua"),
+        include_str!("lua/fixed_window.lua"),
+        include_str!("lua/sliding_log.lua"),
+        include_str!("lua/sliding_counter.lua"),
+        include_str!("lua/decide.lua"),
+    ))
+});
 
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.
@@ -54,7 +57,7 @@ fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
     let params = &*ask.limit.params;
     let is_simple = ask.task == Task::Ask && ask.asked.len() <= 1 && ask.returns.is_empty();
     arg.push(match params {
-        [params] if is_simple && params.is_simple() => params.policy(),
+        [params] if is_simple && params.is_simple() => params.policy,
         _ => 0,
     });
     arg.push(u8::try_from(params.len()).unwrap_or(u8::MAX));
@@ -97,10 +100,10 @@ fn append_group(arg: &mut Vec<u8>, (cost, count): (u32, u32)) {
 fn append_limit(arg: &mut Vec<u8>, params: &ScriptParams, stamp: StateStamp) {
     append_number(arg, stamp.settles_at);
     append_number(arg, stamp.written_at);
-    for number in params.numbers() {
+    for number in params.numbers {
         append_number(arg, number);
     }
-    arg.push(params.policy());
+    arg.push(params.policy);
 }
 
 /// Lua numbers are doubles.
@@ -127,11 +130,11 @@ impl StateStamp {
         let (restart, outage) = (&health.restart, &health.last_outage);
         if restart.end > 0 {
             self.written_at = self.written_at.max(restart.start);
-            let settles_at = restart.end.saturating_add(params.settles_in());
+            let settles_at = restart.end.saturating_add(params.settles_in);
             self.settles_at = self.settles_at.max(settles_at);
         }
-        if outage.end > 0 && outage.end.saturating_sub(outage.start) >= params.refills_in() {
-            let settles_at = outage.end.saturating_add(params.settles_in());
+        if outage.end > 0 && outage.end.saturating_sub(outage.start) >= params.refills_in {
+            let settles_at = outage.end.saturating_add(params.settles_in);
             self.settles_at = self.settles_at.max(settles_at);
             if !params.may_owe() {
                 self.written_at = self.written_at.max(outage.end);
@@ -160,22 +163,16 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
         let fault = String::from_utf8_lossy(fault);
         return Some(Err(Failure::Fault(fault.into())));
     }
-    let (passed, extra) = (
-        u32::from_le_bytes(take(rest)?),
-        u32::from_le_bytes(take(rest)?),
-    );
+    let passed = u32::from_le_bytes(take(rest)?);
+    let extra = u32::from_le_bytes(take(rest)?);
     let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
     let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
     let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
     for _ in 0..limits {
         lost += u64::from(u8::from_le_bytes(take(rest)?));
-        let (written_at, settles_at) = (
-            u64::from_le_bytes(take(rest)?),
-            u64::from_le_bytes(take(rest)?),
-        );
         memory.push(StateStamp {
-            written_at,
-            settles_at,
+            written_at: u64::from_le_bytes(take(rest)?),
+            settles_at: u64::from_le_bytes(take(rest)?),
         });
     }
     // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
@@ -204,7 +201,7 @@ mod tests {
 
     use crate::policy::{FixedWindow, SlidingLog};
     use crate::redis::policy::sealed::Scripted;
-    use crate::redis::store::RedisLimit;
+    use crate::redis::transport::RedisLimit;
     use crate::remote::Return;
 
     use super::*;

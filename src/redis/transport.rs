@@ -1,7 +1,7 @@
 //! The connection to a server or a cluster: what this folder needs of a client library, implemented with the `redis` crate.
 //! Only this file and `connector.rs` name that crate.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 #[cfg(feature = "redis-cluster")]
@@ -9,26 +9,25 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
 use redis::{ServerErrorKind as Server, cmd};
 
-use crate::remote::{Failure, ServerRun};
+use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
+
+use super::connector::Connector;
+use super::lease_pool::LEASES;
+use super::policy::ScriptParams;
+use super::scripts::{DECIDE, StateStamp, decode, encode};
 
 /// The text of a script, and its hash.
 #[derive(Debug)]
 pub(super) struct Script {
     text: &'static str,
-    hash: OnceLock<String>,
+    /// A server caches the script under this.
+    hash: String,
 }
 
 impl Script {
-    pub(super) const fn new(text: &'static str) -> Self {
-        Self {
-            text,
-            hash: OnceLock::new(),
-        }
-    }
-
-    /// The hash under which a server caches the script.
-    fn hash(&self) -> &str {
-        self.hash.get_or_init(|| sha1(self.text))
+    pub(super) fn new(text: &'static str) -> Self {
+        let hash = sha1(text);
+        Self { text, hash }
     }
 }
 
@@ -67,18 +66,18 @@ impl Transport {
             call.arg(&args);
             call
         };
-        let mut answer = self.query(&call("EVALSHA", script.hash())).await;
+        let mut answer = self.query(&call("EVALSHA", &script.hash)).await;
         for _ in 0..RETRIES {
             let Err(error) = &answer else { break };
             let again = match error.kind() {
                 ErrorKind::Server(Server::NoScript) => call("EVAL", script.text),
                 // The cluster connection has already updated its map of slots.
-                ErrorKind::Server(Server::Moved | Server::Ask) => call("EVALSHA", script.hash()),
+                ErrorKind::Server(Server::Moved | Server::Ask) => call("EVALSHA", &script.hash),
                 _ => break,
             };
             answer = self.query(&again).await;
         }
-        answer.map_err(|error| failure(&error))
+        Ok(answer?)
     }
 
     /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
@@ -98,22 +97,6 @@ impl Transport {
         });
     }
 
-    /// The server's clock in microseconds since 1970.
-    pub(super) async fn server_time(&self) -> Result<u64, Failure> {
-        let time: RedisResult<(u64, u64)> = self.query(&cmd("TIME")).await;
-        let (seconds, micros) = time.map_err(|error| failure(&error))?;
-        Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
-    }
-
-    /// Identifies the server process. `None` for a cluster, where each node has its own, and if the server does not say.
-    pub(super) async fn server_run(&self) -> Option<ServerRun> {
-        if !matches!(self, Self::Server(_)) {
-            return None;
-        }
-        let info: RedisResult<String> = self.query(cmd("INFO").arg("server")).await;
-        run_in(&info.ok()?)
-    }
-
     async fn query<T: FromRedisValue>(&self, cmd: &Cmd) -> RedisResult<T> {
         match self {
             Self::Server(connection) => cmd.query_async(&mut connection.clone()).await,
@@ -121,6 +104,115 @@ impl Transport {
             Self::Cluster(connection) => cmd.query_async(&mut connection.clone()).await,
         }
     }
+}
+
+/// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
+#[derive(Clone, Debug)]
+pub(super) struct RedisLimit {
+    pub(super) keys: Arc<[String]>,
+    pub(super) params: Arc<[ScriptParams]>,
+}
+
+/// A call of the script that keeps leases.
+#[derive(Debug)]
+pub(super) struct LeaseCall {
+    pub(super) keys: Arc<[String]>,
+    pub(super) args: Vec<String>,
+}
+
+/// More save little: the work for each key is then most of a call.
+const MOST_KEYS: usize = 64;
+
+impl Store for Connector {
+    type Connection = Transport;
+    type Limit = RedisLimit;
+    type Memory = Box<[StateStamp]>;
+    type Leases = LeaseCall;
+    type LeasesReply = Vec<i64>;
+
+    async fn connect(&self) -> Result<Transport, Failure> {
+        let opened = self.open().await?;
+        // Otherwise the first call would take a second round trip, and miss a tight deadline.
+        opened.load([&DECIDE, &LEASES]);
+        Ok(opened)
+    }
+
+    async fn server_time(connection: &Transport) -> Result<u64, Failure> {
+        let (seconds, micros): (u64, u64) = connection.query(&cmd("TIME")).await?;
+        Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
+    }
+
+    /// `None` for a cluster, where each node has its own.
+    async fn server_run(connection: &Transport) -> Option<ServerRun> {
+        if !matches!(connection, Transport::Server(_)) {
+            return None;
+        }
+        let info: RedisResult<String> = connection.query(cmd("INFO").arg("server")).await;
+        run_in(&info.ok()?)
+    }
+
+    fn settles_at(memory: &Self::Memory) -> u64 {
+        let ends = memory.iter().map(|stamp| stamp.settles_at);
+        ends.max().unwrap_or(0)
+    }
+
+    fn keys_per_call(&self) -> usize {
+        match self {
+            Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,
+            // The keys of one call have to be in one slot.
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster { .. } => 1,
+        }
+    }
+
+    async fn decide(
+        connection: &Transport,
+        health: &ServerHealth,
+        asks: &[Ask<Self>],
+    ) -> Result<Replies<Reply<Self>>, Failure> {
+        // Only limits with an insurance have to know of the last outage.
+        let mut without_outage = health.clone();
+        without_outage.last_outage = 0..0;
+        let (insured, others): (Vec<_>, Vec<_>) = asks.iter().partition(|ask| ask.is_insured);
+        if insured.is_empty() {
+            return run(connection, &without_outage, &others).await;
+        }
+        let (time, insured) = run(connection, health, &insured).await?;
+        if others.is_empty() {
+            return Ok((time, insured));
+        }
+        let (time, others) = run(connection, &without_outage, &others).await?;
+        let (mut insured, mut others) = (insured.into_iter(), others.into_iter());
+        let replies = asks.iter().filter_map(|ask| {
+            let of_its_call = if ask.is_insured {
+                &mut insured
+            } else {
+                &mut others
+            };
+            of_its_call.next()
+        });
+        Ok((time, replies.collect()))
+    }
+
+    async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
+        let call = connection.run_script(&LEASES, &leases.keys, &leases.args);
+        let numbers: Vec<i64> = call.await?;
+        let time = numbers.first().copied().unwrap_or(0);
+        Ok((u64::try_from(time).unwrap_or(0), numbers))
+    }
+}
+
+/// Decides in one call of the script.
+async fn run(
+    connection: &Transport,
+    health: &ServerHealth,
+    asks: &[&Ask<Connector>],
+) -> Result<Replies<Reply<Connector>>, Failure> {
+    let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
+    let keys: Vec<_> = keys.collect();
+    let arg = encode(asks, health);
+    let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
+    decode(&reply, asks).ok_or_else(|| Failure::Fault(format!("an answer of {reply:?}").into()))
 }
 
 /// Reads the reply to `INFO`.
@@ -147,33 +239,35 @@ const UNAVAILABLE: [&str; 7] = [
     "NOQUORUM",
 ];
 
-pub(super) fn failure(error: &RedisError) -> Failure {
-    let why = Arc::from(error.to_string());
-    match error.kind() {
-        ErrorKind::Server(
-            Server::BusyLoading
-            | Server::ClusterDown
-            | Server::MasterDown
-            | Server::ReadOnly
-            | Server::TryAgain
-            | Server::Moved
-            | Server::Ask,
-        ) => Failure::Unavailable(why),
-        _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
-            Failure::Unavailable(why)
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        let why = Arc::from(error.to_string());
+        match error.kind() {
+            ErrorKind::Server(
+                Server::BusyLoading
+                | Server::ClusterDown
+                | Server::MasterDown
+                | Server::ReadOnly
+                | Server::TryAgain
+                | Server::Moved
+                | Server::Ask,
+            ) => Self::Unavailable(why),
+            _ if error.code().is_some_and(|code| UNAVAILABLE.contains(&code)) => {
+                Self::Unavailable(why)
+            }
+            // These have no code of their own.
+            ErrorKind::Server(Server::ResponseError)
+                if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
+            {
+                Self::Unavailable(why)
+            }
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
+                Self::Timeout
+            }
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Self::Unreachable(why),
+            _ if error.is_io_error() => Self::Unreachable(why),
+            _ => Self::Fault(why),
         }
-        // These have no code of their own.
-        ErrorKind::Server(Server::ResponseError)
-            if why.contains("max number of clients") || is_unavailable_to_a_script(&why) =>
-        {
-            Failure::Unavailable(why)
-        }
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound if error.is_timeout() => {
-            Failure::Timeout
-        }
-        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => Failure::Unreachable(why),
-        _ if error.is_io_error() => Failure::Unreachable(why),
-        _ => Failure::Fault(why),
     }
 }
 
@@ -194,7 +288,7 @@ mod tests {
 
     fn failure_of(reply: &str) -> Failure {
         let reply = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
-        failure(&reply.extract_error().unwrap_err())
+        reply.extract_error().unwrap_err().into()
     }
 
     #[test]

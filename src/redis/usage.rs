@@ -1,9 +1,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::remote::{Batcher, CallError, Fallback, OutagePolicy, ServerError};
+use crate::remote::{CallError, Fallback, ServerError};
 
-use super::connector::Connector;
+use super::client::{Redis, tagged};
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
@@ -47,7 +47,7 @@ const SHEDDABLE: usize = 1;
 /// under way and not counted; there is no other consequence, so a caller need not wait for it.
 ///
 /// **During an outage**, critical requests are admitted with a [local](Lease::is_local) lease. So are sheddable ones with
-/// [`OutagePolicy::open`]. With [`closed`](OutagePolicy::closed) they are refused. With [`insured`](OutagePolicy::insured) up to
+/// [`OutagePolicy::open`](super::OutagePolicy::open). With [`closed`](super::OutagePolicy::closed) they are refused. With [`insured`](super::OutagePolicy::insured) up to
 /// (C − R) / replicas at once are admitted, once the outage has lasted as long as a lease. No round trip takes longer than the
 /// deadline.
 #[derive(Clone, Debug)]
@@ -80,19 +80,18 @@ pub struct InUse {
 
 impl FleetUsage {
     pub(super) fn new(
-        batcher: Arc<Batcher<Connector>>,
+        redis: &Redis,
         name: &str,
         capacity: u32,
         reserved: u32,
         lease: Duration,
-        outage_policy: OutagePolicy,
     ) -> Result<Self, ConfigError> {
-        let sheddable = capacity.checked_sub(reserved).filter(|left| *left > 0);
-        let Some(sheddable) = sheddable else {
+        let name = tagged(&redis.prefix, name)?;
+        if reserved >= capacity {
             return Err(ConfigError::new(format!(
                 "a reserve of {reserved} leaves nothing of a capacity of {capacity}"
             )));
-        };
+        }
         let critical = ClassConfig {
             key: format!("{name}:usage:critical"),
             own: UNLIMITED,
@@ -100,9 +99,8 @@ impl FleetUsage {
             fallback: Fallback::Open,
         };
         let key = format!("{name}:usage:sheddable");
-        let sheddable = ClassConfig::new(key, sheddable, capacity, outage_policy)?;
-        let pool = LeasePool::new(batcher, lease, vec![critical, sheddable], None)?;
-        let pool = Arc::new(pool);
+        let sheddable = ClassConfig::new(key, capacity - reserved, capacity, redis.outage_policy)?;
+        let pool = LeasePool::new(redis, lease, vec![critical, sheddable], None)?;
         Ok(Self { pool })
     }
 

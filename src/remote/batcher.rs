@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet, yield_now};
+use tokio::task::{AbortHandle, Id, JoinSet, yield_now};
 
 use crate::time::{Tick, Timer};
 
@@ -37,6 +37,8 @@ pub(crate) trait Source<S: Store>: Send + Sync {
     /// The batcher's task was dropped with its runtime. Callers have to ask again.
     fn task_dropped(self: Arc<Self>);
 }
+
+type AnySource<S> = Arc<dyn Source<S>>;
 
 /// The answer to what a source asked.
 #[derive(Debug)]
@@ -70,22 +72,12 @@ pub(crate) enum Stage {
     Sleeping(Tick),
 }
 
-/// Obliges its holder to push the source that was made ready.
-#[must_use]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wake {
-    sleeping_until: Option<Tick>,
-}
-
 impl Stage {
-    /// `None` if the source is ready already.
-    pub(crate) const fn make_ready(&mut self) -> Option<Wake> {
-        let sleeping_until = match mem::replace(self, Self::Ready) {
-            Self::Ready => return None,
-            Self::Idle => None,
-            Self::Sleeping(until) => Some(until),
-        };
-        Some(Wake { sleeping_until })
+    /// The stage before, with which the source has to be pushed. `None` if the source is ready already.
+    #[must_use]
+    pub(crate) fn make_ready(&mut self) -> Option<Self> {
+        let before = mem::replace(self, Self::Ready);
+        (before != Self::Ready).then_some(before)
     }
 }
 
@@ -104,19 +96,14 @@ pub(crate) struct Batcher<S: Store> {
 
 /// One task sends the calls. It ends when there is nothing to do.
 struct Schedule<S: Store> {
-    ready: VecDeque<Arc<dyn Source<S>>>,
-    /// By when the sleep ends, and the address of the source.
-    sleeping: BTreeMap<(Tick, usize), Sleeper<S>>,
+    ready: VecDeque<AnySource<S>>,
+    /// By when the sleep ends, and the address of the source. With whether a new connection ends the sleep.
+    sleeping: BTreeMap<(Tick, usize), (AnySource<S>, bool)>,
     has_task: bool,
 }
 
-struct Sleeper<S: Store> {
-    source: Arc<dyn Source<S>>,
-    or_connected: bool,
-}
-
 /// The address identifies a source while the schedule holds it.
-fn address<S: Store>(source: &Arc<dyn Source<S>>) -> usize {
+fn address<S: Store>(source: &AnySource<S>) -> usize {
     Arc::as_ptr(source).cast::<()>() as usize
 }
 
@@ -133,12 +120,12 @@ impl<S: Store> Batcher<S> {
         }
     }
 
-    /// Adds a source that was made ready, and starts the task if there is none.
+    /// Adds a source that was made ready, by its stage before, and starts the task if there is none.
     ///
     /// Outside a runtime the source waits for the next caller that is in one.
-    pub(crate) fn push(self: &Arc<Self>, source: Arc<dyn Source<S>>, wake: Wake) {
+    pub(crate) fn push(self: &Arc<Self>, source: AnySource<S>, before: Stage) {
         let mut schedule = self.locked();
-        if let Some(until) = wake.sleeping_until {
+        if let Stage::Sleeping(until) = before {
             schedule.sleeping.remove(&(until, address(&source)));
         }
         schedule.ready.push_back(source);
@@ -153,10 +140,8 @@ impl<S: Store> Batcher<S> {
     pub(crate) async fn call(self: &Arc<Self>, ask: Ask<S>) -> Result<Reply<S>, CallError> {
         let connection = &self.connection;
         let health = connection.health();
-        let call = connection.call(|opened| async move {
-            let (time, replies) = S::decide(&opened, &health, &[ask]).await?;
-            Ok((time, replies))
-        });
+        let call =
+            connection.call(|opened| async move { S::decide(&opened, &health, &[ask]).await });
         let no_reply = || Err(Failure::Fault("no reply".into()));
         let reply = call.await?.pop().unwrap_or_else(no_reply);
         connection.checked(reply)
@@ -180,7 +165,7 @@ impl<S: Store> Batcher<S> {
         let ready = mem::take(&mut schedule.ready);
         let sleeping = mem::take(&mut schedule.sleeping);
         drop(schedule);
-        let sleeping = sleeping.into_values().map(|sleeper| sleeper.source);
+        let sleeping = sleeping.into_values().map(|(source, _)| source);
         for source in ready.into_iter().chain(sleeping) {
             source.task_dropped();
         }
@@ -192,7 +177,7 @@ impl<S: Store> Batcher<S> {
     }
 
     async fn run(self: Arc<Self>, on_drop: OnDrop<impl FnOnce()>) {
-        let mut calls = Calls::new(&self);
+        let mut calls = Calls::new(Arc::clone(&self.connection));
         let mut timer = Timer::new();
         loop {
             let now = self.connection.now();
@@ -213,21 +198,22 @@ impl<S: Store> Batcher<S> {
             let mut changed = pin!(self.changed.notified());
             let mut connected = pin!(self.connection.connected_more_often_than(calls.connects));
             poll_fn(|cx| {
-                let is_done = calls.poll_done(cx).is_ready();
-                let has_event = changed.as_mut().poll(cx).is_ready()
+                let has_event = calls.poll_done(cx).is_ready()
+                    | changed.as_mut().poll(cx).is_ready()
                     | connected.as_mut().poll(cx).is_ready()
                     | timer.poll_elapsed(cx).is_ready();
-                if is_done || has_event {
-                    return Poll::Ready(());
+                if has_event {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
                 }
-                Poll::Pending
             })
             .await;
         }
     }
 
     /// Makes sources ready whose sleep is over. A new connection ends the sleep of those that wait for one.
-    fn wake_sleepers(&self, now: Tick, calls: &mut Calls<'_, S>) {
+    fn wake_sleepers(&self, now: Tick, calls: &mut Calls<S>) {
         let connects = self.connection.stats().connects;
         let is_new = mem::replace(&mut calls.connects, connects) != connects;
         let mut schedule = self.locked();
@@ -237,20 +223,20 @@ impl<S: Store> Batcher<S> {
         while let Some(entry) = sleeping.first_entry()
             && entry.key().0 <= now
         {
-            ready.push_back(entry.remove().source);
+            ready.push_back(entry.remove().0);
         }
         if is_new {
-            sleeping.retain(|_, sleeper| {
-                if sleeper.or_connected {
-                    ready.push_back(Arc::clone(&sleeper.source));
+            sleeping.retain(|_, (source, or_connected)| {
+                if *or_connected {
+                    ready.push_back(Arc::clone(source));
                 }
-                !sleeper.or_connected
+                !*or_connected
             });
         }
     }
 
     /// Takes sources until a call is full or none is ready, and sends the call.
-    fn send(&self, now: Tick, calls: &mut Calls<'_, S>) {
+    fn send(&self, now: Tick, calls: &mut Calls<S>) {
         let most = calls.room();
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
         while asks.len() < most {
@@ -266,12 +252,8 @@ impl<S: Store> Batcher<S> {
                     until,
                     or_connected,
                 } => {
-                    let sleeper = Sleeper {
-                        source,
-                        or_connected,
-                    };
-                    let key = (until, address(&sleeper.source));
-                    self.locked().sleeping.insert(key, sleeper);
+                    let key = (until, address(&source));
+                    self.locked().sleeping.insert(key, (source, or_connected));
                 }
                 Step::Lease(leases) => calls.lease(now, source, leases),
                 Step::Idle => {}
@@ -283,7 +265,7 @@ impl<S: Store> Batcher<S> {
     }
 
     /// When the task has to look again by itself. `None` if there is nothing to do: then there is no task any more.
-    fn next_event(&self, now: Tick, calls: &Calls<'_, S>) -> Option<Tick> {
+    fn next_event(&self, now: Tick, calls: &Calls<S>) -> Option<Tick> {
         let mut schedule = self.locked();
         let gathered = (!schedule.ready.is_empty()).then(|| calls.gathers_until(now));
         let wakes = schedule.sleeping.first_key_value();
@@ -306,8 +288,8 @@ impl<S: Store> fmt::Debug for Batcher<S> {
 }
 
 /// The calls under way.
-struct Calls<'a, S: Store> {
-    batcher: &'a Arc<Batcher<S>>,
+struct Calls<S: Store> {
+    connection: Arc<Connection<S>>,
     tasks: JoinSet<Ended<S>>,
     under_way: HashMap<Id, Call<S>>,
     window: Window,
@@ -327,20 +309,19 @@ struct Call<S: Store> {
     sent: Tick,
     was_alone: bool,
     /// The questions by their names, in order.
-    sources: Vec<(u64, Arc<dyn Source<S>>)>,
+    sources: Vec<(u64, AnySource<S>)>,
 }
 
-impl<'a, S: Store> Calls<'a, S> {
-    fn new(batcher: &'a Arc<Batcher<S>>) -> Self {
-        let connection = &batcher.connection;
+impl<S: Store> Calls<S> {
+    fn new(connection: Arc<Connection<S>>) -> Self {
         Self {
-            batcher,
             tasks: JoinSet::new(),
             under_way: HashMap::new(),
-            window: Window::new(connection.deadline(), connection.store().keys_per_call()),
+            window: Window::new(connection.deadline(), connection.store.keys_per_call()),
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
             connects: connection.stats().connects,
+            connection,
         }
     }
 
@@ -360,8 +341,8 @@ impl<'a, S: Store> Calls<'a, S> {
         (self.window.room() > 0).then(|| self.last_sent.after(GATHER).max(now))
     }
 
-    fn send(&mut self, now: Tick, sources: Vec<(u64, Arc<dyn Source<S>>)>, asks: Vec<Ask<S>>) {
-        let connection = Arc::clone(&self.batcher.connection);
+    fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
+        let connection = Arc::clone(&self.connection);
         self.last_sent = now;
         self.spawn(now, sources, |opened| async move {
             let health = connection.health();
@@ -374,12 +355,12 @@ impl<'a, S: Store> Calls<'a, S> {
     fn spawn<F>(
         &mut self,
         sent: Tick,
-        sources: Vec<(u64, Arc<dyn Source<S>>)>,
+        sources: Vec<(u64, AnySource<S>)>,
         work: impl FnOnce(Arc<S::Connection>) -> F + Send + 'static,
     ) where
         F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
     {
-        let connection = Arc::clone(&self.batcher.connection);
+        let connection = Arc::clone(&self.connection);
         let task = self.tasks.spawn(async move {
             match connection.opened().await {
                 Ok(opened) => {
@@ -400,7 +381,7 @@ impl<'a, S: Store> Calls<'a, S> {
         self.under_way.insert(id, call);
     }
 
-    fn lease(&mut self, now: Tick, source: Arc<dyn Source<S>>, leases: S::Leases) {
+    fn lease(&mut self, now: Tick, source: AnySource<S>, leases: S::Leases) {
         self.spawn(now, vec![(0, source)], |opened| async move {
             let (time, reply) = S::lease(&opened, &leases).await?;
             Ok((time, vec![Ok(Answer::Leases(reply))]))
@@ -411,33 +392,32 @@ impl<'a, S: Store> Calls<'a, S> {
     fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut done = Poll::Pending;
         while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(cx) {
-            self.ended(ended);
             done = Poll::Ready(());
+            let (id, used, outcome) = match ended {
+                Ok((id, (used, outcome))) => (id, used, outcome),
+                // The client library panicked, and may do so again on this connection.
+                Err(error) => {
+                    let used = self.connection.current();
+                    let why = Failure::Unreachable(error.to_string().into());
+                    (error.id(), used, Err(CallError::failed(why)))
+                }
+            };
+            if let Some(call) = self.under_way.remove(&id) {
+                self.ended(call, used.as_ref(), outcome);
+            }
         }
         done
     }
 
-    fn ended(&mut self, ended: Result<(Id, Ended<S>), JoinError>) {
-        let (id, used, outcome) = match ended {
-            Ok((id, (used, outcome))) => (id, used, outcome),
-            // The client library panicked, and may do so again on this connection.
-            Err(error) => {
-                let used = self.batcher.connection.current();
-                let why = Failure::Unreachable(error.to_string().into());
-                (error.id(), used, Err(CallError::failed(why)))
-            }
-        };
-        let Some(call) = self.under_way.remove(&id) else {
-            return;
-        };
-        let now = self.batcher.connection.now();
+    fn ended(&mut self, call: Call<S>, used: Option<&Arc<S::Connection>>, outcome: Outcome<S>) {
+        let now = self.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
         }
         let took = outcome.is_ok().then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        self.batcher.connection.record(used.as_ref(), &outcome);
+        self.connection.record(used, &outcome);
         self.hand_on(call, outcome);
     }
 
@@ -448,7 +428,7 @@ impl<'a, S: Store> Calls<'a, S> {
             let reply = match &mut outcome {
                 Ok(replies) => {
                     let reply = replies.next().unwrap_or_else(no_reply);
-                    self.batcher.connection.checked(reply)
+                    self.connection.checked(reply)
                 }
                 Err(error) => Err(error.clone()),
             };
@@ -458,7 +438,7 @@ impl<'a, S: Store> Calls<'a, S> {
 
     /// When calls under way have failed, if nothing is answered before.
     fn silent_at(&self) -> Option<Tick> {
-        let deadline = self.batcher.connection.deadline();
+        let deadline = self.connection.deadline();
         let first = self.under_way.values().map(|call| call.sent).min()?;
         let silent = first.max(self.last_answer).after(deadline);
         Some(silent.min(first.after_times(deadline, LONGEST_CALL)))
@@ -466,7 +446,7 @@ impl<'a, S: Store> Calls<'a, S> {
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     fn fail_silent(&mut self, now: Tick) {
-        let deadline = self.batcher.connection.deadline();
+        let deadline = self.connection.deadline();
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
         let first = self.under_way.values().map(|call| call.sent).min();
         let is_silent =
@@ -478,7 +458,7 @@ impl<'a, S: Store> Calls<'a, S> {
         if failed.is_empty() {
             return;
         }
-        self.batcher.connection.record_silence(failed.len() as u64);
+        self.connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
@@ -492,7 +472,7 @@ impl<'a, S: Store> Calls<'a, S> {
 }
 
 /// The calls under way when the task is dropped.
-impl<S: Store> Drop for Calls<'_, S> {
+impl<S: Store> Drop for Calls<S> {
     fn drop(&mut self) {
         let calls = mem::take(&mut self.under_way).into_values();
         for (_, source) in calls.flat_map(|call| call.sources) {

@@ -13,8 +13,7 @@ use crate::time::{Clock, Tick, Timer};
 
 use super::Store;
 use super::error::{CallError, Failure};
-use super::events::Event;
-use super::health::{Breaker, ServerHealth, ServerRun, Stats};
+use super::health::{Breaker, Event, ServerHealth, ServerRun, Stats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -31,7 +30,7 @@ const FAULTS_APART: Duration = Duration::from_secs(1);
 /// The client library can reconnect by itself, but not after timeouts, and its callers wait meanwhile. Here each call has one
 /// deadline, and a separate task connects.
 pub(crate) struct Connection<S: Store> {
-    store: S,
+    pub(crate) store: S,
     deadline: Duration,
     clock: Clock,
     state: Mutex<ConnectionState<S>>,
@@ -77,13 +76,19 @@ impl<S: Store> Connection<S> {
             deadline,
             clock,
             nonce: nonce(),
-            state: Mutex::new(ConnectionState::new()),
+            state: Mutex::new(ConnectionState {
+                calls: 0,
+                phase: Phase::Idle,
+                breaker: Breaker::default(),
+                health: ServerHealth::default(),
+                pause: Duration::ZERO,
+                stats: Stats::default(),
+                last_failure: None,
+                fault_said: None,
+                events: Vec::new(),
+            }),
             changed: Notify::new(),
         }
-    }
-
-    pub(crate) const fn store(&self) -> &S {
-        &self.store
     }
 
     /// Waits for a connection as long as a call would.
@@ -141,15 +146,10 @@ impl<S: Store> Connection<S> {
 
     /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
     pub(crate) async fn connected_more_often_than(&self, connects: u64) {
-        self.changed_until(|state| state.stats.connects > connects)
-            .await;
-    }
-
-    async fn changed_until(&self, is_met: impl Fn(&ConnectionState<S>) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if is_met(&self.locked()) {
+            if self.stats().connects > connects {
                 return;
             }
             changed.await;
@@ -243,10 +243,10 @@ impl<S: Store> Connection<S> {
         let answered_at = answer.as_ref().map(|(time, _)| *time);
         let is_given_up = state.record(now, used, answered_at);
         emit(state);
-        match (is_given_up, is_connecting) {
-            (false, _) => {}
-            (true, true) => self.changed.notify_waiters(),
-            (true, false) => self.start_to_connect(),
+        if is_given_up && is_connecting {
+            self.changed.notify_waiters();
+        } else if is_given_up {
+            self.start_to_connect();
         }
     }
 
@@ -296,20 +296,6 @@ impl<S: Store> fmt::Debug for Connection<S> {
 }
 
 impl<S: Store> ConnectionState<S> {
-    fn new() -> Self {
-        Self {
-            calls: 0,
-            phase: Phase::Idle,
-            breaker: Breaker::default(),
-            health: ServerHealth::default(),
-            pause: Duration::ZERO,
-            stats: Stats::default(),
-            last_failure: None,
-            fault_said: None,
-            events: Vec::new(),
-        }
-    }
-
     /// Records how a call ended, by the server's time of the answer, and returns whether it makes the connection useless.
     fn record(
         &mut self,
@@ -425,9 +411,7 @@ fn longer(pause: Duration) -> Duration {
 
 /// The task that connects: tries until there is a connection, or no handle is left to use it.
 async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<impl FnOnce()>) {
-    loop {
-        let pause = weak.upgrade().map(|connection| connection.locked().pause);
-        let Some(pause) = pause else { return };
+    while let Some(pause) = weak.upgrade().map(|connection| connection.locked().pause) {
         if !pause.is_zero() {
             sleep(pause).await;
         }
@@ -440,22 +424,17 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
         let result = attempt
             .await
             .unwrap_or_else(|panic| Err(Failure::Unreachable(panic.to_string().into())));
-        let now = connection.now();
+        let (now, is_connected) = (connection.now(), result.is_ok());
+        let mut state = connection.locked();
         match result {
-            Ok((opened, run, time)) => {
-                on_drop.disarm();
-                let mut state = connection.locked();
-                state.connected(now, opened, run, time);
-                emit(state);
-                return connection.changed.notify_waiters();
-            }
-            Err(failure) => {
-                let mut state = connection.locked();
-                state.not_connected(now, failure);
-                emit(state);
-            }
+            Ok((opened, run, time)) => state.connected(now, opened, run, time),
+            Err(failure) => state.not_connected(now, failure),
         }
+        emit(state);
         connection.changed.notify_waiters();
+        if is_connected {
+            return on_drop.disarm();
+        }
     }
 }
 

@@ -77,7 +77,7 @@ where
     pub(crate) fn insert(
         &mut self,
         key: &str,
-        queue: KeyQueue<P, S>,
+        mut queue: KeyQueue<P, S>,
         keeps_denial: bool,
     ) -> Arc<KeyQueue<P, S>> {
         let fingerprint = self.fingerprint(key);
@@ -89,16 +89,16 @@ where
             self.queues.insert(fingerprint, Arc::clone(&queue));
             return queue;
         }
-        let queue = match self.idle.remove(&fingerprint) {
-            Some(mut idle) => {
-                if !keeps_denial {
-                    idle.denied_until = Tick::ZERO;
-                }
-                queue.resuming(idle)
+        if let Some(mut idle) = self.idle.remove(&fingerprint) {
+            if !keeps_denial {
+                idle.denied_until = Tick::ZERO;
             }
-            None if self.has_place(&health, now) => queue,
-            None => return Arc::new(queue.into_duplicate()),
-        };
+            queue.queue_mut().resume(idle);
+        } else if !self.has_place(&health, now) {
+            // It has no insurance, because this process may make another queue for the key.
+            queue.queue_mut().is_duplicate = true;
+            return Arc::new(queue);
+        }
         let queue = Arc::new(queue);
         self.queues.insert(fingerprint, Arc::clone(&queue));
         self.round.push_back(fingerprint);
@@ -119,12 +119,7 @@ where
 
     /// Forgets every key that is not in use and has settled.
     pub(crate) fn forget_settled(&mut self, health: &ServerHealth, now: Tick) {
-        for _ in 0..self.round.len() {
-            self.look_at_next(health.down_since);
-        }
-        if let Some(time) = health.server_time(now) {
-            self.idle.retain(|_, key| S::settles_at(&key.memory) > time);
-        }
+        self.evict_settled(health, now);
         self.queues.shrink_to_fit();
         self.round.shrink_to_fit();
         self.idle.shrink_to_fit();
@@ -174,20 +169,22 @@ where
             self.evicts_after -= 1;
             return false;
         }
+        self.evict_settled(health, now);
+        self.evict_oldest(self.max - self.max.div_ceil(FREED));
+        let has_place = self.len() < self.max;
+        if !has_place {
+            self.evicts_after = self.max / BETWEEN_EVICTIONS;
+        }
+        has_place
+    }
+
+    fn evict_settled(&mut self, health: &ServerHealth, now: Tick) {
         for _ in 0..self.round.len() {
             self.look_at_next(health.down_since);
         }
         if let Some(time) = health.server_time(now) {
             self.idle.retain(|_, key| S::settles_at(&key.memory) > time);
         }
-        self.evict_oldest(self.max - self.max.div_ceil(FREED));
-        let has_place = self.len() < self.max;
-        self.evicts_after = if has_place {
-            0
-        } else {
-            self.max / BETWEEN_EVICTIONS
-        };
-        has_place
     }
 
     /// Evicts the keys that the server answered for the longest time ago, until there are at most `most` keys.

@@ -9,26 +9,13 @@ use tokio::runtime::Handle;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Answer, Batcher, Source, Stage, Step};
+use super::batcher::{Answer, Batcher, Source, Step};
 use super::cache::{DenialSource, KeyRecord};
 use super::error::CallError;
-use super::events::Event;
+use super::health::Event;
 use super::outage_policy::Fallback;
-use super::queue::{QueueStep, RequestQueue};
-use super::request::{Decided, RequestId, WaitMode};
-use super::{Ask, Reply, Store, Task};
-
-/// The retry time while nothing passes because the server is down.
-const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
-
-/// The retry time for a caller whose time is over before its request was answered.
-const RETRY_SOON: Duration = Duration::from_millis(1);
-
-/// The pause after the server refused a call. It would refuse the next one too.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
-
-/// The pause after a failure while the breaker is still closed.
-const AFTER_FAILURE: Duration = Duration::from_millis(10);
+use super::queue::{Decided, RequestId, RequestQueue, WaitMode};
+use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
@@ -70,18 +57,6 @@ where
         }
     }
 
-    /// Without an insurance, because this process may have another queue for the key.
-    pub(crate) fn into_duplicate(mut self) -> Self {
-        self.queue_mut().is_duplicate = true;
-        self
-    }
-
-    /// Continues where a queue of the same key has ended.
-    pub(crate) fn resuming(mut self, known: KeyRecord<S::Memory>) -> Self {
-        self.queue_mut().resume(known);
-        self
-    }
-
     /// Takes the place of a queue of the same key that has other parameters. An insurance moves here, with everything spent.
     pub(crate) fn replacing(mut self, old: &Arc<Self>) -> Self {
         let now = self.now();
@@ -99,7 +74,7 @@ where
         self
     }
 
-    fn queue_mut(&mut self) -> &mut RequestQueue<P, S> {
+    pub(super) fn queue_mut(&mut self) -> &mut RequestQueue<P, S> {
         self.queue.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,22 +145,6 @@ where
         })
     }
 
-    /// The answer to a `Try` request for one permit, if it needs no call: a denial or a fault.
-    pub(crate) fn known_denial(self: &Arc<Self>) -> Option<Decided> {
-        self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
-    }
-
-    /// More may be available now than when a request was denied.
-    pub(crate) fn forget_denial(self: &Arc<Self>) {
-        self.with_queue(|queue| queue.denial = None);
-    }
-
-    /// Which limit of an `All` was the last to deny a request, from 0.
-    pub(crate) fn binding(self: &Arc<Self>) -> Option<usize> {
-        self.with_queue(|queue| queue.known.binding)
-            .map(usize::from)
-    }
-
     fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
         Ask {
             task,
@@ -230,14 +189,34 @@ where
     pub(crate) fn decide_locally(
         self: &Arc<Self>,
         costs: impl Iterator<Item = u32>,
-    ) -> (usize, Option<Duration>) {
-        let decided = self.decide_by_fallback(costs);
-        let passed = decided.0 as u64;
-        if passed > 0 {
-            self.batcher
-                .connection
-                .count(|stats| stats.passed_alone += passed);
-        }
+    ) -> (usize, Duration) {
+        let connection = &self.batcher.connection;
+        let now = connection.now();
+        let decided = match (&self.config.fallback, connection.health().down_since) {
+            (Fallback::Open, _) => (costs.count(), WHILE_DOWN),
+            (Fallback::Insured(policy), Some(since)) => self.with_queue(|queue| {
+                if queue.is_duplicate {
+                    return (0, WHILE_DOWN);
+                }
+                let insurance = queue.insurance.take().filter(|(of, _)| *of == since);
+                let insurance =
+                    insurance.unwrap_or_else(|| (since, (self.config.spent)(policy, since)));
+                let (_, state) = queue.insurance.insert(insurance);
+                let mut passed = 0;
+                for cost in costs {
+                    match policy.decide(state, now, cost) {
+                        Decision::Pass => passed += 1,
+                        Decision::Wait { retry_in } => return (passed, retry_in),
+                        // More than this process's share of the limit.
+                        Decision::Never { .. } => break,
+                    }
+                }
+                (passed, WHILE_DOWN)
+            }),
+            // Without an outage an insurance passes nothing.
+            (Fallback::Insured(_) | Fallback::Closed, _) => (0, WHILE_DOWN),
+        };
+        connection.count(|stats| stats.passed_alone += decided.0 as u64);
         decided
     }
 
@@ -246,51 +225,13 @@ where
     pub(crate) fn decide_after_timeout(self: &Arc<Self>, since: Tick, cost: u32) -> Decision {
         let connection = &self.batcher.connection;
         if connection.health().has_answered_since(since) {
-            return Decision::Wait {
-                retry_in: RETRY_SOON,
-            };
+            return Decision::Wait { retry_in: SOON };
         }
         connection.count(|stats| stats.timeouts += 1);
         match self.decide_locally(iter::once(cost)) {
-            (0, retry_in) => Decision::Wait {
-                retry_in: retry_in.unwrap_or(RETRY_WHILE_DOWN),
-            },
+            (0, retry_in) => Decision::Wait { retry_in },
             _ => Decision::Pass,
         }
-    }
-
-    fn decide_by_fallback(
-        self: &Arc<Self>,
-        costs: impl Iterator<Item = u32>,
-    ) -> (usize, Option<Duration>) {
-        let connection = &self.batcher.connection;
-        let now = connection.now();
-        let (policy, since) = match (&self.config.fallback, connection.health().down_since) {
-            (Fallback::Open, _) => return (costs.count(), None),
-            (Fallback::Insured(policy), Some(since)) => (policy, since),
-            // Without an outage an insurance passes nothing.
-            (Fallback::Insured(_) | Fallback::Closed, _) => return (0, Some(RETRY_WHILE_DOWN)),
-        };
-        self.with_queue(|queue| {
-            if queue.is_duplicate {
-                return (0, Some(RETRY_WHILE_DOWN));
-            }
-            let insurance = match queue.insurance.take() {
-                Some(insurance) if insurance.0 == since => insurance,
-                _ => (since, (self.config.spent)(policy, since)),
-            };
-            let (_, state) = queue.insurance.insert(insurance);
-            let mut passed = 0;
-            for cost in costs {
-                match policy.decide(state, now, cost) {
-                    Decision::Pass => passed += 1,
-                    Decision::Wait { retry_in } => return (passed, Some(retry_in)),
-                    // More than this process's share of the limit.
-                    Decision::Never { .. } => return (passed, Some(RETRY_WHILE_DOWN)),
-                }
-            }
-            (passed, None)
-        })
     }
 
     /// There is no reply: the server refused, or is slow or gone.
@@ -306,7 +247,7 @@ where
         let (passed, denied) = asked.split_at(passed);
         self.with_queue(|queue| {
             queue.grant(now, None, passed);
-            if let (Some((_, cost)), Some(retry_in)) = (denied.first(), retry_in) {
+            if let Some((_, cost)) = denied.first() {
                 queue.deny(denied, &Ok(Decision::Wait { retry_in }));
                 queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
             }
@@ -314,7 +255,7 @@ where
     }
 
     /// Uses the queue without what the outage policy decided, if the server is up again.
-    fn with_present_queue<T>(
+    pub(crate) fn with_present_queue<T>(
         self: &Arc<Self>,
         work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
     ) -> T {
@@ -330,7 +271,10 @@ where
 
     /// Uses the queue under its lock. After the lock is released, runs wakers, and pushes the queue to the batcher if it has
     /// changed.
-    fn with_queue<T>(self: &Arc<Self>, work: impl FnOnce(&mut RequestQueue<P, S>) -> T) -> T {
+    pub(crate) fn with_queue<T>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut RequestQueue<P, S>) -> T,
+    ) -> T {
         let (done, wakes, wake) = {
             // Policies do not panic, and no other code under this lock can leave the queue half changed.
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -353,48 +297,10 @@ where
     S: Store,
 {
     fn next(self: Arc<Self>, now: Tick) -> Step<S> {
-        let connection = &self.batcher.connection;
-        let (is_up, is_down) = (connection.is_up(), connection.is_down());
-        self.with_queue(|queue| {
-            queue.stage = Stage::Idle;
-            if is_up {
-                queue.reconnected();
-            }
-            let (prefetch, _) = self.config.prefetch.unwrap_or_default();
-            // Only one call at a time takes permits ahead.
-            let extra = match queue.calls() {
-                0 => prefetch.saturating_sub(queue.prefetched.available(now)),
-                _ => 0,
-            };
-            match queue.next_step(now) {
-                QueueStep::Ask {
-                    call,
-                    asked,
-                    returns,
-                } => {
-                    let question = Ask {
-                        extra: if asked.is_empty() { 0 } else { extra },
-                        asked,
-                        returns,
-                        ..self.question(Task::Ask, queue.known.memory.clone())
-                    };
-                    Step::Ask(call, question)
-                }
-                QueueStep::Sleep { until, by_fallback } => {
-                    let until = if by_fallback && !is_down {
-                        until.min(now.after(AFTER_FAILURE))
-                    } else {
-                        until
-                    };
-                    queue.stage = Stage::Sleeping(until);
-                    Step::Sleep {
-                        until,
-                        or_connected: by_fallback,
-                    }
-                }
-                QueueStep::Idle => Step::Idle,
-            }
-        })
+        let is_down = self.batcher.connection.is_down();
+        let (prefetch, _) = self.config.prefetch.unwrap_or_default();
+        let question = self.question(Task::Ask, S::Memory::default());
+        self.with_present_queue(|queue, _| queue.next_step(now, is_down, prefetch, question))
     }
 
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {

@@ -10,13 +10,11 @@ mod batcher;
 mod cache;
 mod connection;
 mod error;
-mod events;
 mod health;
 mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
-mod request;
 mod window;
 
 use core::fmt;
@@ -27,14 +25,25 @@ pub(crate) use batcher::{Answer, Batcher, Source, Stage, Step};
 pub(crate) use connection::{Connection, within};
 pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
-pub(crate) use events::Event;
 pub use health::Stats;
-pub(crate) use health::{ServerHealth, ServerRun};
+pub(crate) use health::{Event, ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
-pub(crate) use request::{Decided, RequestId, WaitMode};
+pub(crate) use queue::{Decided, RequestId, WaitMode};
+
+/// The pause after the server refused a call. It would refuse the next one too.
+pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);
+
+/// The pause after a failure while the breaker is still closed.
+pub(crate) const AFTER_FAILURE: Duration = Duration::from_millis(10);
+
+/// The pause while nothing passes because the server is down.
+pub(crate) const WHILE_DOWN: Duration = Duration::from_millis(100);
+
+/// The retry time for a request that waits behind others of this process, if nothing else is known.
+const SOON: Duration = Duration::from_millis(1);
 
 /// A server that keeps the states of limits for many processes.
 ///

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::Stage;
+use super::batcher::{Stage, Step};
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
-use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
-use super::{Reply, Return, Store};
+use super::error::ServerError;
+use super::{AFTER_FAILURE, Ask, Reply, SOON, Store};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -17,9 +17,6 @@ const MAX_BATCH: usize = 256;
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
 /// it.
 const VOID_AFTER: Duration = Duration::from_millis(100);
-
-/// The retry time for a `Try` request behind a waiter, if nothing else is known.
-const SOON: Duration = Duration::from_millis(1);
 
 /// The requests of this process for one key, in order, and what is known about the key's limit.
 ///
@@ -46,21 +43,40 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) is_changed: bool,
 }
 
-/// What the batcher does next for this queue.
+/// Identifies a request in the queue. Earlier requests have smaller ids.
+pub(crate) type RequestId = u64;
+
+pub(crate) type Decided = Result<Decision, ServerError>;
+
+/// A request, until its caller fetches the result.
 #[derive(Debug)]
-pub(crate) enum QueueStep {
-    /// Asks for `asked`, and returns permits on the same call. The id names the call.
-    Ask {
-        call: RequestId,
-        asked: Vec<(u32, u32)>,
-        returns: Vec<Return>,
-    },
-    /// No request can pass before.
-    Sleep {
+struct QueuedRequest {
+    cost: u32,
+    mode: WaitMode,
+    waker: Waker,
+    state: RequestState,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WaitMode {
+    /// Stays in the queue until it passes.
+    Wait,
+    /// The same, but fails if the server refuses the call.
+    WaitFailFast,
+    /// Takes whatever answer there is.
+    Try,
+}
+
+#[derive(Debug)]
+enum RequestState {
+    Queued,
+    InFlight,
+    /// What the outage policy granted was not counted at the server, and cannot be returned there.
+    Granted {
         until: Tick,
-        by_fallback: bool,
+        counted_at: Option<u64>,
     },
-    Idle,
+    Answered(Decided),
 }
 
 /// For callers: to ask, fetch the result, and leave.
@@ -269,12 +285,24 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
 /// For the batcher, which sends the requests.
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    pub(crate) fn next_step(&mut self, now: Tick) -> QueueStep {
+    /// What to do now. `question` is one without requests, and `prefetch` how many permits are taken ahead.
+    pub(crate) fn next_step(
+        &mut self,
+        now: Tick,
+        is_down: bool,
+        prefetch: u32,
+        question: Ask<S>,
+    ) -> Step<S> {
+        self.stage = Stage::Idle;
+        // Only one call at a time takes permits ahead.
+        let extra = match self.calls.len() {
+            0 => prefetch.saturating_sub(self.prefetched.available(now)),
+            _ => 0,
+        };
         self.grant_locally(now);
-        let is_blocked = self.is_behind_waiter(self.next_id);
-        if !self.calls.is_empty() && is_blocked {
+        if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
-            return QueueStep::Idle;
+            return Step::Idle;
         }
         let returns = self.unclaimed.take_all();
         if !returns.is_empty() {
@@ -283,14 +311,20 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.fail_denied_tries(now);
         let first = self.requests.values().find(|request| request.is_queued());
         if first.is_none() && returns.is_empty() {
-            return QueueStep::Idle;
+            return Step::Idle;
         }
         if let (Some(first), Some(denial)) = (first, &self.denial)
             && denial.wait(now, first.cost).is_some()
         {
-            return QueueStep::Sleep {
-                until: denial.until,
-                by_fallback: denial.source == DenialSource::Fallback,
+            let or_connected = denial.source == DenialSource::Fallback;
+            let until = match denial.until {
+                until if or_connected && !is_down => until.min(now.after(AFTER_FAILURE)),
+                until => until,
+            };
+            self.stage = Stage::Sleeping(until);
+            return Step::Sleep {
+                until,
+                or_connected,
             };
         }
         self.denial = None;
@@ -302,20 +336,17 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             request.state = RequestState::InFlight;
             sent.push((*id, request.cost));
         }
-        let asked = groups(&sent);
+        let question = Ask {
+            memory: self.known.memory.clone(),
+            extra: if sent.is_empty() { 0 } else { extra },
+            asked: groups(&sent),
+            returns,
+            ..question
+        };
         let call = self.next_id;
         self.next_id += 1;
         self.calls.push((call, sent));
-        QueueStep::Ask {
-            call,
-            asked,
-            returns,
-        }
-    }
-
-    /// How many calls are under way.
-    pub(crate) fn calls(&self) -> usize {
-        self.calls.len()
+        Step::Ask(call, question)
     }
 
     /// The requests of a call that has ended.
@@ -467,6 +498,23 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             }
             self.wakes.push(request.waker.clone());
         }
+    }
+}
+
+impl QueuedRequest {
+    const fn is_queued(&self) -> bool {
+        matches!(self.state, RequestState::Queued)
+    }
+
+    /// Whether requests behind this one have to wait for it.
+    const fn blocks(&self) -> bool {
+        !matches!(self.mode, WaitMode::Try)
+            && matches!(self.state, RequestState::Queued | RequestState::InFlight)
+    }
+
+    fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
+        self.state = state;
+        wakes.push(self.waker.clone());
     }
 }
 
