@@ -140,8 +140,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             .deadline()
             .saturating_add(GRACE);
         let Some(answer) = within(time, asked).await else {
-            handle.give_up();
-            return Ok(self.queue.decide_after_timeout(since, cost));
+            let position = &mut handle.position;
+            return Ok(self.queue.decide_after_timeout(position, since, cost));
         };
         answer
     }

@@ -220,11 +220,18 @@ where
         decided
     }
 
-    /// Decides for a caller whose time is over. If the server answers others, the request waited for its turn in this process,
-    /// which is no outage.
-    pub(crate) fn decide_after_timeout(self: &Arc<Self>, since: Tick, cost: u32) -> Decision {
+    /// Decides for a caller whose time is over, and which leaves the queue. If its request was not sent and the server answers
+    /// others, it waited for its turn in this process, which is no outage.
+    pub(crate) fn decide_after_timeout(
+        self: &Arc<Self>,
+        position: &mut Option<RequestId>,
+        since: Tick,
+        cost: u32,
+    ) -> Decision {
         let connection = &self.batcher.connection;
-        if connection.health().has_answered_since(since) {
+        let was_sent = self.with_queue(|queue| position.is_some_and(|id| queue.is_in_flight(id)));
+        self.leave(position);
+        if !was_sent && connection.health().has_answered_since(since) {
             return Decision::Wait { retry_in: SOON };
         }
         connection.count(|stats| stats.timeouts += 1);

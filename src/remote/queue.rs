@@ -220,6 +220,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
     }
 
+    pub(crate) fn is_in_flight(&self, id: RequestId) -> bool {
+        let request = self.requests.get(&id);
+        request.is_some_and(|request| matches!(request.state, RequestState::InFlight))
+    }
+
     pub(crate) fn leave(&mut self, id: RequestId) {
         let Some(request) = self.requests.remove(&id) else {
             return;

@@ -191,6 +191,29 @@ async fn a_caller_whose_time_is_over_waits_while_the_server_answers_others() {
     );
 }
 
+/// The server is slow for it, so it is not our own queue that makes it late.
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_call_is_late_gets_what_the_outage_policy_decides() {
+    for (when_down, passes) in [
+        (OutagePolicy::open(), true),
+        (OutagePolicy::closed(), false),
+    ] {
+        let server = Server::start();
+        server.world().key_reply_in.insert(1, MINUTE);
+        let process = process(&server, when_down).await;
+        let (late, other) = (process.limit(1, plenty()), process.limit(2, plenty()));
+        let asking = tokio::spawn(async move { late.passes(1).await });
+        settle().await;
+        // The connection is not silent meanwhile.
+        while !asking.is_finished() {
+            assert!(other.passes(1).await);
+            sleep(ms(1)).await;
+        }
+        assert_eq!(asking.await.unwrap(), passes);
+        assert_eq!(process.stats().timeouts, 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
     let server = Server::start();

@@ -139,8 +139,8 @@ impl<P: Rule> Limit<P> {
         if let Some(answer) = within(connection.deadline() + ms(5), asked).await {
             return answer;
         }
-        drop(handle);
-        Ok(self.queue.decide_after_timeout(since, cost))
+        let position = &mut handle.position;
+        Ok(self.queue.decide_after_timeout(position, since, cost))
     }
 
     async fn passes(&self, cost: u32) -> bool {
