@@ -42,6 +42,8 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) is_duplicate: bool,
     /// Callers with a result, to be woken after the lock is released.
     pub(crate) wakes: Vec<Waker>,
+    /// To be dropped after the lock is released, because a waker may own a handle of this queue.
+    pub(crate) dropped: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
 }
@@ -78,6 +80,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             insurance: None,
             is_duplicate: false,
             wakes: Vec::new(),
+            dropped: Vec::new(),
             is_changed: false,
         }
     }
@@ -105,7 +108,10 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         if let Some(request) = self.requests.get_mut(&id) {
             request.mode = mode;
-            request.waker.clone_from(waker);
+            if !request.waker.will_wake(waker) {
+                let before = mem::replace(&mut request.waker, waker.clone());
+                self.dropped.push(before);
+            }
             // The task of the batcher may have been dropped.
             self.is_changed |= self.stage == Stage::Idle && request.is_queued();
         }
@@ -209,6 +215,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return;
         };
         self.reassign(request.cost, &request.state);
+        self.dropped.push(request.waker);
         self.is_changed = true;
     }
 

@@ -1,3 +1,4 @@
+use core::mem;
 use core::task::Waker;
 
 use crate::policy::Decision;
@@ -54,6 +55,6 @@ impl QueuedRequest {
 
     pub(super) fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
         self.state = state;
-        wakes.push(self.waker.clone());
+        wakes.push(mem::replace(&mut self.waker, Waker::noop().clone()));
     }
 }
