@@ -175,9 +175,12 @@ where
         self.with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try))
     }
 
-    /// More may be available now than when a request was denied.
+    /// More may be available now than when a request was denied. Waiters ask at once.
     pub(crate) fn forget_denial(self: &Arc<Self>) {
-        self.with_queue(|queue| queue.denial = None);
+        self.with_queue(|queue| {
+            queue.denial = None;
+            queue.is_changed = true;
+        });
     }
 
     /// Which limit of an `All` was the last to deny a request, from 0.
