@@ -206,7 +206,11 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
-        self.queue.with_queue(|queue| queue.denial = None);
+        // More may be available now than when a request was denied: waiters ask at once.
+        self.queue.with_queue(|queue| {
+            queue.denial = None;
+            queue.is_changed = true;
+        });
         reply.map(|_| ())
     }
 

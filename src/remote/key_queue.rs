@@ -282,14 +282,16 @@ where
         self: &Arc<Self>,
         work: impl FnOnce(&mut RequestQueue<P, S>) -> T,
     ) -> T {
-        let (done, wakes, wake) = {
+        let (done, wakes, dropped, wake) = {
             // Policies do not panic, and no other code under this lock can leave the queue half changed.
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let done = work(&mut queue);
             let is_changed = mem::take(&mut queue.is_changed);
             let wake = is_changed.then(|| queue.stage.make_ready()).flatten();
-            (done, mem::take(&mut queue.wakes), wake)
+            let wakes = mem::take(&mut queue.wakes);
+            (done, wakes, mem::take(&mut queue.dropped), wake)
         };
+        drop(dropped);
         wakes.into_iter().for_each(Waker::wake);
         if let Some(wake) = wake {
             self.batcher.push(Arc::clone(self) as _, wake);

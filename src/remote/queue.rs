@@ -39,6 +39,8 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) is_duplicate: bool,
     /// Callers with a result, to be woken after the lock is released.
     pub(crate) wakes: Vec<Waker>,
+    /// To be dropped after the lock is released, because a waker may own a handle of this queue.
+    pub(crate) dropped: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
 }
@@ -94,6 +96,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             insurance: None,
             is_duplicate: false,
             wakes: Vec::new(),
+            dropped: Vec::new(),
             is_changed: false,
         }
     }
@@ -121,7 +124,10 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         if let Some(request) = self.requests.get_mut(&id) {
             request.mode = mode;
-            request.waker.clone_from(waker);
+            if !request.waker.will_wake(waker) {
+                let before = mem::replace(&mut request.waker, waker.clone());
+                self.dropped.push(before);
+            }
             // The task of the batcher may have been dropped.
             self.is_changed |= self.stage == Stage::Idle && request.is_queued();
         }
@@ -230,6 +236,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return;
         };
         self.reassign(request.cost, &request.state);
+        self.dropped.push(request.waker);
         self.is_changed = true;
     }
 
@@ -519,7 +526,7 @@ impl QueuedRequest {
 
     fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
         self.state = state;
-        wakes.push(self.waker.clone());
+        wakes.push(mem::replace(&mut self.waker, Waker::noop().clone()));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Requests that are dropped, and permits that no caller fetches.
 
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{MINUTE, WaitMode, ms, process, settle, wait_of};
+use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of};
 use crate::policy::{Decision, Interval, SlidingLog};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
@@ -18,6 +20,39 @@ async fn a_request_dropped_before_it_is_sent_takes_no_call() {
     drop(limit.join(1));
     settle().await;
     assert_eq!(server.world().calls.len(), 0);
+}
+
+/// A waker that owns a handle, as that of a task without an executor does.
+#[derive(Debug)]
+struct Owner {
+    _handle: Limit<SlidingLog>,
+}
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_owns_a_waiter_is_dropped_outside_the_lock() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    for is_polled_again in [false, true] {
+        let owner = Owner {
+            _handle: limit.join(1),
+        };
+        let waker = Waker::from(Arc::new(owner));
+        let mut handle = limit.clone();
+        let cx = Context::from_waker(&waker);
+        assert!(handle.poll(1, WaitMode::Wait, &cx).is_pending());
+        drop(waker);
+        if is_polled_again {
+            let cx = Context::from_waker(Waker::noop());
+            assert!(handle.poll(1, WaitMode::Wait, &cx).is_pending());
+        }
+        drop(handle);
+    }
+    limit.acquire(1).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use paceline::policy::{
 use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
 
-use super::{MINUTE, counted_in, redis, wait_of};
+use super::{MINUTE, counted_in, pause, redis, wait_of};
 use crate::servers::Server;
 
 #[tokio::test]
@@ -65,6 +65,22 @@ async fn costs_of_zero_and_above_the_limit_need_no_round_trip() {
         "a cost of 4 can never pass a limit of 3 at once"
     );
     assert_eq!(redis.stats().answered, 0);
+}
+
+#[tokio::test]
+async fn a_refund_wakes_the_waiters_of_its_process() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(1, HOUR)).unwrap();
+    limit.acquire(1).await.unwrap();
+    let waiter = limit.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    while limit.binding().is_none() {
+        pause(Duration::from_millis(1)).await;
+    }
+    limit.refund(1).await.unwrap();
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
