@@ -128,7 +128,6 @@ impl Store for Connector {
     type Limit = RedisLimit;
     type Memory = Box<[StateStamp]>;
     type Leases = LeaseCall;
-    type LeasesReply = Vec<i64>;
 
     async fn connect(&self) -> Result<Transport, Failure> {
         let opened = self.open().await?;

@@ -44,7 +44,7 @@ type AnySource<S> = Arc<dyn Source<S>>;
 #[derive(Debug)]
 pub(crate) enum Answer<S: Store> {
     Decided(Reply<S>),
-    Leases(S::LeasesReply),
+    Leases(Vec<i64>),
 }
 
 #[derive(Debug)]
@@ -267,10 +267,12 @@ impl<S: Store> Batcher<S> {
     /// When the task has to look again by itself. `None` if there is nothing to do: then there is no task any more.
     fn next_event(&self, now: Tick, calls: &Calls<S>) -> Option<Tick> {
         let mut schedule = self.locked();
-        let gathered = (!schedule.ready.is_empty()).then(|| calls.gathers_until(now));
+        // Ready sources are sent even if their call is not full, unless nothing more may be under way.
+        let is_gathering = !schedule.ready.is_empty() && calls.window.room() > 0;
+        let gathered = is_gathering.then(|| calls.last_sent.after(GATHER).max(now));
         let wakes = schedule.sleeping.first_key_value();
         let wakes = wakes.map(|((until, _), _)| *until);
-        let events = [gathered.flatten(), wakes, calls.silent_at()];
+        let events = [gathered, wakes, calls.silent_at()];
         let first = events.into_iter().flatten().min();
         if first.is_none() {
             schedule.has_task = false;
@@ -334,11 +336,6 @@ impl<S: Store> Calls<S> {
         let is_full = ready >= self.room();
         let has_gathered = self.under_way.is_empty() || self.last_sent.after(GATHER) <= now;
         ready > 0 && self.window.room() > 0 && (is_full || has_gathered)
-    }
-
-    /// When ready sources are sent even if their call is not full. `None` while nothing more may be under way.
-    fn gathers_until(&self, now: Tick) -> Option<Tick> {
-        (self.window.room() > 0).then(|| self.last_sent.after(GATHER).max(now))
     }
 
     fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {

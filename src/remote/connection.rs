@@ -4,7 +4,6 @@ use core::mem;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -35,13 +34,10 @@ pub(crate) struct Connection<S: Store> {
     clock: Clock,
     state: Mutex<ConnectionState<S>>,
     changed: Notify,
-    /// Makes call ids unique among processes.
-    nonce: String,
 }
 
 /// What is known about the connection. Its methods are given the time and the event.
 struct ConnectionState<S: Store> {
-    calls: u64,
     phase: Phase<S>,
     breaker: Breaker,
     health: ServerHealth,
@@ -75,9 +71,7 @@ impl<S: Store> Connection<S> {
             store,
             deadline,
             clock,
-            nonce: nonce(),
             state: Mutex::new(ConnectionState {
-                calls: 0,
                 phase: Phase::Idle,
                 breaker: Breaker::default(),
                 health: ServerHealth::default(),
@@ -131,13 +125,6 @@ impl<S: Store> Connection<S> {
     /// Whether calls fail at once.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.locked().phase, Phase::Down)
-    }
-
-    /// A unique id: 128 random bits of this process, and a number.
-    pub(crate) fn new_id(&self) -> String {
-        let mut state = self.locked();
-        state.calls += 1;
-        format!("{}:{}", self.nonce, state.calls)
     }
 
     pub(crate) fn last_failure(&self) -> Option<Failure> {
@@ -457,13 +444,6 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
             work();
         }
     }
-}
-
-/// 128 random bits as text. The standard library seeds its hashers from the system's random source.
-fn nonce() -> String {
-    let random = || RandomState::new().hash_one(());
-    // The seeds of two hashers of one thread differ by a count only. Their hashes are still as random as one seed.
-    format!("{:016x}{:016x}", random(), random())
 }
 
 pub(crate) async fn sleep(time: Duration) {

@@ -59,9 +59,8 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// What this process remembers of a limit's state between two calls, to detect that the server has lost the state.
     type Memory: fmt::Debug + Clone + Default + Send + Sync + 'static;
 
-    /// What a call for leases says, and its reply.
+    /// What a call for leases says. Its reply is numbers.
     type Leases: fmt::Debug + Send + Sync + 'static;
-    type LeasesReply: fmt::Debug + Send + 'static;
 
     /// Opens a new connection. The caller sets the time limit.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
@@ -91,7 +90,7 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     fn lease(
         connection: &Self::Connection,
         leases: &Self::Leases,
-    ) -> impl Future<Output = Result<(u64, Self::LeasesReply), Failure>> + Send;
+    ) -> impl Future<Output = Result<(u64, Vec<i64>), Failure>> + Send;
 }
 
 /// The server's time, and a reply for each question.
