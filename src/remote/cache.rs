@@ -54,8 +54,8 @@ pub(crate) struct KeyRecord<M> {
     pub(crate) binding: Option<u8>,
 }
 
-/// Permits that the server counted and no request has used: those taken ahead, or those whose request was dropped or changed its cost
-/// meanwhile.
+/// Permits that the server counted and no request has used: prefetched permits, or the permits of requests that were dropped or
+/// have changed their cost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SparePermits {
     /// Each batch can be used before its time.

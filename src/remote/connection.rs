@@ -21,7 +21,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A fault repeats with every call. It is said no more often than this.
+/// Every call may meet the same fault. Its event is emitted no more often than this.
 const FAULTS_APART: Duration = Duration::from_secs(1);
 
 /// Owns the connection: opens it, notices that it no longer works, and replaces it.
@@ -45,8 +45,8 @@ struct ConnectionState<S: Store> {
     pause: Duration,
     stats: Stats,
     last_failure: Option<Failure>,
-    /// When a fault was last said.
-    fault_said: Option<Tick>,
+    /// When a fault was last reported.
+    fault_reported: Option<Tick>,
     /// To be emitted after the lock is released.
     events: Vec<Event>,
 }
@@ -78,7 +78,7 @@ impl<S: Store> Connection<S> {
                 pause: Duration::ZERO,
                 stats: Stats::default(),
                 last_failure: None,
-                fault_said: None,
+                fault_reported: None,
                 events: Vec::new(),
             }),
             changed: Notify::new(),
@@ -90,7 +90,7 @@ impl<S: Store> Connection<S> {
         let opened = within(self.deadline, self.opened()).await;
         match opened.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
             Ok(_) => Ok(()),
-            // That the breaker is open says nothing to a caller that only connects. The cause does.
+            // A caller that only connects needs the cause, and not that the breaker is open.
             Err(error) if error.is_skipped() => {
                 Err(self.last_failure().map_or(error, CallError::failed))
             }
@@ -176,7 +176,7 @@ impl<S: Store> Connection<S> {
             let now = self.now();
             let mut state = self.locked();
             state.count_failure(&failure);
-            state.say_fault(now, &failure);
+            state.report_fault(now, &failure);
             emit(state);
             CallError::failed(failure)
         })
@@ -316,7 +316,7 @@ impl<S: Store> ConnectionState<S> {
             return false;
         }
         if failure.is_fault() {
-            self.say_fault(now, failure);
+            self.report_fault(now, failure);
             self.call_succeeded();
             return false;
         }
@@ -353,7 +353,7 @@ impl<S: Store> ConnectionState<S> {
         self.last_failure = Some(failure.clone());
         self.pause = longer(self.pause);
         if failure.is_fault() {
-            self.say_fault(now, &failure);
+            self.report_fault(now, &failure);
             self.phase = Phase::Refused(failure);
         } else {
             self.health.failed(now);
@@ -374,12 +374,12 @@ impl<S: Store> ConnectionState<S> {
         }
     }
 
-    fn say_fault(&mut self, now: Tick, cause: &Failure) {
+    fn report_fault(&mut self, now: Tick, cause: &Failure) {
         if self
-            .fault_said
+            .fault_reported
             .is_none_or(|said| said.after(FAULTS_APART) <= now)
         {
-            self.fault_said = Some(now);
+            self.fault_reported = Some(now);
             self.events.push(Event::Fault(cause.clone()));
         }
     }

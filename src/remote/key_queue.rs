@@ -220,8 +220,8 @@ where
         decided
     }
 
-    /// Decides for a caller whose time is over. If the server answers others, the request waited for its turn in this process,
-    /// which is no outage.
+    /// Decides for a caller whose deadline has passed. If the server answers other requests, this one waited for its turn in this
+    /// process, which is no outage.
     pub(crate) fn decide_after_timeout(self: &Arc<Self>, since: Tick, cost: u32) -> Decision {
         let connection = &self.batcher.connection;
         if connection.health().has_answered_since(since) {
