@@ -3,6 +3,7 @@ use core::future::pending;
 use core::mem;
 use core::pin::pin;
 use core::time::Duration;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
@@ -170,6 +171,13 @@ impl fmt::Debug for Lease {
     }
 }
 
+/// 128 random bits as text. The standard library seeds its hashers from the system's random source.
+fn random_name() -> String {
+    let random = || RandomState::new().hash_one(());
+    // The seeds of two hashers of one thread differ by a count only. Their hashes are still as random as one seed.
+    format!("{:016x}{:016x}", random(), random())
+}
+
 /// A pool of leases in Redis, as this process sees it: a queue that the connection's batcher sends.
 pub(super) struct LeasePool {
     batcher: Arc<Batcher<Connector>>,
@@ -196,8 +204,7 @@ impl LeasePool {
         }
         let keys = classes.iter().map(|class| class.key.clone());
         let keys: Arc<[_]> = keys.chain(marks_key).collect();
-        let name = connection.new_id();
-        let queue = LeaseQueue::new(name, lease, classes, Arc::clone(&keys));
+        let queue = LeaseQueue::new(random_name(), lease, classes, Arc::clone(&keys));
         Ok(Arc::new(Self {
             batcher: Arc::clone(&redis.batcher),
             keys,

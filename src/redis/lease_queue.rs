@@ -214,22 +214,17 @@ impl<A> LeaseQueue<A> {
         (waiters, self.table.holders())
     }
 
-    /// There is a new connection. Unless it is the first, its server may have forgotten all leases.
-    fn reconnected(&mut self, now: Tick, is_first: bool) {
-        if !is_first {
-            self.table.mark_unconfirmed(now);
-        }
-        self.paused_until = now;
-        self.ask_at = Tick::ZERO;
-    }
-
     /// What the batcher does next. `connects` is how many connections have been made.
     pub(super) fn next_step(&mut self, now: Tick, connects: u64, is_down: bool) -> Step<Connector> {
         self.stage = Stage::Idle;
         let before = mem::replace(&mut self.connects, connects);
         if connects > before {
-            // The server behind a new connection may know nothing.
-            self.reconnected(now, before == 0);
+            // The server behind a new connection may have forgotten all leases, unless the connection is the first.
+            if before > 0 {
+                self.table.mark_unconfirmed(now);
+            }
+            self.paused_until = now;
+            self.ask_at = Tick::ZERO;
         }
         self.table.expire(now);
         if self.round_trip.is_some() {

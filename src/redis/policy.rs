@@ -319,7 +319,11 @@ const LONGEST: u64 = 1 << 51;
 /// A token takes the first of these divided by the second, in microseconds.
 fn lowest_terms(rate: Rate) -> (u128, u128) {
     let (nanos, permits) = (rate.period().as_nanos(), u128::from(rate.permits()) * 1_000);
-    let divisor = greatest_common_divisor(nanos, permits);
+    // Euclid's algorithm.
+    let (mut divisor, mut rest) = (nanos, permits);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
     (nanos / divisor, permits / divisor)
 }
 
@@ -331,13 +335,6 @@ fn most_of(token: u128) -> u32 {
 /// Never saturates: the callers have checked the bound.
 fn number(sum: u128) -> u64 {
     u64::try_from(sum).unwrap_or(u64::MAX)
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 fn limit_share(limit: u32, replicas: u32) -> Result<u32, ConfigError> {

@@ -123,9 +123,8 @@ fn short(count: usize) -> u16 {
 impl StateStamp {
     /// Raises the stamp so that the script treats state as lost that may be out of date.
     ///
-    /// That is so after a restart: what the server has may be old, and what it lacks may be forgotten. It is also so after an
-    /// outage in which fallbacks may have passed a whole limit without recording it. (A debt is recorded, and must not be
-    /// dropped.)
+    /// After a restart the state of the server may be old, and missing state may be lost. After a long outage, fallbacks may have
+    /// passed a whole limit without recording it. (A debt is recorded, and must not be dropped.)
     fn given(mut self, health: &ServerHealth, params: &ScriptParams) -> Self {
         let (restart, outage) = (&health.restart, &health.last_outage);
         if restart.end > 0 {

@@ -128,7 +128,6 @@ impl Store for Connector {
     type Limit = RedisLimit;
     type Memory = Box<[StateStamp]>;
     type Leases = LeaseCall;
-    type LeasesReply = Vec<i64>;
 
     async fn connect(&self) -> Result<Transport, Failure> {
         let opened = self.open().await?;
@@ -173,25 +172,24 @@ impl Store for Connector {
         // Only limits with an insurance have to know of the last outage.
         let mut without_outage = health.clone();
         without_outage.last_outage = 0..0;
-        let (insured, others): (Vec<_>, Vec<_>) = asks.iter().partition(|ask| ask.is_insured);
-        if insured.is_empty() {
-            return run(connection, &without_outage, &others).await;
+        let (mut time, mut replies) = (0, [Vec::new().into_iter(), Vec::new().into_iter()]);
+        for (is_insured, health) in [(true, health), (false, &without_outage)] {
+            let asks = asks.iter().filter(|ask| ask.is_insured == is_insured);
+            let asks: Vec<_> = asks.collect();
+            if asks.is_empty() {
+                continue;
+            }
+            let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
+            let keys: Vec<_> = keys.collect();
+            let arg = encode(&asks, health);
+            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
+            let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
+            let (decided_at, decided) = decode(&reply, &asks).ok_or_else(malformed)?;
+            time = decided_at;
+            replies[usize::from(is_insured)] = decided.into_iter();
         }
-        let (time, insured) = run(connection, health, &insured).await?;
-        if others.is_empty() {
-            return Ok((time, insured));
-        }
-        let (time, others) = run(connection, &without_outage, &others).await?;
-        let (mut insured, mut others) = (insured.into_iter(), others.into_iter());
-        let replies = asks.iter().filter_map(|ask| {
-            let of_its_call = if ask.is_insured {
-                &mut insured
-            } else {
-                &mut others
-            };
-            of_its_call.next()
-        });
-        Ok((time, replies.collect()))
+        let reply_to = |ask: &Ask<Self>| replies[usize::from(ask.is_insured)].next();
+        Ok((time, asks.iter().filter_map(reply_to).collect()))
     }
 
     async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
@@ -200,19 +198,6 @@ impl Store for Connector {
         let time = numbers.first().copied().unwrap_or(0);
         Ok((u64::try_from(time).unwrap_or(0), numbers))
     }
-}
-
-/// Decides in one call of the script.
-async fn run(
-    connection: &Transport,
-    health: &ServerHealth,
-    asks: &[&Ask<Connector>],
-) -> Result<Replies<Reply<Connector>>, Failure> {
-    let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
-    let keys: Vec<_> = keys.collect();
-    let arg = encode(asks, health);
-    let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
-    decode(&reply, asks).ok_or_else(|| Failure::Fault(format!("an answer of {reply:?}").into()))
 }
 
 /// Reads the reply to `INFO`.

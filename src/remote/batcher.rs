@@ -24,14 +24,15 @@ const GATHER: Duration = Duration::from_millis(1);
 /// After this many deadlines a call has failed even if others are answered: one node of a cluster may be down.
 const LONGEST_CALL: u32 = 4;
 
-/// Something that asks the server about one key when the batcher lets it: a queue of requests.
+/// A queue of requests that the batcher sends: of one key, or of a lease pool.
 ///
 /// Its [`Stage`] is under its own lock.
 pub(crate) trait Source<S: Store>: Send + Sync {
-    /// What there is to do now. Called when the source was pushed, and when its sleep is over. An extra call does no harm.
+    /// The next step now. Called when the source was pushed, and when its sleep is over. An extra call does no harm.
     fn next(self: Arc<Self>, now: Tick) -> Step<S>;
 
-    /// Takes the answer to the question of that name, which was `sent` at that time. If there is more to do, it pushes itself.
+    /// Takes the answer to the question with the id `call`, which was `sent` at that time. If there is more to do, the source
+    /// pushes itself.
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>);
 
     /// The batcher's task was dropped with its runtime. Callers have to ask again.
@@ -44,12 +45,12 @@ type AnySource<S> = Arc<dyn Source<S>>;
 #[derive(Debug)]
 pub(crate) enum Answer<S: Store> {
     Decided(Reply<S>),
-    Leases(S::LeasesReply),
+    Leases(Vec<i64>),
 }
 
 #[derive(Debug)]
 pub(crate) enum Step<S: Store> {
-    /// A question, and its name.
+    /// The id of a question, and the question.
     Ask(u64, Ask<S>),
     /// A question about leases. It is a call of its own.
     Lease(S::Leases),
@@ -62,12 +63,11 @@ pub(crate) enum Step<S: Store> {
 }
 
 /// Where a source is in the schedule.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
-    /// Nowhere. Its request may be under way.
-    #[default]
+    /// Not in the schedule. Its call may be under way.
     Idle,
-    /// It was pushed, and is asked for its next step.
+    /// In the queue of sources that the batcher asks for their next step.
     Ready,
     Sleeping(Tick),
 }
@@ -86,7 +86,7 @@ impl Stage {
 /// * A call is sent at once if none is under way. Otherwise keys gather until a call is full, or for a millisecond.
 /// * Each key stands in the schedule once. How many keys are under way is bounded by what the server was measured to answer in
 ///   time, so a herd of keys waits here and not at the server, where it would look like an outage.
-/// * A call has failed when nothing was answered for a deadline. The time in the schedule does not count.
+/// * A call fails if the server answers nothing for a deadline. The time in the schedule does not count.
 pub(crate) struct Batcher<S: Store> {
     pub(crate) connection: Arc<Connection<S>>,
     schedule: Mutex<Schedule<S>>,
@@ -97,7 +97,7 @@ pub(crate) struct Batcher<S: Store> {
 /// One task sends the calls. It ends when there is nothing to do.
 struct Schedule<S: Store> {
     ready: VecDeque<AnySource<S>>,
-    /// By when the sleep ends, and the address of the source. With whether a new connection ends the sleep.
+    /// By the end of the sleep and the address of the source. The `bool` is `or_connected`.
     sleeping: BTreeMap<(Tick, usize), (AnySource<S>, bool)>,
     has_task: bool,
 }
@@ -212,7 +212,7 @@ impl<S: Store> Batcher<S> {
         }
     }
 
-    /// Makes sources ready whose sleep is over. A new connection ends the sleep of those that wait for one.
+    /// Makes each source ready whose sleep is over. A new connection also ends a sleep with `or_connected`.
     fn wake_sleepers(&self, now: Tick, calls: &mut Calls<S>) {
         let connects = self.connection.stats().connects;
         let is_new = mem::replace(&mut calls.connects, connects) != connects;
@@ -264,13 +264,15 @@ impl<S: Store> Batcher<S> {
         }
     }
 
-    /// When the task has to look again by itself. `None` if there is nothing to do: then there is no task any more.
+    /// When the task has to look again. `None` if there is nothing to do: then the task ends.
     fn next_event(&self, now: Tick, calls: &Calls<S>) -> Option<Tick> {
         let mut schedule = self.locked();
-        let gathered = (!schedule.ready.is_empty()).then(|| calls.gathers_until(now));
+        // Ready sources are sent even if their call is not full, unless nothing more may be under way.
+        let is_gathering = !schedule.ready.is_empty() && calls.window.room() > 0;
+        let gathered = is_gathering.then(|| calls.last_sent.after(GATHER).max(now));
         let wakes = schedule.sleeping.first_key_value();
         let wakes = wakes.map(|((until, _), _)| *until);
-        let events = [gathered.flatten(), wakes, calls.silent_at()];
+        let events = [gathered, wakes, calls.silent_at()];
         let first = events.into_iter().flatten().min();
         if first.is_none() {
             schedule.has_task = false;
@@ -308,7 +310,7 @@ struct Call<S: Store> {
     task: AbortHandle,
     sent: Tick,
     was_alone: bool,
-    /// The questions by their names, in order.
+    /// The id of each question, and its source, in the order of the call.
     sources: Vec<(u64, AnySource<S>)>,
 }
 
@@ -329,16 +331,11 @@ impl<S: Store> Calls<S> {
         self.window.per_call.min(self.window.room())
     }
 
-    /// Whether a call may be sent now, with so many sources ready.
+    /// Whether a call may be sent now. `ready` is the number of sources that are ready.
     fn may_send(&self, now: Tick, ready: usize) -> bool {
         let is_full = ready >= self.room();
         let has_gathered = self.under_way.is_empty() || self.last_sent.after(GATHER) <= now;
         ready > 0 && self.window.room() > 0 && (is_full || has_gathered)
-    }
-
-    /// When ready sources are sent even if their call is not full. `None` while nothing more may be under way.
-    fn gathers_until(&self, now: Tick) -> Option<Tick> {
-        (self.window.room() > 0).then(|| self.last_sent.after(GATHER).max(now))
     }
 
     fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
@@ -388,7 +385,7 @@ impl<S: Store> Calls<S> {
         });
     }
 
-    /// Hands on the replies that have come. Ready if there was one.
+    /// Gives the replies that have come to their sources. Ready if there was one.
     fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut done = Poll::Pending;
         while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(cx) {

@@ -58,35 +58,24 @@ pub(crate) struct KeyRecord<M> {
     pub(crate) binding: Option<u8>,
 }
 
-/// Permits that the server counted and no request has used: those taken ahead, or those whose request was dropped or changed its cost
-/// meanwhile.
+/// Permits that the server counted and no request has used: prefetched permits, or the permits of requests that were dropped or
+/// have changed their cost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SparePermits {
-    batches: VecDeque<SpareBatch>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct SpareBatch {
-    permits: u32,
-    /// From then on they cannot be used.
-    until: Tick,
-    /// The server's time at which they were counted.
-    counted_at: u64,
+    /// Each batch can be used before its time.
+    batches: VecDeque<(Tick, Return)>,
 }
 
 impl SparePermits {
     pub(crate) fn available(&self, now: Tick) -> u32 {
-        let usable = self.batches.iter().filter(|batch| now < batch.until);
-        let permits = usable.map(|batch| batch.permits);
+        let usable = self.batches.iter().filter(|(until, _)| now < *until);
+        let permits = usable.map(|(_, batch)| batch.cost);
         permits.fold(0, u32::saturating_add)
     }
 
     pub(crate) fn add(&mut self, permits: u32, until: Tick, counted_at: u64) {
-        self.batches.push_back(SpareBatch {
-            permits,
-            until,
-            counted_at,
-        });
+        let cost = permits;
+        self.batches.push_back((until, Return { cost, counted_at }));
     }
 
     /// Takes permits, the first added first. Returns until when all of them can be used, and when the first was counted. `None` if
@@ -96,36 +85,27 @@ impl SparePermits {
             return None;
         }
         let (mut until, mut counted_at) = (Tick::MAX, u64::MAX);
-        let usable = self.batches.iter_mut().filter(|batch| now < batch.until);
-        for batch in usable {
-            let taken = cost.min(batch.permits);
+        let usable = self.batches.iter_mut().filter(|(until, _)| now < *until);
+        for (batch_until, batch) in usable {
+            let taken = cost.min(batch.cost);
             if taken > 0 {
-                until = until.min(batch.until);
+                until = until.min(*batch_until);
                 counted_at = counted_at.min(batch.counted_at);
             }
-            batch.permits -= taken;
+            batch.cost -= taken;
             cost -= taken;
         }
-        self.batches.retain(|batch| batch.permits > 0);
+        self.batches.retain(|(_, batch)| batch.cost > 0);
         Some((until, counted_at))
     }
 
     /// All permits, to be returned to the server.
     pub(crate) fn take_all(&mut self) -> Vec<Return> {
-        self.batches.drain(..).map(SpareBatch::to_return).collect()
+        self.batches.drain(..).map(|(_, batch)| batch).collect()
     }
 
     pub(crate) fn drop_expired(&mut self, now: Tick) {
-        self.batches.retain(|batch| now < batch.until);
-    }
-}
-
-impl SpareBatch {
-    const fn to_return(self) -> Return {
-        Return {
-            cost: self.permits,
-            counted_at: self.counted_at,
-        }
+        self.batches.retain(|(until, _)| now < *until);
     }
 }
 

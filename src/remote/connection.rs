@@ -4,7 +4,6 @@ use core::mem;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -22,7 +21,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A fault repeats with every call. It is said no more often than this.
+/// Every call may meet the same fault. Its event is emitted no more often than this.
 const FAULTS_APART: Duration = Duration::from_secs(1);
 
 /// Owns the connection: opens it, notices that it no longer works, and replaces it.
@@ -35,13 +34,10 @@ pub(crate) struct Connection<S: Store> {
     clock: Clock,
     state: Mutex<ConnectionState<S>>,
     changed: Notify,
-    /// Makes call ids unique among processes.
-    nonce: String,
 }
 
 /// What is known about the connection. Its methods are given the time and the event.
 struct ConnectionState<S: Store> {
-    calls: u64,
     phase: Phase<S>,
     breaker: Breaker,
     health: ServerHealth,
@@ -49,8 +45,8 @@ struct ConnectionState<S: Store> {
     pause: Duration,
     stats: Stats,
     last_failure: Option<Failure>,
-    /// When a fault was last said.
-    fault_said: Option<Tick>,
+    /// When a fault was last reported.
+    fault_reported: Option<Tick>,
     /// To be emitted after the lock is released.
     events: Vec<Event>,
 }
@@ -75,16 +71,14 @@ impl<S: Store> Connection<S> {
             store,
             deadline,
             clock,
-            nonce: nonce(),
             state: Mutex::new(ConnectionState {
-                calls: 0,
                 phase: Phase::Idle,
                 breaker: Breaker::default(),
                 health: ServerHealth::default(),
                 pause: Duration::ZERO,
                 stats: Stats::default(),
                 last_failure: None,
-                fault_said: None,
+                fault_reported: None,
                 events: Vec::new(),
             }),
             changed: Notify::new(),
@@ -96,7 +90,7 @@ impl<S: Store> Connection<S> {
         let opened = within(self.deadline, self.opened()).await;
         match opened.unwrap_or(Err(CallError::failed(Failure::Timeout))) {
             Ok(_) => Ok(()),
-            // That the breaker is open says nothing to a caller that only connects. The cause does.
+            // A caller that only connects needs the cause, and not that the breaker is open.
             Err(error) if error.is_skipped() => {
                 Err(self.last_failure().map_or(error, CallError::failed))
             }
@@ -131,13 +125,6 @@ impl<S: Store> Connection<S> {
     /// Whether calls fail at once.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.locked().phase, Phase::Down)
-    }
-
-    /// A unique id: 128 random bits of this process, and a number.
-    pub(crate) fn new_id(&self) -> String {
-        let mut state = self.locked();
-        state.calls += 1;
-        format!("{}:{}", self.nonce, state.calls)
     }
 
     pub(crate) fn last_failure(&self) -> Option<Failure> {
@@ -189,7 +176,7 @@ impl<S: Store> Connection<S> {
             let now = self.now();
             let mut state = self.locked();
             state.count_failure(&failure);
-            state.say_fault(now, &failure);
+            state.report_fault(now, &failure);
             emit(state);
             CallError::failed(failure)
         })
@@ -329,7 +316,7 @@ impl<S: Store> ConnectionState<S> {
             return false;
         }
         if failure.is_fault() {
-            self.say_fault(now, failure);
+            self.report_fault(now, failure);
             self.call_succeeded();
             return false;
         }
@@ -366,7 +353,7 @@ impl<S: Store> ConnectionState<S> {
         self.last_failure = Some(failure.clone());
         self.pause = longer(self.pause);
         if failure.is_fault() {
-            self.say_fault(now, &failure);
+            self.report_fault(now, &failure);
             self.phase = Phase::Refused(failure);
         } else {
             self.health.failed(now);
@@ -387,12 +374,12 @@ impl<S: Store> ConnectionState<S> {
         }
     }
 
-    fn say_fault(&mut self, now: Tick, cause: &Failure) {
+    fn report_fault(&mut self, now: Tick, cause: &Failure) {
         if self
-            .fault_said
+            .fault_reported
             .is_none_or(|said| said.after(FAULTS_APART) <= now)
         {
-            self.fault_said = Some(now);
+            self.fault_reported = Some(now);
             self.events.push(Event::Fault(cause.clone()));
         }
     }
@@ -457,13 +444,6 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
             work();
         }
     }
-}
-
-/// 128 random bits as text. The standard library seeds its hashers from the system's random source.
-fn nonce() -> String {
-    let random = || RandomState::new().hash_one(());
-    // The seeds of two hashers of one thread differ by a count only. Their hashes are still as random as one seed.
-    format!("{:016x}{:016x}", random(), random())
 }
 
 pub(crate) async fn sleep(time: Duration) {

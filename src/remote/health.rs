@@ -48,8 +48,8 @@ impl Stats {
     }
 }
 
-/// What operators have to hear of, as `tracing` events and in the `metrics` facade, with the features of these names. The target is
-/// `paceline`, as for limits.
+/// An event for operators: a `tracing` event and a change of metrics, with the features of these names. The target is `paceline`,
+/// as for limits.
 ///
 /// Emitted after the lock is released, because a subscriber may ask for the state.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ pub(crate) enum Event {
     Down(Failure),
     /// There is a new connection.
     Up,
-    /// The server refuses calls. Said once a second at most.
+    /// The server refuses calls. Emitted at most once a second.
     Fault(Failure),
-    /// So many leases ended before they were given back.
+    /// This many leases ended before their release.
     LeasesLost(u64),
-    /// So many states were lost, and their limits count as spent.
+    /// The server lost this many states. Their limits count as spent.
     StatesLost(u64),
 }
 

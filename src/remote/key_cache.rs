@@ -29,21 +29,22 @@ const BETWEEN_EVICTIONS: usize = 100;
 /// What this process knows of the keys of a limit. It lives behind a lock.
 ///
 /// A key in use has a [`KeyQueue`]: it has handles, requests, a call under way, an insurance of the present outage, or a refusal
-/// that was decided here. Of any other key a [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that has no
-/// other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the cache.
+/// that was decided here. Of any other key only a [`KeyRecord`] stays. The cache holds one reference to each queue. A queue that
+/// has no other is not in use, and stays so while the cache is locked, because a handle is made from another handle or by the
+/// cache.
 pub(crate) struct KeyCache<P: Policy, S: Store> {
     queues: HashMap<Fingerprint, Arc<KeyQueue<P, S>>>,
     /// The keys of the queues, in the order in which they are looked at. Some may be gone.
     round: VecDeque<Fingerprint>,
     idle: HashMap<Fingerprint, KeyRecord<S::Memory>>,
     max: usize,
-    /// How many more keys come without a place before the next eviction.
+    /// How many more new keys get no place before the next eviction.
     evicts_after: usize,
     hashers: [RandomState; 2],
 }
 
-/// 128 bits of a hash with a secret of this process, so a client cannot choose keys that share one. Of a billion keys, two share
-/// one with a probability of 10⁻²¹.
+/// 128 bits of a hash with a secret of this process. Of a billion keys, two have the same with a probability of 10⁻²¹, and
+/// a client cannot choose such keys.
 type Fingerprint = [u64; 2];
 
 impl<P, S> KeyCache<P, S>
@@ -129,7 +130,7 @@ where
         self.hashers.each_ref().map(|hasher| hasher.hash_one(key))
     }
 
-    /// Looks at a few queues. A queue that is not in use goes, which its own key has paid for.
+    /// Looks at the next few queues, and removes those that are not in use. Each new key does a part of this work.
     fn look_around(&mut self, down_since: Option<Tick>) {
         let mut in_use = 0;
         for _ in 0..LOOKS {
@@ -140,7 +141,7 @@ where
         }
     }
 
-    /// Whether the next key is in use. If not, keeps no more of it than is needed.
+    /// Whether the next key is in use. If not, only its record stays.
     fn look_at_next(&mut self, down_since: Option<Tick>) -> bool {
         let Some(fingerprint) = self.round.pop_front() else {
             return false;
@@ -153,7 +154,7 @@ where
             return true;
         };
         self.queues.remove(&fingerprint);
-        // The server has not answered otherwise, and there is nothing to remember.
+        // Without an answer of the server there is nothing to remember.
         if idle.memory_from > 0 {
             self.idle.insert(fingerprint, idle);
         }

@@ -220,8 +220,8 @@ where
         decided
     }
 
-    /// Decides for a caller whose time is over, and which leaves the queue. If its request was not sent and the server answers
-    /// others, it waited for its turn in this process, which is no outage.
+    /// Decides for a caller whose deadline has passed, and which leaves the queue. If its request was not sent and the server answers
+    /// other requests, this one waited for its turn in this process, which is no outage.
     pub(crate) fn decide_after_timeout(
         self: &Arc<Self>,
         position: &mut Option<RequestId>,

@@ -1,8 +1,8 @@
 //! What a limit on a server needs, whichever server it is: a queue of requests for each key, a batcher that merges them into few
 //! round trips, a circuit breaker, and what passes during an outage. It knows no store and no script.
 //!
-//! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task takes what
-//! many keys have to ask, sends it in one call of the [`Store`], and hands each key its part of the reply.
+//! A caller joins the [`KeyQueue`] of its key. The queue is a [`Source`] of the connection's [`Batcher`], whose task collects the
+//! questions of many keys, sends them in one call of the [`Store`], and gives each key its part of the reply.
 //!
 //! A new backend is one folder with an implementation of [`Store`].
 
@@ -53,15 +53,14 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// An open connection that concurrent calls share.
     type Connection: Send + Sync + 'static;
 
-    /// What a call has to say about a limit: its keys and parameters. Cheap to clone.
+    /// The keys and parameters of a limit, as a call sends them. Cheap to clone.
     type Limit: fmt::Debug + Clone + Send + Sync + 'static;
 
     /// What this process remembers of a limit's state between two calls, to detect that the server has lost the state.
     type Memory: fmt::Debug + Clone + Default + Send + Sync + 'static;
 
-    /// What a call for leases says, and its reply.
+    /// The arguments of a call for leases. The reply is a list of numbers.
     type Leases: fmt::Debug + Send + Sync + 'static;
-    type LeasesReply: fmt::Debug + Send + 'static;
 
     /// Opens a new connection. The caller sets the time limit.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
@@ -91,7 +90,7 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     fn lease(
         connection: &Self::Connection,
         leases: &Self::Leases,
-    ) -> impl Future<Output = Result<(u64, Self::LeasesReply), Failure>> + Send;
+    ) -> impl Future<Output = Result<(u64, Vec<i64>), Failure>> + Send;
 }
 
 /// The server's time, and a reply for each question.

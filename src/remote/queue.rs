@@ -26,7 +26,7 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     requests: BTreeMap<RequestId, QueuedRequest>,
     next_id: RequestId,
     pub(crate) stage: Stage,
-    /// The calls under way: the first id of each, and the requests that it asks for.
+    /// The calls under way: the id of each, and the requests that it asks for with their costs.
     calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
@@ -73,7 +73,7 @@ pub(crate) enum WaitMode {
 enum RequestState {
     Queued,
     InFlight,
-    /// What the outage policy granted was not counted at the server, and cannot be returned there.
+    /// Without `counted_at`, the outage policy granted the permit: the server has not counted it, and it cannot be returned.
     Granted {
         until: Tick,
         counted_at: Option<u64>,
@@ -240,7 +240,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.is_changed = true;
     }
 
-    /// Keeps a permit for other requests that its own caller no longer wants, or to be returned.
+    /// Keeps a permit that its caller no longer wants: for other requests, or to return it.
     fn reassign(&mut self, cost: u32, state: &RequestState) {
         if let RequestState::Granted {
             until,
@@ -263,7 +263,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
 
-    /// Whether [`record`](Self::record) has all there is to know. `down_since` is the start of the present outage.
+    /// Whether [`record`](Self::record) keeps everything that matters. `down_since` is the start of the present outage.
     pub(crate) fn is_idle(&self, now: Tick, down_since: Option<Tick>) -> bool {
         let is_insured = |(since, _): &(Tick, P::State)| Some(*since) == down_since;
         let (denial, denied) = (self.denial.as_ref(), self.denied(now, u32::MAX));
@@ -297,7 +297,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
 /// For the batcher, which sends the requests.
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    /// What to do now. `question` is one without requests, and `prefetch` how many permits are taken ahead.
+    /// The next step now. `question` has no requests yet. `prefetch` is how many permits are taken ahead.
     pub(crate) fn next_step(
         &mut self,
         now: Tick,

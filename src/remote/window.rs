@@ -8,14 +8,16 @@ use crate::time::Tick;
 /// quarter of what the deadline leaves: additive increase, multiplicative decrease, by the delay as in TCP Vegas (L. Brakmo,
 /// S. O'Malley and L. Peterson, *TCP Vegas: new techniques for congestion detection and avoidance*, SIGCOMM 1994).
 ///
-/// When the way to the server becomes longer, the bound falls until calls are alone, and their time is the new shortest.
+/// When the route to the server becomes slower, the bound falls until each call is sent alone. The time of such calls is the new
+/// shortest.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) per_call: usize,
     limit: usize,
     under_way: usize,
     deadline: Duration,
-    /// The shortest call of late. It rises only with calls that were sent alone: the others may wait at the server for each other.
+    /// The shortest time of recent calls. It rises only with calls that were sent alone: other calls may wait at the server for
+    /// each other.
     shortest: Duration,
     halved_at: Tick,
 }

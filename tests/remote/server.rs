@@ -558,7 +558,6 @@ impl<P: Rule> Store for Client<P> {
     type Memory = Stamp;
     /// Leases are not kept here.
     type Leases = ();
-    type LeasesReply = ();
 
     async fn connect(&self) -> Result<Opened<P>, Failure> {
         let mut world = self.server.world();
@@ -621,7 +620,7 @@ impl<P: Rule> Store for Client<P> {
         connection.ask(keys, decide).await?
     }
 
-    async fn lease(_: &Opened<P>, (): &()) -> Result<(u64, ()), Failure> {
+    async fn lease(_: &Opened<P>, (): &()) -> Result<(u64, Vec<i64>), Failure> {
         Err(Failure::Fault("leases are not kept here".into()))
     }
 }
