@@ -35,7 +35,7 @@ pub(super) const GROWTH: Words = Words {
             is_y_log: true,
         },
     }],
-    why: "What grows at all grows like a logarithm, and with the caches: a line is a tree, a log and the \
+    why: "What grows at all grows like a logarithm, and with the caches: a queue is a tree, a log and the \
           buckets of a counter are searched by halves, and a million keys no longer fit into the cache.",
 };
 

@@ -34,8 +34,8 @@ pub(super) const HOT: Words = Words {
           trusted, which is quicker and cannot be paused. `throttle` with a duration of zero, `RateLimit` inside its window and \
           tokio's `Semaphore` read no clock at all. Nor does `paceline` for most elements where the burst is large: of a bucket or \
           log of 480 and more a few permits pass on credit between two readings, at most 256 and a thirty-second of the burst, and \
-          count as spent at the second; of a shared one without its lock. An interval has nothing to lend, nor has a small burst: \
-          there each element is one reading, and in a shared limit a lock, with the line behind it. A sink that waits looks when \
+          count as spent at the second; of a shared one without its lock. An interval has nothing to prefetch, nor has a small burst: \
+          there each element is one reading, and in a shared limit a lock, with the queue behind it. A sink that waits looks when \
           it is asked whether it is ready and again when it is given the item, and `group_sends` looks at the clock for both. To \
           call `acquire` makes a future that has a handle of the limit and can be spawned; that of `until_ready` borrows.",
 };

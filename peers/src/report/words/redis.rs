@@ -144,20 +144,22 @@ pub(super) const REDIS: Words = Words {
             },
         },
     ],
-    why: "The callers of one limit in a process share a round trip, and then a decision costs less than a `SET` for each of them. \
-          Callers with a key each make a round trip each, the server is the bottleneck, and our script takes longer than \
-          Stripe's. It reads the server's clock, counts exact fractions, finds a state that is lost or older than known, and can \
-          ask several limits at once, all or none. Stripe's script trusts the clock of each client, and counts in whole seconds. \
-          With one caller the round trip outweighs the script. A sliding log keeps each permit as a member of a set: its bytes \
-          grow with the limit, and those of the other policies do not. A refusal is cached until its retry time, and needs no \
+    why: "Keys that ask at the same time share a call of up to 64 keys, and the callers of one key share its part. So with many \
+          callers a decision costs less than a call of its own, and on one key less than a `SET` for each. A bucket and a \
+          window take a short path in the script: a packed argument, state and reply, nothing defined that is not used. Counters \
+          and logs take the long one. All of them read the server's clock, count exact fractions, find a state that is lost or older \
+          than known, and can ask several limits at once, all or none. Stripe's script trusts the clock of each client, and \
+          counts in whole seconds. With 50 connections nothing is shared, and only the script counts. \
+          With one caller the round trip outweighs the script. A sliding log keeps a member of a set for each instant: its bytes \
+          grow with the instants of a window, and those of the other policies do not. A refusal is cached until its retry time, and needs no \
           round trip until then.\n\n\
-          Only calls that time out show that a server is frozen: three in a row. A caller that asks alone waits for three \
-          deadlines. With many callers the first deadline is enough. A killed server closes its connections, so the client \
+          Only silence shows that a server is frozen: three deadlines in a row without any answer, for one caller as for many. A killed server closes its connections, so the client \
           knows at once. During an outage a task tries to connect, at most a quarter of a second apart, and a server that was \
           started again waits that long to be found. A frozen server has a connection attempt pending when it goes on. A call \
           that times out ends as exactly as tokio's timers allow: compare it with the bare timeout. A waiter in `acquire` passes \
-          at the deadline of its round trip, and may have waited for the round trip before as well. If a round trip takes most of \
-          the deadline, a longer deadline is better.",
+          when its call has failed. If a round trip takes most of the deadline, a longer deadline is better.\n\n\
+          How many keys are under way follows the measured time of calls, so a herd of keys waits in the client and not at the \
+          server, and all that is allowed passes, with no outage and no surplus.",
 };
 
 const fn metric(name: &'static str, heading: &'static str, better: Better) -> Metric {
