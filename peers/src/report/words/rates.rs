@@ -33,7 +33,7 @@ pub(super) const HOT: Words = Words {
           can pause it, and tokio asks the system. `governor` reads the time stamp counter of the processor, where it can be \
           trusted, which is quicker and cannot be paused. `throttle` with a duration of zero, `RateLimit` inside its window and \
           tokio's `Semaphore` read no clock at all. Nor does `paceline` for most elements where the burst is large: of a bucket or \
-          log of 480 and more a few permits pass on credit between two readings, at most 256 and a thirty-second of the burst, and \
+          log of 480 and more a few permits are prefetched between two readings, at most 256 and a thirty-second of the burst, and \
           count as spent at the second; of a shared one without its lock. An interval has nothing to prefetch, nor has a small burst: \
           there each element is one reading, and in a shared limit a lock, with the queue behind it. A sink that waits looks when \
           it is asked whether it is ready and again when it is given the item, and `group_sends` looks at the clock for both. To \
@@ -130,8 +130,8 @@ pub(super) const CONTENTION: Words = Words {
             is_y_log: false,
         },
     }],
-    why: "`governor` has no line: a limit is one atomic number, which is quicker to ask than a lock, and tasks that wait ask again \
-          and again, in no order. `paceline` has a line behind a lock, in order of arrival, for requests of any cost; before it lies \
-          what a large burst has to lend, which is one atomic number too, and is asked without the time. To call `acquire` makes a \
+    why: "`governor` has no queue: a limit is one atomic number, which is quicker to ask than a lock, and tasks that wait ask again \
+          and again, in no order. `paceline` has a queue behind a lock, in order of arrival, for requests of any cost; before it lies \
+          what was prefetched of a large burst, which is one atomic number too, and is asked without the time. To call `acquire` makes a \
           handle of the limit, and drops it: two more numbers that threads on two cores, who do nothing else, take from each other.",
 };
