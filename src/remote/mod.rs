@@ -23,10 +23,10 @@ use core::time::Duration;
 
 pub(crate) use batcher::{Answer, Batcher, Source, Stage, Step};
 pub(crate) use connection::{Connection, within};
-pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
+pub(crate) use error::{Event, Failure};
 pub use health::Stats;
-pub(crate) use health::{Event, ServerHealth, ServerRun};
+pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
