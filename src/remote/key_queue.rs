@@ -13,7 +13,8 @@ use super::batcher::{Answer, Batcher, Source, Step};
 use super::cache::{DenialSource, KeyRecord};
 use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
-use super::queue::{Decided, RequestId, RequestQueue, WaitMode};
+use super::queue::RequestQueue;
+use super::request::{Decided, RequestId, WaitMode};
 use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.

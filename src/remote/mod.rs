@@ -15,6 +15,7 @@ mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
+mod request;
 mod window;
 
 use core::fmt;
@@ -31,7 +32,7 @@ pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
-pub(crate) use queue::{Decided, RequestId, WaitMode};
+pub(crate) use request::{Decided, RequestId, WaitMode};
 
 /// The pause after the server refused a call. It would refuse the next one too.
 pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use crate::time::Tick;
 
 use super::batcher::{Stage, Step};
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
-use super::error::ServerError;
+use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{AFTER_FAILURE, Ask, Reply, SOON, Store};
 
 /// The most requests of one key in one call.
@@ -41,42 +41,6 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) wakes: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
-}
-
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(crate) type RequestId = u64;
-
-pub(crate) type Decided = Result<Decision, ServerError>;
-
-/// A request, until its caller fetches the result.
-#[derive(Debug)]
-struct QueuedRequest {
-    cost: u32,
-    mode: WaitMode,
-    waker: Waker,
-    state: RequestState,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum WaitMode {
-    /// Stays in the queue until it passes.
-    Wait,
-    /// The same, but fails if the server refuses the call.
-    WaitFailFast,
-    /// Takes whatever answer there is.
-    Try,
-}
-
-#[derive(Debug)]
-enum RequestState {
-    Queued,
-    InFlight,
-    /// Without `counted_at`, the outage policy granted the permit: the server has not counted it, and it cannot be returned.
-    Granted {
-        until: Tick,
-        counted_at: Option<u64>,
-    },
-    Answered(Decided),
 }
 
 /// For callers: to ask, fetch the result, and leave.
@@ -499,23 +463,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             }
             self.wakes.push(request.waker.clone());
         }
-    }
-}
-
-impl QueuedRequest {
-    const fn is_queued(&self) -> bool {
-        matches!(self.state, RequestState::Queued)
-    }
-
-    /// Whether requests behind this one have to wait for it.
-    const fn blocks(&self) -> bool {
-        !matches!(self.mode, WaitMode::Try)
-            && matches!(self.state, RequestState::Queued | RequestState::InFlight)
-    }
-
-    fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
-        self.state = state;
-        wakes.push(self.waker.clone());
     }
 }
 
