@@ -261,10 +261,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     ) -> Step<S> {
         self.stage = Stage::Idle;
         // Only one call at a time takes permits ahead.
-        let extra = match self.calls.len() {
-            0 => prefetch.saturating_sub(self.prefetched.available(now)),
-            _ => 0,
-        };
+        let prefetch = if self.calls.is_empty() { prefetch } else { 0 };
+        let extra = prefetch.saturating_sub(self.prefetched.available(now));
         self.grant_locally(now);
         if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
@@ -425,12 +423,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 continue;
             };
             let takes_answer = match request.mode {
-                _ if request.cost != *cost => false,
                 WaitMode::Wait => false,
                 WaitMode::WaitFailFast => answer.is_err(),
                 WaitMode::Try => true,
             };
-            if takes_answer {
+            if takes_answer && request.cost == *cost {
                 request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);
             } else {
                 request.state = RequestState::Queued;
