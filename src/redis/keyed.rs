@@ -6,12 +6,12 @@ use crate::limiter::Limits;
 use crate::policy::Decision;
 use crate::remote::{KeyCache, KeyQueue};
 
-use super::client::{Config, LONGEST_NAME, Redis, config, keys, tagged};
+use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
-use super::policy::RedisPolicy;
-use super::transport::{RedisLimit, sha1};
+use super::policy::{RedisLimit, RedisPolicy};
+use super::transport::sha1;
 
 /// How many keys are remembered by default.
 const MAX_KEYS: usize = 100_000;

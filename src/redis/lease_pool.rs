@@ -4,7 +4,7 @@ use core::mem;
 use core::pin::pin;
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -15,16 +15,11 @@ use crate::remote::{
 
 use crate::time::Tick;
 
-use super::client::Redis;
+use super::config::Redis;
 use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseWaiter};
 use super::lease_table::LeaseId;
-use super::transport::Script;
-
-/// Grants, renews and releases leases.
-pub(super) static LEASES: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/leases.lua")));
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);

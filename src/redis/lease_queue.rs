@@ -15,7 +15,7 @@ use super::connector::Connector;
 use super::error::ConfigError;
 use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
 use super::policy::divided;
-use super::transport::LeaseCall;
+use super::scripts::LeaseCall;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;

@@ -184,6 +184,7 @@
 //! it, every new connection after an outage counts as one to a restarted server.
 
 mod client;
+mod config;
 mod connector;
 mod error;
 mod keyed;
@@ -194,11 +195,12 @@ mod limiter;
 mod permits;
 mod policy;
 mod scripts;
+mod store;
 mod transport;
 mod usage;
 
 pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
-pub use client::Redis;
+pub use config::Redis;
 #[cfg(feature = "redis-tls")]
 pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};

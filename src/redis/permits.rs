@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::remote::{CallError, ServerError};
 
-use super::client::{Redis, tagged};
+use super::config::{Redis, tagged};
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;
@@ -196,7 +196,7 @@ impl RedisPermits {
 impl KeyedPermits {
     pub(super) fn new(redis: Redis, limit: u32, lease: Duration) -> Result<Self, ConfigError> {
         // Unfit parameters are an error here and not at the first key.
-        redis.permits("key", limit, lease)?;
+        RedisPermits::new(&redis, "key", limit, lease)?;
         Ok(Self {
             redis,
             limit,
@@ -216,7 +216,7 @@ impl KeyedPermits {
             let limit = self.limit;
             return Ok(RedisPermits { pool, limit });
         }
-        let permits = self.redis.permits(key, self.limit, self.lease)?;
+        let permits = RedisPermits::new(&self.redis, key, self.limit, self.lease)?;
         if pools.len() == pools.capacity() {
             pools.retain(|_, pool| pool.strong_count() > 0);
             // As many keys again come before the next removal.

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
 use crate::time::{Rate, Tick};
@@ -55,6 +56,13 @@ pub struct ScriptParams {
     pub(super) settles_in: u64,
     /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
     pub(super) refills_in: u64,
+}
+
+/// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
+#[derive(Clone, Debug)]
+pub(super) struct RedisLimit {
+    pub(super) keys: Arc<[String]>,
+    pub(super) params: Arc<[ScriptParams]>,
 }
 
 /// The policies, by their numbers in the scripts.

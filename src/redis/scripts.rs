@@ -2,7 +2,7 @@
 
 use core::iter;
 use core::time::Duration;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
@@ -23,6 +23,17 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("lua/decide.lua"),
     ))
 });
+
+/// Grants, renews and releases leases.
+pub(super) static LEASES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("lua/leases.lua")));
+
+/// A call of the script that keeps leases.
+#[derive(Debug)]
+pub(super) struct LeaseCall {
+    pub(super) keys: Arc<[String]>,
+    pub(super) args: Vec<String>,
+}
 
 /// What this process knows about the state under one key, in microseconds of the server's clock. The script compares it with
 /// the state, to detect that the state was lost.
@@ -196,11 +207,9 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use crate::policy::{FixedWindow, SlidingLog};
+    use crate::redis::policy::RedisLimit;
     use crate::redis::policy::sealed::Scripted;
-    use crate::redis::transport::RedisLimit;
     use crate::remote::Return;
 
     use super::*;

@@ -9,12 +9,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
 use redis::{ServerErrorKind as Server, cmd};
 
-use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
-
-use super::connector::Connector;
-use super::lease_pool::LEASES;
-use super::policy::ScriptParams;
-use super::scripts::{DECIDE, StateStamp, decode, encode};
+use crate::remote::{Failure, ServerRun};
 
 /// The text of a script, and its hash.
 #[derive(Debug)]
@@ -97,106 +92,27 @@ impl Transport {
         });
     }
 
+    /// The server's clock in microseconds since 1970.
+    pub(super) async fn server_time(&self) -> Result<u64, Failure> {
+        let (seconds, micros): (u64, u64) = self.query(&cmd("TIME")).await?;
+        Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
+    }
+
+    /// Identifies the server process. `None` for a cluster, where each node has its own, and if the server does not say.
+    pub(super) async fn server_run(&self) -> Option<ServerRun> {
+        if !matches!(self, Self::Server(_)) {
+            return None;
+        }
+        let info: RedisResult<String> = self.query(cmd("INFO").arg("server")).await;
+        run_in(&info.ok()?)
+    }
+
     async fn query<T: FromRedisValue>(&self, cmd: &Cmd) -> RedisResult<T> {
         match self {
             Self::Server(connection) => cmd.query_async(&mut connection.clone()).await,
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(connection) => cmd.query_async(&mut connection.clone()).await,
         }
-    }
-}
-
-/// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
-#[derive(Clone, Debug)]
-pub(super) struct RedisLimit {
-    pub(super) keys: Arc<[String]>,
-    pub(super) params: Arc<[ScriptParams]>,
-}
-
-/// A call of the script that keeps leases.
-#[derive(Debug)]
-pub(super) struct LeaseCall {
-    pub(super) keys: Arc<[String]>,
-    pub(super) args: Vec<String>,
-}
-
-/// More save little: the work for each key is then most of a call.
-const MOST_KEYS: usize = 64;
-
-impl Store for Connector {
-    type Connection = Transport;
-    type Limit = RedisLimit;
-    type Memory = Box<[StateStamp]>;
-    type Leases = LeaseCall;
-
-    async fn connect(&self) -> Result<Transport, Failure> {
-        let opened = self.open().await?;
-        // Otherwise the first call would take a second round trip, and miss a tight deadline.
-        opened.load([&DECIDE, &LEASES]);
-        Ok(opened)
-    }
-
-    async fn server_time(connection: &Transport) -> Result<u64, Failure> {
-        let (seconds, micros): (u64, u64) = connection.query(&cmd("TIME")).await?;
-        Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
-    }
-
-    /// `None` for a cluster, where each node has its own.
-    async fn server_run(connection: &Transport) -> Option<ServerRun> {
-        if !matches!(connection, Transport::Server(_)) {
-            return None;
-        }
-        let info: RedisResult<String> = connection.query(cmd("INFO").arg("server")).await;
-        run_in(&info.ok()?)
-    }
-
-    fn settles_at(memory: &Self::Memory) -> u64 {
-        let ends = memory.iter().map(|stamp| stamp.settles_at);
-        ends.max().unwrap_or(0)
-    }
-
-    fn keys_per_call(&self) -> usize {
-        match self {
-            Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,
-            // The keys of one call have to be in one slot.
-            #[cfg(feature = "redis-cluster")]
-            Self::Cluster { .. } => 1,
-        }
-    }
-
-    async fn decide(
-        connection: &Transport,
-        health: &ServerHealth,
-        asks: &[Ask<Self>],
-    ) -> Result<Replies<Reply<Self>>, Failure> {
-        // Only limits with an insurance have to know of the last outage.
-        let mut without_outage = health.clone();
-        without_outage.last_outage = 0..0;
-        let (mut time, mut replies) = (0, [Vec::new().into_iter(), Vec::new().into_iter()]);
-        for (is_insured, health) in [(true, health), (false, &without_outage)] {
-            let asks = asks.iter().filter(|ask| ask.is_insured == is_insured);
-            let asks: Vec<_> = asks.collect();
-            if asks.is_empty() {
-                continue;
-            }
-            let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
-            let keys: Vec<_> = keys.collect();
-            let arg = encode(&asks, health);
-            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
-            let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
-            let (decided_at, decided) = decode(&reply, &asks).ok_or_else(malformed)?;
-            time = decided_at;
-            replies[usize::from(is_insured)] = decided.into_iter();
-        }
-        let reply_to = |ask: &Ask<Self>| replies[usize::from(ask.is_insured)].next();
-        Ok((time, asks.iter().filter_map(reply_to).collect()))
-    }
-
-    async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
-        let call = connection.run_script(&LEASES, &leases.keys, &leases.args);
-        let numbers: Vec<i64> = call.await?;
-        let time = numbers.first().copied().unwrap_or(0);
-        Ok((u64::try_from(time).unwrap_or(0), numbers))
     }
 }
 

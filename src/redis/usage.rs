@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use crate::remote::{CallError, Fallback, ServerError};
 
-use super::client::{Redis, tagged};
+use super::config::{Redis, tagged};
 use super::error::ConfigError;
 use super::lease_pool::{Lease, LeasePool};
 use super::lease_queue::ClassConfig;

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use crate::time::{Clock, Tick, Timer};
 
 use super::Store;
-use super::error::{CallError, Failure};
-use super::health::{Breaker, Event, ServerHealth, ServerRun, Stats};
+use super::error::{CallError, Event, Failure};
+use super::health::{Breaker, ServerHealth, ServerRun, Stats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);

@@ -11,10 +11,10 @@ use crate::time::Tick;
 
 use super::batcher::{Answer, Batcher, Source, Step};
 use super::cache::{DenialSource, KeyRecord};
-use super::error::CallError;
-use super::health::Event;
+use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
-use super::queue::{Decided, RequestId, RequestQueue, WaitMode};
+use super::queue::RequestQueue;
+use super::request::{Decided, RequestId, WaitMode};
 use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.

@@ -15,6 +15,7 @@ mod key_cache;
 mod key_queue;
 mod outage_policy;
 mod queue;
+mod request;
 mod window;
 
 use core::fmt;
@@ -23,15 +24,15 @@ use core::time::Duration;
 
 pub(crate) use batcher::{Answer, Batcher, Source, Stage, Step};
 pub(crate) use connection::{Connection, within};
-pub(crate) use error::Failure;
 pub use error::{CallError, ServerError};
+pub(crate) use error::{Event, Failure};
 pub use health::Stats;
-pub(crate) use health::{Event, ServerHealth, ServerRun};
+pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
-pub(crate) use queue::{Decided, RequestId, WaitMode};
+pub(crate) use request::{Decided, RequestId, WaitMode};
 
 /// The pause after the server refused a call. It would refuse the next one too.
 pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use crate::time::Tick;
 
 use super::batcher::{Stage, Step};
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
-use super::error::ServerError;
+use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
 use super::{AFTER_FAILURE, Ask, Reply, SOON, Store};
 
 /// The most requests of one key in one call.
@@ -43,42 +43,6 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) dropped: Vec<Waker>,
     /// Whether the batcher has to look at the queue again.
     pub(crate) is_changed: bool,
-}
-
-/// Identifies a request in the queue. Earlier requests have smaller ids.
-pub(crate) type RequestId = u64;
-
-pub(crate) type Decided = Result<Decision, ServerError>;
-
-/// A request, until its caller fetches the result.
-#[derive(Debug)]
-struct QueuedRequest {
-    cost: u32,
-    mode: WaitMode,
-    waker: Waker,
-    state: RequestState,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum WaitMode {
-    /// Stays in the queue until it passes.
-    Wait,
-    /// The same, but fails if the server refuses the call.
-    WaitFailFast,
-    /// Takes whatever answer there is.
-    Try,
-}
-
-#[derive(Debug)]
-enum RequestState {
-    Queued,
-    InFlight,
-    /// Without `counted_at`, the outage policy granted the permit: the server has not counted it, and it cannot be returned.
-    Granted {
-        until: Tick,
-        counted_at: Option<u64>,
-    },
-    Answered(Decided),
 }
 
 /// For callers: to ask, fetch the result, and leave.
@@ -307,10 +271,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     ) -> Step<S> {
         self.stage = Stage::Idle;
         // Only one call at a time takes permits ahead.
-        let extra = match self.calls.len() {
-            0 => prefetch.saturating_sub(self.prefetched.available(now)),
-            _ => 0,
-        };
+        let prefetch = if self.calls.is_empty() { prefetch } else { 0 };
+        let extra = prefetch.saturating_sub(self.prefetched.available(now));
         self.grant_locally(now);
         if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
@@ -472,12 +434,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 continue;
             };
             let takes_answer = match request.mode {
-                _ if request.cost != *cost => false,
                 WaitMode::Wait => false,
                 WaitMode::WaitFailFast => answer.is_err(),
                 WaitMode::Try => true,
             };
-            if takes_answer {
+            if takes_answer && request.cost == *cost {
                 request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);
             } else {
                 request.state = RequestState::Queued;
@@ -510,23 +471,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             }
             self.wakes.push(request.waker.clone());
         }
-    }
-}
-
-impl QueuedRequest {
-    const fn is_queued(&self) -> bool {
-        matches!(self.state, RequestState::Queued)
-    }
-
-    /// Whether requests behind this one have to wait for it.
-    const fn blocks(&self) -> bool {
-        !matches!(self.mode, WaitMode::Try)
-            && matches!(self.state, RequestState::Queued | RequestState::InFlight)
-    }
-
-    fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
-        self.state = state;
-        wakes.push(mem::replace(&mut self.waker, Waker::noop().clone()));
     }
 }
 

@@ -1,0 +1,80 @@
+use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
+
+use super::connector::Connector;
+use super::policy::RedisLimit;
+use super::scripts::{DECIDE, LEASES, LeaseCall, StateStamp, decode, encode};
+use super::transport::Transport;
+
+/// More save little: the work for each key is then most of a call.
+const MOST_KEYS: usize = 64;
+
+impl Store for Connector {
+    type Connection = Transport;
+    type Limit = RedisLimit;
+    type Memory = Box<[StateStamp]>;
+    type Leases = LeaseCall;
+
+    async fn connect(&self) -> Result<Transport, Failure> {
+        let opened = self.open().await?;
+        // Otherwise the first call would take a second round trip, and miss a tight deadline.
+        opened.load([&DECIDE, &LEASES]);
+        Ok(opened)
+    }
+
+    async fn server_time(connection: &Transport) -> Result<u64, Failure> {
+        connection.server_time().await
+    }
+
+    async fn server_run(connection: &Transport) -> Option<ServerRun> {
+        connection.server_run().await
+    }
+
+    fn settles_at(memory: &Self::Memory) -> u64 {
+        let ends = memory.iter().map(|stamp| stamp.settles_at);
+        ends.max().unwrap_or(0)
+    }
+
+    fn keys_per_call(&self) -> usize {
+        match self {
+            Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,
+            // The keys of one call have to be in one slot.
+            #[cfg(feature = "redis-cluster")]
+            Self::Cluster { .. } => 1,
+        }
+    }
+
+    async fn decide(
+        connection: &Transport,
+        health: &ServerHealth,
+        asks: &[Ask<Self>],
+    ) -> Result<Replies<Reply<Self>>, Failure> {
+        // Only limits with an insurance have to know of the last outage.
+        let mut without_outage = health.clone();
+        without_outage.last_outage = 0..0;
+        let (mut time, mut replies) = (0, [Vec::new().into_iter(), Vec::new().into_iter()]);
+        for (is_insured, health) in [(true, health), (false, &without_outage)] {
+            let asks = asks.iter().filter(|ask| ask.is_insured == is_insured);
+            let asks: Vec<_> = asks.collect();
+            if asks.is_empty() {
+                continue;
+            }
+            let keys = asks.iter().flat_map(|ask| ask.limit.keys.iter());
+            let keys: Vec<_> = keys.collect();
+            let arg = encode(&asks, health);
+            let reply: Vec<u8> = connection.run_script(&DECIDE, &keys, &arg[..]).await?;
+            let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
+            let (decided_at, decided) = decode(&reply, &asks).ok_or_else(malformed)?;
+            time = decided_at;
+            replies[usize::from(is_insured)] = decided.into_iter();
+        }
+        let reply_to = |ask: &Ask<Self>| replies[usize::from(ask.is_insured)].next();
+        Ok((time, asks.iter().filter_map(reply_to).collect()))
+    }
+
+    async fn lease(connection: &Transport, leases: &LeaseCall) -> Result<(u64, Vec<i64>), Failure> {
+        let call = connection.run_script(&LEASES, &leases.keys, &leases.args);
+        let numbers: Vec<i64> = call.await?;
+        let time = numbers.first().copied().unwrap_or(0);
+        Ok((u64::try_from(time).unwrap_or(0), numbers))
+    }
+}

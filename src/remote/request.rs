@@ -1,0 +1,60 @@
+use core::mem;
+use core::task::Waker;
+
+use crate::policy::Decision;
+use crate::time::Tick;
+
+use super::error::ServerError;
+
+/// Identifies a request in the queue. Earlier requests have smaller ids.
+pub(crate) type RequestId = u64;
+
+pub(crate) type Decided = Result<Decision, ServerError>;
+
+/// A request, until its caller fetches the result.
+#[derive(Debug)]
+pub(super) struct QueuedRequest {
+    pub(super) cost: u32,
+    pub(super) mode: WaitMode,
+    pub(super) waker: Waker,
+    pub(super) state: RequestState,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WaitMode {
+    /// Stays in the queue until it passes.
+    Wait,
+    /// The same, but fails if the server refuses the call.
+    WaitFailFast,
+    /// Takes whatever answer there is.
+    Try,
+}
+
+#[derive(Debug)]
+pub(super) enum RequestState {
+    Queued,
+    InFlight,
+    /// Without `counted_at`, the outage policy granted the permit: the server has not counted it, and it cannot be returned.
+    Granted {
+        until: Tick,
+        counted_at: Option<u64>,
+    },
+    Answered(Decided),
+}
+
+impl QueuedRequest {
+    pub(super) const fn is_queued(&self) -> bool {
+        matches!(self.state, RequestState::Queued)
+    }
+
+    /// Whether requests behind this one have to wait for it.
+    pub(super) const fn blocks(&self) -> bool {
+        !matches!(self.mode, WaitMode::Try)
+            && matches!(self.state, RequestState::Queued | RequestState::InFlight)
+    }
+
+    pub(super) fn finish(&mut self, state: RequestState, wakes: &mut Vec<Waker>) {
+        self.state = state;
+        wakes.push(mem::replace(&mut self.waker, Waker::noop().clone()));
+    }
+}
