@@ -149,17 +149,12 @@ impl<S: Store> Batcher<S> {
         }
     }
 
-    /// Makes one call at once, for one key.
-    pub(crate) async fn call(self: &Arc<Self>, ask: Ask<S>) -> Result<Reply<S>, CallError> {
-        let connection = &self.connection;
-        let health = connection.health();
-        let call = connection.call(|opened| async move {
-            let (time, replies) = S::decide(&opened, &health, &[ask]).await?;
-            Ok((time, replies))
-        });
-        let no_reply = || Err(Failure::Fault("no reply".into()));
-        let reply = call.await?.pop().unwrap_or_else(no_reply);
-        connection.checked(reply)
+    /// Adds a source that asks once.
+    pub(crate) fn push_once(self: &Arc<Self>, source: Arc<dyn Source<S>>) {
+        let wake = Wake {
+            sleeping_until: None,
+        };
+        self.push(source, wake);
     }
 
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a

@@ -5,21 +5,28 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::{Answer, Batcher, Source, Stage, Step};
 use super::cache::{DenialSource, KeyRecord};
-use super::error::CallError;
+use super::connection::within;
+use super::error::{CallError, Failure};
 use super::events::Event;
 use super::outage_policy::Fallback;
+use super::question::Question;
 use super::queue::{QueueStep, RequestQueue};
 use super::request::{Decided, RequestId, WaitMode};
 use super::{Ask, Reply, Store, Task};
 
 /// The retry time while nothing passes because the server is down.
 const RETRY_WHILE_DOWN: Duration = Duration::from_millis(100);
+
+/// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
+/// and the caller is in another one.
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// The retry time for a caller whose time is over before its request was answered.
 const RETRY_SOON: Duration = Duration::from_millis(1);
@@ -189,11 +196,15 @@ where
             .map(usize::from)
     }
 
-    fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
+    pub(super) fn question(self: &Arc<Self>, task: Task) -> Ask<S> {
+        self.with_queue(|queue| self.ask(task, queue))
+    }
+
+    fn ask(&self, task: Task, queue: &RequestQueue<P, S>) -> Ask<S> {
         Ask {
             task,
             limit: self.limit.clone(),
-            memory,
+            memory: queue.known.memory.clone(),
             is_insured: matches!(self.config.fallback, Fallback::Insured(_)),
             asked: Vec::new(),
             extra: 0,
@@ -201,22 +212,57 @@ where
         }
     }
 
-    /// Makes one call outside the queue.
+    /// Asks once, outside the queue. It waits for as long as the server answers others.
+    ///
+    /// Permits of a future that is dropped before the reply comes go to the next request, or are returned.
     pub(crate) async fn call(
         self: &Arc<Self>,
         task: Task,
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let memory = self.with_queue(|queue| queue.known.memory.clone());
-        let question = Ask {
+        let connection = &self.batcher.connection;
+        let mut since = connection.now();
+        let (caller, mut reply) = oneshot::channel();
+        let question = Arc::new(Question {
+            queue: Arc::clone(self),
+            task,
             asked,
             extra,
-            ..self.question(task, memory)
-        };
-        let reply = self.batcher.call(question).await?;
-        self.count_lost(task, &reply);
-        Ok(reply)
+            caller: Mutex::new(Some(caller)),
+        });
+        self.batcher.push_once(question);
+        self.batcher.start_task(&Handle::current());
+        let time = connection.deadline().saturating_add(GRACE);
+        loop {
+            if let Some(reply) = within(time, &mut reply).await {
+                let ended = |_| Failure::Unreachable("the runtime has ended".into());
+                return reply.map_err(ended).map_err(CallError::failed)?;
+            }
+            if !connection.health().has_answered_since(since) {
+                connection.count(|stats| stats.timeouts += 1);
+                return Err(CallError::failed(Failure::Timeout));
+            }
+            since = connection.now();
+        }
+    }
+
+    /// Takes what a reply says of the key's state.
+    pub(super) fn answered(self: &Arc<Self>, task: Task, reply: &Reply<S>) {
+        self.count_lost(task, reply);
+        if task != Task::Peek {
+            self.with_queue(|queue| queue.remember(reply));
+        }
+    }
+
+    /// Keeps permits whose caller has gone.
+    pub(super) fn keep_unclaimed(self: &Arc<Self>, sent: Tick, reply: &Reply<S>) {
+        let came = self
+            .now()
+            .min(sent.after(self.batcher.connection.deadline()));
+        if reply.extra > 0 {
+            self.with_queue(|queue| queue.keep_unclaimed(came, reply));
+        }
     }
 
     fn count_lost(&self, task: Task, reply: &Reply<S>) {
@@ -381,7 +427,7 @@ where
                         extra: if asked.is_empty() { 0 } else { extra },
                         asked,
                         returns,
-                        ..self.question(Task::Ask, queue.known.memory.clone())
+                        ..self.ask(Task::Ask, queue)
                     };
                     Step::Ask(call, question)
                 }
@@ -411,7 +457,7 @@ where
                 let deadline = self.batcher.connection.deadline();
                 let came = self.now().min(sent.after(deadline));
                 let (_, lasts) = self.config.prefetch.unwrap_or_default();
-                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, reply, lasts));
+                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, &reply, lasts));
             }
             Err(error) => self.failed(&asked, &error),
         }

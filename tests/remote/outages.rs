@@ -309,3 +309,16 @@ async fn a_server_that_accepts_connections_and_cannot_serve_is_asked_less_and_le
     assert_eq!((stats.passed_alone, stats.faults), (20, 0));
     settle().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    assert_eq!(limit.take_all().await, Ok(3));
+    server.flush();
+    assert_eq!(limit.take_all().await, Ok(0));
+    assert_eq!(process.stats().lost_states, 1);
+    sleep(MINUTE).await;
+    assert_eq!(limit.take_all().await, Ok(3));
+}
