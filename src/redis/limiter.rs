@@ -8,17 +8,13 @@ use std::sync::Arc;
 use crate::limiter::Limiter;
 use crate::policy::Decision;
 use crate::remote::{
-    AFTER_FAULT, CallError, Decided, KeyQueue, LimitConfig, RequestId, ServerError, Task, WaitMode,
-    within,
+    AFTER_FAULT, CallError, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
+    WaitMode, within,
 };
 
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
-
-/// How much longer than the task a caller waits for an answer. The task keeps the deadline itself, unless its runtime is blocked
-/// and the caller is in another one.
-const GRACE: Duration = Duration::from_millis(5);
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -165,9 +161,13 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if let Some(denial) = known {
             return denial.map(|_| 0);
         }
-        let error = match self.queue.call(Task::Ask, Vec::new(), most).await {
-            Ok(reply) => return Ok(reply.extra),
-            Err(error) => error,
+        let deadline = self.queue.batcher.connection.deadline();
+        let asked = self.queue.call(Task::Ask, Vec::new(), most);
+        let error = match within(deadline.saturating_add(GRACE), asked).await {
+            Some(Ok(reply)) => return Ok(reply.extra),
+            Some(Err(error)) => error,
+            // The server answers others.
+            None => return Ok(0),
         };
         if let Some(fault) = error.server_error() {
             return Err(fault);

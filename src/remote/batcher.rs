@@ -136,17 +136,6 @@ impl<S: Store> Batcher<S> {
         }
     }
 
-    /// Makes one call at once, for one key.
-    pub(crate) async fn call(self: &Arc<Self>, ask: Ask<S>) -> Result<Reply<S>, CallError> {
-        let connection = &self.connection;
-        let health = connection.health();
-        let call =
-            connection.call(|opened| async move { S::decide(&opened, &health, &[ask]).await });
-        let no_reply = || Err(Failure::Fault("no reply".into()));
-        let reply = call.await?.pop().unwrap_or_else(no_reply);
-        connection.checked(reply)
-    }
-
     /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
     /// runtime.
     pub(crate) fn start_task(self: &Arc<Self>, runtime: &Handle) {

@@ -5,17 +5,20 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Answer, Batcher, Source, Step};
+use super::batcher::{Answer, Batcher, Source, Stage, Step};
 use super::cache::{DenialSource, KeyRecord};
-use super::error::{CallError, Event};
+use super::connection::within;
+use super::error::{CallError, Event, Failure};
 use super::outage_policy::Fallback;
+use super::question::Question;
 use super::queue::RequestQueue;
 use super::request::{Decided, RequestId, WaitMode};
-use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
+use super::{AFTER_FAULT, Ask, GRACE, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
@@ -145,7 +148,7 @@ where
         })
     }
 
-    fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
+    pub(super) fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
         Ask {
             task,
             limit: self.limit.clone(),
@@ -157,22 +160,53 @@ where
         }
     }
 
-    /// Makes one call outside the queue.
+    /// Asks once, outside the queue. It waits for as long as the server answers others.
+    ///
+    /// Permits of a future that is dropped before the reply comes go to the next request, or are returned.
     pub(crate) async fn call(
         self: &Arc<Self>,
         task: Task,
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let memory = self.with_queue(|queue| queue.known.memory.clone());
-        let question = Ask {
+        let connection = &self.batcher.connection;
+        let mut since = connection.now();
+        let (caller, mut reply) = oneshot::channel();
+        let question = Arc::new(Question {
+            queue: Arc::clone(self),
+            task,
             asked,
             extra,
-            ..self.question(task, memory)
-        };
-        let reply = self.batcher.call(question).await?;
-        self.count_lost(task, &reply);
-        Ok(reply)
+            caller: Mutex::new(Some(caller)),
+        });
+        self.batcher.push(question, Stage::Idle);
+        self.batcher.start_task(&Handle::current());
+        let time = connection.deadline().saturating_add(GRACE);
+        loop {
+            if let Some(reply) = within(time, &mut reply).await {
+                let ended = |_| Failure::Unreachable("the runtime has ended".into());
+                return reply.map_err(ended).map_err(CallError::failed)?;
+            }
+            if !connection.health().has_answered_since(since) {
+                connection.count(|stats| stats.timeouts += 1);
+                return Err(CallError::failed(Failure::Timeout));
+            }
+            since = connection.now();
+        }
+    }
+
+    /// Takes what a reply says of the key's state.
+    pub(super) fn answered(self: &Arc<Self>, task: Task, reply: &Reply<S>) {
+        self.count_lost(task, reply);
+        if task != Task::Peek {
+            self.with_queue(|queue| queue.remember(reply));
+        }
+    }
+
+    /// When a reply to a call that was `sent` at that time counts as come: within the deadline, also if it is read later.
+    pub(super) fn came(&self, sent: Tick) -> Tick {
+        let deadline = self.batcher.connection.deadline();
+        self.now().min(sent.after(deadline))
     }
 
     fn count_lost(&self, task: Task, reply: &Reply<S>) {
@@ -318,10 +352,9 @@ where
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
                 self.count_lost(Task::Ask, &reply);
-                let deadline = self.batcher.connection.deadline();
-                let came = self.now().min(sent.after(deadline));
+                let came = self.came(sent);
                 let (_, lasts) = self.config.prefetch.unwrap_or_default();
-                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, reply, lasts));
+                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, &reply, lasts));
             }
             Err(error) => self.failed(&asked, &error),
         }

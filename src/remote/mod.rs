@@ -14,6 +14,7 @@ mod health;
 mod key_cache;
 mod key_queue;
 mod outage_policy;
+mod question;
 mod queue;
 mod request;
 mod window;
@@ -33,6 +34,10 @@ pub(crate) use key_queue::{KeyQueue, LimitConfig};
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
 pub(crate) use request::{Decided, RequestId, WaitMode};
+
+/// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
+/// and the caller is in another one.
+pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// The pause after the server refused a call. It would refuse the next one too.
 pub(crate) const AFTER_FAULT: Duration = Duration::from_secs(1);

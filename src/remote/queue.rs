@@ -379,14 +379,10 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         sent: Tick,
         came: Tick,
         asked: &[(RequestId, u32)],
-        reply: Reply<S>,
+        reply: &Reply<S>,
         prefetch_lasts: Duration,
     ) {
-        // A reply may be older than the last one. A server whose clock was set back has lost the state.
-        if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
-            self.known.memory_from = reply.counted_at;
-            self.known.memory = reply.memory;
-        }
+        self.remember(reply);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
         self.grant(came, Some(reply.counted_at), passed);
@@ -400,6 +396,23 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.cache_denial(came, retry_in, *cost, DenialSource::Server);
             // A later request may cost less, but the denied one is before it.
             self.deny(denied, &Ok(Decision::Wait { retry_in }));
+        }
+    }
+
+    pub(crate) fn remember(&mut self, reply: &Reply<S>) {
+        // A reply may be older than the last one. A server whose clock was set back has lost the state.
+        if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
+            self.known.memory_from = reply.counted_at;
+            self.known.memory = reply.memory.clone();
+        }
+    }
+
+    /// Keeps the permits that were taken on top, for other requests or to be returned.
+    pub(crate) fn keep_unclaimed(&mut self, came: Tick, reply: &Reply<S>) {
+        if reply.extra > 0 {
+            let until = came.after(VOID_AFTER);
+            self.unclaimed.add(reply.extra, until, reply.counted_at);
+            self.is_changed = true;
         }
     }
 

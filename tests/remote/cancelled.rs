@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of};
+use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of, within};
 use crate::policy::{Decision, Interval, SlidingLog};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
@@ -69,6 +69,20 @@ async fn permits_of_a_dropped_request_go_to_the_next_waiter_without_a_call() {
     let answer = poll_fn(|cx| second.poll(2, WaitMode::Wait, cx)).await;
     assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(10)));
     assert_eq!(server.world().calls.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_permits_taken_at_once_are_returned_if_their_caller_has_gone() {
+    let server = Server::start();
+    server.world().reply_in = ms(10);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    let taken = within(ms(5), limit.take_all()).await;
+    assert!(taken.is_none());
+    sleep(ms(40)).await;
+    // Taken, and returned.
+    assert_eq!(server.world().calls.len(), 2);
+    assert_eq!(limit.take_all().await, Ok(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +201,7 @@ async fn a_waiter_that_leaves_counts_nothing() {
     let limit = process.limit(0, SlidingLog::new(2, ms(1_000)));
     limit.acquire(2).await.unwrap();
     for cost in [1, 2, 1] {
-        let left = super::within(ms(10), limit.acquire(cost)).await;
+        let left = within(ms(10), limit.acquire(cost)).await;
         assert!(left.is_none());
     }
     sleep(ms(970)).await;

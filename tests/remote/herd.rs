@@ -55,6 +55,20 @@ fn assert_calm(stats: Stats) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
+    let process = process(&slow(), OutagePolicy::open()).await;
+    let mut asking = JoinSet::new();
+    for key in 0..10_000 {
+        let limit = process.limit(key, TokenBucket::new(Rate::per_second(1), 3));
+        asking.spawn(async move { limit.take_all().await });
+    }
+    for taken in asking.join_all().await {
+        assert_eq!(taken, Ok(3));
+    }
+    assert_calm(process.stats());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_herd_of_keys_is_no_outage_and_each_key_gets_its_permits() {
     for outage_policy in [OutagePolicy::closed(), OutagePolicy::open()] {
         let process = process(&slow(), outage_policy).await;

@@ -372,3 +372,16 @@ async fn during_silence_an_insurance_counts_from_the_first_deadline_without_a_re
     }
     assert_eq!(process.stats().passed_alone, 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(3, MINUTE));
+    assert_eq!(limit.take_all().await, Ok(3));
+    server.flush();
+    assert_eq!(limit.take_all().await, Ok(0));
+    assert_eq!(process.stats().lost_states, 1);
+    sleep(MINUTE).await;
+    assert_eq!(limit.take_all().await, Ok(3));
+}

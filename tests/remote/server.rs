@@ -228,6 +228,11 @@ impl<P: Rule> Server<P> {
         self.cut();
     }
 
+    /// Forgets all states.
+    pub(super) fn flush(&self) {
+        self.world().states.clear();
+    }
+
     /// Starts a new run without the states of the old one.
     pub(super) fn restart(&self) {
         self.cut();
