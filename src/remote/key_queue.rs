@@ -34,6 +34,10 @@ const RETRY_SOON: Duration = Duration::from_millis(1);
 /// The pause after the server refused a call. It would refuse the next one too.
 const AFTER_FAULT: Duration = Duration::from_secs(1);
 
+/// The pause of waiters that only a new connection helps, which ends the pause. If the runtime that connects has ended, one of
+/// them starts anew.
+const WHILE_CLOSED: Duration = Duration::from_secs(1);
+
 /// The pause after a failure while the breaker is still closed.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
@@ -432,10 +436,11 @@ where
                     Step::Ask(call, question)
                 }
                 QueueStep::Sleep { until, by_fallback } => {
-                    let until = if by_fallback && !is_down {
-                        until.min(now.after(AFTER_FAILURE))
-                    } else {
-                        until
+                    let until = match &self.config.fallback {
+                        _ if !by_fallback => until,
+                        _ if !is_down => until.min(now.after(AFTER_FAILURE)),
+                        Fallback::Closed => until.max(now.after(WHILE_CLOSED)),
+                        Fallback::Open | Fallback::Insured(_) => until,
                     };
                     queue.stage = Stage::Sleeping(until);
                     Step::Sleep {
