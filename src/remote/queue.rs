@@ -14,6 +14,10 @@ use super::{AFTER_FAILURE, Ask, Reply, SOON, Store};
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
 
+/// The pause of waiters that only a new connection helps, which ends the pause. If the runtime that connects has ended, one of
+/// them starts anew.
+const WHILE_CLOSED: Duration = Duration::from_secs(1);
+
 /// A granted permit that its caller does not fetch within this time is void: nothing passes later than that after Redis counted
 /// it.
 const VOID_AFTER: Duration = Duration::from_millis(100);
@@ -292,8 +296,10 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         {
             let or_connected = denial.source == DenialSource::Fallback;
             let until = match denial.until {
-                until if or_connected && !is_down => until.min(now.after(AFTER_FAILURE)),
-                until => until,
+                until if !or_connected => until,
+                until if !is_down => until.min(now.after(AFTER_FAILURE)),
+                until if question.is_insured => until,
+                until => until.max(now.after(WHILE_CLOSED)),
             };
             self.stage = Stage::Sleeping(until);
             return Step::Sleep {

@@ -385,3 +385,18 @@ async fn a_lost_state_is_noticed_after_all_permits_were_taken_at_once() {
     sleep(MINUTE).await;
     assert_eq!(limit.take_all().await, Ok(3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_of_a_closed_limit_asks_once_a_second_during_an_outage() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.kill();
+    let waiter = limit.clone();
+    let waiting = tokio::spawn(async move { waiter.acquire(1).await });
+    sleep(MINUTE).await;
+    let skipped = process.stats().skipped;
+    assert!((59..=61).contains(&skipped), "{skipped}");
+    server.restart();
+    waiting.await.unwrap().unwrap();
+}
