@@ -5,20 +5,17 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Answer, Batcher, Source, Stage, Step};
+use super::batcher::{Answer, Batcher, Source, Step};
 use super::cache::{DenialSource, KeyRecord};
-use super::connection::within;
-use super::error::{CallError, Event, Failure};
+use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
-use super::question::Question;
 use super::queue::RequestQueue;
 use super::request::{Decided, RequestId, WaitMode};
-use super::{AFTER_FAULT, Ask, GRACE, Reply, SOON, Store, Task, WHILE_DOWN};
+use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
@@ -157,41 +154,6 @@ where
             asked: Vec::new(),
             extra: 0,
             returns: Vec::new(),
-        }
-    }
-
-    /// Asks once, outside the queue. It waits for as long as the server answers others.
-    ///
-    /// Permits of a future that is dropped before the reply comes go to the next request, or are returned.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        task: Task,
-        asked: Vec<(u32, u32)>,
-        extra: u32,
-    ) -> Result<Reply<S>, CallError> {
-        let connection = &self.batcher.connection;
-        let mut since = connection.now();
-        let (caller, mut reply) = oneshot::channel();
-        let question = Arc::new(Question {
-            queue: Arc::clone(self),
-            task,
-            asked,
-            extra,
-            caller: Mutex::new(Some(caller)),
-        });
-        self.batcher.push(question, Stage::Idle);
-        self.batcher.start_task(&Handle::current());
-        let time = connection.deadline().saturating_add(GRACE);
-        loop {
-            if let Some(reply) = within(time, &mut reply).await {
-                let ended = |_| Failure::Unreachable("the runtime has ended".into());
-                return reply.map_err(ended).map_err(CallError::failed)?;
-            }
-            if !connection.health().has_answered_since(since) {
-                connection.count(|stats| stats.timeouts += 1);
-                return Err(CallError::failed(Failure::Timeout));
-            }
-            since = connection.now();
         }
     }
 

@@ -16,6 +16,7 @@ mod key_queue;
 mod outage_policy;
 mod question;
 mod queue;
+mod replies;
 mod request;
 mod window;
 

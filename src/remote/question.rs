@@ -1,14 +1,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::policy::Policy;
 use crate::time::Tick;
 
-use super::batcher::{Answer, Source, Step};
-use super::error::CallError;
+use super::batcher::{Answer, Source, Stage, Step};
+use super::connection::within;
+use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
-use super::{Ask, Reply, Store, Task};
+use super::{Ask, GRACE, Reply, Store, Task};
 
 type Caller<S> = oneshot::Sender<Result<Reply<S>, CallError>>;
 
@@ -16,12 +18,53 @@ type Caller<S> = oneshot::Sender<Result<Reply<S>, CallError>>;
 ///
 /// It waits in the batcher like a queue, so that a herd of questions is no outage.
 #[derive(Debug)]
-pub(super) struct Question<P: Policy, S: Store> {
-    pub(super) queue: Arc<KeyQueue<P, S>>,
-    pub(super) task: Task,
-    pub(super) asked: Vec<(u32, u32)>,
-    pub(super) extra: u32,
-    pub(super) caller: Mutex<Option<Caller<S>>>,
+struct Question<P: Policy, S: Store> {
+    queue: Arc<KeyQueue<P, S>>,
+    task: Task,
+    asked: Vec<(u32, u32)>,
+    extra: u32,
+    caller: Mutex<Option<Caller<S>>>,
+}
+
+impl<P, S> KeyQueue<P, S>
+where
+    P: Policy<State: Send> + Send + Sync + 'static,
+    S: Store,
+{
+    /// Asks once, outside the queue. It waits for as long as the server answers others.
+    ///
+    /// Permits of a future that is dropped before the reply comes go to the next request, or are returned.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        task: Task,
+        asked: Vec<(u32, u32)>,
+        extra: u32,
+    ) -> Result<Reply<S>, CallError> {
+        let connection = &self.batcher.connection;
+        let mut since = connection.now();
+        let (caller, mut reply) = oneshot::channel();
+        let question = Arc::new(Question {
+            queue: Arc::clone(self),
+            task,
+            asked,
+            extra,
+            caller: Mutex::new(Some(caller)),
+        });
+        self.batcher.push(question, Stage::Idle);
+        self.batcher.start_task(&Handle::current());
+        let time = connection.deadline().saturating_add(GRACE);
+        loop {
+            if let Some(reply) = within(time, &mut reply).await {
+                let ended = |_| Failure::Unreachable("the runtime has ended".into());
+                return reply.map_err(ended).map_err(CallError::failed)?;
+            }
+            if !connection.health().has_answered_since(since) {
+                connection.count(|stats| stats.timeouts += 1);
+                return Err(CallError::failed(Failure::Timeout));
+            }
+            since = connection.now();
+        }
+    }
 }
 
 impl<P: Policy, S: Store> Question<P, S> {

@@ -1,0 +1,117 @@
+//! What a reply means for the requests of a key.
+
+use core::time::Duration;
+
+use crate::policy::{Decision, Policy};
+use crate::time::Tick;
+
+use super::cache::{CachedDenial, DenialSource};
+use super::queue::{RequestQueue, VOID_AFTER};
+use super::request::{Decided, RequestId, RequestState, WaitMode};
+use super::{Reply, Store};
+
+impl<P: Policy, S: Store> RequestQueue<P, S> {
+    /// Applies the reply to the requests of a call.
+    ///
+    /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
+    /// caller passes the end of the deadline.
+    pub(crate) fn apply_reply(
+        &mut self,
+        sent: Tick,
+        came: Tick,
+        asked: &[(RequestId, u32)],
+        reply: &Reply<S>,
+        prefetch_lasts: Duration,
+    ) {
+        self.remember(reply);
+        let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
+        let (passed, denied) = asked.split_at(passed.min(asked.len()));
+        self.grant(came, Some(reply.counted_at), passed);
+        if reply.extra > 0 {
+            let until = sent.after(prefetch_lasts);
+            self.prefetched.add(reply.extra, until, reply.counted_at);
+        }
+        if let Some((_, cost)) = denied.first() {
+            self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
+            let retry_in = reply.retry_in;
+            self.cache_denial(came, retry_in, *cost, DenialSource::Server);
+            // A later request may cost less, but the denied one is before it.
+            self.deny(denied, &Ok(Decision::Wait { retry_in }));
+        }
+    }
+
+    pub(crate) fn remember(&mut self, reply: &Reply<S>) {
+        // A reply may be older than the last one. A server whose clock was set back has lost the state.
+        if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
+            self.known.memory_from = reply.counted_at;
+            self.known.memory = reply.memory.clone();
+        }
+    }
+
+    /// Keeps the permits that were taken on top, for other requests or to be returned.
+    pub(crate) fn keep_unclaimed(&mut self, came: Tick, reply: &Reply<S>) {
+        if reply.extra > 0 {
+            let until = came.after(VOID_AFTER);
+            self.unclaimed.add(reply.extra, until, reply.counted_at);
+            self.is_changed = true;
+        }
+    }
+
+    /// These requests pass. `counted_at` is `None` if the server does not know of it.
+    pub(crate) fn grant(
+        &mut self,
+        came: Tick,
+        counted_at: Option<u64>,
+        asked: &[(RequestId, u32)],
+    ) {
+        for (id, cost) in asked {
+            let granted = RequestState::Granted {
+                until: came.after(VOID_AFTER),
+                counted_at,
+            };
+            match self.requests.get_mut(id) {
+                Some(request) if request.cost == *cost => {
+                    request.finish(granted, &mut self.wakes);
+                    continue;
+                }
+                Some(request) => request.state = RequestState::Queued,
+                None => {}
+            }
+            self.reassign(*cost, &granted);
+        }
+    }
+
+    /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
+    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Decided) {
+        for (id, cost) in asked {
+            let Some(request) = self.requests.get_mut(id) else {
+                continue;
+            };
+            let takes_answer = match request.mode {
+                WaitMode::Wait => false,
+                WaitMode::WaitFailFast => answer.is_err(),
+                WaitMode::Try => true,
+            };
+            if takes_answer && request.cost == *cost {
+                request.finish(RequestState::Answered(answer.clone()), &mut self.wakes);
+            } else {
+                request.state = RequestState::Queued;
+            }
+        }
+    }
+
+    /// For this time, requests of at least this cost are not sent.
+    pub(crate) fn cache_denial(
+        &mut self,
+        now: Tick,
+        time: Duration,
+        cost: u32,
+        source: DenialSource,
+    ) {
+        self.denial = Some(CachedDenial {
+            until: now.after(time),
+            cost,
+            source,
+        });
+    }
+}
