@@ -1,5 +1,6 @@
 //! Tests of the source itself: its layers, its size, its imports, its dependencies.
 
+mod charts;
 mod frames;
 mod imports;
 mod layering;
