@@ -27,7 +27,7 @@ use super::policy::RedisPolicy;
 ///   [`Redis`](super::Redis). The time of the next permit, which Redis returns, is cached: Redis is not asked again before.
 /// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void. A window at the provider
 ///   can be shorter than here by that, less the network's latency.
-/// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline. While Redis does not answer,
+/// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An

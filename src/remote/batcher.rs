@@ -226,9 +226,9 @@ impl<S: Store> Batcher<S> {
 
     /// Takes sources until a call is full or none is ready, and sends the call.
     fn send(&self, now: Tick, calls: &mut Calls<S>) {
-        let most = calls.room();
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
-        while asks.len() < most {
+        // A call for leases takes its part of the room at once.
+        while asks.len() < calls.room() {
             let Some(source) = self.locked().ready.pop_front() else {
                 break;
             };

@@ -1,15 +1,17 @@
 //! Many keys at once on a server that needs time for each.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use testkit::clock::Stopwatch;
+use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::task::JoinSet;
 
-use super::server::Server;
+use super::server::{Client, Server};
 use super::{DEADLINE, Process, ms, process};
 use crate::policy::TokenBucket;
 use crate::remote::window::Window;
-use crate::remote::{OutagePolicy, Stats};
+use crate::remote::{Answer, CallError, OutagePolicy, Source, Stage, Stats, Step};
 use crate::time::{Rate, Tick};
 
 /// A server that answers 50,000 keys a second.
@@ -44,6 +46,26 @@ async fn herd(
     waiters.join_all().await
 }
 
+/// Asks for leases once, and reports whether the server answered.
+struct Pool(UnboundedSender<bool>);
+
+impl Source<Client<TokenBucket>> for Pool {
+    fn next(self: Arc<Self>, _: Tick) -> Step<Client<TokenBucket>> {
+        Step::Lease(())
+    }
+
+    fn complete(
+        self: Arc<Self>,
+        _: u64,
+        _: Tick,
+        answer: Result<Answer<Client<TokenBucket>>, CallError>,
+    ) {
+        self.0.send(answer.is_ok()).unwrap();
+    }
+
+    fn task_dropped(self: Arc<Self>) {}
+}
+
 fn assert_calm(stats: Stats) {
     let troubles = (
         stats.timeouts,
@@ -52,6 +74,21 @@ fn assert_calm(stats: Stats) {
         stats.skipped,
     );
     assert_eq!(troubles, (0, 0, 0, 0), "{stats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_of_lease_pools_is_no_outage() {
+    const POOLS: usize = 10_000;
+    let process = process(&slow(), OutagePolicy::open()).await;
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    for _ in 0..POOLS {
+        let pool = Arc::new(Pool(sender.clone()));
+        process.batcher.push(pool, Stage::Idle);
+    }
+    for _ in 0..POOLS {
+        assert_eq!(answers.recv().await, Some(true));
+    }
+    assert_calm(process.stats());
 }
 
 #[tokio::test(start_paused = true)]
