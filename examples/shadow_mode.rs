@@ -29,7 +29,7 @@ async fn main() {
 
     // Enforced after an idle second: the same number is refused.
     sleep(Duration::from_secs(1)).await;
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     assert_eq!(traffic(&limit).await, 14);
     assert_eq!(limit.stats().refused, 6);
     println!("it refuses {} of 20", limit.stats().refused);

@@ -224,7 +224,7 @@ impl<P: Tunable> Map<P> {
 
     fn set_mode(&mut self, kind: u8) {
         let mode = match kind {
-            0..192 => Mode::Enforce,
+            0..192 => Mode::Active,
             192..224 => Mode::Shadow,
             _ => Mode::Off,
         };
@@ -250,7 +250,7 @@ impl<P: Tunable> Map<P> {
             return Expected::Sure(mirror.timeless(cost));
         }
         let now = mirror.now();
-        if cost == 0 || mirror.mode != Mode::Enforce {
+        if cost == 0 || mirror.mode != Mode::Active {
             return Expected::Sure(Decision::Pass);
         }
         let alone = mirror.look(now, cost);
@@ -282,7 +282,7 @@ impl<P: Tunable> Map<P> {
         }
         let conforms = mirror.pay(cost);
         mirror.passed += 1;
-        if mirror.mode == Mode::Enforce {
+        if mirror.mode == Mode::Active {
             assert!(conforms, "{cost} of {key} passed");
         } else {
             mirror.held_back += u64::from(!conforms);
@@ -315,7 +315,7 @@ impl<P: Tunable> Map<P> {
 
     /// Polls only the woken waiters.
     async fn serve_all(&mut self) {
-        self.set_mode(Mode::Enforce as u8);
+        self.set_mode(Mode::Active as u8);
         for key in 0..KEYS {
             // Otherwise the key would be kept for its pause.
             if self.max.is_none() {

@@ -25,7 +25,7 @@ impl<P: Policy> Mirror<P> {
             policy,
             state: None,
             started: None,
-            mode: Mode::Enforce,
+            mode: Mode::Active,
             paused_until: Tick::ZERO,
             passed: 0,
             refused: 0,
@@ -65,7 +65,7 @@ impl<P: Policy> Mirror<P> {
 
     /// The answer to a request that does not depend on the time.
     pub(crate) fn timeless(&self, cost: u32) -> Decision {
-        if self.mode != Mode::Enforce {
+        if self.mode != Mode::Active {
             return Decision::Pass;
         }
         self.policy

@@ -303,7 +303,7 @@ impl<P: Tunable> Line<P> {
 
     fn set_mode(&mut self, kind: u8) {
         let mode = match kind {
-            0..192 => Mode::Enforce,
+            0..192 => Mode::Active,
             192..224 => Mode::Shadow,
             _ => Mode::Off,
         };
@@ -324,8 +324,8 @@ impl<P: Tunable> Line<P> {
         self.waiters.retain(|one| one.place.is_some());
         self.limit.resume();
         self.mirror.resume();
-        self.limit.set_mode(Mode::Enforce);
-        self.mirror.mode = Mode::Enforce;
+        self.limit.set_mode(Mode::Active);
+        self.mirror.mode = Mode::Active;
         // From here on the clock moves by whole milliseconds.
         let now = self.since_start.elapsed();
         let aligned = in_millis(now, u128::div_ceil);

@@ -22,6 +22,7 @@ mod gradient;
 mod permits;
 mod semaphore;
 
+use core::task::{Context, Poll};
 use core::time::Duration;
 
 pub use aimd::Aimd;
@@ -45,4 +46,47 @@ pub enum Outcome {
     Ignored,
     /// The server was overloaded: it refused the call (429, 503) or did not answer in time.
     Dropped,
+}
+
+/// Lets work begin and gives it a guard, which it keeps while it is under way.
+///
+/// It is for guards what [`Limiter`](crate::limiter::Limiter) is for rates: code that is generic over it works with
+/// [`Permits`], and with limits in Redis. `C` is the class of the work, for a limit that treats classes differently.
+pub trait Admit<C = ()> {
+    /// What the work holds while it is under way. Dropping it ends the work.
+    type Guard;
+
+    /// Why there may be no answer at all; [`Infallible`](core::convert::Infallible) in memory.
+    type Error;
+
+    /// Asks for a guard, and is queued while it has to wait.
+    ///
+    /// `Pending`: it is queued, or the answer is under way; the waker is kept. `None`: refused, by a limit that has no queue.
+    ///
+    /// # Errors
+    ///
+    /// When the limit cannot be reached.
+    fn poll_admit(
+        &mut self,
+        class: C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Self::Guard>, Self::Error>>;
+
+    /// Asks without being queued: `None` if there is no permit now, or another handle is ahead.
+    ///
+    /// Provided: [`poll_admit`](Self::poll_admit), for a limit without a queue.
+    ///
+    /// # Errors
+    ///
+    /// When the limit cannot be reached.
+    fn poll_try_admit(
+        &mut self,
+        class: C,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Self::Guard>, Self::Error>> {
+        self.poll_admit(class, cx)
+    }
+
+    /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
+    fn give_up(&mut self);
 }

@@ -99,7 +99,7 @@ where
             max,
             when_full,
             clock: Clock::new(),
-            mode: Mode::Enforce,
+            mode: Mode::Active,
             stats: Stats::new(),
             next_to_settle: VecDeque::new(),
             evict_at: LEAST,
@@ -345,7 +345,7 @@ where
     fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
         match &self.when_full {
             WhenFull::Share(limit) => Reply::Ask(Arc::clone(limit)),
-            WhenFull::Wait if self.mode == Mode::Enforce => Reply::AtCapacity(retry_in),
+            WhenFull::Wait if self.mode == Mode::Active => Reply::AtCapacity(retry_in),
             // It passes, and would have waited.
             WhenFull::Wait | WhenFull::Pass => {
                 let wait = Decision::Wait { retry_in };

@@ -16,7 +16,7 @@ use super::prefetch::{Prefetch, SharedPrefetch};
 pub enum Mode {
     /// It holds.
     #[default]
-    Enforce,
+    Active,
     /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
     /// [`held_back`](Stats::held_back): to see what a limit would do before it does it.
     Shadow,
@@ -25,9 +25,15 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The former name of [`Mode::Active`].
+    #[doc(hidden)]
+    #[deprecated(note = "`Mode::Active`")]
+    #[expect(non_upper_case_globals, reason = "it was a variant")]
+    pub const Enforce: Self = Self::Active;
+
     /// What a decision becomes in this mode; counted unless it was only a look.
     pub(super) fn apply(self, intent: Intent, decision: Decision, stats: &mut Stats) -> Decision {
-        if !decision.is_pass() && self == Self::Enforce {
+        if !decision.is_pass() && self == Self::Active {
             return decision;
         }
         let is_counted = u64::from(intent == Intent::Acquire && self != Self::Off);
@@ -86,7 +92,7 @@ pub(super) struct LimitState<P: Policy> {
 
 impl<P: Policy> LimitState<P> {
     pub(super) const fn new(policy: P) -> Self {
-        Self::with_state(policy, Clock::new(), None, Mode::Enforce)
+        Self::with_state(policy, Clock::new(), None, Mode::Active)
     }
 
     /// A limit that goes on from a state.
@@ -219,7 +225,7 @@ impl<P: Policy> Resource for LimitState<P> {
     #[inline]
     fn prefetch(&mut self, prefetched: &SharedPrefetch, now: Tick, cost: u32) {
         // Cost 0 passes while the limit is paused, too.
-        if cost > 0 && self.mode == Mode::Enforce {
+        if cost > 0 && self.mode == Mode::Active {
             if let Some(state) = &self.state {
                 self.prefetch.reserve(&self.policy, state, now, cost);
                 prefetched.offer(&self.prefetch);
@@ -250,7 +256,7 @@ impl<P: Policy> Resource for LimitState<P> {
     }
 
     fn is_unordered(&self) -> bool {
-        self.mode != Mode::Enforce
+        self.mode != Mode::Active
     }
 
     fn on_queued(&mut self) {

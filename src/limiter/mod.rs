@@ -39,6 +39,7 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
+pub use crate::policy::{Quota, Status};
 pub use acquire::{Acquire, AcquireWithin};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
@@ -119,6 +120,15 @@ pub trait Limiter {
     /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
 
+    /// What the limit has left now. Nothing is counted.
+    ///
+    /// `None` if it is not known: the state is elsewhere and was not asked yet, or the limit is off.
+    ///
+    /// Provided: `None`. A limiter around another returns that one's.
+    fn status(&self) -> Option<Status> {
+        None
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -159,6 +169,10 @@ macro_rules! forward_limiter {
 
             fn give_up(&mut self) {
                 (**self).give_up();
+            }
+
+            fn status(&self) -> Option<Status> {
+                (**self).status()
             }
 
             fn resolution(&self) -> Resolution {

@@ -51,3 +51,43 @@ impl Decision {
         matches!(self, Self::Pass)
     }
 }
+
+/// What a limit is in the words of a contract: so many permits in a window.
+///
+/// It describes the limit to callers, as in the header `RateLimit-Policy`. The exact bound is in the docs of the policy.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(clippy::exhaustive_structs, reason = "a quota is two numbers")]
+pub struct Quota {
+    /// How many permits a window has.
+    pub permits: u32,
+    /// The length of the window.
+    pub window: Duration,
+}
+
+/// What a limit has left at one instant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The limit itself. `None` if it is not so many permits in a window.
+    pub quota: Option<Quota>,
+    /// How many requests of cost 1 would pass now, one after another.
+    pub remaining: u32,
+    /// After how long nothing counts as spent any more, if no request passes before. Zero for a limit that is not in use.
+    pub reset_in: Duration,
+    /// Of several limits the one with the least remaining, from 0; that is the one described here. `None` if there is only one
+    /// limit.
+    pub binding: Option<usize>,
+}
+
+impl Status {
+    /// The status of a single limit.
+    #[must_use]
+    pub const fn new(quota: Option<Quota>, remaining: u32, reset_in: Duration) -> Self {
+        Self {
+            quota,
+            remaining,
+            reset_in,
+            binding: None,
+        }
+    }
+}

@@ -65,7 +65,7 @@ use crate::time::Tick;
 
 pub use crate::time::OutOfRange;
 pub use all::All;
-pub use decision::Decision;
+pub use decision::{Decision, Quota, Status};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
 pub(crate) use ledger::Ledger;
@@ -130,6 +130,34 @@ pub trait Policy {
     fn credit(&self, state: &Self::State, now: Tick) -> u32 {
         let _ = (state, now);
         0
+    }
+
+    /// How many requests of cost 1 pass `now`, one after another.
+    ///
+    /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state. Override it where a formula exists.
+    fn room(&self, state: &Self::State, now: Tick) -> u32 {
+        let mut state = state.clone();
+        let mut room = 0;
+        while room < u32::MAX && self.decide(&mut state, now, 1).is_pass() {
+            room += 1;
+        }
+        room
+    }
+
+    /// The limit as so many permits in a window, to describe it to callers.
+    ///
+    /// Provided: `None`.
+    fn quota(&self) -> Option<Quota> {
+        None
+    }
+
+    /// What is left `now`.
+    ///
+    /// Provided: from [`quota`](Policy::quota), [`room`](Policy::room) and [`settled_at`](Policy::settled_at). A policy of several
+    /// limits describes the one with the least room.
+    fn status(&self, state: &Self::State, now: Tick) -> Status {
+        let reset_in = self.settled_at(state).since(now);
+        Status::new(self.quota(), self.room(state, now), reset_in)
     }
 
     /// Returns `cost` permits that passed and were not used. The state never becomes better than full.

@@ -29,6 +29,10 @@ impl Policy for Unlimited {
         u32::MAX
     }
 
+    fn room(&self, _state: &(), _now: Tick) -> u32 {
+        u32::MAX
+    }
+
     fn refund(&self, _state: &mut (), _now: Tick, _cost: u32) {}
 
     fn retune(&self, _old: &Self, _state: &mut (), _now: Tick) {}

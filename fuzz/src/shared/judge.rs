@@ -13,7 +13,7 @@ use crate::virtual_time::in_millis;
 impl<P: Tunable> Line<P> {
     /// The answer to a waiter with this ticket now. For a request that is not queued, the wait is the estimate.
     pub(super) fn expected(&mut self, ticket: u64, cost: u32) -> Expected {
-        if cost == 0 || self.mirror.mode != Mode::Enforce {
+        if cost == 0 || self.mirror.mode != Mode::Active {
             // Even such a request starts the clock.
             let _ = self.mirror.now();
             return Expected::Sure(Decision::Pass);
@@ -38,7 +38,7 @@ impl<P: Tunable> Line<P> {
     /// The wait of one more request, if it does not depend on overdue waiters.
     pub(super) fn wait_for(&mut self, cost: u32) -> Option<Duration> {
         let now = self.mirror.now();
-        if self.mirror.mode != Mode::Enforce || is_never(self.mirror.look(now, cost)) {
+        if self.mirror.mode != Mode::Active || is_never(self.mirror.look(now, cost)) {
             return Some(Duration::ZERO);
         }
         if self.waiters.iter().any(|one| one.may_be_overdue(now)) {
@@ -64,7 +64,7 @@ impl<P: Tunable> Line<P> {
         let now = self.mirror.now();
         let conforms = self.mirror.pay(cost);
         self.mirror.passed += 1;
-        if self.mirror.mode == Mode::Enforce {
+        if self.mirror.mode == Mode::Active {
             assert!(conforms, "{cost} passed at {now:?}");
             self.passed.push((now, cost));
         } else {
@@ -93,7 +93,7 @@ impl<P: Tunable> Line<P> {
 
     /// Checks the head of the queue, if it is certain which waiter that is. Timers count in whole milliseconds.
     pub(super) fn a_waiter_that_can_pass_was_woken(&mut self) {
-        if self.mirror.mode != Mode::Enforce {
+        if self.mirror.mode != Mode::Active {
             let mut waiting = self.waiters.iter().filter(|one| one.place.is_some());
             assert!(
                 waiting.all(|one| one.future.is_woken()),

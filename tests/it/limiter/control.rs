@@ -123,7 +123,7 @@ async fn in_shadow_mode_every_request_passes_and_held_back_ones_are_counted() {
     assert_eq!(limit.stats().passed, 5);
     assert_eq!(limit.stats().held_back, 3);
 
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     assert_eq!(
         limit.try_acquire(1),
         wait(100),
@@ -140,7 +140,7 @@ async fn when_off_every_request_passes_and_nothing_is_charged_or_counted() {
     }
     assert_eq!(limit.stats().passed, 0);
 
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     assert_eq!(limit.try_acquire(2), Decision::Pass);
 }
 
@@ -256,7 +256,7 @@ async fn requests_that_passed_while_it_was_off_are_not_in_the_estimate() {
     for waiter in &mut waiters[..60] {
         assert!(waiter.poll().is_ready());
     }
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     let estimate = limit.peek(1).retry_in().unwrap();
     assert!(estimate <= ms(1_410), "{estimate:?}");
 }
@@ -264,7 +264,7 @@ async fn requests_that_passed_while_it_was_off_are_not_in_the_estimate() {
 #[tokio::test(start_paused = true)]
 async fn a_new_mode_does_not_start_the_clock_of_an_unused_limit() {
     let limit = Interval::every(ms(100)).delayed().shared();
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     jump(ms(100)).await;
     assert_eq!(limit.try_acquire(1).retry_in(), Some(ms(100)));
 }

@@ -182,7 +182,7 @@ fn of_two_modes_set_at_once_one_is_the_last_for_every_key() {
         }
     };
     thread::scope(|scope| {
-        for mode in [Mode::Enforce, Mode::Off] {
+        for mode in [Mode::Active, Mode::Off] {
             let (limits, begun, ended) = (&limits, &begun, &ended);
             scope.spawn(move || {
                 for round in 1..=ROUNDS {

@@ -258,7 +258,7 @@ fn while_it_is_off_requests_are_not_counted() {
     for _ in 0..1_000 {
         assert!(passes(&limit, 1));
     }
-    limit.set_mode(Mode::Enforce);
+    limit.set_mode(Mode::Active);
     assert_eq!(limit.stats().passed, 0);
     assert!(limit.peek(10_000).is_pass());
 }
