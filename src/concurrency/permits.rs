@@ -2,12 +2,13 @@ use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
+use core::ops::Deref;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{Gate, Limiter};
+use crate::limiter::{Event, Gate, Limiter, Observer, Reporter, SharedObserver, Watch};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Caller, Intent, Position, WaitQueue, Waiters};
@@ -58,8 +59,31 @@ use super::semaphore::SemaphoreState;
 /// whatever the network does.
 #[derive(Clone)]
 pub struct Permits {
-    queue: Arc<WaitQueue<SemaphoreState>>,
+    queue: Arc<Pool>,
     resolution: Resolution,
+}
+
+/// What the handles of permits share that have the same observer.
+#[derive(Debug)]
+struct Pool {
+    queue: Arc<WaitQueue<SemaphoreState>>,
+    observer: Option<SharedObserver>,
+}
+
+impl Deref for Pool {
+    type Target = WaitQueue<SemaphoreState>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.queue
+    }
+}
+
+impl Pool {
+    fn report(&self, event: Event) {
+        if let Some(observer) = &self.observer {
+            observer.report(event);
+        }
+    }
 }
 
 impl Permits {
@@ -95,7 +119,10 @@ impl Permits {
             return Err(OutOfRange::new("n", message));
         }
         Ok(Self {
-            queue: WaitQueue::new(SemaphoreState::new(n)),
+            queue: Arc::new(Pool {
+                queue: WaitQueue::new(SemaphoreState::new(n)),
+                observer: None,
+            }),
             resolution: Resolution::default(),
         })
     }
@@ -141,6 +168,51 @@ impl Permits {
     #[must_use]
     pub fn with_resolution(self, resolution: Resolution) -> Self {
         Self { resolution, ..self }
+    }
+
+    /// Reports to `observer` what becomes of each request made through this handle and its later clones, when their permits are
+    /// released, and how many there are: see [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called
+    /// before it is cloned.
+    ///
+    /// A refused request may have waited for [`Duration::MAX`]: it is not known when a permit will be released. A permit of
+    /// [`concurrent`](crate::stream::PaceStreamExt::concurrent) is one request for each item.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    /// use paceline::limiter::Event;
+    /// use std::sync::mpsc;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let permits = Permits::new(1).with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// let permit = permits.acquire().await;
+    /// assert!(permits.try_acquire().is_none());
+    /// drop(permit);
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Resized { limit: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Released { count: 1, .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let limit = self.limit();
+        let pool = Pool {
+            queue: Arc::clone(&self.queue.queue),
+            observer: Some(SharedObserver::new(observer)),
+        };
+        pool.report(Event::Resized { limit });
+        Self {
+            queue: Arc::new(pool),
+            ..self
+        }
     }
 
     /// Waits for a permit, behind every request that came before.
@@ -211,6 +283,7 @@ impl Permits {
                 queue: Arc::clone(&self.queue),
                 position: Position::None,
                 resolution: self.resolution,
+                watch: Watch::of(self.queue.observer.as_ref()),
             })),
             count: cost,
         }
@@ -247,15 +320,15 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        self.try_take(cost).ok()
+        self.try_take(cost, true).ok()
     }
 
-    /// As [`try_acquire`](Self::try_acquire), and says why not.
+    /// As [`try_acquire`](Self::try_acquire), and says why not. That is not reported, since the caller waits then.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
-        self.try_take(1)
+        self.try_take(1, false)
     }
 
-    fn try_take(&self, count: u32) -> Result<Permit, Missed> {
+    fn try_take(&self, count: u32, reports_refusal: bool) -> Result<Permit, Missed> {
         let mut missed = Missed::NoneFree;
         let wait_behind = |_: &mut SemaphoreState, _: &Waiters, _: u32| {
             missed = Missed::OthersWait;
@@ -263,10 +336,15 @@ impl Permits {
                 retry_in: Duration::MAX,
             }
         };
-        let position = &mut Position::None;
-        let decision = self
-            .queue
-            .try_acquire(position, count, Intent::Acquire, wait_behind);
+        let (position, shadowed) = (&mut Position::None, &mut None);
+        let decision =
+            self.queue
+                .try_acquire(position, count, Intent::Acquire, shadowed, wait_behind);
+        if let Some(observer) = &self.queue.observer {
+            if decision.is_pass() || reports_refusal {
+                observer.report_try(count, decision, None);
+            }
+        }
         if decision.is_pass() {
             let queue = Arc::clone(&self.queue);
             Ok(Permit { queue, count })
@@ -297,6 +375,7 @@ impl Permits {
     /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
     pub fn resize(&self, n: u32) {
         self.queue.update(|permits, _| permits.limit = n);
+        self.queue.report(Event::Resized { limit: n });
     }
 
     /// How many are in use, without those that cool down.
@@ -339,7 +418,7 @@ impl fmt::Debug for Permits {
 /// cool-down, that is when it begins.
 #[must_use = "a permit that is dropped at once limits nothing"]
 pub struct Permit {
-    queue: Arc<WaitQueue<SemaphoreState>>,
+    queue: Arc<Pool>,
     count: u32,
 }
 
@@ -356,6 +435,7 @@ impl Drop for Permit {
         if self.count > 0 {
             self.queue
                 .update(|permits, now| permits.release(now, self.count));
+            self.queue.report(Event::Released { count: self.count });
         }
     }
 }
@@ -415,9 +495,10 @@ impl Future for AcquirePermits {
 /// A handle that queues for permits.
 #[derive(Debug)]
 struct PermitQueue {
-    queue: Arc<WaitQueue<SemaphoreState>>,
+    queue: Arc<Pool>,
     position: Position,
     resolution: Resolution,
+    watch: Watch,
 }
 
 impl Limiter for PermitQueue {
@@ -429,15 +510,18 @@ impl Limiter for PermitQueue {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
         let caller = Caller::new(cx, self.resolution);
-        let position = &mut self.position;
+        let (position, shadowed) = (&mut self.position, &mut None);
         let decision = self
             .queue
-            .poll_acquire(position, cost, Intent::Acquire, &caller);
-        decision.map(Ok)
+            .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
+        let answer = decision.map(Ok);
+        self.watch.answered(cost, &answer, None, Reporter::asked);
+        answer
     }
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
+        self.watch.gave_up();
     }
 
     fn resolution(&self) -> Resolution {

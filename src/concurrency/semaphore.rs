@@ -73,7 +73,13 @@ impl Resource for SemaphoreState {
         }
     }
 
-    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        _shadowed: &mut Option<Decision>,
+    ) -> Decision {
         let decision = self.availability(now, cost);
         if decision.is_pass() && intent == Intent::Acquire {
             self.in_use += cost;
@@ -97,7 +103,7 @@ mod tests {
 
     impl SemaphoreState {
         fn outlook(&mut self, now: Tick, count: u32) -> Outlook {
-            match self.decide(Intent::Peek, now, count) {
+            match self.decide(Intent::Peek, now, count, &mut None) {
                 Decision::Pass => Outlook::Now,
                 Decision::Wait { retry_in } if retry_in == Duration::MAX => Outlook::Unknown,
                 Decision::Wait { retry_in } => Outlook::At(now.after(retry_in)),

@@ -54,7 +54,8 @@ pub struct AcquireWithin<L: Limiter> {
     deadline: Option<Timer>,
     /// How long such a request has to wait if it is queued now, at the least.
     estimate: fn(&L, u32) -> Duration,
-    count_refusal: fn(&L),
+    /// Leaves the queue, and counts and reports the request as refused.
+    refuse: fn(&mut L, u32),
 }
 
 impl<L: Limiter> AcquireWithin<L> {
@@ -63,14 +64,14 @@ impl<L: Limiter> AcquireWithin<L> {
         cost: u32,
         within: Duration,
         estimate: fn(&L, u32) -> Duration,
-        count_refusal: fn(&L),
+        refuse: fn(&mut L, u32),
     ) -> Self {
         Self {
             acquire: Acquire::new(limiter, cost),
             within,
             deadline: None,
             estimate,
-            count_refusal,
+            refuse,
         }
     }
 
@@ -84,7 +85,8 @@ impl<L: Limiter> AcquireWithin<L> {
     }
 
     fn too_late(&mut self) -> Poll<Result<(), AcquireError>> {
-        (self.count_refusal)(self.acquire.gate().limiter());
+        let cost = self.acquire.cost;
+        (self.refuse)(self.acquire.gate().limiter_mut(), cost);
         self.acquire.gate = None;
         Poll::Ready(Err(AcquireError::too_late(self.within)))
     }

@@ -135,7 +135,13 @@ where
     }
 
     /// Answers at once where no limit of the key's own has to be asked.
-    pub(super) fn ask<Q>(&mut self, key: &Q, intent: Intent, cost: u32) -> Reply<P>
+    pub(super) fn ask<Q>(
+        &mut self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Reply<P>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -153,10 +159,11 @@ where
             Some(Entry::Idle(state)) => decide(&policy, state, intent, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
                 Ok(decision) => decision,
-                Err(retry_in) => return self.overflow(intent, retry_in),
+                Err(retry_in) => return self.overflow(intent, retry_in, shadowed),
             },
         };
-        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats))
+        let stats = &mut self.stats;
+        Reply::Decided(self.mode.apply(intent, decision, stats, shadowed))
     }
 
     /// As [`ask`](Self::ask), for a handle that waits if it has to: then it is given the limit of the key.
@@ -165,9 +172,10 @@ where
         key: &K,
         intent: Intent,
         cost: u32,
+        shadowed: &mut Option<Decision>,
         spare: &mut Option<Arc<LimitHandle<P>>>,
     ) -> Reply<P> {
-        match self.ask(key, intent, cost) {
+        match self.ask(key, intent, cost, shadowed) {
             Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
             reply => reply,
         }
@@ -342,14 +350,20 @@ where
         Ok(decision)
     }
 
-    fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
+    fn overflow(
+        &mut self,
+        intent: Intent,
+        retry_in: Duration,
+        shadowed: &mut Option<Decision>,
+    ) -> Reply<P> {
         match &self.when_full {
             WhenFull::Share(limit) => Reply::Ask(Arc::clone(limit)),
             WhenFull::Wait if self.mode == Mode::Active => Reply::AtCapacity(retry_in),
             // It passes, and would have waited.
             WhenFull::Wait | WhenFull::Pass => {
                 let wait = Decision::Wait { retry_in };
-                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats))
+                let stats = &mut self.stats;
+                Reply::Decided(Mode::Shadow.apply(intent, wait, stats, shadowed))
             }
         }
     }

@@ -15,8 +15,9 @@ use crate::wait::{Intent, WaitQueue};
 use super::acquire::{Acquire, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
+use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Limiter};
+use super::{Answer, Event, Limiter, Observer};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
 /// the time.
@@ -64,6 +65,8 @@ pub struct Keyed<K, P: Policy> {
     shards: Arc<[Mutex<KeyMap<K, P>>]>,
     hasher: RandomState,
     resolution: Resolution,
+    /// `None` if the keys are not observed.
+    observer: Option<Arc<KeyedObserver<K>>>,
 }
 
 impl<K, P> Keyed<K, P>
@@ -114,6 +117,16 @@ where
             shards: maps.collect(),
             hasher: RandomState::new(),
             resolution: Resolution::default(),
+            observer: None,
+        }
+    }
+
+    /// The same options for other keys, with none yet.
+    fn with_map(&self, map: &KeyMap<K, P>) -> Self {
+        Self {
+            resolution: self.resolution,
+            observer: self.observer.clone(),
+            ..Self::of(map)
         }
     }
 
@@ -142,7 +155,7 @@ where
             return Err(OutOfRange::new("max", message));
         }
         let map = lock(&self.shards[0]).with_max(max);
-        Ok(Self::of(&map).with_resolution(self.resolution))
+        Ok(self.with_map(&map))
     }
 
     /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
@@ -173,13 +186,85 @@ where
             WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
-        Self::of(&map).with_resolution(self.resolution)
+        self.with_map(&map)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].
     #[must_use]
     pub fn with_resolution(self, resolution: Resolution) -> Self {
         Self { resolution, ..self }
+    }
+
+    /// Reports to `observer` what becomes of each request and is done to a key through this handle and its later clones, without
+    /// the key: see [`Shared::with_observer`]. To be called before it is cloned.
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    /// let users = users.with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// users.acquire("ann", 1).await.unwrap();
+    /// assert!(!users.try_acquire("ann", 1).is_pass());
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self {
+            observer: Some(Arc::new(KeyedObserver::Same(SharedObserver::new(observer)))),
+            ..self
+        }
+    }
+
+    /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
+    /// not reported.
+    ///
+    /// `Metrics::by_key` makes such an observer, with a label for each of the busiest keys.
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, refused) = mpsc::channel();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// let users = users.with_observer_by_key(move |user, event| {
+    ///     if let Event::Refused { .. } = event {
+    ///         sender.send(user.clone()).unwrap();
+    ///     }
+    /// });
+    ///
+    /// for user in ["ann", "bob", "ann"] {
+    ///     let _ = users.try_acquire(user, 1);
+    /// }
+    /// assert_eq!(refused.try_iter().collect::<Vec<_>>(), ["ann"]);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer_by_key(self, observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    where
+        K: Send + Sync + 'static,
+    {
+        Self {
+            observer: Some(Arc::new(KeyedObserver::by_key(observer))),
+            ..self
+        }
     }
 
     /// A limiter for this key, for an adapter: a handle that queues for it.
@@ -203,11 +288,13 @@ where
     /// ```
     #[must_use]
     pub fn at(&self, key: K) -> KeyedAt<K, P> {
+        let observer = self.observer_of(|| key.clone());
         KeyedAt {
             keyed: self.clone(),
             key,
             handle: None,
             spare: None,
+            watch: Watch::of(observer.as_ref()),
         }
     }
 
@@ -270,8 +357,7 @@ where
                 .retry_in()
                 .unwrap_or_default()
         };
-        let count_refusal = |limit: &KeyedAt<K, P>| limit.keyed.shard(&limit.key).count_refusal();
-        AcquireWithinAt::new(self.at(key), cost, within, estimate, count_refusal)
+        AcquireWithinAt::new(self.at(key), cost, within, estimate, KeyedAt::refuse_late)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
@@ -280,7 +366,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.try_decide(key, Intent::Acquire, cost)
+        let shadowed = &mut None;
+        let decision = self.try_decide(key, Intent::Acquire, cost, shadowed);
+        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+            observer.report_try(cost, decision, *shadowed);
+        }
+        decision
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -289,7 +380,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.try_decide(key, Intent::Peek, cost)
+        self.try_decide(key, Intent::Peek, cost, &mut None)
     }
 
     /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`].
@@ -335,6 +426,7 @@ where
                 limit.retune(now, policy);
             });
         });
+        self.report(key, Event::Retuned);
     }
 
     /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
@@ -343,9 +435,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.pause_until(now.after(duration)));
-        });
+        let duration = self.pause(key, duration);
+        self.report(key, Event::Paused { duration });
     }
 
     /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
@@ -374,8 +465,10 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let pause = feedback.pause();
-        pause.inspect(|pause| self.pause_for(key, *pause))
+        let asked = feedback.pause()?;
+        let pause = self.pause(key, asked);
+        self.report(key, Event::FeedbackApplied { pause });
+        Some(asked)
     }
 
     /// Ends every pause of this key.
@@ -385,6 +478,7 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
+        self.report(key, Event::Resumed);
     }
 
     /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
@@ -417,6 +511,8 @@ where
                 limit.resume();
             });
         });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
     }
 
     /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
@@ -446,6 +542,8 @@ where
         self.change(key, |limit, of_all| {
             limit.update_all(|limit, now| limit.reset(now, of_all));
         });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -500,6 +598,9 @@ where
         for limit in limits {
             limit.wake_all();
         }
+        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
+            observer.report(Event::ModeChanged { mode });
+        }
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
@@ -512,22 +613,24 @@ where
         stats
     }
 
-    fn try_decide<Q>(&self, key: &Q, intent: Intent, cost: u32) -> Decision
+    fn try_decide<Q>(
+        &self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let mut shard = self.shard(key);
-        let decision = match shard.ask(key, intent, cost) {
+        let decision = match shard.ask(key, intent, cost, shadowed) {
             Reply::Decided(decision) => decision,
             Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
             Reply::Ask(limit) => {
                 drop(shard);
-                let limit = Shared::of(limit);
-                return match intent {
-                    Intent::Acquire => limit.try_acquire(cost),
-                    Intent::Peek => limit.peek(cost),
-                };
+                return Shared::of(limit).try_decide(intent, cost, shadowed);
             }
         };
         if intent == Intent::Acquire && !decision.is_pass() {
@@ -536,8 +639,32 @@ where
         decision
     }
 
+    fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
+        self.observer.as_ref().map(|observer| observer.of(key))
+    }
+
+    fn report<Q>(&self, key: &Q, event: Event)
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+            observer.report(event);
+        }
+    }
+
+    /// Pauses a key, and returns for how long.
+    fn pause<Q>(&self, key: &Q, duration: Duration) -> Duration
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.pause_for(now, duration))
+        })
+    }
+
     /// Changes the limit of one key, given with the parameters of a key that has none of its own.
-    fn change<Q>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P))
+    fn change<Q, T>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T) -> T
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -546,9 +673,10 @@ where
         let policy = shard.policy_of(key);
         let limit = shard.activate(key, &mut None);
         drop(shard);
-        change(&limit, policy);
+        let changed = change(&limit, policy);
         drop(limit);
         self.shard(key).release(key);
+        changed
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
@@ -568,6 +696,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
             shards: Arc::clone(&self.shards),
             hasher: self.hasher.clone(),
             resolution: self.resolution,
+            observer: self.observer.clone(),
         }
     }
 }
@@ -598,6 +727,7 @@ where
     handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
     spare: Option<Arc<LimitHandle<P>>>,
+    watch: Watch,
 }
 
 impl<K, P> KeyedAt<K, P>
@@ -606,10 +736,16 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
+    fn poll_ask(
+        &mut self,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        cx: &mut Context<'_>,
+    ) -> Answer {
         let handle = match &mut self.handle {
             Some(handle) => handle,
-            None => match self.ask_map(intent, cost) {
+            None => match self.ask_map(intent, cost, shadowed) {
                 Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
                 Reply::AtCapacity(retry_in) => {
                     let retry_in = retry_in.min(RETRY_FOR_ROOM);
@@ -625,21 +761,57 @@ where
             Intent::Acquire => handle.poll_decide(cost, cx),
             Intent::Peek => handle.poll_open(cost, cx),
         };
+        *shadowed = handle.shadowed();
         // A handle that waits is queued, and a look that has passed reserves the position.
         if handle.is_outside() {
-            self.give_up();
+            self.leave();
         }
         answer
     }
 
-    fn ask_map(&mut self, intent: Intent, cost: u32) -> Reply<P> {
+    fn try_ask(
+        &mut self,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        cx: &mut Context<'_>,
+    ) -> Answer {
+        let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) else {
+            let intent = Intent::Acquire;
+            let decision = self.keyed.try_decide(&self.key, intent, cost, shadowed);
+            return Poll::Ready(Ok(decision));
+        };
+        let answer = handle.poll_try(cost, cx);
+        *shadowed = handle.shadowed();
+        if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
+            self.leave();
+        }
+        answer
+    }
+
+    fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask_to_wait(&self.key, intent, cost, &mut self.spare);
+        let reply = shard.ask_to_wait(&self.key, intent, cost, shadowed, &mut self.spare);
         let is_never = matches!(reply, Reply::Decided(Decision::Never { .. }));
         if is_never && intent == Intent::Acquire {
             shard.count_refusal();
         }
         reply
+    }
+
+    /// Leaves the queue.
+    fn leave(&mut self) {
+        if self.handle.take().is_some() {
+            let spare = self.keyed.shard(&self.key).release(&self.key);
+            self.spare = spare.or(self.spare.take());
+        }
+    }
+
+    /// Leaves the queue, since it would take too long.
+    fn refuse_late(&mut self, cost: u32) {
+        self.leave();
+        self.keyed.shard(&self.key).count_refusal();
+        self.watch
+            .too_late(cost, || self.keyed.peek(&self.key, cost));
     }
 }
 
@@ -652,31 +824,34 @@ where
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.poll_ask(Intent::Acquire, cost, cx)
+        let shadowed = &mut None;
+        let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::asked);
+        answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        match &mut self.handle {
-            Some(handle) if cost > 0 => {
-                let answer = handle.poll_try(cost, cx);
-                if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
-                    self.give_up();
-                }
-                answer
-            }
-            _ => Poll::Ready(Ok(self.keyed.try_acquire(&self.key, cost))),
-        }
+        let shadowed = &mut None;
+        let answer = self.try_ask(cost, shadowed, cx);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::tried);
+        answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.poll_ask(Intent::Peek, cost, cx)
+        let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
+        self.watch.answered(cost, &answer, None, Reporter::looked);
+        answer
     }
 
     fn give_up(&mut self) {
-        if self.handle.take().is_some() {
-            let spare = self.keyed.shard(&self.key).release(&self.key);
-            self.spare = spare.or(self.spare.take());
-        }
+        self.leave();
+        self.watch.gave_up();
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.watch.shadowed()
     }
 
     fn resolution(&self) -> Resolution {

@@ -31,10 +31,19 @@ impl Mode {
     #[expect(non_upper_case_globals, reason = "it was a variant")]
     pub const Enforce: Self = Self::Active;
 
-    /// What a decision becomes in this mode; counted unless it was only a look.
-    pub(super) fn apply(self, intent: Intent, decision: Decision, stats: &mut Stats) -> Decision {
-        if !decision.is_pass() && self == Self::Active {
-            return decision;
+    /// What a decision becomes in this mode; counted unless it was only a look. One that becomes a pass is left in `shadowed`.
+    pub(super) fn apply(
+        self,
+        intent: Intent,
+        decision: Decision,
+        stats: &mut Stats,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
+        if !decision.is_pass() {
+            if self == Self::Active {
+                return decision;
+            }
+            *shadowed = Some(decision);
         }
         let is_counted = u64::from(intent == Intent::Acquire && self != Self::Off);
         stats.passed += is_counted;
@@ -161,9 +170,10 @@ impl<P: Policy> LimitState<P> {
         self.is_tuned = false;
     }
 
-    /// Of two pauses the later end counts.
-    pub(super) fn pause_until(&mut self, until: Tick) {
-        self.paused_until = self.paused_until.max(until);
+    /// Pauses, and returns for how long: of two pauses the later end counts.
+    pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
+        self.paused_until = self.paused_until.max(now.after(duration));
+        self.paused_until.since(now)
     }
 
     pub(super) fn resume(&mut self) {
@@ -242,7 +252,13 @@ impl<P: Policy> Resource for LimitState<P> {
         now
     }
 
-    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
         if cost == 0 || self.mode == Mode::Off {
             return Decision::Pass;
         }
@@ -252,7 +268,8 @@ impl<P: Policy> Resource for LimitState<P> {
             }
             _ => self.peek(now, cost),
         };
-        self.mode.apply(intent, decision, &mut self.stats)
+        let stats = &mut self.stats;
+        self.mode.apply(intent, decision, stats, shadowed)
     }
 
     fn is_unordered(&self) -> bool {

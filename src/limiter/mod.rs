@@ -28,6 +28,7 @@ mod metrics;
 mod observed;
 mod owned;
 mod prefetch;
+mod reporter;
 mod shared;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
@@ -50,6 +51,7 @@ pub use limit::{Mode, Stats};
 pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
+pub(crate) use reporter::{Reporter, SharedObserver, Watch};
 pub use shared::Shared;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
@@ -129,6 +131,14 @@ pub trait Limiter {
         None
     }
 
+    /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only in
+    /// [`Mode::Shadow`]. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
+    ///
+    /// Provided: `None`. A limiter around another returns that one's.
+    fn shadowed(&self) -> Option<Decision> {
+        None
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -173,6 +183,10 @@ macro_rules! forward_limiter {
 
             fn status(&self) -> Option<Status> {
                 (**self).status()
+            }
+
+            fn shadowed(&self) -> Option<Decision> {
+                (**self).shadowed()
             }
 
             fn resolution(&self) -> Resolution {

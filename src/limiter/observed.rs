@@ -3,9 +3,10 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::Decision;
-use crate::time::{Clock, Resolution, Tick};
+use crate::time::Resolution;
 
-use super::Limiter;
+use super::reporter::Reporter;
+use super::{Limiter, Mode, Status};
 
 /// A limiter that tells an observer what was decided.
 ///
@@ -39,10 +40,7 @@ use super::Limiter;
 /// ```
 pub struct Observed<L: Limiter, O: Observer> {
     limiter: L,
-    observer: O,
-    clock: Clock,
-    /// Since when it is queued.
-    since: Option<Tick>,
+    reporter: Reporter<O>,
 }
 
 impl<L: Limiter, O: Observer> Observed<L, O> {
@@ -50,9 +48,7 @@ impl<L: Limiter, O: Observer> Observed<L, O> {
     pub const fn new(limiter: L, observer: O) -> Self {
         Self {
             limiter,
-            observer,
-            clock: Clock::new(),
-            since: None,
+            reporter: Reporter::new(observer),
         }
     }
 
@@ -60,68 +56,35 @@ impl<L: Limiter, O: Observer> Observed<L, O> {
     pub const fn limiter(&self) -> &L {
         &self.limiter
     }
-
-    fn passed(&mut self, cost: u32) {
-        let waited = self.waited();
-        self.observer.observe(Event::Passed { cost, waited });
-    }
-
-    fn too_costly(&mut self, cost: u32, capacity: u32) {
-        self.since = None;
-        self.observer.observe(Event::TooCostly { cost, capacity });
-    }
-
-    /// How long it was queued, now that it is no more.
-    fn waited(&mut self) -> Duration {
-        let since = self.since.take();
-        since.map_or(Duration::ZERO, |since| self.clock.now().since(since))
-    }
-
-    fn waits(&mut self) {
-        if self.since.is_none() {
-            self.since = Some(self.clock.now());
-        }
-    }
 }
 
 impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        let polled = self.limiter.poll_decide(cost, cx);
-        match polled {
-            _ if cost == 0 => {}
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
-            Poll::Ready(Ok(Decision::Pass)) => self.passed(cost),
-            Poll::Ready(Ok(Decision::Never { capacity })) => self.too_costly(cost, capacity),
-            Poll::Ready(Err(_)) => {}
-        }
-        polled
+        let answer = self.limiter.poll_decide(cost, cx);
+        self.reporter.asked(cost, &answer, self.limiter.shadowed());
+        answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        let polled = self.limiter.poll_try(cost, cx);
-        match polled {
-            _ if cost == 0 => {}
-            Poll::Ready(Ok(Decision::Pass)) => self.passed(cost),
-            Poll::Ready(Ok(Decision::Wait { retry_in })) => {
-                self.observer.observe(Event::Refused { cost, retry_in });
-            }
-            Poll::Ready(Ok(Decision::Never { capacity })) => self.too_costly(cost, capacity),
-            Poll::Pending | Poll::Ready(Err(_)) => {}
-        }
-        polled
+        let answer = self.limiter.poll_try(cost, cx);
+        self.reporter.tried(cost, &answer, self.limiter.shadowed());
+        answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        let polled = self.limiter.poll_open(cost, cx);
-        match polled {
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
-            Poll::Ready(Ok(Decision::Never { capacity })) => self.too_costly(cost, capacity),
-            // It has not passed yet, and has been waiting for it.
-            Poll::Ready(Ok(Decision::Pass) | Err(_)) => {}
-        }
-        polled
+        let answer = self.limiter.poll_open(cost, cx);
+        self.reporter.looked(cost, &answer, None);
+        answer
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.limiter.shadowed()
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
     }
 
     fn resolution(&self) -> Resolution {
@@ -130,10 +93,7 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
 
     fn give_up(&mut self) {
         self.limiter.give_up();
-        if self.since.is_some() {
-            let waited = self.waited();
-            self.observer.observe(Event::GaveUp { waited });
-        }
+        self.reporter.gave_up();
     }
 }
 
@@ -144,7 +104,7 @@ where
     O: Observer + Clone,
 {
     fn clone(&self) -> Self {
-        Self::new(self.limiter.clone(), self.observer.clone())
+        Self::new(self.limiter.clone(), self.reporter.observer().clone())
     }
 }
 
@@ -163,10 +123,70 @@ impl<L: Limiter + fmt::Debug, O: Observer> fmt::Debug for Observed<L, O> {
     }
 }
 
-/// Receives what a limit decides.
+/// Receives what a limit decides, and what is done to it.
+///
+/// A closure that takes an [`Event`] is an observer. One that a limit carries, as with
+/// [`Shared::with_observer`](super::Shared::with_observer), is used by many tasks at once: there the bound is that a *reference*
+/// to it is an observer, as [`Read`](std::io::Read) is implemented for `&File`. A closure is that if it changes nothing but
+/// atomics and what is behind a lock.
+///
+/// ```
+/// use paceline::limiter::{Event, Observer, PolicyExt};
+/// use paceline::policy::Interval;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// #[derive(Clone, Default)]
+/// struct Waiting(Arc<AtomicU32>);
+///
+/// impl Observer for &Waiting {
+///     fn observe(&mut self, _: Event) {}
+///
+///     fn queued(&mut self) {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+///
+///     fn dequeued(&mut self) {
+///         self.0.fetch_sub(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let waiting = Waiting::default();
+/// let limit = Interval::every(Duration::from_millis(100)).shared();
+/// let limit = limit.with_observer(waiting.clone());
+///
+/// limit.acquire(1).await.unwrap();
+/// let second = tokio::spawn(limit.acquire(1));
+/// tokio::task::yield_now().await;
+/// assert_eq!(waiting.0.load(Ordering::Relaxed), 1);
+///
+/// second.await.unwrap().unwrap();
+/// assert_eq!(waiting.0.load(Ordering::Relaxed), 0);
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an observer of limits",
+    label = "expected an observer",
+    note = "a closure `FnMut(Event)` is one, and so is a type with `impl Observer`",
+    note = "an observer that a limit carries is used by many tasks at once: `&{Self}` has to be an observer, so a closure has \
+            to be `Fn(Event)`, and a type needs `impl Observer for &{Self}`"
+)]
 pub trait Observer {
-    /// A request was decided. It is called where the limit is asked, so it should be quick.
+    /// A request was decided, or the limit was changed. It is called where the limit is asked, so it should be quick.
     fn observe(&mut self, event: Event);
+
+    /// A request was queued. Each request is queued once at most, whatever it waits for.
+    ///
+    /// Provided: does nothing.
+    fn queued(&mut self) {}
+
+    /// A request is queued no more. What became of it is the next event.
+    ///
+    /// Provided: does nothing.
+    fn dequeued(&mut self) {}
 }
 
 impl<F: FnMut(Event)> Observer for F {
@@ -175,7 +195,10 @@ impl<F: FnMut(Event)> Observer for F {
     }
 }
 
-/// What became of a request. Requests of cost 0 are not reported.
+/// What became of a request, or was done to a limit. Requests of cost 0 are not reported.
+///
+/// Each request has exactly one of the first five events. The others are reported by limits that carry an observer: see
+/// [`Shared::with_observer`](super::Shared::with_observer).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -187,13 +210,24 @@ pub enum Event {
         /// How long it was queued.
         waited: Duration,
     },
-    /// It was refused, since it came too soon: what `enforce` gives back and `shed` drops. (A pacing sink that lost its slot to
-    /// another handle is refused too, and passes later.)
+    /// It passed only because the limit is in [`Mode::Shadow`], or because
+    /// a keyed limit had no room for its key and lets such keys pass.
+    #[non_exhaustive]
+    Shadowed {
+        /// What it would have cost. Nothing was charged.
+        cost: u32,
+        /// How long it was queued before, if the mode changed meanwhile.
+        waited: Duration,
+        /// How long it would have had to wait from then on; `None` if it could never have passed.
+        retry_in: Option<Duration>,
+    },
+    /// It was refused, since it came too soon: what `enforce` gives back and `shed` drops, and what was too late for
+    /// `acquire_within`. (A pacing sink that lost its slot to another handle is refused too, and passes later.)
     #[non_exhaustive]
     Refused {
         /// What it would have cost.
         cost: u32,
-        /// How long it would have had to wait.
+        /// How long it would have had to wait; [`Duration::MAX`] if that is not known.
         retry_in: Duration,
     },
     /// It was refused for ever, since that much can never pass.
@@ -210,4 +244,74 @@ pub enum Event {
         /// How long it was queued.
         waited: Duration,
     },
+    /// `pause_for`: no request passes for that long.
+    #[non_exhaustive]
+    Paused {
+        /// How long from now on. Of two pauses the later end counts.
+        duration: Duration,
+    },
+    /// `apply_feedback`: no request passes for that long, because a provider asked for it.
+    #[non_exhaustive]
+    FeedbackApplied {
+        /// How long from now on. Of two pauses the later end counts.
+        pause: Duration,
+    },
+    /// `resume`: all pauses are over.
+    Resumed,
+    /// `retune`: the limit has other parameters. Of a key also `forget` and `reset`, which give it those of all keys.
+    Retuned,
+    /// `set_mode`: the limit holds from now on, is only watched, or is off.
+    #[non_exhaustive]
+    ModeChanged {
+        /// The new mode.
+        mode: Mode,
+    },
+    /// Permits for concurrency were released, and are in use no more.
+    #[non_exhaustive]
+    Released {
+        /// How many.
+        count: u32,
+    },
+    /// There are that many permits for concurrency from now on. Also the first event.
+    #[non_exhaustive]
+    Resized {
+        /// The new limit.
+        limit: u32,
+    },
+}
+
+impl Event {
+    /// Whether it says what became of a request, and not what was done to the limit.
+    #[must_use]
+    pub const fn is_of_request(&self) -> bool {
+        matches!(
+            self,
+            Self::Passed { .. }
+                | Self::Shadowed { .. }
+                | Self::Refused { .. }
+                | Self::TooCostly { .. }
+                | Self::GaveUp { .. }
+        )
+    }
+
+    /// What became of a request that is decided: a wait is a refusal.
+    pub(super) fn of(
+        cost: u32,
+        decision: Decision,
+        shadowed: Option<Decision>,
+        waited: Duration,
+    ) -> Self {
+        match decision {
+            Decision::Pass => match shadowed {
+                None => Self::Passed { cost, waited },
+                Some(shadowed) => Self::Shadowed {
+                    cost,
+                    waited,
+                    retry_in: shadowed.retry_in(),
+                },
+            },
+            Decision::Wait { retry_in } => Self::Refused { cost, retry_in },
+            Decision::Never { capacity } => Self::TooCostly { cost, capacity },
+        }
+    }
 }

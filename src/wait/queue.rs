@@ -65,14 +65,20 @@ impl<R: Resource> Queue<R> {
         reason = "a fifth of what a request costs that need not wait"
     )]
     #[inline(always)]
-    pub(super) fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> Answer {
+    pub(super) fn decide(
+        &mut self,
+        position: Position,
+        cost: u32,
+        intent: Intent,
+        shadowed: &mut Option<Decision>,
+    ) -> Answer {
         let is_empty = self.waiters.is_empty();
         let now = self.resource.now(!is_empty);
         let is_turn = is_empty || self.is_turn_of(position, cost);
         let is_queued = matches!(position, Position::Queued(_));
         let may_take = is_turn && !is_queued;
         let intent = if may_take { intent } else { Intent::Peek };
-        let decision = self.resource.decide(intent, now, cost);
+        let decision = self.resource.decide(intent, now, cost, shadowed);
         Answer {
             now,
             is_turn,
@@ -205,6 +211,7 @@ impl<R: Resource> Queue<R> {
         cost: u32,
         intent: Intent,
         now: Tick,
+        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let (reserved, is_counted) = match *position {
             Position::Queued(ticket) => (Position::Reserved(ticket), false),
@@ -216,7 +223,7 @@ impl<R: Resource> Queue<R> {
         if !is_counted {
             // What passes now passes later too.
             let now = self.resource.now(true).max(now);
-            decision = self.resource.decide(intent, now, cost);
+            decision = self.resource.decide(intent, now, cost, shadowed);
             if head_has_left {
                 self.schedule_head(now);
             }
@@ -315,7 +322,7 @@ impl<R: Resource> Queue<R> {
             Duration::ZERO
         } else {
             self.resource
-                .decide(Intent::Peek, now, head.cost)
+                .decide(Intent::Peek, now, head.cost, &mut None)
                 .retry_in()
                 .unwrap_or_default()
         };

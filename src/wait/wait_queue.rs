@@ -42,23 +42,25 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Asks, and is queued while there is something to wait for.
     ///
-    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept.
+    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept. `shadowed`: see
+    /// [`Resource::decide`].
     pub(crate) fn poll_acquire(
         &self,
         position: &mut Position,
         cost: u32,
         intent: Intent,
         caller: &Caller<'_>,
+        shadowed: &mut Option<Decision>,
     ) -> Poll<Decision> {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent);
+        let answer = queue.decide(*position, cost, intent, shadowed);
         if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
             return Poll::Ready(Decision::Pass);
         }
         let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
-                Poll::Ready(queue.pass(position, cost, intent, answer.now))
+                Poll::Ready(queue.pass(position, cost, intent, answer.now, shadowed))
             }
             Decision::Never { .. } if refuses => {
                 queue.refuse(position, answer.now);
@@ -76,10 +78,11 @@ impl<R: Resource> WaitQueue<R> {
         position: &mut Position,
         cost: u32,
         intent: Intent,
+        shadowed: &mut Option<Decision>,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent);
+        let answer = queue.decide(*position, cost, intent, shadowed);
         if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
             return Decision::Pass;
         }
@@ -89,7 +92,7 @@ impl<R: Resource> WaitQueue<R> {
                 wait_behind(&mut queue.resource, &queue.waiters, cost)
             }
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
-                queue.pass(position, cost, intent, answer.now)
+                queue.pass(position, cost, intent, answer.now, shadowed)
             }
             decision => decision,
         };
