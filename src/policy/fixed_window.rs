@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
+use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -131,6 +131,20 @@ impl Policy for FixedWindow {
             state.spent += cost;
         }
         decision
+    }
+
+    fn room(&self, state: &FixedWindowState, now: Tick) -> u32 {
+        if self.ends_at(*state) <= now {
+            return self.limit;
+        }
+        self.limit.saturating_sub(state.spent)
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        Some(Quota {
+            permits: self.limit,
+            window: self.window,
+        })
     }
 
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, Policy};
+use super::{Decision, Policy, Quota, Status};
 
 /// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
 ///
@@ -116,6 +116,27 @@ impl Policy for Interval {
             };
         }
         decision
+    }
+
+    fn room(&self, state: &IntervalState, now: Tick) -> u32 {
+        match self.every {
+            _ if now < self.open_at(*state) => 0,
+            Duration::ZERO => u32::MAX,
+            _ => 1,
+        }
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        (!self.every.is_zero()).then_some(Quota {
+            permits: 1,
+            window: self.every,
+        })
+    }
+
+    /// It resets when the next request passes, also if it is delayed.
+    fn status(&self, state: &IntervalState, now: Tick) -> Status {
+        let reset_in = self.open_at(*state).since(now);
+        Status::new(self.quota(), self.room(state, now), reset_in)
     }
 
     /// Only the cost of the latest request can be refunded.

@@ -88,6 +88,7 @@ pub use unlimited::Unlimited;
 /// 5. From [`settled_at`](Policy::settled_at) on, a state answers as a fresh one does.
 /// 6. Nothing panics or overflows, whatever the time and the cost. If the time goes back, a request may pass later than
 ///    necessary, never earlier.
+/// 7. [`room`](Policy::room) requests of cost 1 pass one after another, and the next one does not.
 ///
 /// ```
 /// use paceline::policy::{Decision, Interval, Policy};
@@ -106,6 +107,9 @@ pub use unlimited::Unlimited;
 pub trait Policy {
     /// What the policy remembers between two requests.
     type State: Clone + Debug;
+
+    /// How many limits it consists of: 1, or more in an [`All`].
+    const LIMITS: usize = 1;
 
     /// The state of an unused limit that is created `now`.
     fn fresh(&self, now: Tick) -> Self::State;
@@ -132,7 +136,19 @@ pub trait Policy {
         0
     }
 
-    /// How many requests of cost 1 pass `now`, one after another.
+    /// How many requests of cost 1 pass `now`, one after another. [`u32::MAX`] means that many or more.
+    ///
+    /// ```
+    /// use paceline::policy::{FixedWindow, Policy};
+    /// use paceline::time::Tick;
+    /// use std::time::Duration;
+    ///
+    /// let limit = FixedWindow::new(10, Duration::from_secs(60));
+    /// let mut state = limit.fresh(Tick::ZERO);
+    ///
+    /// assert!(limit.decide(&mut state, Tick::ZERO, 3).is_pass());
+    /// assert_eq!(limit.room(&state, Tick::ZERO), 7);
+    /// ```
     ///
     /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state. Override it where a formula exists.
     fn room(&self, state: &Self::State, now: Tick) -> u32 {
@@ -144,17 +160,40 @@ pub trait Policy {
         room
     }
 
-    /// The limit as so many permits in a window, to describe it to callers.
+    /// The limit as so many permits in a window, to describe it to callers. It never changes.
+    ///
+    /// | policy | quota |
+    /// |---|---|
+    /// | [`Interval`] d | 1 in d; `None` if d is zero |
+    /// | [`TokenBucket`] rate, burst | the rate, over the longer of its period and the time in which the bucket fills |
+    /// | [`SlidingLog`], [`SlidingCounter`], [`FixedWindow`] n, W | n in W |
+    /// | [`All`] of several | the one of fewest permits; [`status`](Policy::status) has the one that binds now |
+    /// | [`Unlimited`] | `None` |
+    ///
+    /// ```
+    /// use paceline::policy::{Policy, Quota, TokenBucket};
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let quota = |permits, secs| Some(Quota { permits, window: Duration::from_secs(secs) });
+    ///
+    /// assert_eq!(TokenBucket::new(Rate::per_second(30), 5).quota(), quota(30, 1));
+    /// assert_eq!(TokenBucket::new(Rate::per_second(30), 90).quota(), quota(90, 3));
+    /// ```
     ///
     /// Provided: `None`.
     fn quota(&self) -> Option<Quota> {
         None
     }
 
-    /// What is left `now`.
+    /// What is left `now`. Nothing is counted.
     ///
-    /// Provided: from [`quota`](Policy::quota), [`room`](Policy::room) and [`settled_at`](Policy::settled_at). A policy of several
-    /// limits describes the one with the least room.
+    /// Of several limits it describes the one with the least room; if several have, the one with the latest reset, and of those
+    /// the first.
+    ///
+    /// Provided: from [`quota`](Policy::quota), [`room`](Policy::room) and [`settled_at`](Policy::settled_at). Override it for a
+    /// policy that never settles: its [`reset_in`](Status::reset_in) is the time until it answers as an unused limit that did
+    /// not start delayed or empty.
     fn status(&self, state: &Self::State, now: Tick) -> Status {
         let reset_in = self.settled_at(state).since(now);
         Status::new(self.quota(), self.room(state, now), reset_in)
@@ -211,6 +250,11 @@ fn decide_in_window(
         return Decision::Pass;
     }
     Decision::from(open_at(room), now)
+}
+
+/// The [`room`](Policy::room) of a window of at most `limit`, of which `spent` still counts.
+fn room_in_window(limit: u32, spent: u64) -> u32 {
+    limit.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
 }
 
 /// What every window needs.

@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, OutOfRange, Policy, credit_of};
+use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
@@ -144,6 +144,11 @@ impl TokenBucket {
         tokens as Shares * self.token
     }
 
+    /// When the bucket is full.
+    fn full_at(&self, state: TokenBucketState) -> Tick {
+        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+    }
+
     /// The time that the shares take in nanoseconds, rounded up so that no request passes early.
     fn nanos(&self, shares: Shares) -> u128 {
         let permits = self.rate.permits();
@@ -188,6 +193,27 @@ impl Policy for TokenBucket {
         credit_of(self, state, now, self.burst)
     }
 
+    /// The whole tokens that are there. None while it is in debt.
+    fn room(&self, state: &TokenBucketState, now: Tick) -> u32 {
+        let missing = state.shares().saturating_sub(self.shares_at(now));
+        let whole = self.room.saturating_sub(missing) / self.token;
+        u32::try_from(whole).unwrap_or(self.burst)
+    }
+
+    /// The rate, over the longer of its period and the time in which the bucket fills, so that a caller who spreads the permits
+    /// over the window keeps exactly to the rate, and never sees more remaining than the quota.
+    fn quota(&self) -> Option<Quota> {
+        let permits = self.burst.max(self.rate.permits());
+        let window = saturating_duration(self.nanos(self.shares_of(permits)));
+        Some(Quota { permits, window })
+    }
+
+    /// It resets when the bucket is full, also if it started empty.
+    fn status(&self, state: &TokenBucketState, now: Tick) -> Status {
+        let reset_in = self.full_at(*state).since(now);
+        Status::new(self.quota(), self.room(state, now), reset_in)
+    }
+
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
         let full_at = state.shares();
         let full = full_at.min(self.shares_at(now));
@@ -219,7 +245,7 @@ impl Policy for TokenBucket {
         if self.starts_empty {
             return Tick::MAX;
         }
-        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+        self.full_at(*state)
     }
 
     fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
