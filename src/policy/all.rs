@@ -238,4 +238,51 @@ mod tests {
         let never = Decision::Never { capacity: 5 };
         assert_eq!(decisions, [never, never, Decision::Pass]);
     }
+
+    #[test]
+    fn the_status_is_that_of_the_limit_with_the_least_room() {
+        let window = |limit, nanos| FixedWindow::new(limit, Duration::from_nanos(nanos));
+        let limit = All::new((window(5, 10), window(7, 100), Unlimited));
+        let mut state = limit.fresh(at(0));
+        let mut status = |now, cost| {
+            assert_eq!(limit.decide(&mut state, at(now), cost), Decision::Pass);
+            let status = limit.status(&state, at(now));
+            assert_eq!(status.remaining, limit.room(&state, at(now)));
+            let window = status.quota.map(|quota| quota.window.as_nanos());
+            (
+                status.remaining,
+                window,
+                status.reset_in.as_nanos(),
+                status.binding,
+            )
+        };
+        assert_eq!(status(0, 0), (5, Some(10), 0, Some(0)));
+        assert_eq!(status(0, 4), (1, Some(10), 10, Some(0)));
+        assert_eq!(status(15, 0), (3, Some(100), 85, Some(1)));
+        assert_eq!(status(15, 2), (1, Some(100), 85, Some(1)));
+    }
+
+    #[test]
+    fn of_equal_limits_the_one_that_resets_last_binds_then_the_first() {
+        let window = |nanos| FixedWindow::new(1, Duration::from_nanos(nanos));
+        let limit = All::new((window(10), window(30), window(30), window(20)));
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.status(&state, at(0)).binding, Some(0));
+        assert_eq!(limit.decide(&mut state, at(0), 1), Decision::Pass);
+        assert_eq!(limit.status(&state, at(0)).binding, Some(1));
+    }
+
+    #[test]
+    fn the_limits_of_an_all_inside_an_all_are_numbered_one_by_one() {
+        let window = |limit| FixedWindow::new(limit, Duration::from_nanos(10));
+        let binding = |a, b, c, d| {
+            let inner = All::new((window(b), window(c)));
+            let limit = All::new((window(a), inner, window(d)));
+            limit.status(&limit.fresh(at(0)), at(0)).binding
+        };
+        assert_eq!(binding(1, 2, 2, 2), Some(0));
+        assert_eq!(binding(2, 1, 2, 2), Some(1));
+        assert_eq!(binding(2, 2, 1, 2), Some(2));
+        assert_eq!(binding(2, 2, 2, 1), Some(3));
+    }
 }

@@ -226,4 +226,16 @@ mod tests {
         LIMIT.retune(&larger, &mut state, at(20));
         assert_eq!(LIMIT.decide(&mut state, at(20), 1), wait(80));
     }
+
+    #[test]
+    fn there_is_room_for_the_rest_of_the_window_then_for_a_whole_one() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(50), 2), Decision::Pass);
+
+        assert_eq!([149, 150].map(|now| LIMIT.room(&state, at(now))), [1, 3]);
+        let status = LIMIT.status(&state, at(60));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 90));
+        let stricter = FixedWindow::new(1, Duration::from_nanos(100));
+        assert_eq!(stricter.room(&state, at(60)), 0, "more is spent");
+    }
 }

@@ -270,4 +270,20 @@ mod tests {
             assert_eq!(no_limit.decide(&mut state, at(7), u32::MAX), AT_ONCE);
         }
     }
+
+    #[test]
+    fn there_is_room_for_one_from_when_the_next_request_passes() {
+        let mut state = EVERY.fresh(at(0));
+        assert_eq!(EVERY.room(&state, at(0)), 1);
+        assert_eq!(EVERY.decide(&mut state, at(0), 3), AT_ONCE);
+        assert_eq!([299, 300].map(|now| EVERY.room(&state, at(now))), [0, 1]);
+        let status = EVERY.status(&state, at(50));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 250));
+
+        let delayed = EVERY.delayed();
+        let status = delayed.status(&delayed.fresh(at(7)), at(57));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 50));
+        let no_limit = Interval::every(Duration::ZERO);
+        assert_eq!(no_limit.room(&no_limit.fresh(at(0)), at(0)), u32::MAX);
+    }
 }

@@ -310,4 +310,73 @@ mod tests {
     fn a_counter_from_a_rate_panics_on_0_buckets() {
         let _ = SlidingCounter::strict_from_rate(crate::time::Rate::per_second(1), 0);
     }
+
+    #[test]
+    fn a_quota_is_what_the_table_in_the_docs_says() {
+        use crate::time::Rate;
+
+        let second = Duration::from_secs(1);
+        let quota = |permits, window| Some(Quota { permits, window });
+        assert_eq!(Interval::every(second).quota(), quota(1, second));
+        assert_eq!(Interval::every(Duration::ZERO).quota(), None);
+        assert_eq!(Unlimited.quota(), None);
+        assert_eq!(SlidingLog::new(7, second).quota(), quota(7, second));
+        assert_eq!(FixedWindow::new(7, second).quota(), quota(7, second));
+        let strict = SlidingCounter::strict(7, second, 3);
+        assert_eq!(strict.quota(), quota(7, second));
+        let smooth = SlidingCounter::smooth(7, second);
+        assert_eq!(smooth.quota(), quota(7, second));
+
+        let bucket = |burst| TokenBucket::new(Rate::per_second(3), burst).quota();
+        assert_eq!(bucket(1), quota(3, second));
+        assert_eq!(bucket(3), quota(3, second));
+        let rounded_up = Duration::from_nanos(1_333_333_334);
+        assert_eq!(bucket(4), quota(4, rounded_up));
+        let slowest = TokenBucket::new(Rate::new(1, Duration::MAX), u32::MAX);
+        assert_eq!(slowest.quota(), quota(u32::MAX, Duration::MAX));
+
+        let (log, window) = (SlidingLog::new(7, second), FixedWindow::new(7, 2 * second));
+        let all = All::new((Unlimited, log, window, Interval::every(Duration::ZERO)));
+        assert_eq!(all.quota(), quota(7, 2 * second));
+        assert_eq!(All::new((Unlimited, Unlimited)).quota(), None);
+    }
+
+    /// It has no formula of its own.
+    struct Plain(FixedWindow);
+
+    impl Policy for Plain {
+        type State = FixedWindowState;
+
+        fn fresh(&self, now: Tick) -> FixedWindowState {
+            self.0.fresh(now)
+        }
+
+        fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
+            self.0.decide(state, now, cost)
+        }
+
+        fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: u32) {
+            self.0.refund(state, now, cost);
+        }
+
+        fn retune(&self, _old: &Self, _state: &mut FixedWindowState, _now: Tick) {}
+
+        fn settled_at(&self, state: &FixedWindowState) -> Tick {
+            self.0.settled_at(state)
+        }
+    }
+
+    #[test]
+    fn a_policy_without_formulas_counts_its_room_by_deciding() {
+        let window = Duration::from_nanos(100);
+        let limit = Plain(FixedWindow::new(5, window));
+        let mut state = limit.fresh(Tick::ZERO);
+        assert!(limit.decide(&mut state, Tick::ZERO, 2).is_pass());
+
+        let now = Tick::from_nanos(30);
+        assert_eq!(limit.room(&state, now), 3);
+        let left = Status::new(None, 3, Duration::from_nanos(70));
+        assert_eq!(limit.status(&state, now), left);
+        assert_eq!(limit.status(&state, Tick::from_nanos(100)).remaining, 5);
+    }
 }

@@ -336,3 +336,41 @@ pub struct SlidingCounterState {
 fn nanos_since(origin: Tick, now: Tick) -> u64 {
     now.as_nanos().saturating_sub(origin.as_nanos())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_nanos(100);
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    #[test]
+    fn there_is_room_in_a_strict_counter_for_the_buckets_that_have_expired() {
+        let limit = SlidingCounter::strict(2, WINDOW, 4);
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.room(&state, at(0)), 2);
+        for now in [0, 60] {
+            assert_eq!(limit.decide(&mut state, at(now), 1), Decision::Pass);
+        }
+        let room = [60, 124, 125, 174, 175].map(|now| limit.room(&state, at(now)));
+        assert_eq!(room, [0, 0, 1, 1, 2]);
+        let reset_in = limit.status(&state, at(100)).reset_in;
+        assert_eq!(reset_in.as_nanos(), 75);
+    }
+
+    #[test]
+    fn there_is_room_in_a_smooth_counter_for_the_part_that_is_not_covered() {
+        let limit = SlidingCounter::smooth(10, WINDOW);
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.decide(&mut state, at(0), 8), Decision::Pass);
+        let room = [99, 100, 112, 113, 199, 200].map(|now| limit.room(&state, at(now)));
+        assert_eq!(room, [2, 2, 2, 3, 9, 10]);
+
+        assert_eq!(limit.decide(&mut state, at(150), 1), Decision::Pass);
+        assert_eq!(limit.room(&state, at(150)), 5);
+        assert_eq!(limit.room(&state, at(99)), 0, "the time has gone back");
+    }
+}

@@ -271,4 +271,18 @@ mod tests {
     fn new_panics_on_a_window_of_0() {
         let _ = SlidingLog::new(1, Duration::ZERO);
     }
+
+    #[test]
+    fn there_is_room_for_what_has_expired() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(30), 1), Decision::Pass);
+
+        let room = [30, 99, 100, 129, 130].map(|now| LIMIT.room(&state, at(now)));
+        assert_eq!(room, [0, 0, 2, 2, 3]);
+        let status = LIMIT.status(&state, at(110));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (2, 20));
+        let stricter = SlidingLog::new(1, Duration::from_nanos(100));
+        assert_eq!(stricter.room(&state, at(50)), 0, "more is spent");
+    }
 }

@@ -544,4 +544,28 @@ mod tests {
         );
         assert!(half >= longest / 2 && half - longest / 2 < longest >> 31);
     }
+
+    #[test]
+    fn there_is_room_for_the_whole_tokens_and_none_while_in_debt() {
+        let owing = LIMIT.with_debt();
+        let room =
+            |state: &TokenBucketState| [0, 9, 10, 29, 30].map(|now| owing.room(state, at(now)));
+        let mut state = owing.fresh(at(0));
+        assert_eq!(room(&state), [3; 5]);
+        assert_eq!(owing.decide(&mut state, at(0), 3), Decision::Pass);
+        assert_eq!(room(&state), [0, 0, 1, 2, 3]);
+        assert_eq!(owing.decide(&mut state, at(30), 5), Decision::Pass);
+        assert_eq!([59, 60].map(|now| owing.room(&state, at(now))), [0, 1]);
+        let status = owing.status(&state, at(40));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 40));
+    }
+
+    #[test]
+    fn a_bucket_that_starts_empty_resets_when_it_is_full() {
+        let limit = LIMIT.empty();
+        let state = limit.fresh(at(5));
+        let status = limit.status(&state, at(20));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 15));
+        assert_eq!(limit.status(&state, at(35)).reset_in, Duration::ZERO);
+    }
 }
