@@ -126,8 +126,8 @@ pub(super) fn no_window_of_a_quota_holds_more_than_the_docs_say<S: Subject>() {
     });
 }
 
-/// A caller who trusts the quota is not told too much: from a full start that many do pass. (Each permit of a bucket with a burst
-/// of 1 is up to 1 ns late.)
+/// The quota promises a caller no more than the limit gives: from a full start that many pass. (Each permit of a bucket with a
+/// burst of 1 is up to 1 ns late.)
 pub(super) fn a_full_limit_passes_its_quota_within_the_window<S: Subject>() {
     check::<S, _>(S::any(), |policy| {
         let full = policy.full();

@@ -81,8 +81,11 @@ impl<L: Limiter> AcquireWithin<L> {
         (self.estimate)(self.acquire.gate().limiter(), cost)
     }
 
-    fn too_late(&mut self, estimate: Decision) -> Poll<Result<(), AcquireError>> {
+    /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
+    fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
         (self.count_refusal)(self.acquire.gate().limiter());
+        self.acquire.gate().limiter_mut().give_up();
+        let estimate = known.unwrap_or_else(|| self.estimate());
         self.acquire.gate = None;
         let refused = AcquireError::too_late(self.within);
         Poll::Ready(Err(refused.with_estimate(estimate)))
@@ -96,7 +99,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if self.deadline.is_none() {
             let estimate = self.estimate();
             if estimate.retry_in() > Some(self.within) {
-                return self.too_late(estimate);
+                return self.too_late(Some(estimate));
             }
         }
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
@@ -111,9 +114,6 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if let Some(deadline) = &mut self.deadline {
             ready!(deadline.poll_elapsed(cx));
         }
-        // A retry does not wait behind this request.
-        self.acquire.gate().limiter_mut().give_up();
-        let estimate = self.estimate();
-        self.too_late(estimate)
+        self.too_late(None)
     }
 }

@@ -253,7 +253,7 @@ where
     /// # Errors
     ///
     /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
-    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if so many can never pass.
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///

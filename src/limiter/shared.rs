@@ -208,7 +208,7 @@ impl<P: Policy> Shared<P> {
     /// # Errors
     ///
     /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
-    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if so many can never pass.
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///
@@ -399,7 +399,7 @@ impl<P: Policy> Shared<P> {
         self.queue.wake_all();
     }
 
-    /// What is left now. Nothing is counted; `None` in [`Mode::Off`].
+    /// What the limit has left now. Nothing is counted; `None` in [`Mode::Off`].
     ///
     /// It is what the policy has: the queued requests take theirs of it before a new one. During a pause nothing remains, and the
     /// reset is not before its end. In [`Mode::Shadow`] it is the same, although every request passes. The clock of an unused

@@ -52,7 +52,7 @@ impl Decision {
     }
 }
 
-/// What a limit is in the words of a contract: so many permits in a window.
+/// What a limit is in the words of a contract: a number of permits in a window.
 ///
 /// It describes the limit to callers, as in the header `RateLimit-Policy`. The exact bound is in the docs of the policy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -93,12 +93,13 @@ pub struct Quota {
     "counts"
 ))]
 pub struct Status {
-    /// The limit itself. `None` if it is not so many permits in a window.
+    /// The limit itself. `None` if it has none: see [`Policy::quota`](super::Policy::quota).
     pub quota: Option<Quota>,
     /// How many requests of cost 1 would pass now, one after another. [`u32::MAX`] means that many or more.
     #[doc(alias("remaining_burst_capacity", "availableTokens"))]
     pub remaining: u32,
-    /// After how long nothing counts as spent any more, if no request passes before. Zero for a limit that is not in use.
+    /// After how long nothing counts as spent any more, if no request passes before. Zero for a limit that is not in use. A limit
+    /// that starts empty or delayed is said to be spent at its start.
     pub reset_in: Duration,
     /// Of several limits the one with the least remaining, from 0; that is the one described here. `None` if there is only one
     /// limit. The limits of an [`All`](super::All) inside an `All` are numbered one by one.

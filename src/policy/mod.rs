@@ -150,7 +150,8 @@ pub trait Policy {
     /// assert_eq!(limit.room(&state, Tick::ZERO), 7);
     /// ```
     ///
-    /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state. Override it where a formula exists.
+    /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state, one after another. Override it where a formula
+    /// exists, and where a large number may pass.
     fn room(&self, state: &Self::State, now: Tick) -> u32 {
         let mut state = state.clone();
         let mut room = 0;
@@ -160,7 +161,7 @@ pub trait Policy {
         room
     }
 
-    /// The limit as so many permits in a window, to describe it to callers. It never changes.
+    /// The limit as a number of permits in a window, to describe it to callers. It never changes.
     ///
     /// | policy | quota |
     /// |---|---|
@@ -186,7 +187,7 @@ pub trait Policy {
         None
     }
 
-    /// What is left `now`. Nothing is counted.
+    /// What the limit has left `now`. Nothing is counted.
     ///
     /// Of several limits it describes the one with the least room; if several have, the one with the latest reset, and of those
     /// the first.

@@ -200,7 +200,7 @@ impl Policy for TokenBucket {
         u32::try_from(whole).unwrap_or(self.burst)
     }
 
-    /// The rate, over the longer of its period and the time in which the bucket fills, so that a caller who spreads the permits
+    /// The rate, over the longer of its period and the time in which the bucket fills, so that a caller that spreads the permits
     /// over the window keeps exactly to the rate, and never sees more remaining than the quota.
     fn quota(&self) -> Option<Quota> {
         let permits = self.burst.max(self.rate.permits());
