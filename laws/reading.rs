@@ -156,6 +156,30 @@ pub(super) fn a_full_limit_passes_its_quota_within_the_window<S: Subject>() {
     });
 }
 
+/// "A caller that spreads the permits over the window keeps exactly to the rate."
+pub(super) fn a_caller_that_spreads_its_quota_evenly_is_never_refused<S: Subject>() {
+    check::<S, _>(S::any(), |policy| {
+        let full = policy.full();
+        let quota = full.quota().filter(|quota| quota.permits <= 2 * FEW);
+        let Some(quota) = quota.filter(|_| full.sustains_its_quota()) else {
+            return Ok(());
+        };
+        let every = quota.window.as_nanos().div_ceil(quota.permits.into());
+        let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
+        let mut state = full.fresh(Tick::ZERO);
+        let mut now = Tick::ZERO;
+        for passed in 0..4 * quota.permits {
+            if now == Tick::MAX {
+                break;
+            }
+            let answer = full.decide(&mut state, now, 1);
+            prop_assert_eq!(answer, Decision::Pass, "after {} at {:?}", passed, now);
+            now = now.after(every);
+        }
+        Ok(())
+    });
+}
+
 /// Calls `law` with the state before each request and after the last one, and the time.
 fn each_state<S: Subject>(
     case: &Case<S>,

@@ -48,6 +48,11 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
         1
     }
 
+    /// Whether its quota passes in the long run, and not a little less.
+    fn sustains_its_quota(&self) -> bool {
+        true
+    }
+
     /// The status of each limit in it.
     fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
         let reset_in = self.full().settled_at(state).since(now);

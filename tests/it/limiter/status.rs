@@ -57,7 +57,7 @@ async fn every_handle_says_what_is_left() {
             permits: 5,
             window: ms(500),
         };
-        assert_eq!(status, (&mut *handle).status().unwrap());
+        assert_eq!(Limiter::status(&handle), Some(status), "lent");
         assert_eq!(status.quota, Some(quota));
         assert_eq!(status.binding, None);
         assert_eq!(left(Some(status)), (2, 250));
@@ -183,7 +183,7 @@ async fn a_status_disturbs_no_waiter_and_says_what_the_policy_has() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_a_look_that_keeps_a_position() {
-    let (waker, wakes): (_, Wakes) = counter();
+    let (waker, counted): (_, Wakes) = counter();
     let cx = &mut Context::from_waker(&waker);
     let mut limit = bucket(1).shared();
     assert!(passes(&mut limit, 1));
@@ -191,7 +191,7 @@ async fn a_status_is_not_a_look_that_keeps_a_position() {
     for _ in 0..3 {
         assert_eq!(left(limit.status()), (0, 100));
     }
-    assert_eq!((limit.waiting(), wakes.count()), (1, 0));
+    assert_eq!((limit.waiting(), counted.count()), (1, 0));
     assert_eq!(limit.stats().held_back, 1);
 }
 
