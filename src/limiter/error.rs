@@ -204,6 +204,7 @@ impl AcquireError {
     /// assert_eq!(late.retry_in(), Some(Duration::from_millis(100)));
     /// # }
     /// ```
+    #[doc(alias("retry-after", "429"))]
     #[must_use]
     pub const fn retry_in(&self) -> Option<Duration> {
         self.retry_in
