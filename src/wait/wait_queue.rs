@@ -1,7 +1,7 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker, ready};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -103,9 +103,7 @@ impl<R: Resource> WaitQueue<R> {
     /// Leaves the queue.
     pub(crate) fn cancel(&self, position: &mut Position) {
         if !position.is_none() {
-            let mut queue = self.lock();
-            queue.cancel(position);
-            self.unlock(queue);
+            self.locked(|queue| queue.cancel(position));
         }
     }
 
@@ -117,10 +115,7 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Changes the resource, and wakes the head if that lets it pass earlier.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
-        let mut queue = self.lock();
-        let done = queue.update(change);
-        self.unlock(queue);
-        done
+        self.locked(|queue| queue.update(change))
     }
 
     /// Changes the resource, and wakes every waiter.
@@ -131,22 +126,16 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Wakes every waiter, so that it asks again.
     pub(crate) fn wake_all(&self) {
-        let mut queue = self.lock();
-        queue.wake_all();
-        self.unlock(queue);
+        self.locked(Queue::wake_all);
     }
 
-    fn on_head_timeout(&self, task: &Waker) -> Option<Duration> {
+    /// Works under the lock, and wakes after unlock.
+    #[inline]
+    fn locked<T>(&self, work: impl FnOnce(&mut Queue<R>) -> T) -> T {
         let mut queue = self.lock();
-        let sleep = queue.on_head_timeout(task);
+        let done = work(&mut queue);
         self.unlock(queue);
-        sleep
-    }
-
-    fn on_task_lost(&self) {
-        let mut queue = self.lock();
-        queue.on_task_lost();
-        self.unlock(queue);
+        done
     }
 
     #[inline]
@@ -213,8 +202,8 @@ impl<R: Resource> Future for TimeoutTask<R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let queue = self.queue.upgrade();
-            let sleep = queue.and_then(|queue| queue.on_head_timeout(cx.waker()));
-            let Some(sleep) = sleep else {
+            let on_timeout = |queue: &mut Queue<R>| queue.on_head_timeout(cx.waker());
+            let Some(sleep) = queue.and_then(|queue| queue.locked(on_timeout)) else {
                 self.is_lost = false;
                 return Poll::Ready(());
             };
@@ -237,7 +226,7 @@ impl<R: Resource> Future for TimeoutTask<R> {
 impl<R: Resource> Drop for TimeoutTask<R> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
-            queue.on_task_lost();
+            queue.locked(Queue::on_task_lost);
         }
     }
 }
