@@ -7,8 +7,6 @@ use tokio::runtime::Id;
 
 use crate::time::{Resolution, Timer, this_runtime};
 
-use super::head_timeout::StartTask;
-
 /// What an operation leaves to be done after unlock.
 #[derive(Default)]
 pub(super) struct DeferredWakes {
@@ -16,7 +14,7 @@ pub(super) struct DeferredWakes {
     is_pending: bool,
     dropped: Option<Waker>,
     wakes: Vec<Waker>,
-    start: Option<StartTask>,
+    starts_task: bool,
     head: Option<HeadWake>,
     disarm: Option<u64>,
 }
@@ -49,9 +47,10 @@ impl DeferredWakes {
         self.is_pending |= !self.wakes.is_empty();
     }
 
-    pub(super) fn start(&mut self, start: Option<StartTask>) {
-        self.is_pending |= start.is_some();
-        self.start = start.or(self.start.take());
+    /// The task of the head-of-line timeout.
+    pub(super) fn start_task(&mut self) {
+        self.is_pending = true;
+        self.starts_task = true;
     }
 
     pub(super) fn wake_head(&mut self, head: HeadWake) {
@@ -66,13 +65,15 @@ impl DeferredWakes {
         self.disarm = Some(generation);
     }
 
-    pub(super) fn run(self, timer: &Mutex<HeadTimer>) {
+    pub(super) fn run(self, timer: &Mutex<HeadTimer>, start_task: impl FnOnce()) {
         drop(self.dropped);
         if let Some(generation) = self.disarm {
             disarm(timer, generation);
         }
         self.wakes.into_iter().for_each(Waker::wake);
-        self.start.into_iter().for_each(|start| start());
+        if self.starts_task {
+            start_task();
+        }
         if let Some(head) = self.head {
             head.run(timer);
         }
@@ -80,20 +81,11 @@ impl DeferredWakes {
 }
 
 /// The timer that wakes a queued waiter when it has become the head and its permits are due.
+#[derive(Default)]
 pub(super) struct HeadTimer {
     timer: Timer,
     resolution: Resolution,
     generation: u64,
-}
-
-impl HeadTimer {
-    pub(super) const fn new() -> Self {
-        Self {
-            timer: Timer::new(),
-            resolution: Resolution::Exact,
-            generation: 0,
-        }
-    }
 }
 
 impl HeadWake {

@@ -9,7 +9,6 @@
 
 use core::task::Waker;
 use core::time::Duration;
-use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
@@ -18,9 +17,6 @@ use crate::time::Tick;
 use super::waiters::Ticket;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
-
-/// Starts the task of the timeout. Not to be called under the lock of the queue.
-pub(super) type StartTask = Arc<dyn Fn() + Send + Sync>;
 
 /// How long the head has let its turn go by, and the task that watches that.
 pub(super) struct HeadTimeout {
@@ -34,11 +30,10 @@ pub(super) struct HeadTimeout {
     /// How long the task sleeps, and its waker.
     sleeps_until: Tick,
     task: Option<Waker>,
-    start: StartTask,
 }
 
 impl HeadTimeout {
-    pub(super) fn new(start: StartTask) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             head: None,
             due: Tick::MAX,
@@ -47,7 +42,6 @@ impl HeadTimeout {
             is_starting: false,
             sleeps_until: Tick::MAX,
             task: None,
-            start,
         }
     }
 
@@ -65,14 +59,14 @@ impl HeadTimeout {
         self.task.take_if(|_| sleeps_too_long)
     }
 
-    /// A second waiter is queued. Returns what starts the task, if none runs and this is in a runtime.
-    pub(super) fn begin(&mut self) -> Option<StartTask> {
+    /// A second waiter is queued. Returns whether the task has to be started: none runs, and this is in a runtime.
+    pub(super) fn begin(&mut self) -> bool {
         if self.is_running || Handle::try_current().is_err() {
-            return None;
+            return false;
         }
         self.is_running = true;
         self.is_starting = true;
-        Some(Arc::clone(&self.start))
+        true
     }
 
     pub(super) fn has_started(&mut self) {
@@ -92,11 +86,6 @@ impl HeadTimeout {
         core::mem::take(&mut self.is_starting)
     }
 
-    /// Whether the head has let its turn go by for too long.
-    pub(super) fn is_over(&mut self, now: Tick) -> bool {
-        self.left(now).is_zero()
-    }
-
     /// How long the task has to sleep; [`Duration::MAX`] until it is woken.
     pub(super) fn sleep(&mut self, now: Tick, task: &Waker) -> Duration {
         let left = self.left(now);
@@ -109,7 +98,8 @@ impl HeadTimeout {
         }
     }
 
-    fn left(&mut self, now: Tick) -> Duration {
+    /// How long the head may still let its turn go by.
+    pub(super) fn left(&mut self, now: Tick) -> Duration {
         let first_half = self.due.after(TIMEOUT / 2);
         if now < first_half {
             return first_half.since(now);

@@ -7,7 +7,7 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
-use super::head_timeout::{HeadTimeout, StartTask};
+use super::head_timeout::HeadTimeout;
 use super::resource::{Intent, Resource};
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 
@@ -48,12 +48,12 @@ pub(super) struct Answer {
 }
 
 impl<R: Resource> Queue<R> {
-    pub(super) fn new(resource: R, start: StartTask) -> Self {
+    pub(super) fn new(resource: R) -> Self {
         Self {
             resource,
-            waiters: Waiters::new(),
+            waiters: Waiters::default(),
             deferred: DeferredWakes::default(),
-            timeout: HeadTimeout::new(start),
+            timeout: HeadTimeout::new(),
             timed: None,
             generation: 0,
         }
@@ -158,7 +158,7 @@ impl<R: Resource> Queue<R> {
             return None;
         }
         let now = self.resource.now(true);
-        if self.timeout.is_over(now) {
+        if self.timeout.left(now).is_zero() {
             self.wake_timed_head();
             self.waiters.pass_over_head();
             self.schedule_head(now);
@@ -358,9 +358,8 @@ impl<R: Resource> Queue<R> {
     }
 
     fn watch_head(&mut self) {
-        if self.waiters.has_second() {
-            let start = self.timeout.begin();
-            self.deferred.start(start);
+        if self.waiters.has_second() && self.timeout.begin() {
+            self.deferred.start_task();
         }
     }
 }

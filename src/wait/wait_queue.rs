@@ -11,7 +11,6 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, Timer};
 
 use super::deferred::{DeferredWakes, HeadTimer};
-use super::head_timeout::StartTask;
 use super::queue::{Caller, Queue};
 use super::resource::{Intent, Resource};
 use super::waiters::{Position, Waiters};
@@ -21,14 +20,19 @@ pub(crate) struct WaitQueue<R: Resource> {
     prefetched: R::Prefetched,
     queue: Mutex<Queue<R>>,
     timer: Mutex<HeadTimer>,
+    /// Spawns the task of the head-of-line timeout. A pointer, since only [`new`](Self::new) requires what a task requires.
+    spawn_task: fn(&Weak<Self>),
+    this: Weak<Self>,
 }
 
 impl<R: Resource + Send + 'static> WaitQueue<R> {
     pub(crate) fn new(resource: R) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             prefetched: R::Prefetched::default(),
-            queue: Mutex::new(Queue::new(resource, starter(this))),
-            timer: Mutex::new(HeadTimer::new()),
+            queue: Mutex::new(Queue::new(resource)),
+            timer: Mutex::default(),
+            spawn_task,
+            this: Weak::clone(this),
         })
     }
 }
@@ -158,7 +162,10 @@ impl<R: Resource> WaitQueue<R> {
     fn unlock_and_wake(&self, mut queue: MutexGuard<'_, Queue<R>>) {
         let deferred: DeferredWakes = core::mem::take(&mut queue.deferred);
         drop(queue);
-        deferred.run(&self.timer);
+        deferred.run(&self.timer, || {
+            (self.spawn_task)(&self.this);
+            self.lock().timeout.has_started();
+        });
     }
 }
 
@@ -170,22 +177,16 @@ impl<R: Resource> fmt::Debug for WaitQueue<R> {
     }
 }
 
-/// What starts the task of the head-of-line timeout for this queue.
-fn starter<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) -> StartTask {
-    let queue = Weak::clone(queue);
-    Arc::new(move || {
-        let task = TimeoutTask {
-            queue: Weak::clone(&queue),
-            timer: Timer::new().with_resolution(Resolution::Millis),
-            is_lost: true,
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(task);
-        }
-        if let Some(queue) = queue.upgrade() {
-            queue.lock().timeout.has_started();
-        }
-    })
+/// Without a runtime the task is dropped at once.
+fn spawn_task<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) {
+    let task = TimeoutTask {
+        queue: Weak::clone(queue),
+        timer: Timer::new().with_resolution(Resolution::Millis),
+        is_lost: true,
+    };
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(task);
+    }
 }
 
 /// The task of the head-of-line timeout. It ends when no second waiter is queued, when the queue is gone, or with its runtime.

@@ -39,6 +39,7 @@ pub(super) struct Waiter {
 /// The waiters in order of arrival. To join, to look up and to leave is logarithmic in their number, on average.
 ///
 /// Overdue heads stand beside the queue: others pass before them, and they are the head again when they ask.
+#[derive(Default)]
 pub(crate) struct Waiters {
     /// One that leaves from the middle leaves a gap, which is closed when it comes to the front or when there are more gaps
     /// than waiters. So joining and leaving needs no new memory. The front is never a gap.
@@ -56,17 +57,6 @@ pub(crate) struct Waiters {
 const FEW: usize = 32;
 
 impl Waiters {
-    pub(super) const fn new() -> Self {
-        Self {
-            queued: VecDeque::new(),
-            len: 0,
-            overdue: BTreeMap::new(),
-            next_ticket: 0,
-            changes: 0,
-            reorders: 0,
-        }
-    }
-
     /// Whether none is queued. Overdue heads do not count.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
