@@ -23,7 +23,11 @@ const SHORT: Duration = Duration::from_micros(900);
 
 impl EarlyWake {
     pub(super) const fn new() -> Self {
-        Self([Estimate::new(); AIMS.len()])
+        let first = Estimate {
+            nanos: UNKNOWN,
+            learned: 0,
+        };
+        Self([first; AIMS.len()])
     }
 
     /// For a wait of this length.
@@ -85,13 +89,6 @@ const STEPS: u32 = 2_000;
 const FIRST: u32 = 32;
 
 impl Estimate {
-    const fn new() -> Self {
-        Self {
-            nanos: UNKNOWN,
-            learned: 0,
-        }
-    }
-
     fn learn(&mut self, aim: Aim, late: Duration) {
         let late = match u32::try_from(late.as_nanos()) {
             Ok(late) if late <= aim.most => late,

@@ -37,7 +37,7 @@ use super::wheel_timer::WheelTimer;
 /// assert_eq!(start.elapsed(), Duration::from_millis(250));
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Timer {
     due: Option<Instant>,
     was_polled: bool,
@@ -221,11 +221,5 @@ impl Timer {
             return Some(home);
         }
         self.wheel.home()
-    }
-}
-
-impl Default for Timer {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -26,7 +26,7 @@ use super::early_wake::EarlyWake;
 /// is dropped, or with its runtime.
 #[derive(Debug)]
 pub(super) struct TimerFd {
-    home: Id,
+    pub(super) home: Id,
     fd: AsyncFd<OwnedFd>,
     schedule: Mutex<Schedule>,
 }
@@ -118,10 +118,6 @@ impl TimerFd {
             due: Vec::new(),
         });
         Ok(timer)
-    }
-
-    pub(super) const fn home(&self) -> Id {
-        self.home
     }
 
     /// Whether its runtime has ended. Then it wakes nothing any more.

@@ -23,7 +23,7 @@ const GRID: Duration = Duration::from_nanos(999_999);
 /// Waits on tokio's timer wheel: until the last whole millisecond before an instant, and then for the rest.
 ///
 /// It allocates one box, when it first has to wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WheelTimer {
     wait: Option<Pin<Box<WheelWait>>>,
 }
