@@ -366,11 +366,8 @@ fn merge_waits(known: &mut Option<Duration>, text: &str, unit: Unit, now: Durati
 
 /// Reads all members, also those after one that is not understood.
 fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
-    let mut all = members(text).peekable();
-    if all.peek().is_none() {
-        return Err(COUNT);
-    }
-    all.map(read).fold(Ok(()), Result::and)
+    let understood = members(text).map(read).reduce(Result::and);
+    understood.unwrap_or(Err(COUNT))
 }
 
 /// The longest window among the parameters.
