@@ -41,7 +41,12 @@ pub trait PaceReadExt: AsyncRead {
     where
         Self: Sized,
     {
-        PaceRead::new(self, limiter)
+        PaceRead {
+            inner: self,
+            budget: ByteBudget::new(limiter),
+            held: Vec::new(),
+            start: 0,
+        }
     }
 }
 
@@ -76,15 +81,6 @@ pin_project! {
 }
 
 impl<R, L: Limiter> PaceRead<R, L> {
-    pub(super) const fn new(inner: R, limiter: L) -> Self {
-        Self {
-            inner,
-            budget: ByteBudget::new(limiter),
-            held: Vec::new(),
-            start: 0,
-        }
-    }
-
     /// The input, and the bytes that were waiting for the limiter.
     pub fn into_parts(mut self) -> (R, Vec<u8>) {
         self.held.drain(..self.start);
