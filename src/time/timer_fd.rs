@@ -176,12 +176,11 @@ impl TimerFd {
         }
         schedule.fires_at = Some(first);
         let wait = first.saturating_duration_since(now);
-        // Zero would stop the timer.
-        let it_value = timespec(wait.max(Duration::from_nanos(1)));
-        let it_interval = timespec(Duration::ZERO);
+        // Zero would stop the timer. A wait is at most 30 years, so it is a `Timespec`.
+        let wait = wait.max(Duration::from_nanos(1)).try_into();
         let value = Itimerspec {
-            it_interval,
-            it_value,
+            it_interval: Timespec::default(),
+            it_value: wait.unwrap_or_default(),
         };
         // The time is valid, and so is the descriptor.
         let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value);
@@ -215,13 +214,6 @@ impl Drop for TimerFd {
     fn drop(&mut self) {
         let listener = self.schedule().listener.take();
         listener.into_iter().for_each(Waker::wake);
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 
