@@ -153,8 +153,8 @@ fn poll_fill<R: AsyncRead>(
     filled.map_ok(|()| read)
 }
 
-/// Bytes in the unfilled part of the caller's buffer. Dropped, it moves those that were not granted to `held`, also if the
-/// limiter panics.
+/// Bytes in the unfilled part of the caller's buffer. When this is dropped, also by a panic of the limiter, the bytes that were
+/// not granted move to `held`.
 struct Ungranted<'a, 'b> {
     buf: &'a mut ReadBuf<'b>,
     count: usize,

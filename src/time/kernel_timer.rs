@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::clock::{instant, is_real, this_runtime};
 use super::timer_fd::{Key, TimerFd};
 
-/// The last stretch of a wait is not worth another pass through the scheduler: it is waited in a loop.
+/// The last part of a wait is shorter than a pass through the scheduler, so it is spent in a busy loop.
 const LAST_STRETCH: Duration = Duration::from_micros(5);
 
-/// The loop reads the clock at most this often, in case the clock stands still.
+/// The busy loop reads the clock at most this often, in case the clock is paused meanwhile.
 const MOST_READINGS: u32 = 1_000;
 
 /// Waits to the microsecond: the kernel wakes the task a little early, and from then on the task yields until it is time.
@@ -93,7 +93,7 @@ impl KernelTimer {
         Some(Poll::Pending)
     }
 
-    /// Nothing waits any more. Takes no lock if the wake-up was due by `now`.
+    /// Ends the wait. Takes no lock if the wake-up was due by `now`.
     #[inline]
     pub(super) fn end(&mut self, now: impl FnOnce() -> Instant) {
         if let Some(wait) = &mut self.wait {
@@ -105,8 +105,9 @@ impl KernelTimer {
 }
 
 impl KernelWait {
-    /// While it sleeps, the wake-up must be for this task, and in this runtime. Polled outside any runtime it stays where it is.
-    /// After a wake-up the rest is set anew: a long wait is woken so early that it may sleep once more.
+    /// Whether the wake-up is right for this poll: for this instant, and, until it comes, for this task and in this runtime. A
+    /// poll outside any runtime leaves it where it is. After a wake-up the next poll sets another one for the rest, since a long
+    /// wait is woken so early that the task may sleep once more.
     fn is_set_for(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let Some(wake_up) = &self.wake_up else {
             return false;
@@ -139,7 +140,7 @@ impl KernelWait {
         Some(())
     }
 
-    /// Whether the wake-up is still to come. If not, this is when it came.
+    /// Whether the wake-up is still to come. At the first poll after it, notes how late it came.
     fn sleeps_at(&mut self, now: Instant) -> bool {
         let Some(wake_up) = &mut self.wake_up else {
             return false;

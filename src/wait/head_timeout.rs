@@ -1,11 +1,12 @@
 //! The head-of-line timeout: a head that does not ask when its permits are due is passed over.
 //!
-//! A task that runs at all asks within microseconds, so [`TIMEOUT`] is long enough, and a queue whose head was forgotten
-//! stands still no longer than this. It is waited for in two halves, the second one from the instant in which the first was
-//! noticed to be over: where the whole runtime is late, no head is passed over for that.
+//! A task that runs at all asks within microseconds, so [`TIMEOUT`] is long enough. A head that is kept and not polled
+//! holds up the queue for this time at most. The timeout has two halves, and the second one begins when a task notices that the
+//! first is over. So a runtime that is late as a whole passes over no head.
 //!
-//! A small task sleeps through the timeout while a second waiter is queued, since none of the waiters may be polled. It is a
-//! task and not a bare timer, because a task ends quietly with its runtime; the next request starts another one.
+//! While a second waiter is queued, a small task sleeps until the timeout is over, since it may be that none of the waiters is
+//! polled. It is a task and not a bare timer, because a task ends without a panic when its runtime shuts down; the next
+//! request starts another one.
 
 use core::task::Waker;
 use core::time::Duration;
@@ -18,7 +19,7 @@ use super::waiters::Ticket;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-/// How long the head has let its turn go by, and the task that watches that.
+/// Since when the permits of the head are due, and the task that waits for the end of the timeout.
 pub(super) struct HeadTimeout {
     head: Option<Ticket>,
     /// When the permits of the head are due; [`Tick::MAX`] if that is not known.
@@ -27,7 +28,7 @@ pub(super) struct HeadTimeout {
     noticed_at: Option<Tick>,
     is_running: bool,
     is_starting: bool,
-    /// How long the task sleeps, and its waker.
+    /// Until when the task sleeps, and its waker.
     sleeps_until: Tick,
     task: Option<Waker>,
 }
@@ -45,9 +46,9 @@ impl HeadTimeout {
         }
     }
 
-    /// The permits of this head are due then. Returns the waker of the task if that is earlier than it sleeps.
+    /// Starts the timeout of this head for permits that are `due` then. Returns the waker of the task if it would sleep too long.
     ///
-    /// For a head whose permits were due already, the timeout goes on.
+    /// If the permits of the same head were due before, its timeout continues.
     pub(super) fn expect(&mut self, head: Ticket, due: Tick, now: Tick) -> Option<Waker> {
         if self.head == Some(head) && self.due <= now && due <= now {
             return None;
@@ -73,7 +74,7 @@ impl HeadTimeout {
         self.is_starting = false;
     }
 
-    /// The queue is empty. Returns the waker of the task if it would wait for ever.
+    /// The queue is empty. Returns the waker of the task if it would never wake up, so that it can end.
     pub(super) fn dismiss(&mut self) -> Option<Waker> {
         self.task.take_if(|_| self.sleeps_until == Tick::MAX)
     }
@@ -98,7 +99,7 @@ impl HeadTimeout {
         }
     }
 
-    /// How long the head may still let its turn go by.
+    /// How much of the timeout is left.
     pub(super) fn left(&mut self, now: Tick) -> Duration {
         let first_half = self.due.after(TIMEOUT / 2);
         if now < first_half {

@@ -15,12 +15,12 @@ use super::queue::{Caller, Queue};
 use super::resource::{Intent, Resource};
 use super::waiters::{Position, Waiters};
 
-/// A resource and its waiters behind a mutex, and an offer of prefetched permits in front of it.
+/// A resource and its waiters behind a mutex, with prefetched permits that are taken without it.
 pub(crate) struct WaitQueue<R: Resource> {
     prefetched: R::Prefetched,
     queue: Mutex<Queue<R>>,
     timer: Mutex<HeadTimer>,
-    /// Spawns the task of the head-of-line timeout. A pointer, since only [`new`](Self::new) requires what a task requires.
+    /// Spawns the task of the head-of-line timeout. It is a pointer, since only [`new`](Self::new) has the bounds of a task.
     spawn_task: fn(&Weak<Self>),
     this: Weak<Self>,
 }
@@ -38,7 +38,7 @@ impl<R: Resource + Send + 'static> WaitQueue<R> {
 }
 
 impl<R: Resource> WaitQueue<R> {
-    /// Takes prefetched permits without the lock, or looks whether they are there. A handle with a position has to ask.
+    /// Takes prefetched permits without the lock, or only checks whether it could. A handle with a position has to ask.
     #[inline]
     pub(crate) fn takes_prefetched(&self, position: Position, cost: u32, intent: Intent) -> bool {
         position.is_none() && R::take_prefetched(&self.prefetched, intent, cost)
@@ -144,7 +144,7 @@ impl<R: Resource> WaitQueue<R> {
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Queue<R>> {
-        // A policy must not panic. If one does, its state is as it left it, and the queue is whole.
+        // A policy must not panic. If one does, the queue is still consistent, and the state is as the policy left it.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.resource.reclaim(&self.prefetched);
         queue
@@ -214,7 +214,7 @@ impl<R: Resource> Future for TimeoutTask<R> {
                 return Poll::Pending;
             }
             self.timer.arm(sleep);
-            // In a runtime without timers this panics, and another task would fare no better there.
+            // In a runtime without timers this panics, and so would another task.
             self.is_lost = false;
             let elapsed = self.timer.poll_elapsed(cx);
             self.is_lost = true;
@@ -223,7 +223,7 @@ impl<R: Resource> Future for TimeoutTask<R> {
     }
 }
 
-/// Also when it could not be started, or when its runtime has ended.
+/// Also runs if the task could not be started, or if its runtime has ended.
 impl<R: Resource> Drop for TimeoutTask<R> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
