@@ -1,7 +1,7 @@
 use crate::policy::Decision;
 use crate::time::Tick;
 
-/// What waiters queue for: it answers one request at a time, is given the time, and knows nothing of waiters.
+/// The thing that waiters queue for. It answers one request at a time, receives the time as an argument, and knows no waiters.
 pub(crate) trait Resource {
     /// Permits that can be taken without the lock; `()` for none.
     type Prefetched: Default + Send + Sync;
@@ -9,13 +9,13 @@ pub(crate) trait Resource {
     /// Whether a queued request that is too large is refused at once, or only when it is the head.
     const REFUSES_QUEUED: bool;
 
-    /// Takes `cost` permits without the lock, or looks whether they are there.
+    /// Takes `cost` permits without the lock, or only checks whether it could.
     fn take_prefetched(prefetched: &Self::Prefetched, intent: Intent, cost: u32) -> bool {
         let _ = (prefetched, intent, cost);
         false
     }
 
-    /// Called on every lock: ends the prefetch and accounts for what was taken of it.
+    /// Called on every lock: ends the prefetch and counts the permits that were taken from it.
     fn reclaim(&mut self, prefetched: &Self::Prefetched) {
         let _ = prefetched;
     }
@@ -44,7 +44,7 @@ pub(crate) trait Resource {
     fn on_refused(&mut self) {}
 }
 
-/// Whether a request takes permits or only looks.
+/// Whether a request takes permits or only asks whether it could.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Intent {
     Acquire,
