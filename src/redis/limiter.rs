@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::limiter::Limiter;
-use crate::policy::Decision;
+use crate::policy::{Decision, Status};
 use crate::remote::{
     AFTER_FAULT, CallError, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
     WaitMode, within,
@@ -214,6 +214,70 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         reply.map(|_| ())
     }
 
+    /// What the limit had left at the last round trip. Nothing is asked.
+    ///
+    /// Every answer of Redis brings it along, so after [`try_acquire`](Self::try_acquire) it describes the limit as that call
+    /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
+    /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
+    /// [taken ahead](Self::prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
+    ///
+    /// `None` before the first answer. [`fetch_status`](Self::fetch_status) asks for a fresh one.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("status:{}", std::process::id()))?;
+    /// let calls = redis.limit("calls", SlidingLog::new(10, Duration::from_secs(60)))?;
+    /// assert_eq!(calls.status(), None);
+    ///
+    /// calls.try_acquire(3).await?;
+    /// let status = calls.status().expect("there was an answer");
+    /// assert_eq!(status.remaining, 7);
+    /// assert!(status.reset_in <= Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let server_time = connection.health().server_time(now)?;
+        self.queue.with_queue(|queue| {
+            let remaining = queue.known.remaining;
+            let remaining = remaining.saturating_add(queue.prefetched.available(now));
+            let scarcest = queue.known.scarcest?.into();
+            let stamps = &queue.known.memory;
+            let limit = &self.queue.limit;
+            Some(limit.status(scarcest, remaining, stamps, server_time))
+        })
+    }
+
+    /// Asks Redis what the limit has left now. Nothing is counted, and [`status`](Self::status) does not change.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer.
+    pub async fn fetch_status(&self) -> Result<Status, CallError> {
+        let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
+        let connection = &self.queue.batcher.connection;
+        let server_time = connection.health().server_time(connection.now());
+        let limit = &self.queue.limit;
+        Ok(limit.status(
+            reply.scarcest,
+            reply.remaining,
+            &reply.memory,
+            server_time.unwrap_or(0),
+        ))
+    }
+
     /// The policy that decides.
     #[must_use]
     pub fn policy(&self) -> &P {
@@ -257,6 +321,10 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
+    }
+
+    fn status(&self) -> Option<Status> {
+        Self::status(self)
     }
 }
 

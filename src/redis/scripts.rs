@@ -178,12 +178,17 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
     let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
     let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
     let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
-    for _ in 0..limits {
+    let (mut remaining, mut scarcest) = (u32::MAX, 0);
+    for limit in 0..limits {
         lost += u64::from(u8::from_le_bytes(take(rest)?));
         memory.push(StateStamp {
             written_at: u64::from_le_bytes(take(rest)?),
             settles_at: u64::from_le_bytes(take(rest)?),
         });
+        let room = u32::from_le_bytes(take(rest)?);
+        if room < remaining {
+            (remaining, scarcest) = (room, limit);
+        }
     }
     // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
     // earliest time is safe: nothing is given back to a state that began later.
@@ -194,6 +199,8 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
         extra,
         binding,
         retry_in,
+        remaining,
+        scarcest,
         memory: memory.into(),
         lost,
     }))
@@ -207,7 +214,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{FixedWindow, SlidingLog};
+    use crate::policy::{All, FixedWindow, SlidingLog};
     use crate::redis::policy::RedisLimit;
     use crate::redis::policy::sealed::Scripted;
     use crate::remote::Return;
@@ -272,6 +279,7 @@ mod tests {
         reply.extend(250_u64.to_le_bytes());
         reply.push(1);
         reply.extend([9_u64, 400].map(u64::to_le_bytes).as_flattened());
+        reply.extend(6_u32.to_le_bytes());
         reply.extend(b"\x01\x03\0\0\0why");
 
         let (time, replies) = decode(&reply, &asks).unwrap();
@@ -280,6 +288,7 @@ mod tests {
         assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
         let retry_in = Duration::from_micros(250);
         assert_eq!((first.retry_in, first.lost), (retry_in, 1));
+        assert_eq!((first.remaining, first.scarcest), (6, 0));
         let stamps = [StateStamp {
             written_at: 9,
             settles_at: 400,
@@ -291,6 +300,27 @@ mod tests {
         assert!(decode(&reply, &asks[..1]).is_none());
         for length in 0..reply.len() {
             assert!(decode(&reply[..length], &asks).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn of_several_limits_the_first_with_the_least_room_is_the_scarcest() {
+        let window = FixedWindow::new(9, WINDOW);
+        let asked = ask(&All::new((window, window, window)), &[(1, 1)]);
+        for (rooms, expected) in [
+            ([7, 4, 5], (4, 1)),
+            ([0, 4, 0], (0, 0)),
+            ([9, 9, 8], (8, 2)),
+            ([u32::MAX; 3], (u32::MAX, 0)),
+        ] {
+            let mut reply = vec![0; 8 + 18];
+            for room in rooms {
+                reply.extend([0; 17]);
+                reply.extend(room.to_le_bytes());
+            }
+            let (_, replies) = decode(&reply, &[&asked]).unwrap();
+            let reply = replies[0].as_ref().unwrap();
+            assert_eq!((reply.remaining, reply.scarcest), expected, "{rooms:?}");
         }
     }
 }

@@ -67,7 +67,10 @@ where
         });
         let config = Arc::clone(&self.config);
         let queue = self.queue_mut();
-        queue.known = known;
+        queue.known = KeyRecord {
+            scarcest: None,
+            ..known
+        };
         if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
             queue.insurance = Some((since, (config.spent)(policy, now)));
         }
