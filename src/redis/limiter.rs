@@ -103,17 +103,23 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and if they did not pass in time: after `time` at the latest, and at once if Redis is
-    /// known to have none before. Nothing was counted.
+    /// known to have none before. Nothing was counted. The error says [when to ask again](AcquireError::retry_in).
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        if self.queue.denied(cost).is_some_and(|wait| wait > time) {
-            return Err(AcquireError::too_late(time));
+        if let Some(wait) = self.queue.denied(cost).filter(|wait| *wait > time) {
+            return Err(AcquireError::too_late(time, wait));
         }
-        let acquired = within(time, self.acquire(cost)).await;
-        acquired.unwrap_or(Err(AcquireError::too_late(time)))
+        match within(time, self.acquire(cost)).await {
+            Some(acquired) => acquired,
+            None => {
+                // Also a denial of a higher cost: that request was before this one in the queue.
+                let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
+                Err(AcquireError::too_late(time, retry_in))
+            }
+        }
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.

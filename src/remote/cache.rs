@@ -58,7 +58,7 @@ pub(crate) struct KeyRecord<M> {
     pub(crate) binding: Option<u8>,
     /// How many requests of cost 1 would have passed after the reply with this memory,
     pub(crate) remaining: u32,
-    /// and which limit had no more than that left, from 0. `None` before the first reply.
+    /// and which limit had the least left, from 0. `None` before the first reply.
     pub(crate) scarcest: Option<u8>,
 }
 

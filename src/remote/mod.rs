@@ -151,7 +151,7 @@ pub(crate) struct Reply<S: Store> {
     pub(crate) retry_in: Duration,
     /// How many requests of cost 1 would pass next.
     pub(crate) remaining: u32,
-    /// Which limit has no more than that left, from 0.
+    /// Which limit has the least left, from 0.
     pub(crate) scarcest: usize,
     pub(crate) memory: S::Memory,
     /// How many states the server had lost.

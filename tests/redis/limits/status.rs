@@ -51,7 +51,7 @@ async fn the_status_of_several_limits_is_that_of_the_one_with_the_least_left() {
     let policy = All::new((
         TokenBucket::new(Rate::new(1, HOUR), 6),
         SlidingLog::new(5, MINUTE),
-        FixedWindow::new(5, HOUR),
+        FixedWindow::new(9, HOUR),
     ));
     let limit = redis.limit("a", policy).unwrap();
 
