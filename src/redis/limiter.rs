@@ -30,9 +30,9 @@ use super::policy::RedisPolicy;
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
-/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
-///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
-///   [`Stats::faults`](super::Stats::faults) counts.
+/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
+///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
+///   [`Stats::faults`](super::Stats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
 ///
 /// # Cancel safety
 ///
@@ -81,6 +81,35 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         Ok(Self::new(Arc::new(self.queue.with_config(config))))
     }
 
+    /// The same limit as a limiter that fails if the server refuses the call, for
+    /// [`try_pace`](crate::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides.
+    ///
+    /// ```
+    /// use futures::TryStreamExt;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
+    ///
+    /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());
+    /// while let Some(call) = calls.try_next().await? {
+    ///     println!("call {call}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn fail_fast(self) -> FailFast<P> {
+        FailFast { limiter: self }
+    }
+
     /// Waits until `cost` permits have passed.
     ///
     /// # Errors
@@ -112,14 +141,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if let Some(wait) = self.queue.denied(cost).filter(|wait| *wait > time) {
             return Err(AcquireError::too_late(time, wait));
         }
-        match within(time, self.acquire(cost)).await {
-            Some(acquired) => acquired,
-            None => {
-                // Also a denial of a higher cost: that request was before this one in the queue.
-                let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
-                Err(AcquireError::too_late(time, retry_in))
-            }
-        }
+        let acquired = within(time, self.acquire(cost)).await;
+        acquired.unwrap_or_else(|| {
+            // Also a denial of a higher cost: that request was before this one in the queue.
+            let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
+            Err(AcquireError::too_late(time, retry_in))
+        })
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
@@ -339,6 +366,35 @@ fn without_fault(answer: Decided) -> Decision {
     answer.unwrap_or(Decision::Wait {
         retry_in: AFTER_FAULT,
     })
+}
+
+/// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
+///
+/// Such a fault lasts until someone mends it: a wrong password, a missing permission, a key of another type. It is an error at
+/// once, and for a second after Redis was asked.
+#[derive(Clone, Debug)]
+pub struct FailFast<P: RedisPolicy> {
+    limiter: RedisLimiter<P>,
+}
+
+impl<P: RedisPolicy> Limiter for FailFast<P> {
+    type Error = ServerError;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::WaitFailFast, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::Try, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.limiter.give_up();
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
+    }
 }
 
 /// Another handle of the same limit, with its own position in the queue.

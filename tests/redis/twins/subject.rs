@@ -231,7 +231,7 @@ impl<P: Policy> Here<P> {
     pub(super) fn room(&self, now: u64, burst: u32) -> u32 {
         let (mut room, mut too_many) = (0, u64::from(burst) + 1);
         while u64::from(room) + 1 < too_many {
-            let middle = (u64::from(room) + too_many) / 2;
+            let middle = u64::midpoint(room.into(), too_many);
             let cost = u32::try_from(middle).unwrap();
             if self.peek(now, cost).is_none() {
                 room = cost;
