@@ -161,7 +161,7 @@ pub(super) fn decode(reply: &[u8], asks: &[&Ask<Connector>]) -> Option<Replies<R
     let server_time = u64::from_le_bytes(take(&mut rest)?);
     let replies = asks
         .iter()
-        .map(|ask| take_reply(&mut rest, server_time, ask.limit.params.len()))
+        .map(|ask| take_reply(&mut rest, server_time, ask))
         .collect::<Option<_>>()?;
     rest.is_empty().then_some((server_time, replies))
 }
@@ -169,7 +169,7 @@ pub(super) fn decode(reply: &[u8], asks: &[&Ask<Connector>]) -> Option<Replies<R
 fn take_reply(
     rest: &mut &[u8],
     server_time: u64,
-    limits: usize,
+    ask: &Ask<Connector>,
 ) -> Option<Result<Reply<Connector>, Failure>> {
     if take(rest)? == [1] {
         let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
@@ -182,6 +182,7 @@ fn take_reply(
     let extra = u32::from_le_bytes(take(rest)?);
     let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
     let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
+    let limits = ask.limit.params.len();
     let (mut memory, mut lost, mut least) = (Vec::with_capacity(limits), 0, None);
     for limit in 0..limits {
         lost += u64::from(u8::from_le_bytes(take(rest)?));
@@ -203,6 +204,7 @@ fn take_reply(
         counted_at: counted_at.unwrap_or(0),
         passed,
         extra,
+        spent: ask.spent(passed, extra),
         binding,
         retry_in,
         remaining,
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 3)]);
+        let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 1), (4, 2)]);
         let asks = [&one, &one];
         let mut reply = 9_u64.to_le_bytes().to_vec();
         reply.extend([0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -292,6 +294,7 @@ mod tests {
         let first = replies[0].as_ref().unwrap();
         assert_eq!((time, first.counted_at), (9, 9));
         assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
+        assert_eq!(first.spent, 5);
         let retry_in = Duration::from_micros(250);
         assert_eq!((first.retry_in, first.lost), (retry_in, 1));
         assert_eq!((first.remaining, first.scarcest), (6, 0));

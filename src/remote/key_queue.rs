@@ -325,6 +325,20 @@ where
         }
     }
 
+    /// The permits are returned, unless the outage policy may have passed as many in their place.
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        self.answered(Task::Ask, reply);
+        if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
+            return;
+        }
+        let void = self.now();
+        self.with_queue(|queue| {
+            queue.unclaimed.add(reply.spent, void, reply.counted_at);
+            // Otherwise with the next question, so that the pause after the failure stays.
+            queue.is_changed = queue.requests.is_empty();
+        });
+    }
+
     fn task_dropped(self: Arc<Self>) {
         self.with_queue(RequestQueue::task_dropped);
     }

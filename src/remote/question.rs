@@ -146,6 +146,12 @@ where
         }
     }
 
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        if self.task == Task::Ask {
+            Arc::clone(&self.queue).came_late(reply);
+        }
+    }
+
     fn task_dropped(self: Arc<Self>) {
         drop(self.take_caller());
     }

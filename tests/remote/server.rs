@@ -382,6 +382,7 @@ impl<P: Rule> World<P> {
             counted_at: now,
             passed: 0,
             extra: 0,
+            spent: 0,
             binding: None,
             retry_in: Duration::ZERO,
             remaining: 0,
@@ -415,6 +416,7 @@ impl<P: Rule> World<P> {
                 self.count(now, 1);
             }
         }
+        reply.spent = ask.spent(reply.passed, reply.extra);
         if policy.capacity() <= MOST_COUNTED {
             reply.remaining = policy.room(&kept.state, tick(now));
         }
