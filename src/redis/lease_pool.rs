@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::remote::{
-    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, Store, within,
+    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
 };
 
 use crate::time::Tick;
@@ -263,8 +263,7 @@ impl LeasePool {
     /// The number of leases of each class.
     pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
         let call = self.with_queue(|queue| queue.count_call());
-        let call = async move |opened: Arc<_>| Connector::lease(&opened, &call).await;
-        let numbers = self.batcher.connection.call(call).await?;
+        let numbers = self.batcher.ask_leases(call).await?;
         self.with_queue(|queue| queue.read_count(&numbers))
     }
 
