@@ -35,6 +35,7 @@ fn streams(bench: &mut Bench<'_>) {
     bench.stream("pace/owned", || items().pace(owned()));
     bench.stream("pace/shared", || items().pace(shared()));
     bench.stream("pace/keyed", || items().pace(bucket().keyed().at(1_u64)));
+    bench.stream("try_pace", || items().try_pace(owned()));
     bench.stream("min_interval", || items().min_interval(Duration::ZERO));
     bench.stream("pace_by_cost/owned", || {
         items().pace_by_cost(owned(), |_| 1)

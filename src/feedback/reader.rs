@@ -30,9 +30,8 @@ const MOST: usize = 16;
 pub(super) struct HeaderReader {
     /// The time at the provider, since 1970.
     now: Duration,
+    /// Of more than [`MOST`] limits the last one stands for the rest.
     limits: Vec<LimitInfo>,
-    /// Whether there were more than [`MOST`] limits.
-    has_more_limits: bool,
     pub(super) retry_after: Option<Duration>,
     /// The slowest first.
     pub(super) rates: Vec<Rate>,
@@ -97,7 +96,7 @@ impl HeaderReader {
                 self.add_rate(rate, quota);
             }
         }
-        if self.has_more_limits {
+        if self.limits.len() > MOST {
             // The order of the headers must not matter, but it decides which limits share the last place.
             let mut all = LimitInfo::default();
             for limit in &self.limits {
@@ -238,7 +237,7 @@ impl HeaderReader {
         }
     }
 
-    /// The limit of this name. If there are too many limits, the last one stands for the rest.
+    /// The limit of this name.
     fn limit(&mut self, key: Key<'_>, counts_requests: bool) -> &mut LimitInfo {
         let (family, name) = key;
         let limits = &mut self.limits;
@@ -246,15 +245,13 @@ impl HeaderReader {
             .iter()
             .position(|limit| limit.family == family && limit.name == name);
         let at = known.unwrap_or_else(|| {
-            if limits.len() < MOST {
+            if limits.len() <= MOST {
                 limits.push(LimitInfo {
                     family,
                     name: name.to_owned(),
                     counts_requests,
                     ..LimitInfo::default()
                 });
-            } else {
-                self.has_more_limits = true;
             }
             limits.len() - 1
         });
@@ -366,11 +363,8 @@ fn merge_waits(known: &mut Option<Duration>, text: &str, unit: Unit, now: Durati
 
 /// Reads all members, also those after one that is not understood.
 fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
-    let mut all = members(text).peekable();
-    if all.peek().is_none() {
-        return Err(COUNT);
-    }
-    all.map(read).fold(Ok(()), Result::and)
+    let understood = members(text).map(read).reduce(Result::and);
+    understood.unwrap_or(Err(COUNT))
 }
 
 /// The longest window among the parameters.
@@ -443,7 +437,7 @@ mod tests {
         }
         assert_eq!((reader.rates.len(), reader.ignored.len()), (MOST, MOST));
         assert!(is_same(reader.rates[0], Rate::per_second(1)));
-        assert_eq!(reader.limits.len(), MOST);
+        assert_eq!(reader.limits.len(), MOST + 1);
         let [all] = reader.limits() else {
             panic!("not one limit that is as strict as all");
         };

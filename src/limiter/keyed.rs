@@ -8,7 +8,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::feedback::Feedback;
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
@@ -339,8 +339,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](super::AcquireError::is_too_late), or [`is_too_costly`](super::AcquireError::is_too_costly) if so
-    /// many can never pass.
+    /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///
@@ -350,13 +350,7 @@ where
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| {
-            limit
-                .keyed
-                .peek(&limit.key, cost)
-                .retry_in()
-                .unwrap_or_default()
-        };
+        let estimate = |limit: &KeyedAt<K, P>, cost| limit.keyed.peek(&limit.key, cost);
         AcquireWithinAt::new(self.at(key), cost, within, estimate, KeyedAt::refuse_late)
     }
 
@@ -603,6 +597,12 @@ where
         }
     }
 
+    /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        lock(&self.shards[0]).mode
+    }
+
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -679,7 +679,7 @@ where
         changed
     }
 
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
+    pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
         let index = match self.shards.len() {
             1 => 0,
             // The upper bits: the map in the shard has a secret of its own.
@@ -807,11 +807,12 @@ where
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32) {
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
         self.leave();
         self.keyed.shard(&self.key).count_refusal();
-        self.watch
-            .too_late(cost, || self.keyed.peek(&self.key, cost));
+        let estimate = known.unwrap_or_else(|| self.keyed.peek(&self.key, cost));
+        self.watch.too_late(cost, estimate);
+        estimate
     }
 }
 
@@ -852,6 +853,10 @@ where
 
     fn shadowed(&self) -> Option<Decision> {
         self.watch.shadowed()
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.keyed.status(&self.key)
     }
 
     fn resolution(&self) -> Resolution {

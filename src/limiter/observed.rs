@@ -2,11 +2,11 @@ use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use crate::policy::Decision;
+use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::reporter::Reporter;
-use super::{Limiter, Mode, Status};
+use super::{Limiter, Mode};
 
 /// A limiter that tells an observer what was decided.
 ///

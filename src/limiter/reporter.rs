@@ -248,9 +248,10 @@ impl Watch {
     }
 
     /// See [`Reporter::too_late`].
-    pub(crate) fn too_late(&mut self, cost: u32, retry_in: impl FnOnce() -> Decision) {
-        if let Some(reporter) = self.reporter() {
-            reporter.too_late(cost, retry_in().retry_in().unwrap_or_default());
+    pub(crate) fn too_late(&mut self, cost: u32, estimate: Decision) {
+        let retry_in = estimate.retry_in().unwrap_or_default();
+        if let Some(watched) = &mut self.0 {
+            watched.report(|reporter| reporter.too_late(cost, retry_in));
         }
     }
 
@@ -258,20 +259,16 @@ impl Watch {
     #[inline]
     pub(crate) fn gave_up(&mut self) {
         if let Some(watched) = &mut self.0 {
-            watched.gave_up();
+            watched.report(Reporter::gave_up);
         }
-    }
-
-    fn reporter(&mut self) -> Option<&mut Reporter<SharedObserver>> {
-        self.0.as_mut()?.reporter.as_mut()
     }
 }
 
 impl Watched {
     #[cold]
-    fn gave_up(&mut self) {
+    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
         if let Some(reporter) = &mut self.reporter {
-            reporter.gave_up();
+            report(reporter);
         }
     }
 }

@@ -33,8 +33,14 @@ pub struct AcquireError {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum AcquireKind {
-    TooCostly { cost: u32, capacity: u32 },
-    TooLate { within: Duration },
+    TooCostly {
+        cost: u32,
+        capacity: u32,
+    },
+    TooLate {
+        within: Duration,
+        retry_in: Duration,
+    },
     Server(ServerError),
     Config(ConfigError),
 }
@@ -46,9 +52,9 @@ impl AcquireError {
         }
     }
 
-    pub(super) const fn too_late(within: Duration) -> Self {
+    pub(super) const fn too_late(within: Duration, retry_in: Duration) -> Self {
         Self {
-            kind: AcquireKind::TooLate { within },
+            kind: AcquireKind::TooLate { within, retry_in },
         }
     }
 
@@ -62,6 +68,18 @@ impl AcquireError {
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
         matches!(self.kind, AcquireKind::TooLate { .. })
+    }
+
+    /// After how long it could pass, as far as is known, if it could not pass in time: what a response 429 says in `Retry-After`.
+    ///
+    /// It is the wait that Redis gave for the next permits. Before Redis gave one, or while it does not answer, it is the time
+    /// in which they did not pass. `None` for every other cause: to ask again does not help.
+    #[must_use]
+    pub const fn retry_in(&self) -> Option<Duration> {
+        match self.kind {
+            AcquireKind::TooLate { retry_in, .. } => Some(retry_in),
+            _ => None,
+        }
     }
 
     /// The server's error, if the server refused the call.
@@ -106,7 +124,7 @@ impl fmt::Display for AcquireError {
                 f,
                 "a cost of {cost} can never pass a limit of {capacity} at once"
             ),
-            AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
+            AcquireKind::TooLate { within, .. } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
             AcquireKind::Config(error) => error.fmt(f),
         }

@@ -55,7 +55,7 @@ const MAX_KEYS: usize = 100_000;
 /// [insurance](super::OutagePolicy::insured) in the present outage. About a thousand keys stay like that after their last use. Any
 /// other key costs at most 200 bytes, whatever its length (for one policy; each further one of an [`All`](crate::policy::All) takes
 /// 16 more). This process remembers when the key's state was written and when it settles, to detect that the server has
-/// [lost it](super#what-a-failover-can-cost), and until when requests are denied.
+/// [lost it](super#what-a-failover-can-cost), until when requests are denied, and [what was left](RedisLimiter::status).
 ///
 /// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
 /// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::limiter::Limiter;
-use crate::policy::Decision;
+use crate::policy::{Decision, Status};
 use crate::remote::{
     AFTER_FAULT, CallError, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
     WaitMode, within,
@@ -30,9 +30,9 @@ use super::policy::RedisPolicy;
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
-/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
-///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
-///   [`Stats::faults`](super::Stats::faults) counts.
+/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
+///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
+///   [`Stats::faults`](super::Stats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
 ///
 /// # Cancel safety
 ///
@@ -81,6 +81,35 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         Ok(Self::new(Arc::new(self.queue.with_config(config))))
     }
 
+    /// The same limit as a limiter that fails if the server refuses the call, for
+    /// [`try_pace`](crate::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides.
+    ///
+    /// ```
+    /// use futures::TryStreamExt;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
+    ///
+    /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());
+    /// while let Some(call) = calls.try_next().await? {
+    ///     println!("call {call}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn fail_fast(self) -> FailFast<P> {
+        FailFast { limiter: self }
+    }
+
     /// Waits until `cost` permits have passed.
     ///
     /// # Errors
@@ -103,17 +132,21 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and if they did not pass in time: after `time` at the latest, and at once if Redis is
-    /// known to have none before. Nothing was counted.
+    /// known to have none before. Nothing was counted. The error says [when to ask again](AcquireError::retry_in).
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        if self.queue.denied(cost).is_some_and(|wait| wait > time) {
-            return Err(AcquireError::too_late(time));
+        if let Some(wait) = self.queue.denied(cost).filter(|wait| *wait > time) {
+            return Err(AcquireError::too_late(time, wait));
         }
         let acquired = within(time, self.acquire(cost)).await;
-        acquired.unwrap_or(Err(AcquireError::too_late(time)))
+        acquired.unwrap_or_else(|| {
+            // Also a denial of a higher cost: that request was before this one in the queue.
+            let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
+            Err(AcquireError::too_late(time, retry_in))
+        })
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
@@ -214,6 +247,70 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         reply.map(|_| ())
     }
 
+    /// What the limit had left at the last round trip. Nothing is asked.
+    ///
+    /// Every answer of Redis brings it along, so after [`try_acquire`](Self::try_acquire) it describes the limit as that call
+    /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
+    /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
+    /// [taken ahead](Self::prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
+    ///
+    /// `None` before the first answer. [`fetch_status`](Self::fetch_status) asks for a fresh one.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("status:{}", std::process::id()))?;
+    /// let calls = redis.limit("calls", SlidingLog::new(10, Duration::from_secs(60)))?;
+    /// assert_eq!(calls.status(), None);
+    ///
+    /// calls.try_acquire(3).await?;
+    /// let status = calls.status().expect("there was an answer");
+    /// assert_eq!(status.remaining, 7);
+    /// assert!(status.reset_in <= Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let server_time = connection.health().server_time(now)?;
+        self.queue.with_queue(|queue| {
+            let remaining = queue.known.remaining;
+            let remaining = remaining.saturating_add(queue.prefetched.available(now));
+            let scarcest = queue.known.scarcest?.into();
+            let stamps = &queue.known.memory;
+            let limit = &self.queue.limit;
+            Some(limit.status(scarcest, remaining, stamps, server_time))
+        })
+    }
+
+    /// Asks Redis what the limit has left now. Nothing is counted, and [`status`](Self::status) does not change.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer.
+    pub async fn fetch_status(&self) -> Result<Status, CallError> {
+        let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
+        let connection = &self.queue.batcher.connection;
+        let server_time = connection.health().server_time(connection.now());
+        let limit = &self.queue.limit;
+        Ok(limit.status(
+            reply.scarcest,
+            reply.remaining,
+            &reply.memory,
+            server_time.unwrap_or(0),
+        ))
+    }
+
     /// The policy that decides.
     #[must_use]
     pub fn policy(&self) -> &P {
@@ -258,6 +355,10 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
     }
+
+    fn status(&self) -> Option<Status> {
+        Self::status(self)
+    }
 }
 
 /// An adapter cannot return a fault: it waits and asks again.
@@ -265,6 +366,35 @@ fn without_fault(answer: Decided) -> Decision {
     answer.unwrap_or(Decision::Wait {
         retry_in: AFTER_FAULT,
     })
+}
+
+/// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
+///
+/// Such a fault lasts until someone mends it: a wrong password, a missing permission, a key of another type. It is an error at
+/// once, and for a second after Redis was asked.
+#[derive(Clone, Debug)]
+pub struct FailFast<P: RedisPolicy> {
+    limiter: RedisLimiter<P>,
+}
+
+impl<P: RedisPolicy> Limiter for FailFast<P> {
+    type Error = ServerError;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::WaitFailFast, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::Try, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.limiter.give_up();
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
+    }
 }
 
 /// Another handle of the same limit, with its own position in the queue.

@@ -32,6 +32,9 @@
 //! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key, with the same parameters
 //! ([`Redis::keyed`]) or by tier ([`Redis::keyed_by`]).
 //!
+//! Each answer brings along what the limit has left. [`RedisLimiter::status`] reads it without a call, for headers such as
+//! `RateLimit`.
+//!
 //! | policy | in Redis | a decision takes |
 //! |---|---|---|
 //! | [`TokenBucket`](crate::policy::TokenBucket), [`Interval`](crate::policy::Interval) | one string | constant time |
@@ -108,7 +111,8 @@
 //!
 //! If a server works and refuses a call (wrong password, no permission, the key holds another type, keys in different slots), that is
 //! no outage: nothing passes, [`Stats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
-//! again a second later.
+//! again a second later. A stream that is [paced](crate::stream::Pace) stands still meanwhile. With
+//! [`try_pace`](crate::stream::PaceStreamExt::try_pace) and [`RedisLimiter::fail_fast`] it ends with the error instead.
 //!
 //! # What a failover can cost
 //!
@@ -214,7 +218,7 @@ pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
-pub use limiter::RedisLimiter;
+pub use limiter::{FailFast, RedisLimiter};
 pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 pub use usage::{FleetUsage, Importance, InUse};

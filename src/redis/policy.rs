@@ -2,10 +2,13 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use crate::policy::{
+    All, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog, Status, TokenBucket,
+};
 use crate::time::{Rate, Tick};
 
 use super::error::ConfigError;
+use super::scripts::StateStamp;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
@@ -56,6 +59,7 @@ pub struct ScriptParams {
     pub(super) settles_in: u64,
     /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
     pub(super) refills_in: u64,
+    pub(super) quota: Option<Quota>,
 }
 
 /// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
@@ -63,6 +67,25 @@ pub struct ScriptParams {
 pub(super) struct RedisLimit {
     pub(super) keys: Arc<[String]>,
     pub(super) params: Arc<[ScriptParams]>,
+}
+
+impl RedisLimit {
+    /// What is left at `server_time`. The limit `scarcest` has only `remaining` permits, and all states have these stamps.
+    pub(super) fn status(
+        &self,
+        scarcest: usize,
+        remaining: u32,
+        stamps: &[StateStamp],
+        server_time: u64,
+    ) -> Status {
+        let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
+        let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
+        let quota = self.params.get(scarcest).and_then(|params| params.quota);
+        Status {
+            binding: (self.params.len() > 1).then_some(scarcest),
+            ..Status::new(quota, remaining, reset_in)
+        }
+    }
 }
 
 /// The policies, by their numbers in the scripts.
@@ -120,6 +143,7 @@ impl sealed::Scripted for TokenBucket {
             capacity: if self.may_owe { most_of(token) } else { burst },
             settles_in: fills_in,
             refills_in: fills_in,
+            quota: self.quota(),
         }])
     }
 
@@ -168,6 +192,7 @@ impl sealed::Scripted for Interval {
             capacity: most_of(token),
             settles_in: passes_in,
             refills_in: passes_in,
+            quota: self.quota(),
         }])
     }
 
@@ -197,7 +222,7 @@ impl sealed::Scripted for SlidingLog {
                 self.limit()
             )));
         }
-        window_params(SLIDING_LOG, self.limit(), self.window())
+        window_params(SLIDING_LOG, self.limit(), self.window(), self.quota())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -242,6 +267,7 @@ impl sealed::Scripted for SlidingCounter {
             capacity: self.limit(),
             settles_in: bucket * reach,
             refills_in: bucket * (reach - 1),
+            quota: self.quota(),
         }])
     }
 
@@ -260,7 +286,7 @@ impl sealed::Scripted for SlidingCounter {
 
 impl sealed::Scripted for FixedWindow {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        window_params(FIXED_WINDOW, self.limit(), self.window())
+        window_params(FIXED_WINDOW, self.limit(), self.window(), self.quota())
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -301,6 +327,7 @@ fn window_params(
     policy: u8,
     limit: u32,
     window: Duration,
+    quota: Option<Quota>,
 ) -> Result<Vec<ScriptParams>, ConfigError> {
     let window = micros(window)?;
     Ok(vec![ScriptParams {
@@ -309,6 +336,7 @@ fn window_params(
         capacity: limit,
         settles_in: window,
         refills_in: window,
+        quota,
     }])
 }
 

@@ -24,6 +24,9 @@ const GATHER: Duration = Duration::from_millis(1);
 /// After this many deadlines a call has failed even if others are answered: one node of a cluster may be down.
 const LONGEST_CALL: u32 = 4;
 
+/// How long the reply to a call that has failed is waited for, so that the permits that it took can be returned.
+const LATEST_REPLY: Duration = Duration::from_secs(1);
+
 /// A queue of requests that the batcher sends: of one key, or of a lease pool.
 ///
 /// Its [`Stage`] is under its own lock.
@@ -34,6 +37,13 @@ pub(crate) trait Source<S: Store>: Send + Sync {
     /// Takes the answer to the question with the id `call`, which was `sent` at that time. If there is more to do, the source
     /// pushes itself.
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>);
+
+    /// Takes the reply to a question that has failed before.
+    ///
+    /// Provided: does nothing.
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        let _ = reply;
+    }
 
     /// The batcher's task was dropped with its runtime. Callers have to ask again.
     fn task_dropped(self: Arc<Self>);
@@ -177,6 +187,7 @@ impl<S: Store> Batcher<S> {
                 let _ = poll_fn(|cx| Poll::Ready(calls.poll_done(cx))).await;
                 calls.fail_silent(now);
             }
+            calls.drop_late(now);
             while calls.may_send(now, self.locked().ready.len()) {
                 self.send(now, &mut calls);
             }
@@ -261,7 +272,7 @@ impl<S: Store> Batcher<S> {
         let gathered = is_gathering.then(|| calls.last_sent.after(GATHER).max(now));
         let wakes = schedule.sleeping.first_key_value();
         let wakes = wakes.map(|((until, _), _)| *until);
-        let events = [gathered, wakes, calls.silent_at()];
+        let events = [gathered, wakes, calls.silent_at(), calls.late_until()];
         let first = events.into_iter().flatten().min();
         if first.is_none() {
             schedule.has_task = false;
@@ -283,6 +294,8 @@ struct Calls<S: Store> {
     connection: Arc<Connection<S>>,
     tasks: JoinSet<Ended<S>>,
     under_way: HashMap<Id, Call<S>>,
+    /// Calls that have failed by silence, and may still be answered.
+    late: HashMap<Id, Call<S>>,
     window: Window,
     last_sent: Tick,
     last_answer: Tick,
@@ -308,6 +321,7 @@ impl<S: Store> Calls<S> {
         Self {
             tasks: JoinSet::new(),
             under_way: HashMap::new(),
+            late: HashMap::new(),
             window: Window::new(connection.deadline(), connection.store.keys_per_call()),
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
@@ -390,6 +404,12 @@ impl<S: Store> Calls<S> {
             };
             if let Some(call) = self.under_way.remove(&id) {
                 self.ended(call, used.as_ref(), outcome);
+            } else if let (Some(call), Ok((_, replies))) = (self.late.remove(&id), outcome) {
+                for ((_, source), reply) in call.sources.into_iter().zip(replies) {
+                    if let Ok(Answer::Decided(reply)) = reply {
+                        source.came_late(&reply);
+                    }
+                }
             }
         }
         done
@@ -404,13 +424,13 @@ impl<S: Store> Calls<S> {
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
         self.connection.record(used, &outcome);
-        self.hand_on(call, outcome);
+        self.hand_on(&call, outcome);
     }
 
-    fn hand_on(&self, call: Call<S>, outcome: Outcome<S>) {
+    fn hand_on(&self, call: &Call<S>, outcome: Outcome<S>) {
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
         let no_reply = || Err(Failure::Fault("no reply".into()));
-        for (number, source) in call.sources {
+        for (number, source) in &call.sources {
             let reply = match &mut outcome {
                 Ok(replies) => {
                     let reply = replies.next().unwrap_or_else(no_reply);
@@ -418,7 +438,7 @@ impl<S: Store> Calls<S> {
                 }
                 Err(error) => Err(error.clone()),
             };
-            source.complete(number, call.sent, reply);
+            Arc::clone(source).complete(*number, call.sent, reply);
         }
     }
 
@@ -448,12 +468,28 @@ impl<S: Store> Calls<S> {
         if is_silent {
             self.window.silent(now);
         }
-        for call in failed.into_values() {
-            call.task.abort();
+        for (id, call) in failed {
             let sent = (call.sent, call.was_alone);
             self.window.ended(sent, now, call.sources.len(), None);
-            self.hand_on(call, Err(CallError::failed(Failure::Timeout)));
+            self.hand_on(&call, Err(CallError::failed(Failure::Timeout)));
+            self.late.insert(id, call);
         }
+    }
+
+    /// When the first of the late calls is given up.
+    fn late_until(&self) -> Option<Tick> {
+        let first = self.late.values().map(|call| call.sent).min();
+        first.map(|sent| sent.after(LATEST_REPLY))
+    }
+
+    fn drop_late(&mut self, now: Tick) {
+        self.late.retain(|_, call| {
+            let is_kept = now < call.sent.after(LATEST_REPLY);
+            if !is_kept {
+                call.task.abort();
+            }
+            is_kept
+        });
     }
 }
 

@@ -67,7 +67,10 @@ where
         });
         let config = Arc::clone(&self.config);
         let queue = self.queue_mut();
-        queue.known = known;
+        queue.known = KeyRecord {
+            scarcest: None,
+            ..known
+        };
         if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
             queue.insurance = Some((since, (config.spent)(policy, now)));
         }
@@ -320,6 +323,20 @@ where
             }
             Err(error) => self.failed(&asked, &error),
         }
+    }
+
+    /// The permits are returned, unless the outage policy may have passed as many in their place.
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        self.answered(Task::Ask, reply);
+        if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
+            return;
+        }
+        let void = self.now();
+        self.with_queue(|queue| {
+            queue.unclaimed.add(reply.spent, void, reply.counted_at);
+            // Otherwise with the next question, so that the pause after the failure stays.
+            queue.is_changed = queue.requests.is_empty();
+        });
     }
 
     fn task_dropped(self: Arc<Self>) {

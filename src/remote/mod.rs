@@ -119,6 +119,22 @@ pub(crate) struct Ask<S: Store> {
     pub(crate) returns: Vec<Return>,
 }
 
+impl<S: Store> Ask<S> {
+    /// How many permits the server counts if that many requests pass and that many permits are taken on top.
+    pub(crate) fn spent(&self, passed: u32, extra: u32) -> u32 {
+        if self.task != Task::Ask {
+            return 0;
+        }
+        let (mut left, mut spent) = (passed, extra);
+        for (cost, count) in &self.asked {
+            let passed = left.min(*count);
+            left -= passed;
+            spent = spent.saturating_add(cost.saturating_mul(passed));
+        }
+        spent
+    }
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Task {
     /// Counts the permits that pass.
@@ -145,10 +161,16 @@ pub(crate) struct Reply<S: Store> {
     pub(crate) passed: u32,
     /// How many permits were taken on top.
     pub(crate) extra: u32,
+    /// How many permits were counted in all.
+    pub(crate) spent: u32,
     /// Which limit the first denied request waits for, from 0; `None` if all passed.
     pub(crate) binding: Option<usize>,
     /// How long the first denied request has to wait.
     pub(crate) retry_in: Duration,
+    /// How many requests of cost 1 would pass next.
+    pub(crate) remaining: u32,
+    /// Which limit has the least left, from 0.
+    pub(crate) scarcest: usize,
     pub(crate) memory: S::Memory,
     /// How many states the server had lost.
     pub(crate) lost: u64,

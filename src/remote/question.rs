@@ -6,13 +6,13 @@ use tokio::sync::oneshot;
 use crate::policy::Policy;
 use crate::time::Tick;
 
-use super::batcher::{Answer, Source, Stage, Step};
+use super::batcher::{Answer, Batcher, Source, Stage, Step};
 use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
 use super::{Ask, GRACE, Reply, Store, Task};
 
-type Caller<S> = oneshot::Sender<Result<Reply<S>, CallError>>;
+type Caller<T> = oneshot::Sender<Result<T, CallError>>;
 
 /// One question about a key outside its queue: a peek, a refund, or how many permits are available.
 ///
@@ -23,7 +23,51 @@ struct Question<P: Policy, S: Store> {
     task: Task,
     asked: Vec<(u32, u32)>,
     extra: u32,
-    caller: Mutex<Option<Caller<S>>>,
+    caller: Mutex<Option<Caller<Reply<S>>>>,
+}
+
+/// One question about leases outside their queue: how many there are.
+#[derive(Debug)]
+struct LeaseQuestion<S: Store> {
+    /// The arguments until they are sent, and the caller until it is answered.
+    asked: Mutex<(Option<S::Leases>, Option<Caller<Vec<i64>>>)>,
+}
+
+impl<S: Store> Batcher<S> {
+    /// Asks once about leases. It waits for as long as the server answers others.
+    pub(crate) async fn ask_leases(
+        self: &Arc<Self>,
+        leases: S::Leases,
+    ) -> Result<Vec<i64>, CallError> {
+        let ask = |caller| LeaseQuestion {
+            asked: Mutex::new((Some(leases), Some(caller))),
+        };
+        self.ask_once(ask).await
+    }
+
+    /// Pushes the question that is made for a caller, and waits for the reply.
+    async fn ask_once<T, Q: Source<S> + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(Caller<T>) -> Q,
+    ) -> Result<T, CallError> {
+        let connection = &self.connection;
+        let mut since = connection.now();
+        let (caller, mut reply) = oneshot::channel();
+        self.push(Arc::new(ask(caller)), Stage::Idle);
+        self.start_task(&Handle::current());
+        let time = connection.deadline().saturating_add(GRACE);
+        loop {
+            if let Some(reply) = within(time, &mut reply).await {
+                let ended = |_| Failure::Unreachable("the runtime has ended".into());
+                return reply.map_err(ended).map_err(CallError::failed)?;
+            }
+            if !connection.health().has_answered_since(since) {
+                connection.count(|stats| stats.timeouts += 1);
+                return Err(CallError::failed(Failure::Timeout));
+            }
+            since = connection.now();
+        }
+    }
 }
 
 impl<P, S> KeyQueue<P, S>
@@ -40,35 +84,19 @@ where
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let connection = &self.batcher.connection;
-        let mut since = connection.now();
-        let (caller, mut reply) = oneshot::channel();
-        let question = Arc::new(Question {
+        let ask = |caller| Question {
             queue: Arc::clone(self),
             task,
             asked,
             extra,
             caller: Mutex::new(Some(caller)),
-        });
-        self.batcher.push(question, Stage::Idle);
-        self.batcher.start_task(&Handle::current());
-        let time = connection.deadline().saturating_add(GRACE);
-        loop {
-            if let Some(reply) = within(time, &mut reply).await {
-                let ended = |_| Failure::Unreachable("the runtime has ended".into());
-                return reply.map_err(ended).map_err(CallError::failed)?;
-            }
-            if !connection.health().has_answered_since(since) {
-                connection.count(|stats| stats.timeouts += 1);
-                return Err(CallError::failed(Failure::Timeout));
-            }
-            since = connection.now();
-        }
+        };
+        self.batcher.ask_once(ask).await
     }
 }
 
 impl<P: Policy, S: Store> Question<P, S> {
-    fn take_caller(&self) -> Option<Caller<S>> {
+    fn take_caller(&self) -> Option<Caller<Reply<S>>> {
         let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
         caller.take()
     }
@@ -115,6 +143,44 @@ where
             let came = self.queue.came(sent);
             self.queue
                 .with_queue(|queue| queue.keep_unclaimed(came, &reply));
+        }
+    }
+
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        if self.task == Task::Ask {
+            Arc::clone(&self.queue).came_late(reply);
+        }
+    }
+
+    fn task_dropped(self: Arc<Self>) {
+        drop(self.take_caller());
+    }
+}
+
+impl<S: Store> LeaseQuestion<S> {
+    fn take_caller(&self) -> Option<Caller<Vec<i64>>> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.1.take()
+    }
+}
+
+impl<S: Store> Source<S> for LeaseQuestion<S> {
+    fn next(self: Arc<Self>, _: Tick) -> Step<S> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (leases, caller) = &mut *asked;
+        let is_cancelled = caller.as_ref().is_none_or(oneshot::Sender::is_closed);
+        let leases = leases.take().filter(|_| !is_cancelled);
+        leases.map_or(Step::Idle, Step::Lease)
+    }
+
+    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<S>, CallError>) {
+        let answer = answer.map(|answer| match answer {
+            Answer::Leases(numbers) => numbers,
+            Answer::Decided(_) => Vec::new(),
+        });
+        if let Some(caller) = self.take_caller() {
+            // The caller may be gone.
+            let _ = caller.send(answer);
         }
     }
 

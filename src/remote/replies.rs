@@ -45,6 +45,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
             self.known.memory_from = reply.counted_at;
             self.known.memory = reply.memory.clone();
+            self.known.remaining = reply.remaining;
+            self.known.scarcest = reply.scarcest.try_into().ok();
         }
     }
 

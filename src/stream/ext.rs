@@ -13,7 +13,7 @@ use crate::time::OutOfRange;
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
     PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
-    TryPaceByKey,
+    TryPace, TryPaceByKey,
 };
 
 /// Throttling for every stream.
@@ -51,6 +51,43 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         Pace::new(self, limiter)
+    }
+
+    /// As [`pace`](Self::pace), for a limiter that can fail: its error is the last item of the stream.
+    ///
+    /// For a limit in Redis, where a wrong password or a missing permission is an error (`RedisLimiter::fail_fast`). What was not
+    /// emitted is in [`into_parts`](TryPace::into_parts). See [`TryPace`] for exactly when.
+    ///
+    /// ```
+    /// use futures::{Stream, TryStreamExt};
+    /// use paceline::limiter::Limiter;
+    /// use paceline::policy::Interval;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// async fn send_all<L: Limiter>(limiter: L) -> Result<u32, L::Error> {
+    ///     let mut sent = 0;
+    ///     let mut calls = Box::pin(futures::stream::iter(["a", "b", "c"]).try_pace(limiter));
+    ///     while let Some(call) = calls.try_next().await? {
+    ///         println!("{call}");
+    ///         sent += 1;
+    ///     }
+    ///     Ok(sent)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).owned();
+    /// assert_eq!(send_all(limit).await, Ok(3));
+    /// assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    fn try_pace<L: Limiter>(self, limiter: L) -> TryPace<Self, L>
+    where
+        Self: Sized,
+    {
+        TryPace::new(self, limiter)
     }
 
     /// Keeps two items at least `interval` apart, even if the timer, the source or the consumer is late.

@@ -3,7 +3,7 @@
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. They differ in what they do
 //! with an item that comes too soon, and each has a type of its own:
 //!
-//! * The item is emitted late: [`Pace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`], and [`Concurrent`],
+//! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`], and [`Concurrent`],
 //!   which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
 //! * It is dropped and counted: [`Shed`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
@@ -23,7 +23,7 @@
 //! # Functions over any limiter
 //!
 //! A stream of items has no place for the error of a limiter, so the methods ask for a limiter that cannot fail:
-//! `Limiter<Error = Infallible>`. A function over any limiter says the same, and so does a boxed limiter that is chosen while
+//! `Limiter<Error = Infallible>`. ([`TryPace`] is a stream of results, and takes any.) A function over any limiter says the same, and so does a boxed limiter that is chosen while
 //! the program runs:
 //!
 //! ```
@@ -82,6 +82,7 @@ mod sample;
 mod shed;
 mod throttle_first;
 mod try_grouped_within;
+mod try_pace;
 
 pub use concurrent::Concurrent;
 pub use debounce::Debounce;
@@ -96,6 +97,7 @@ pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;
 pub use try_grouped_within::{OnError, TryGroupedWeightedWithin, TryGroupedWithin};
+pub use try_pace::TryPace;
 
 #[doc(no_inline)]
 pub use crate::batch::Window;

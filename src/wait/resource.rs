@@ -1,27 +1,27 @@
 use crate::policy::Decision;
 use crate::time::Tick;
 
-/// What waiters queue for: it answers one request at a time, is given the time, and knows nothing of waiters.
+/// The thing that waiters queue for. It answers one request at a time, receives the time as an argument, and knows no waiters.
 pub(crate) trait Resource {
-    /// Permits that can be taken without the lock; `()` for none.
-    type Prefetched: Default + Send + Sync;
+    /// What handles use without the lock: prefetched permits, or an observer.
+    type Front: Default + Send + Sync;
 
     /// Whether a queued request that is too large is refused at once, or only when it is the head.
     const REFUSES_QUEUED: bool;
 
-    /// Takes `cost` permits without the lock, or looks whether they are there.
-    fn take_prefetched(prefetched: &Self::Prefetched, intent: Intent, cost: u32) -> bool {
+    /// Takes `cost` permits without the lock, or only checks whether it could.
+    fn take_prefetched(prefetched: &Self::Front, intent: Intent, cost: u32) -> bool {
         let _ = (prefetched, intent, cost);
         false
     }
 
-    /// Called on every lock: ends the prefetch and accounts for what was taken of it.
-    fn reclaim(&mut self, prefetched: &Self::Prefetched) {
+    /// Called on every lock: ends the prefetch and counts the permits that were taken from it.
+    fn reclaim(&mut self, prefetched: &Self::Front) {
         let _ = prefetched;
     }
 
     /// Called when a request has passed and no waiter is queued: offers permits to be taken without the lock.
-    fn prefetch(&mut self, prefetched: &Self::Prefetched, now: Tick, cost: u32) {
+    fn prefetch(&mut self, prefetched: &Self::Front, now: Tick, cost: u32) {
         let _ = (prefetched, now, cost);
     }
 
@@ -52,7 +52,7 @@ pub(crate) trait Resource {
     fn on_refused(&mut self) {}
 }
 
-/// Whether a request takes permits or only looks.
+/// Whether a request takes permits or only asks whether it could.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Intent {
     Acquire,

@@ -20,8 +20,8 @@ use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
-    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
-    TooCostly, WhenFull,
+    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Quota, Shared,
+    Stats, Status, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -35,7 +35,7 @@ use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
     GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
     PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
-    TryPaceByKey,
+    TryPace, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
@@ -69,6 +69,8 @@ fn values_are_plain() {
     value::<WhenFull<Interval>>();
     value::<Event>();
     value::<Stats>();
+    value::<Quota>();
+    value::<Status>();
     value::<OnError>();
     value::<Outcome>();
 }
@@ -112,6 +114,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<AcquireWithinAt<String, Interval>>();
     free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Input, Owned<Interval>>>();
+    free::<TryPace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
     free::<TryPaceByKey<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8>>();
@@ -188,6 +191,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<AcquireWithinAt<String, Interval>>();
     shown::<AcquireWithin<Shared<Interval>>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
+    shown::<TryPace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
     shown::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8>>();
@@ -294,8 +298,10 @@ fn limits_in_redis_can_be_shared_and_moved() {
     policy::<All<(SlidingLog, TokenBucket)>>();
     free::<Redis>();
     free::<RedisLimiter<SlidingLog>>();
+    free::<redis::FailFast<SlidingLog>>();
     free::<redis::Keyed<TokenBucket>>();
     shown::<RedisLimiter<TokenBucket>>();
+    shown::<redis::FailFast<TokenBucket>>();
     shown::<redis::Keyed<TokenBucket>>();
     value::<OutagePolicy>();
     value::<redis::Stats>();

@@ -13,6 +13,9 @@ use crate::remote::connection::sleep;
 use crate::remote::{Ask, Failure, Replies, Reply, Return, ServerHealth, ServerRun, Store, Task};
 use crate::time::{Clock, Rate, Tick};
 
+/// Larger limits do not say what they have left: it may be counted one by one.
+const MOST_COUNTED: u32 = 100;
+
 /// A policy that the server can keep.
 pub(super) trait Rule:
     Policy<State: Send> + Clone + fmt::Debug + Send + Sync + 'static
@@ -379,8 +382,11 @@ impl<P: Rule> World<P> {
             counted_at: now,
             passed: 0,
             extra: 0,
+            spent: 0,
             binding: None,
             retry_in: Duration::ZERO,
+            remaining: 0,
+            scarcest: 0,
             memory: Stamp::default(),
             lost: u64::from(lost),
         };
@@ -409,6 +415,10 @@ impl<P: Rule> World<P> {
                 reply.extra += 1;
                 self.count(now, 1);
             }
+        }
+        reply.spent = ask.spent(reply.passed, reply.extra);
+        if policy.capacity() <= MOST_COUNTED {
+            reply.remaining = policy.room(&kept.state, tick(now));
         }
         if ask.task != Task::Peek {
             if lost || reply.passed + reply.extra > 0 || !ask.returns.is_empty() {

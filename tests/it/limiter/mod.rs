@@ -10,5 +10,6 @@ mod resolution;
 mod runtimes;
 mod schedules;
 mod shared;
+mod status;
 mod watched;
 mod within;

@@ -69,6 +69,22 @@ async fn pace_over_a_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn try_pace() {
+    Subject::new(|input: Input| input.try_pace(Interval::every(D).owned()))
+        .items(|item| {
+            let Ok(item) = item;
+            vec![item]
+        })
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .spacing(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pace_by_cost() {
     Subject::new(|input: Input| {
         let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
@@ -338,6 +354,7 @@ async fn throttle_first() {
 async fn inputs_need_not_be_unpin() {
     let limit = || Interval::every(D).owned();
     check_unmovable(|input| input.min_interval(D)).await;
+    check_unmovable(|input| input.try_pace(limit())).await;
     check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
     check_unmovable(|input| input.pace_batches(limit(), 3)).await;
     check_unmovable(|input| input.grouped_within(3, D)).await;

@@ -16,3 +16,4 @@ mod shed;
 mod throttle_first;
 mod try_grouped_weighted_within;
 mod try_grouped_within;
+mod try_pace;

@@ -20,7 +20,7 @@ async fn one_a_minute(server: &Server) -> (Redis, Keyed<SlidingLog>) {
 }
 
 /// Ends the queues of all keys that are not in use.
-async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
+pub(super) async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
     // The task that asked for a key may not have put it down yet.
     pause(Duration::from_millis(50)).await;
     keyed.forget_settled();

@@ -5,6 +5,7 @@ mod keyed;
 mod line;
 mod passing;
 mod sharing;
+mod status;
 
 use std::future::poll_fn;
 use std::time::Duration;

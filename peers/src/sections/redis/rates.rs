@@ -35,6 +35,12 @@ const CASES: &[Case] = &[
         keys: Keys::Own,
     },
     Case {
+        name: "1,000 callers, own keys",
+        connections: 1,
+        callers: 1_000,
+        keys: Keys::Own,
+    },
+    Case {
         name: "64 callers, one key",
         connections: 1,
         callers: 64,
