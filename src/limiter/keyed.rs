@@ -55,8 +55,8 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 /// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
 /// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
 ///
-/// There are at most [`max_keys`](Self::max_keys) keys, besides those that are paused or have parameters of their own. While all
-/// of them are in use, [`when_full`](Self::when_full) says what happens to a request for a new one.
+/// There are at most [`with_max_keys`](Self::with_max_keys) keys, besides those that are paused or have parameters of their own. While all
+/// of them are in use, [`with_when_full`](Self::with_when_full) says what happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
@@ -121,22 +121,30 @@ where
     ///
     /// # Panics
     ///
-    /// If `max` is zero; see [`try_max_keys`](Self::try_max_keys).
+    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
     #[must_use]
     #[track_caller]
-    pub fn max_keys(self, max: usize) -> Self {
-        match self.try_max_keys(max) {
+    pub fn with_max_keys(self, max: usize) -> Self {
+        match self.try_with_max_keys(max) {
             Ok(keyed) => keyed,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// [`max_keys`](Self::max_keys), for a number from a configuration.
+    #[doc(hidden)]
+    #[deprecated(note = "`with_max_keys`")]
+    #[must_use]
+    #[track_caller]
+    pub fn max_keys(self, max: usize) -> Self {
+        self.with_max_keys(max)
+    }
+
+    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
     ///
     /// # Errors
     ///
     /// If `max` is zero.
-    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
         if max == 0 {
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
@@ -145,7 +153,13 @@ where
         Ok(Self::of(&map).with_resolution(self.resolution))
     }
 
-    /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
+    #[doc(hidden)]
+    #[deprecated(note = "`try_with_max_keys`")]
+    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+        self.try_with_max_keys(max)
+    }
+
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
     /// waits. To be called before it is cloned and used: it begins anew.
     ///
     /// ```
@@ -157,7 +171,7 @@ where
     /// # async fn main() {
     /// let each = TokenBucket::new(Rate::per_second(1), 1);
     /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
-    /// let users = each.keyed::<u32>().max_keys(1).when_full(WhenFull::Share(all_others));
+    /// let users = each.keyed::<u32>().with_max_keys(1).with_when_full(WhenFull::Share(all_others));
     ///
     /// assert!(users.try_acquire(&1, 1).is_pass());
     /// assert!(users.try_acquire(&2, 1).is_pass());
@@ -166,7 +180,7 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
+    pub fn with_when_full(self, when_full: WhenFull<P>) -> Self {
         let when_full = match when_full {
             WhenFull::Wait => WhenFull::Wait,
             WhenFull::Pass => WhenFull::Pass,
@@ -174,6 +188,13 @@ where
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
         Self::of(&map).with_resolution(self.resolution)
+    }
+
+    #[doc(hidden)]
+    #[deprecated(note = "`with_when_full`")]
+    #[must_use]
+    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
+        self.with_when_full(when_full)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].

@@ -6,7 +6,7 @@ use super::{Decision, OutOfRange, Policy, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
-/// It starts full with `burst` tokens, or empty with [`empty`](Self::empty). Tokens arrive one by one, each exactly
+/// It starts full with `burst` tokens, or empty with [`with_empty_start`](Self::with_empty_start). Tokens arrive one by one, each exactly
 /// period / permits after the one before, until there are `burst`. A request of cost c takes c tokens, or waits until they
 /// have arrived.
 ///
@@ -90,11 +90,18 @@ impl TokenBucket {
 
     /// Starts without tokens when the limit is created.
     #[must_use]
-    pub const fn empty(self) -> Self {
+    pub const fn with_empty_start(self) -> Self {
         Self {
             starts_empty: true,
             ..self
         }
+    }
+
+    #[doc(hidden)]
+    #[deprecated(note = "`with_empty_start`")]
+    #[must_use]
+    pub const fn empty(self) -> Self {
+        self.with_empty_start()
     }
 
     /// Passes a request that costs more than the burst when the bucket is full. The request leaves a debt, and later
@@ -349,7 +356,7 @@ mod tests {
 
     #[test]
     fn an_empty_start_fills_at_the_rate() {
-        let limit = LIMIT.empty();
+        let limit = LIMIT.with_empty_start();
         let mut state = limit.fresh(at(5));
 
         assert_eq!(limit.decide(&mut state, at(5), 1), wait(10));

@@ -107,11 +107,17 @@ impl<S, Item> GroupSends<S, Item> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
+    pub fn with_window(self, window: Window) -> Self {
         Self {
             group: self.group.with_window(window),
             ..self
         }
+    }
+
+    #[doc(hidden)]
+    #[deprecated(note = "`with_window`")]
+    pub fn window(self, window: Window) -> Self {
+        self.with_window(window)
     }
 
     /// The inner sink, and the items that have not left, in order.

@@ -244,7 +244,7 @@ pub trait PaceStreamExt: Stream {
 
     /// Groups items: a group leaves when it has `max` items, or when its window ends.
     ///
-    /// The window starts with the first item of the group, unless [`GroupedWithin::window`] says otherwise. See
+    /// The window starts with the first item of the group, unless [`GroupedWithin::with_window`] says otherwise. See
     /// [`GroupedWithin`] for exactly when.
     ///
     /// ```
@@ -413,7 +413,7 @@ pub trait PaceStreamExt: Stream {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let progress = futures::stream::iter(0..=100).min_interval(Duration::from_millis(10));
-    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).keep_last().collect().await;
+    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).with_keep_last().collect().await;
     ///
     /// assert_eq!(shown, [24, 49, 74, 99, 100]); // an item that arrives with a tick waits for the next tick
     /// # }
@@ -550,7 +550,7 @@ pub trait PaceTryStreamExt: TryStream {
     /// let texts = futures::stream::iter([Ok("four"), Ok("seven.."), Err("cut off"), Ok("five.")]);
     /// let mut calls = texts
     ///     .try_grouped_weighted_within(10, Duration::from_millis(20), |text| text.len() as u64)
-    ///     .on_error(OnError::Discard);
+    ///     .with_on_error(OnError::Discard);
     ///
     /// assert_eq!(calls.next().await, Some(Ok(vec!["four"])));
     /// assert_eq!(calls.next().await, Some(Err("cut off")));

@@ -125,9 +125,15 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(mut self, window: Window) -> Self {
+    pub fn with_window(mut self, window: Window) -> Self {
         self.collector.accumulator = self.collector.accumulator.with_window(window);
         self
+    }
+
+    #[doc(hidden)]
+    #[deprecated(note = "`with_window`")]
+    pub fn window(self, window: Window) -> Self {
+        self.with_window(window)
     }
 
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that

@@ -31,7 +31,7 @@ async fn pace() {
 
 #[tokio::test(start_paused = true)]
 async fn pace_counted_from_the_next_poll() {
-    Subject::new(|input: Input| input.min_interval(D).from_next_poll())
+    Subject::new(|input: Input| input.min_interval(D).with_count_from_next_poll())
         .items(|item| vec![item])
         .into_parts(|adapter| {
             let (input, held) = adapter.into_parts();
@@ -44,7 +44,7 @@ async fn pace_counted_from_the_next_poll() {
 
 #[tokio::test(start_paused = true)]
 async fn pace_over_a_shared_limit() {
-    Subject::new(|input: Input| input.pace(Interval::every(D).delayed().shared()))
+    Subject::new(|input: Input| input.pace(Interval::every(D).with_delayed_start().shared()))
         .items(|item| vec![item])
         .into_parts(|adapter| {
             let (input, held) = adapter.into_parts();
@@ -134,7 +134,7 @@ async fn pace_batches() {
 async fn grouped_within() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input: Input| input.grouped_within(max, D).window(window))
+            Subject::new(move |input: Input| input.grouped_within(max, D).with_window(window))
                 .items(|group| group)
                 .into_parts(paceline::stream::GroupedWithin::into_parts)
                 .scale(D)
@@ -151,7 +151,9 @@ async fn grouped_weighted_within() {
         for max in [1, 5, u64::MAX] {
             Subject::new(move |input: Input| {
                 let weigh = |item: &u32| u64::from(item * 7 % 8);
-                input.grouped_weighted_within(max, D, weigh).window(window)
+                input
+                    .grouped_weighted_within(max, D, weigh)
+                    .with_window(window)
             })
             .items(|group| group)
             .into_parts(paceline::stream::GroupedWeightedWithin::into_parts)
@@ -186,12 +188,16 @@ fn parts((input, held): (Results, Vec<Result<u32, u32>>)) -> (Input, Vec<u32>) {
 async fn try_grouped_within() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input| results(input).try_grouped_within(max, D).window(window))
-                .items(carried)
-                .into_parts(|adapter| parts(adapter.into_parts()))
-                .scale(D)
-                .check()
-                .await;
+            Subject::new(move |input| {
+                results(input)
+                    .try_grouped_within(max, D)
+                    .with_window(window)
+            })
+            .items(carried)
+            .into_parts(|adapter| parts(adapter.into_parts()))
+            .scale(D)
+            .check()
+            .await;
         }
     }
 }
@@ -202,7 +208,7 @@ async fn try_grouped_within_that_discards() {
         for max in [1, 3, usize::MAX] {
             Subject::new(move |input| {
                 let groups = results(input).try_grouped_within(max, D);
-                groups.window(window).on_error(OnError::Discard)
+                groups.with_window(window).with_on_error(OnError::Discard)
             })
             .items(carried)
             .into_parts(|adapter| parts(adapter.into_parts()))
@@ -221,7 +227,7 @@ async fn try_grouped_weighted_within() {
             let subject = Subject::new(move |input| {
                 let weigh = |item: &u32| u64::from(item * 7 % 8);
                 let groups = results(input).try_grouped_weighted_within(max, D, weigh);
-                groups.on_error(rule)
+                groups.with_on_error(rule)
             });
             let subject = subject
                 .items(carried)
@@ -306,7 +312,7 @@ async fn sample() {
         Subject::new(move |input: Input| {
             let sampled = input.sample(D);
             if keep_last {
-                sampled.keep_last()
+                sampled.with_keep_last()
             } else {
                 sampled
             }
