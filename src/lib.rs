@@ -64,6 +64,7 @@
 //! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
 //! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | pay by size, each key for itself | `prompts.pace_by_key_and_cost(users, \|p\| p.user, \|p\| p.tokens, 1000)` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |

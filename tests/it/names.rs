@@ -34,9 +34,9 @@ use paceline::sink::{
 };
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
-    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
-    PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
-    TryPaceByKey,
+    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost,
+    PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    TryGroupedWeightedWithin, TryGroupedWithin, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
@@ -87,6 +87,8 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<ExceededInStream<Secret>>();
     error::<SendError<RateError, TooCostly<Secret>>>();
     error::<SendError<RateError, ExceededInSink<Secret>>>();
+    error::<NoLimit<Secret, RateError>>();
+    error::<PaceByKeyError<Secret, RateError>>();
     error::<TooMany>();
 }
 
@@ -116,6 +118,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
     free::<TryPaceByKey<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8>>();
+    free::<PaceByKeyAndCost<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8, fn(&u8) -> u32>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
@@ -193,6 +196,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
     shown::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8>>();
     shown::<NoLimit<Secret, RateError>>();
+    shown::<
+        PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8, fn(&Secret) -> u32>,
+    >();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();

@@ -7,7 +7,9 @@ use futures::stream::Map;
 use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::stream::{NoLimit, OnError, PaceByKey, TryPaceByKey, Window};
+use paceline::stream::{
+    NoLimit, OnError, PaceByKey, PaceByKeyAndCost, PaceByKeyError, TryPaceByKey, Window,
+};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
@@ -116,6 +118,21 @@ async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
         .scale(D)
         .check()
         .await;
+}
+
+/// Of the items, whose costs are 0 to 4, those of cost 4 are too costly.
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_and_cost() {
+    Subject::new(|input: Input| {
+        let limits = TokenBucket::new(Rate::new(3, D), 3).keyed();
+        input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5)
+    })
+    .items(|item| vec![item.unwrap_or_else(PaceByKeyError::into_item)])
+    .into_parts(PaceByKeyAndCost::into_parts)
+    .unordered()
+    .scale(D)
+    .check()
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,6 +363,11 @@ async fn inputs_need_not_be_unpin() {
     check_unmovable(|input| input.min_interval(D)).await;
     check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
     check_unmovable(|input| input.pace_batches(limit(), 3)).await;
+    check_unmovable(|input| {
+        let limits = Interval::every(D).keyed();
+        input.pace_by_key_and_cost(limits, |_| (), |_| 1, 3)
+    })
+    .await;
     check_unmovable(|input| input.grouped_within(3, D)).await;
     check_unmovable(|input| input.grouped_weighted_within(3, D, |_| 2)).await;
     check_unmovable(|input| input.map(Ok::<_, ()>).try_grouped_within(3, D)).await;

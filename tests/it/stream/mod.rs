@@ -11,6 +11,7 @@ mod pace;
 mod pace_batches;
 mod pace_by_cost;
 mod pace_by_key;
+mod pace_by_key_and_cost;
 mod sample;
 mod shed;
 mod throttle_first;
