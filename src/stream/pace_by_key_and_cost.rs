@@ -27,8 +27,8 @@ pin_project! {
     /// # let key = |item: &char| item.is_ascii_digit();
     /// # let cost = |item: &char| item.to_digit(10).unwrap_or(1);
     /// // one token a tick, three at most; a digit costs what it says, and a letter 1 of another key
-    /// let input  = "(32a9) - - (1b) |";
-    /// let output = "(3a)   - 2 (Xb) 1 |";
+    /// let input  = "(32a9) - -    (1b) |";
+    /// let output = "(3a)   - (2X) (1b) |";
     /// # marble::check(|s| s.pace_by_key_and_cost(limits, key, cost, 10), input, output).await;
     /// # }
     /// ```
