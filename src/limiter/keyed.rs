@@ -12,7 +12,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::{LimitHandle, Shared};
@@ -247,6 +247,34 @@ where
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire(&self, key: K, cost: u32) -> AcquireAt<K, P> {
         AcquireAt::new(self.at(key), cost)
+    }
+
+    /// Waits for one permit of this key, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed();
+    /// users.acquire_one("ann").await;
+    /// users.acquire_one("bob").await;
+    /// users.acquire_one("ann").await;
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(100));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "until_key_ready")]
+    pub fn acquire_one(&self, key: K) -> AcquireOne<KeyedAt<K, P>> {
+        AcquireOne::new(self.at(key))
     }
 
     /// Waits for `cost` permits of this key, if they can be had `within` this time.
@@ -627,6 +655,16 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
+    /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
+        self.keyed.acquire_within(self.key.clone(), cost, within)
+    }
+
+    /// Asks for `cost` permits without waiting: see [`Keyed::try_acquire`].
+    pub fn try_acquire(&self, cost: u32) -> Decision {
+        self.keyed.try_acquire(&self.key, cost)
+    }
+
     fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
         let handle = match &mut self.handle {
             Some(handle) => handle,

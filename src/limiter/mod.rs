@@ -28,7 +28,10 @@ mod metrics;
 mod observed;
 mod owned;
 mod prefetch;
+mod share;
 mod shared;
+mod switch;
+mod switched;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
 
@@ -40,7 +43,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
-pub use acquire::{Acquire, AcquireWithin};
+pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
 pub use key_map::WhenFull;
@@ -50,7 +53,10 @@ pub use limit::{Mode, Stats};
 pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
+pub use share::{Share, ShareError};
 pub use shared::Shared;
+pub use switch::{Switch, SwitchStats};
+pub use switched::Switched;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 

@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, WaitQueue};
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::limit::LimitState;
 use super::{Answer, Limiter, Mode, Stats};
 
@@ -174,8 +174,38 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_n_ready", "consume", "removeTokens"))]
     pub fn acquire(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.for_one_request(), cost)
+    }
+
+    /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// for call in 1..=3 {
+    ///     limit.acquire_one().await;
+    ///     println!("call {call}");
+    /// }
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_ready", "consume", "schedule", "ready"))]
+    pub fn acquire_one(&self) -> AcquireOne<Self> {
+        AcquireOne::new(self.for_one_request())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -216,6 +246,7 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "tryConsume")]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         let estimate = |limit: &Self, cost| limit.peek(cost).retry_in().unwrap_or_default();
         AcquireWithin::new(
@@ -245,6 +276,7 @@ impl<P: Policy> Shared<P> {
     /// );
     /// # }
     /// ```
+    #[doc(alias("check", "check_n", "tryConsume"))]
     pub fn try_acquire(&self, cost: u32) -> Decision {
         self.try_decide(Intent::Acquire, cost)
     }

@@ -20,9 +20,10 @@ use paceline::concurrency::{
 use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
-    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
-    TooCostly, WhenFull,
+    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
+    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Observed, Observer, Owned, PassError,
+    PolicyExt, Share, ShareError, Shared, Stats, Switch, SwitchStats, Switched, TooCostly,
+    WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -70,6 +71,8 @@ fn values_are_plain() {
     value::<WhenFull<Interval>>();
     value::<Event>();
     value::<Stats>();
+    value::<Share>();
+    value::<SwitchStats>();
     value::<OnError>();
     value::<Outcome>();
 }
@@ -83,6 +86,7 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<TooCostly<Secret>>();
     error::<PassError<RateError>>();
     error::<AcquireError>();
+    error::<ShareError>();
     error::<Exceeded<Secret>>();
     error::<ExceededInStream<Secret>>();
     error::<SendError<RateError, TooCostly<Secret>>>();
@@ -109,6 +113,9 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     free::<Acquire<Shared<Interval>>>();
+    free::<AcquireOne<Shared<Interval>>>();
+    free::<Switch>();
+    free::<Switched<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
     free::<AcquireAt<String, Interval>>();
@@ -186,6 +193,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     shown::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     shown::<Acquire<Shared<Interval>>>();
+    shown::<AcquireOne<Shared<Interval>>>();
+    shown::<Switch>();
+    shown::<Switched<Shared<Interval>>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
@@ -229,6 +239,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
+    fn handles<L: LimiterExt>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
     fn streams<S: PaceStreamExt>() {}
@@ -237,6 +248,8 @@ fn traits_can_be_named_and_limiters_made_objects() {
     policy::<Interval>();
     observer::<fn(Event)>();
     limits::<Keyed<u8, Interval>>();
+    limits::<Switched<Keyed<u8, Interval>>>();
+    handles::<Switched<KeyedAt<u8, Interval>>>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();

@@ -87,7 +87,10 @@ const FLOATS: [&str; 2] = ["f32", "f64"];
 const SHARED_WITHOUT_A_LOCK: [&str; 3] = ["Atomic", "atomic", "fence("];
 
 /// The files that have a model, and the model.
-const MODELLED: [(&str, &str); 1] = [("src/limiter/prefetch.rs", "models/prefetch.rs")];
+const MODELLED: [(&str, &str); 2] = [
+    ("src/limiter/prefetch.rs", "models/prefetch.rs"),
+    ("src/limiter/switch.rs", "models/switch.rs"),
+];
 
 #[test]
 fn no_file_imports_from_a_layer_above() {

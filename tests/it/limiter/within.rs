@@ -96,10 +96,7 @@ async fn within_no_time_means_now_or_never() {
 async fn within_the_longest_time_it_waits() {
     let limit = Interval::every(ms(86_400_000)).shared();
     limit.acquire(1).await.unwrap();
-    limit
-        .acquire_within(1, std::time::Duration::MAX)
-        .await
-        .unwrap();
+    limit.acquire_within(1, Duration::MAX).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
