@@ -4,7 +4,6 @@
 //! ```
 //! use futures::StreamExt;
 //! use paceline::prelude::*;
-//! use std::time::Duration;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
@@ -43,7 +42,7 @@
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
 //! * For a sink the methods are [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: an item is emitted when the inner sink
 //!   is given it.
-//! * Without a stream or a sink, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * Without a stream or a sink, [`Shared::acquire_one`](limiter::Shared::acquire_one) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
@@ -56,14 +55,15 @@
 //! |---|---|
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
-//! | a limit for each key | `let users = policy.keyed();` and `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
+//! | a limit for each key | `let users = policy.keyed();` and `users.acquire_one(user).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | the same for a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
 //! | bound the memory of the keys | `policy.keyed().with_max_keys(10_000).with_when_full(WhenFull::Share(policy))` |
-//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
+//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
 //! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
 //! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | launch a limit for 1 % of the users first, and switch it while it runs | `Switched::new(limits, switch)`, `switch.set_share(Share::percent(1))` |
 //! | pay by size, each key for itself | `prompts.pace_by_key_and_cost(users, \|p\| p.user, \|p\| p.tokens, 1000)` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |

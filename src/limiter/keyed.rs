@@ -290,7 +290,7 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     ///
     /// let refused = users.acquire_within("ann", 1, Duration::from_millis(99)).await;
     /// assert!(refused.unwrap_err().is_too_late());
@@ -509,9 +509,9 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
-    /// users.acquire("bob", 1).await.unwrap();
+    /// users.acquire_one("bob").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
     ///
     /// assert_eq!(users.len(), 2);

@@ -55,10 +55,10 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// let tasks = (0..4).map(|_| {
 ///     let limit = limit.clone();
-///     tokio::spawn(async move { limit.acquire(1).await })
+///     tokio::spawn(async move { limit.acquire_one().await })
 /// });
 /// for task in tasks.collect::<Vec<_>>() {
-///     task.await.unwrap().unwrap();
+///     task.await.unwrap();
 /// }
 /// assert_eq!(start.elapsed(), Duration::from_millis(300));
 /// # }
@@ -130,7 +130,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = limit.with_resolution(Resolution::Millis);
     ///
     /// for _ in 0..3 {
-    ///     limit.acquire(1).await.unwrap();
+    ///     limit.acquire_one().await;
     /// }
     /// assert!(start.elapsed() >= Duration::from_millis(4));
     /// # }
@@ -223,7 +223,7 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
     /// let refused = limit.acquire_within(1, Duration::from_millis(99)).await.unwrap_err();
     /// assert!(refused.is_too_late());
@@ -308,9 +308,9 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_secs(3600)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
-    /// let waiting = tokio::spawn(limit.acquire(1));
+    /// let waiting = tokio::spawn(limit.acquire_one());
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// limit.retune(Interval::every(Duration::from_secs(5)));
     ///
@@ -339,7 +339,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
     ///
     /// limit.pause_for(Duration::from_secs(2));
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
@@ -374,7 +374,7 @@ impl<P: Policy> Shared<P> {
     /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
     /// assert_eq!(limit.apply_feedback(&refused), Some(Duration::from_secs(2)));
     ///
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
