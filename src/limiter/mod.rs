@@ -7,11 +7,12 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
+//! | [`Switched`] | any limiter or limits by key, switched to active, shadow or off while they are used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
 //!
-//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
+//! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
 //! adapter.

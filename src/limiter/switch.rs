@@ -282,6 +282,7 @@ fn unpacked(word: u32) -> Setting {
 mod tests {
     use std::task::Wake;
 
+    use loom::model;
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn in_every_order_a_waiter_sees_the_change_or_is_woken() {
-        loom::model(|| {
+        model(|| {
             let switch = Switch::new();
             let woken = std::sync::Arc::new(Woken(AtomicBool::new(false)));
             let other = switch.clone();
@@ -319,7 +320,7 @@ mod tests {
 
     #[test]
     fn in_every_order_of_two_changes_both_stay_and_no_reader_sees_a_mixture() {
-        loom::model(|| {
+        model(|| {
             let switch = Switch::new();
             let setters = [
                 |switch: Switch| switch.set(Mode::Shadow, Share::NONE),

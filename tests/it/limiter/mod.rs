@@ -1,3 +1,4 @@
+mod by_hand;
 mod control;
 mod gate;
 mod keyed;
