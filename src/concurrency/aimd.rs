@@ -118,14 +118,6 @@ impl Aimd {
         Self { limit, ..self }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_start`")]
-    #[must_use]
-    #[track_caller]
-    pub const fn starting_at(self, limit: u32) -> Self {
-        self.with_start(limit)
-    }
-
     /// The share of the limit that remains after a drop; 0.5 by default. A drop cuts the limit by at least 1.
     ///
     /// ```

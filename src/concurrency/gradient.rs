@@ -133,14 +133,6 @@ impl Gradient {
         Self { limit, ..self }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_start`")]
-    #[must_use]
-    #[track_caller]
-    pub fn starting_at(self, limit: u32) -> Self {
-        self.with_start(limit)
-    }
-
     /// The number of calls that may queue at the server without harm; 4 by default. With 0 the limit never grows.
     ///
     /// ```

@@ -131,14 +131,6 @@ where
         }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_max_keys`")]
-    #[must_use]
-    #[track_caller]
-    pub fn max_keys(self, max: usize) -> Self {
-        self.with_max_keys(max)
-    }
-
     /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
     ///
     /// # Errors
@@ -151,12 +143,6 @@ where
         }
         let map = lock(&self.shards[0]).with_max(max);
         Ok(Self::of(&map).with_resolution(self.resolution))
-    }
-
-    #[doc(hidden)]
-    #[deprecated(note = "`try_with_max_keys`")]
-    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
-        self.try_with_max_keys(max)
     }
 
     /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
@@ -188,13 +174,6 @@ where
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
         Self::of(&map).with_resolution(self.resolution)
-    }
-
-    #[doc(hidden)]
-    #[deprecated(note = "`with_when_full`")]
-    #[must_use]
-    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
-        self.with_when_full(when_full)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].

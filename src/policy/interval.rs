@@ -79,13 +79,6 @@ impl Interval {
         }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_delayed_start`")]
-    #[must_use]
-    pub const fn delayed(self) -> Self {
-        self.with_delayed_start()
-    }
-
     /// The interval.
     #[must_use]
     pub const fn interval(&self) -> Duration {

@@ -97,13 +97,6 @@ impl TokenBucket {
         }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_empty_start`")]
-    #[must_use]
-    pub const fn empty(self) -> Self {
-        self.with_empty_start()
-    }
-
     /// Passes a request that costs more than the burst when the bucket is full. The request leaves a debt, and later
     /// requests wait until the debt is paid.
     #[must_use]

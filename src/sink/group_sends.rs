@@ -114,12 +114,6 @@ impl<S, Item> GroupSends<S, Item> {
         }
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_window`")]
-    pub fn window(self, window: Window) -> Self {
-        self.with_window(window)
-    }
-
     /// The inner sink, and the items that have not left, in order.
     pub fn into_parts(self) -> (S, Vec<Item>) {
         let mut held = self.complete;

@@ -130,12 +130,6 @@ impl<S: Stream, F> GroupedWithin<S, F> {
         self
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_window`")]
-    pub fn window(self, window: Window) -> Self {
-        self.with_window(window)
-    }
-
     /// Keeps the memory of a group for a later one, as [`PaceBatches::recycle`](super::PaceBatches::recycle) does, so that
     /// groups need no allocation. Drops the items that are still in it.
     pub fn recycle(self: Pin<&mut Self>, group: Vec<S::Item>) {

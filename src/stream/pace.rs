@@ -105,12 +105,6 @@ impl<S: Stream, P: Policy> Pace<S, Owned<P>> {
         }
         self
     }
-
-    #[doc(hidden)]
-    #[deprecated(note = "`with_count_from_next_poll`")]
-    pub fn from_next_poll(self) -> Self {
-        self.with_count_from_next_poll()
-    }
 }
 
 impl<S, L> Stream for Pace<S, L>

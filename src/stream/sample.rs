@@ -74,12 +74,6 @@ impl<S: Stream> Sample<S> {
         self
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_keep_last`")]
-    pub fn keep_last(self) -> Self {
-        self.with_keep_last()
-    }
-
     /// How many items were dropped.
     pub const fn dropped_count(&self) -> u64 {
         self.collector.accumulator.dropped_count()

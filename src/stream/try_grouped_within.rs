@@ -123,21 +123,9 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
         self
     }
 
-    #[doc(hidden)]
-    #[deprecated(note = "`with_window`")]
-    pub fn window(self, window: Window) -> Self {
-        self.with_window(window)
-    }
-
     /// What an error does to the group that is being collected; the default is [`OnError::Flush`].
     pub fn with_on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
-    }
-
-    #[doc(hidden)]
-    #[deprecated(note = "`with_on_error`")]
-    pub fn on_error(self, on_error: OnError) -> Self {
-        self.with_on_error(on_error)
     }
 
     /// How many items were dropped because of an error.
