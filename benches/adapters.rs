@@ -52,6 +52,10 @@ fn streams(bench: &mut Bench<'_>) {
     bench.stream("pace_by_key", || {
         items().pace_by_key(bucket().keyed(), |item| item % 100, 1_000)
     });
+    bench.stream("pace_by_key_and_cost", || {
+        let limits = bucket().keyed();
+        items().pace_by_key_and_cost(limits, |item| item % 100, |_| 1, 1_000)
+    });
     bench.stream("enforce/owned", || items().enforce(owned()));
     bench.stream("enforce/shared", || items().enforce(shared()));
     bench.stream("shed/owned", || items().shed(owned()));

@@ -85,7 +85,11 @@ impl Subject for Interval {
         (interval, any::<bool>())
             .prop_map(|(interval, delayed)| {
                 let every = Self::every(interval);
-                if delayed { every.delayed() } else { every }
+                if delayed {
+                    every.with_delayed_start()
+                } else {
+                    every
+                }
             })
             .boxed()
     }
@@ -141,7 +145,7 @@ impl Subject for TokenBucket {
             .prop_map(|(permits, period, burst, empty, debt)| {
                 let mut bucket = Self::new(Rate::new(permits, period), burst);
                 if empty {
-                    bucket = bucket.empty();
+                    bucket = bucket.with_empty_start();
                 }
                 if debt {
                     bucket = bucket.with_debt();

@@ -719,7 +719,7 @@ impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
         }
         (this.refuse)(handle);
         this.handle = None;
-        Poll::Ready(Err(AcquireError::too_late(this.within)))
+        Poll::Ready(Err(AcquireError::too_late(this.within, None)))
     }
 }
 

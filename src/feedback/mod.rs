@@ -27,9 +27,9 @@
 //! if let Some(rate) = feedback.limit() {
 //!     limit.retune(Interval::from_rate(rate));
 //! }
-//! limit.acquire(1).await.unwrap();
+//! limit.acquire_one().await;
 //! assert_eq!(start.elapsed(), Duration::from_secs(2));
-//! limit.acquire(1).await.unwrap();
+//! limit.acquire_one().await;
 //! assert_eq!(start.elapsed(), Duration::from_secs(3));
 //! # }
 //! ```

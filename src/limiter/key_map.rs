@@ -24,7 +24,7 @@ const NOTED: usize = 8;
 const SOON: Duration = Duration::from_millis(1);
 
 /// What a [`Keyed`](super::Keyed) limit does with a request for a new key while all of
-/// [`max_keys`](super::Keyed::max_keys) are in use.
+/// [`with_max_keys`](super::Keyed::with_max_keys) are in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WhenFull<P> {

@@ -12,7 +12,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
 use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
@@ -56,8 +56,8 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 /// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
 /// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
 ///
-/// There are at most [`max_keys`](Self::max_keys) keys, besides those that are paused or have parameters of their own. While all
-/// of them are in use, [`when_full`](Self::when_full) says what happens to a request for a new one.
+/// There are at most [`with_max_keys`](Self::with_max_keys) keys, besides those that are paused or have parameters of their own. While all
+/// of them are in use, [`with_when_full`](Self::with_when_full) says what happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
@@ -134,22 +134,22 @@ where
     ///
     /// # Panics
     ///
-    /// If `max` is zero; see [`try_max_keys`](Self::try_max_keys).
+    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
     #[must_use]
     #[track_caller]
-    pub fn max_keys(self, max: usize) -> Self {
-        match self.try_max_keys(max) {
+    pub fn with_max_keys(self, max: usize) -> Self {
+        match self.try_with_max_keys(max) {
             Ok(keyed) => keyed,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// [`max_keys`](Self::max_keys), for a number from a configuration.
+    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
     ///
     /// # Errors
     ///
     /// If `max` is zero.
-    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
         if max == 0 {
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
@@ -158,7 +158,7 @@ where
         Ok(self.with_map(&map))
     }
 
-    /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
     /// waits. To be called before it is cloned and used: it begins anew.
     ///
     /// ```
@@ -170,7 +170,7 @@ where
     /// # async fn main() {
     /// let each = TokenBucket::new(Rate::per_second(1), 1);
     /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
-    /// let users = each.keyed::<u32>().max_keys(1).when_full(WhenFull::Share(all_others));
+    /// let users = each.keyed::<u32>().with_max_keys(1).with_when_full(WhenFull::Share(all_others));
     ///
     /// assert!(users.try_acquire(&1, 1).is_pass());
     /// assert!(users.try_acquire(&2, 1).is_pass());
@@ -179,7 +179,7 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
+    pub fn with_when_full(self, when_full: WhenFull<P>) -> Self {
         let when_full = match when_full {
             WhenFull::Wait => WhenFull::Wait,
             WhenFull::Pass => WhenFull::Pass,
@@ -315,6 +315,34 @@ where
         AcquireAt::new(self.at(key), cost)
     }
 
+    /// Waits for one permit of this key, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed();
+    /// users.acquire_one("ann").await;
+    /// users.acquire_one("bob").await;
+    /// users.acquire_one("ann").await;
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(100));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "until_key_ready")]
+    pub fn acquire_one(&self, key: K) -> AcquireOne<KeyedAt<K, P>> {
+        AcquireOne::new(self.at(key))
+    }
+
     /// Waits for `cost` permits of this key, if they can be had `within` this time.
     ///
     /// As [`Shared::acquire_within`](super::Shared::acquire_within): it fails at once when the wait is known to be too long, and
@@ -328,7 +356,7 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     ///
     /// let refused = users.acquire_within("ann", 1, Duration::from_millis(99)).await;
     /// assert!(refused.unwrap_err().is_too_late());
@@ -350,7 +378,7 @@ where
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| limit.keyed.peek(&limit.key, cost);
+        let estimate = |limit: &KeyedAt<K, P>, cost| Some(limit.keyed.peek(&limit.key, cost));
         AcquireWithinAt::new(self.at(key), cost, within, estimate, KeyedAt::refuse_late)
     }
 
@@ -552,9 +580,9 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
-    /// users.acquire("bob", 1).await.unwrap();
+    /// users.acquire_one("bob").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
     ///
     /// assert_eq!(users.len(), 2);
@@ -736,6 +764,16 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
+    /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
+        self.keyed.acquire_within(self.key.clone(), cost, within)
+    }
+
+    /// Asks for `cost` permits without waiting: see [`Keyed::try_acquire`].
+    pub fn try_acquire(&self, cost: u32) -> Decision {
+        self.keyed.try_acquire(&self.key, cost)
+    }
+
     fn poll_ask(
         &mut self,
         intent: Intent,
@@ -807,12 +845,12 @@ where
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Option<Decision> {
         self.leave();
         self.keyed.shard(&self.key).count_refusal();
         let estimate = known.unwrap_or_else(|| self.keyed.peek(&self.key, cost));
         self.watch.too_late(cost, estimate);
-        estimate
+        Some(estimate)
     }
 }
 

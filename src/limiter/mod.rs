@@ -7,11 +7,12 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
+//! | [`Switched`] | any limiter or limits by key, switched to active, shadow or off while they are used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
 //!
-//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
+//! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
 //! adapter.
@@ -30,7 +31,10 @@ mod observed;
 mod owned;
 mod prefetch;
 mod reporter;
+mod share;
 mod shared;
+mod switch;
+mod switched;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
 
@@ -42,7 +46,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
-pub use acquire::{Acquire, AcquireWithin};
+pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
 pub use key_map::WhenFull;
@@ -53,7 +57,10 @@ pub use metrics::Metrics;
 pub use observed::{Event, Observed, Observer};
 pub use owned::Owned;
 pub(crate) use reporter::{Reporter, SharedObserver, Watch};
+pub use share::{Share, ShareError};
 pub use shared::Shared;
+pub use switch::{Switch, SwitchStats};
+pub use switched::Switched;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 

@@ -10,7 +10,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, WaitQueue};
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::limit::LimitState;
 use super::reporter::{Reporter, SharedObserver, Watch};
 use super::{Answer, Event, Limiter, Mode, Observer, Stats};
@@ -56,10 +56,10 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// let tasks = (0..4).map(|_| {
 ///     let limit = limit.clone();
-///     tokio::spawn(async move { limit.acquire(1).await })
+///     tokio::spawn(async move { limit.acquire_one().await })
 /// });
 /// for task in tasks.collect::<Vec<_>>() {
-///     task.await.unwrap().unwrap();
+///     task.await.unwrap();
 /// }
 /// assert_eq!(start.elapsed(), Duration::from_millis(300));
 /// # }
@@ -133,7 +133,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = limit.with_resolution(Resolution::Millis);
     ///
     /// for _ in 0..3 {
-    ///     limit.acquire(1).await.unwrap();
+    ///     limit.acquire_one().await;
     /// }
     /// assert!(start.elapsed() >= Duration::from_millis(4));
     /// # }
@@ -225,8 +225,38 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_n_ready", "consume", "removeTokens"))]
     pub fn acquire(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.for_one_request(), cost)
+    }
+
+    /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// for call in 1..=3 {
+    ///     limit.acquire_one().await;
+    ///     println!("call {call}");
+    /// }
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_ready", "consume", "schedule", "ready"))]
+    pub fn acquire_one(&self) -> AcquireOne<Self> {
+        AcquireOne::new(self.for_one_request())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -244,7 +274,7 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
     /// let refused = limit.acquire_within(1, Duration::from_millis(99)).await.unwrap_err();
     /// assert!(refused.is_too_late());
@@ -268,12 +298,13 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "tryConsume")]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::new(
             self.for_one_request(),
             cost,
             within,
-            Self::peek,
+            |limit, cost| Some(limit.peek(cost)),
             Self::refuse_late,
         )
     }
@@ -296,6 +327,7 @@ impl<P: Policy> Shared<P> {
     /// );
     /// # }
     /// ```
+    #[doc(alias("check", "check_n", "tryConsume"))]
     pub fn try_acquire(&self, cost: u32) -> Decision {
         let shadowed = &mut None;
         let decision = self.try_decide(Intent::Acquire, cost, shadowed);
@@ -332,9 +364,9 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_secs(3600)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
-    /// let waiting = tokio::spawn(limit.acquire(1));
+    /// let waiting = tokio::spawn(limit.acquire_one());
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// limit.retune(Interval::every(Duration::from_secs(5)));
     ///
@@ -364,7 +396,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
     ///
     /// limit.pause_for(Duration::from_secs(2));
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
@@ -399,7 +431,7 @@ impl<P: Policy> Shared<P> {
     /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
     /// assert_eq!(limit.apply_feedback(&refused), Some(Duration::from_secs(2)));
     ///
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
@@ -606,12 +638,12 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Option<Decision> {
         self.queue.cancel(&mut self.position);
         self.queue.with(|limit, _| limit.stats.refused += 1);
         let estimate = known.unwrap_or_else(|| self.peek(cost));
         self.watch.too_late(cost, estimate);
-        estimate
+        Some(estimate)
     }
 
     /// Whether it is neither queued nor has reserved a position.

@@ -3,8 +3,8 @@
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. They differ in what they do
 //! with an item that comes too soon, and each has a type of its own:
 //!
-//! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`], and [`Concurrent`],
-//!   which limits how many futures run at once.
+//! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`],
+//!   [`PaceByKeyAndCost`], and [`Concurrent`], which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
 //! * It is dropped and counted: [`Shed`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
 //!
@@ -77,6 +77,7 @@ mod pace;
 mod pace_batches;
 mod pace_by_cost;
 mod pace_by_key;
+mod pace_by_key_and_cost;
 mod ready_set;
 mod sample;
 mod shed;
@@ -93,6 +94,7 @@ pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
 pub use pace_by_key::{NoLimit, PaceByKey, TryPaceByKey};
+pub use pace_by_key_and_cost::{PaceByKeyAndCost, PaceByKeyError};
 pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;

@@ -69,7 +69,7 @@ async fn the_end_comes_at_once() {
     assert_eq!((read.len(), since(start)), (100, 0));
 
     let nothing: &[u8] = &[];
-    let mut reader = nothing.pace_reads(Interval::every(ms(1_000)).delayed().owned());
+    let mut reader = nothing.pace_reads(Interval::every(ms(1_000)).with_delayed_start().owned());
     assert_eq!(reader.read_to_end(&mut read).await.unwrap(), 0);
     assert_eq!(since(start), 0);
 }

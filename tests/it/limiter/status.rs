@@ -74,7 +74,7 @@ async fn every_handle_says_what_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_does_not_start_the_clock_of_an_unused_limit() {
-    let delayed = Interval::every(ms(100)).delayed();
+    let delayed = Interval::every(ms(100)).with_delayed_start();
     let shared = delayed.shared();
     let keyed = delayed.keyed::<String>();
     let mut handles: [Box<dyn Limiter<Error = Infallible>>; 3] = [
@@ -238,7 +238,7 @@ async fn reading_a_key_neither_creates_nor_keeps_it() {
     assert_eq!(left(users.status("ann")), (3, 0));
     users.forget_settled();
     assert_eq!(users.len(), 0);
-    let empty = bucket(3).empty().keyed::<String>();
+    let empty = bucket(3).with_empty_start().keyed::<String>();
     assert_eq!(left(empty.status("ann")), (0, 300));
     assert_eq!(empty.len(), 0);
 }
@@ -278,7 +278,7 @@ async fn a_key_with_a_queue_a_pause_or_its_own_policy_is_read_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_room_has_what_would_answer_it() {
-    let users = || bucket(2).keyed::<u32>().max_keys(1);
+    let users = || bucket(2).keyed::<u32>().with_max_keys(1);
     let waits = users();
     assert!(waits.try_acquire(&1, 1).is_pass());
     assert_eq!(left(waits.status(&1)), (1, 100));
@@ -291,10 +291,10 @@ async fn a_key_without_room_has_what_would_answer_it() {
     jump(ms(100)).await;
     assert_eq!(left(waits.status(&2)), (2, 0));
 
-    let passing = users().when_full(WhenFull::Pass);
+    let passing = users().with_when_full(WhenFull::Pass);
     assert!(passing.try_acquire(&1, 1).is_pass());
     assert_eq!(passing.status(&2), Unlimited.shared().status());
-    let sharing = users().when_full(WhenFull::Share(bucket(9)));
+    let sharing = users().with_when_full(WhenFull::Share(bucket(9)));
     assert!(sharing.try_acquire(&1, 1).is_pass());
     assert!(sharing.try_acquire(&2, 2).is_pass());
     assert!(sharing.try_acquire(&3, 1).is_pass());

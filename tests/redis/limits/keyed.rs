@@ -303,7 +303,7 @@ async fn a_policy_that_cannot_be_used_is_an_error_for_its_keys_only() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed_by("users", |key| match key {
-        "delayed" => Interval::every(MINUTE).delayed(),
+        "delayed" => Interval::every(MINUTE).with_delayed_start(),
         _ => Interval::every(MINUTE),
     });
     let users = users.unwrap();
