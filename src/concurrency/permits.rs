@@ -598,11 +598,13 @@ impl AcquirePermit {
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
         let (position, watch) = (&mut handle.position, &mut handle.watch);
-        let report = |decision: Decision| match decision {
-            Decision::Pass => {
-                watch.answered(1, &Poll::Ready(Ok(Decision::Pass)), None, Reporter::tried)
+        let report = |decision: Decision| {
+            if decision.is_pass() {
+                let pass = Poll::Ready(Ok(Decision::Pass));
+                watch.answered(1, &pass, None, Reporter::tried);
+            } else {
+                watch.too_late(1, decision);
             }
-            refused => watch.too_late(1, refused),
         };
         let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()

@@ -379,7 +379,8 @@ where
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
         let estimate = |limit: &KeyedAt<K, P>, cost| Some(limit.keyed.peek(&limit.key, cost));
-        AcquireWithinAt::new(self.at(key), cost, within, estimate, KeyedAt::refuse_late)
+        let refuse = |limit: &mut KeyedAt<K, P>, cost, known| Some(limit.refuse_late(cost, known));
+        AcquireWithinAt::new(self.at(key), cost, within, estimate, refuse)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
@@ -845,12 +846,12 @@ where
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Option<Decision> {
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
         self.leave();
         self.keyed.shard(&self.key).count_refusal();
         let estimate = known.unwrap_or_else(|| self.keyed.peek(&self.key, cost));
         self.watch.too_late(cost, estimate);
-        Some(estimate)
+        estimate
     }
 }
 

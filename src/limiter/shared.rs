@@ -305,7 +305,7 @@ impl<P: Policy> Shared<P> {
             cost,
             within,
             |limit, cost| Some(limit.peek(cost)),
-            Self::refuse_late,
+            |limit, cost, known| Some(limit.refuse_late(cost, known)),
         )
     }
 
@@ -638,12 +638,12 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Option<Decision> {
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
         self.queue.cancel(&mut self.position);
         self.queue.with(|limit, _| limit.stats.refused += 1);
         let estimate = known.unwrap_or_else(|| self.peek(cost));
         self.watch.too_late(cost, estimate);
-        Some(estimate)
+        estimate
     }
 
     /// Whether it is neither queued nor has reserved a position.

@@ -78,6 +78,8 @@ pub struct Switched<L> {
     ticket: Option<u64>,
     /// Whether the limiter may be in its queue, or have an answer under way.
     is_asked: bool,
+    /// What the last request would have been answered if the switch were on.
+    shadowed: Option<Decision>,
 }
 
 impl<L> Switched<L> {
@@ -95,6 +97,7 @@ impl<L> Switched<L> {
             drawn: None,
             ticket: None,
             is_asked: false,
+            shadowed: None,
         }
     }
 
@@ -165,6 +168,7 @@ impl<L: Limiter> Switched<L> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
         loop {
+            self.shadowed = None;
             let setting @ (mode, share) = self.switch.setting();
             let answer = match mode {
                 Mode::Active if cost == 0 || self.is_in(share) => {
@@ -203,11 +207,13 @@ impl<L: Limiter> Switched<L> {
             return Poll::Ready(Ok(Decision::Pass));
         };
         self.is_asked = true;
-        match question {
+        let answer = match question {
             Question::Decide => limiter.poll_decide(cost, cx),
             Question::Try => limiter.poll_try(cost, cx),
             Question::Open => limiter.poll_open(cost, cx),
-        }
+        };
+        self.shadowed = limiter.shadowed();
+        answer
     }
 
     /// Passes, except while the answer is under way.
@@ -221,7 +227,11 @@ impl<L: Limiter> Switched<L> {
                 self.is_asked = true;
                 return Poll::Pending;
             }
-            Some(Poll::Ready(Ok(decision))) => Some(decision.is_pass()),
+            Some(Poll::Ready(Ok(decision))) => {
+                let is_shadowed = cost > 0 && !decision.is_pass();
+                self.shadowed = is_shadowed.then_some(decision);
+                Some(decision.is_pass())
+            }
             Some(Poll::Ready(Err(_))) | None => None,
         };
         if would_pass != Some(true) {
@@ -270,6 +280,10 @@ impl<L: Limiter> Limiter for Switched<L> {
         self.leave();
         self.unwatch();
         self.drawn = None;
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.shadowed
     }
 
     /// `None` while the switch is off.

@@ -10,7 +10,8 @@ use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
 use paceline::io::PaceReadExt;
 use paceline::limiter::{
-    Event, Keyed, Limiter, Mode, Observed, Observer, PolicyExt, Shared, Stats, WhenFull,
+    Event, Keyed, Limiter, Mode, Observed, Observer, PolicyExt, Shared, Stats, Switch, Switched,
+    WhenFull,
 };
 use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
@@ -331,7 +332,7 @@ async fn permits_report_each_request_once_and_each_release() {
             "resized to 7"
         ]
     );
-    assert_eq!(seen.stats().waiting, 0);
+    assert_eq!(permits.stats(), seen.stats());
     let _ = (permits.try_acquire_many(0), permits.acquire_many(0).await);
     assert_eq!(seen.lines(), [""; 0]);
 }
@@ -341,6 +342,7 @@ async fn concurrent_is_one_request_for_each_item() {
     let seen = Seen::default();
     let permits = Permits::new(2).with_observer(seen.clone());
     let work = |_| async { sleep(10).await };
+    let asked = permits.clone();
     let done = stream::iter(0..5).concurrent(permits, work);
     assert_eq!(done.count().await, 5);
     let events = seen.take();
@@ -348,7 +350,7 @@ async fn concurrent_is_one_request_for_each_item() {
     assert_eq!(count(|event| matches!(event, Event::Passed { .. })), 5);
     assert_eq!(count(|event| matches!(event, Event::Released { .. })), 5);
     assert_eq!(events.len(), 11, "and the number of permits");
-    assert_eq!(seen.stats().waiting, 0);
+    assert_eq!(asked.stats(), seen.stats());
 }
 
 #[tokio::test]
@@ -440,7 +442,7 @@ async fn a_key_in_shadow_mode_and_one_without_room_are_events_of_their_own() {
     assert_eq!(limits.stats(), seen.stats());
 
     let (limits, seen) = keyed();
-    let limits = limits.max_keys(1).when_full(WhenFull::Pass);
+    let limits = limits.with_max_keys(1).with_when_full(WhenFull::Pass);
     assert!(limits.try_acquire("ann", 2).is_pass());
     limits.acquire("bob".to_owned(), 1).await.unwrap();
     assert_eq!(
@@ -459,6 +461,48 @@ async fn an_observer_around_a_limit_sees_shadow_mode_too() {
     assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
     assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
     assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_around_a_switch_sees_its_shadow_mode_too() {
+    let (sender, events) = std::sync::mpsc::channel();
+    let switch = Switch::new();
+    switch.set_mode(Mode::Shadow);
+    let switched = Switched::new(Interval::every(ms(100)).shared(), switch);
+    let observed = Observed::new(switched, move |event: Event| sender.send(event).unwrap());
+    assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
+    assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_report_what_is_too_late_once() {
+    let seen = Seen::default();
+    let permits = Permits::new(1).with_observer(seen.clone());
+    let max = Duration::MAX;
+    let permit = permits.acquire_within(ms(50)).await.unwrap();
+    assert!(permits.acquire_within(ms(50)).await.is_err());
+    assert_eq!(
+        seen.lines(),
+        [
+            "resized to 1",
+            "passed 1 after 0ns",
+            &format!("refused 1 for {max:?}")
+        ]
+    );
+    gives_up(permits.acquire_within(ms(50)));
+    drop(permit);
+    assert_eq!(seen.lines(), ["gave up after 0ns", "released 1"]);
+
+    let cooling = permits.with_cooldown(ms(100));
+    drop(cooling.acquire().await);
+    assert!(cooling.acquire_within(ms(50)).await.is_err());
+    assert_eq!(
+        seen.lines(),
+        ["passed 1 after 0ns", "released 1", "refused 1 for 100ms"]
+    );
+    assert_eq!(seen.stats().waiting, 0);
+    assert_eq!(cooling.stats(), seen.stats());
 }
 
 #[tokio::test(start_paused = true)]
