@@ -110,7 +110,7 @@
 //!
 //! The whole library is the default. A feature adds, and changes nothing for other users:
 //!
-//! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
+//! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade; its docs list all metrics.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.

@@ -74,9 +74,8 @@
 //! # What operators hear
 //!
 //! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
-//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
-//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
-//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
+//! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
 //! # Limits on concurrency
 //!
