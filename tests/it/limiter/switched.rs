@@ -488,7 +488,8 @@ async fn it_goes_around_an_observer_and_an_observer_around_it() {
     limit.acquire_one().await;
     limit.acquire_one().await;
     assert_eq!(*inside.lock().unwrap(), [true, false]);
-    assert_eq!(*outside.lock().unwrap(), [true, true]);
+    // The second one passed only in shadow mode, which is an event of its own.
+    assert_eq!(*outside.lock().unwrap(), [true, false]);
 }
 
 #[tokio::test(start_paused = true)]
