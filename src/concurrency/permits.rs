@@ -502,8 +502,11 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if let Some(keeper) = self.queue.update(release) {
-                keeper.keep_while_cooling(Arc::clone(&self.queue));
+            if self.queue.update(release) {
+                let keeper = self.queue.with(|permits, _| permits.keeper.clone());
+                if let Some(keeper) = keeper {
+                    keeper.keep_while_cooling(Arc::clone(&self.queue));
+                }
             }
         }
     }
