@@ -23,20 +23,23 @@
 //! A controller is arithmetic. It takes each [`Outcome`] and the time, has no clock and no lock, and does not know the
 //! permits. `permits.resize(controller.limit())` connects the two; see the example at [`Aimd`].
 
+mod acquire_within;
 mod aimd;
 mod gradient;
 mod keyed_permits;
 mod permits;
 mod semaphore;
 
+use core::convert::Infallible;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+pub use acquire_within::AcquirePermitWithin;
 pub use aimd::Aimd;
 pub use gradient::Gradient;
 pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;
-pub use permits::{AcquirePermit, AcquirePermitWithin, AcquirePermits, Permit, Permits, TooMany};
+pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits, TooMany};
 
 /// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -97,7 +100,7 @@ pub trait Admit<C = ()> {
     /// What the work holds while it is under way. Dropping it ends the work.
     type Guard;
 
-    /// Why there may be no answer at all; [`Infallible`](core::convert::Infallible) in memory.
+    /// Why there may be no answer at all; [`Infallible`] in memory.
     type Error;
 
     /// Asks for a guard, and is queued while it has to wait.
@@ -196,7 +199,7 @@ pub trait AdmitByKey<K> {
     /// A handle on the permits of one key.
     type Admit: Admit;
 
-    /// Why a key may have no permits; [`Infallible`](core::convert::Infallible) in memory.
+    /// Why a key may have no permits; [`Infallible`] in memory.
     type Error;
 
     /// The permits of this key.
@@ -206,3 +209,6 @@ pub trait AdmitByKey<K> {
     /// If the key cannot be used.
     fn at(&self, key: K) -> Result<Self::Admit, Self::Error>;
 }
+
+/// What permits in memory return.
+type Admitted = Poll<Result<Option<Permit>, Infallible>>;
