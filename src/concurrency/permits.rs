@@ -7,13 +7,13 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{AcquireError, Gate, Limiter, Stats};
+use crate::limiter::{Gate, Limiter, Stats};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution, Timer};
+use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
-use super::Admit;
 use super::semaphore::SemaphoreState;
+use super::{AcquirePermitWithin, Admit, Admitted};
 
 /// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
 ///
@@ -252,7 +252,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](AcquireError::is_too_late). When a permit comes back is not known.
+    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late). When a permit comes back is not known.
     ///
     /// # Panics
     ///
@@ -263,13 +263,7 @@ impl Permits {
     /// Dropping it leaves the queue; nothing was taken.
     #[doc(alias("timeout", "maxWait"))]
     pub fn acquire_within(&self, within: Duration) -> AcquirePermitWithin<Self> {
-        AcquirePermitWithin::new(
-            self.clone(),
-            within,
-            self.resolution,
-            Self::least_wait,
-            Self::count_refusal,
-        )
+        AcquirePermitWithin::new(self.clone(), within, self.resolution, Self::least_wait)
     }
 
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
@@ -304,7 +298,7 @@ impl Permits {
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
         let permit = try_take(&self.queue, &mut Position::None, cost);
-        permit.inspect_err(|_| self.count_refusal()).ok()
+        permit.inspect_err(|_| count_refusal(&self.queue)).ok()
     }
 
     /// As [`try_acquire`](Self::try_acquire), and says why not. A caller that goes on waiting is not counted as refused.
@@ -371,10 +365,6 @@ impl Permits {
         })
     }
 
-    pub(super) fn count_refusal(&self) {
-        count_refusal(&self.queue);
-    }
-
     /// How long a request for a permit waits at the least; zero if that is not known.
     pub(super) fn least_wait(&self) -> Duration {
         let decision = self.queue.with(|permits, _| {
@@ -401,11 +391,7 @@ impl Admit for Permits {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
@@ -417,11 +403,7 @@ impl Admit for Permits {
         Poll::Ready(Ok(Some(permit)))
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        _cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.try_acquire(),
@@ -502,8 +484,11 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if let Some(keeper) = self.queue.update(release) {
-                keeper.keep_while_cooling(Arc::clone(&self.queue));
+            if self.queue.update(release) {
+                let keeper = self.queue.with(|permits, _| permits.keeper.clone());
+                if let Some(keeper) = keeper {
+                    keeper.keep_while_cooling(Arc::clone(&self.queue));
+                }
             }
         }
     }
@@ -575,64 +560,6 @@ impl Future for AcquirePermits {
                 })
             }
         })
-    }
-}
-
-/// Future of [`Permits::acquire_within`], and of [`KeyedPermits::acquire_within`](super::KeyedPermits::acquire_within).
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermitWithin<A> {
-    /// Gone when it is done, and with it the position in the queue.
-    handle: Option<A>,
-    within: Duration,
-    deadline: Timer,
-    /// Whether it was polled.
-    has_begun: bool,
-    /// How long a request waits at the least.
-    least_wait: fn(&A) -> Duration,
-    count_refusal: fn(&A),
-}
-
-impl<A> AcquirePermitWithin<A> {
-    pub(super) const fn new(
-        handle: A,
-        within: Duration,
-        resolution: Resolution,
-        least_wait: fn(&A) -> Duration,
-        count_refusal: fn(&A),
-    ) -> Self {
-        Self {
-            handle: Some(handle),
-            within,
-            deadline: Timer::new().with_resolution(resolution),
-            has_begun: false,
-            least_wait,
-            count_refusal,
-        }
-    }
-}
-
-impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
-    type Output = Result<A::Guard, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let handle = this.handle.as_mut().expect("polled after it was ready");
-        let is_first = !core::mem::replace(&mut this.has_begun, true);
-        let is_hopeless = is_first && (this.least_wait)(handle) > this.within;
-        if !is_hopeless {
-            if let Poll::Ready(Ok(Some(guard))) = handle.poll_admit((), cx) {
-                this.handle = None;
-                return Poll::Ready(Ok(guard));
-            }
-            if is_first {
-                this.deadline.arm(this.within);
-            }
-            ready!(this.deadline.poll_elapsed(cx));
-        }
-        (this.count_refusal)(handle);
-        this.handle = None;
-        Poll::Ready(Err(AcquireError::too_late(this.within, None)))
     }
 }
 

@@ -27,7 +27,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEADLINES: u32 = 4;
 
-type LeaseAnswer = Result<Option<Lease>, ServerError>;
+pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 
 /// A permit in Redis for a limited time. Dropping this guard releases it.
 ///

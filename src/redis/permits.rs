@@ -9,7 +9,7 @@ use crate::remote::{CallError, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool, LeaseRequest};
+use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
@@ -213,11 +213,7 @@ impl Admit for RedisPermits {
     type Guard = Lease;
     type Error = ServerError;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         loop {
             // A request that waits is never refused.
             if let Some(lease) = ready!(self.pool.poll_ask(&mut self.request, 0, true, cx))? {
@@ -226,11 +222,7 @@ impl Admit for RedisPermits {
         }
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         self.pool.poll_ask(&mut self.request, 0, false, cx)
     }
 

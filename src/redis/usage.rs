@@ -7,7 +7,7 @@ use crate::remote::{CallError, Fallback, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool, LeaseRequest};
+use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 /// More leases than there can ever be.
@@ -164,11 +164,7 @@ impl Admit<Importance> for FleetUsage {
     type Guard = Lease;
     type Error = ServerError;
 
-    fn poll_admit(
-        &mut self,
-        importance: Importance,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_admit(&mut self, importance: Importance, cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         let (request, class) = (&mut self.request, importance.class());
         self.pool.poll_ask(request, class, false, cx)
     }
