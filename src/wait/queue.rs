@@ -8,8 +8,8 @@ use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::HeadTimeout;
-use super::resource::{Intent, Resource};
 use super::waiters::{Position, Ticket, Waiter, Waiters};
+use super::{Intent, Resource};
 
 /// The waker of a handle that is queued, and how exact its timer is.
 pub(crate) struct Caller<'a> {
