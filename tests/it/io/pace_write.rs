@@ -34,6 +34,14 @@ async fn a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_empty_write_does_not_wait_for_the_limit() {
+    let mut writer = Vec::new().pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[]).await.unwrap(), 0);
+    writer.write_all(&[1; 100]).await.unwrap();
+    assert_eq!(writer.write(&[]).now_or_never().unwrap().unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_that_a_full_peer_does_not_accept_need_one_grant() {
     let start = now();
     let (mut theirs, ours) = duplex(60);
