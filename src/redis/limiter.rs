@@ -362,7 +362,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     }
 }
 
-/// What is left at `server_time`, if the limit `scarcest` has only `remaining` permits and the states have these stamps.
+/// The status at `server_time`, if the limit `scarcest` has only `remaining` permits and the states have these stamps.
 fn status(
     params: &[ScriptParams],
     scarcest: usize,
@@ -388,7 +388,7 @@ fn without_fault(answer: Decided) -> Decision {
 
 /// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
 ///
-/// Such a fault lasts until someone mends it: a wrong password, a missing permission, a key of another type. It is an error at
+/// Such a fault lasts until an operator mends it: a wrong password, a missing permission, a key of another type. It is an error at
 /// once, and for a second after Redis was asked.
 #[derive(Clone, Debug)]
 pub struct FailFast<P: RedisPolicy> {
