@@ -97,6 +97,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # // Where the tests run there is a server.
     /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
     /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
     /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
     ///
     /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());

@@ -27,6 +27,8 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let permits = redis.permits("conversions", 3, Duration::from_secs(10))?;
 ///
 /// // Waits until fewer than 3 conversions run, in any process.
@@ -96,6 +98,8 @@ pub struct RedisPermits {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let exports = redis.keyed_permits("exports", 2, Duration::from_secs(10))?;
 ///
 /// match exports.at("alice")?.try_acquire().await? {

@@ -34,6 +34,8 @@ const SHEDDABLE: usize = 1;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let usage = redis.fleet_usage("api", 100, 20, Duration::from_secs(10))?;
 ///
 /// match usage.admit(Importance::Sheddable).await? {

@@ -210,7 +210,7 @@ async fn an_empty_bucket_fills_from_the_first_poll_on() {
         sleep(50).await;
         theirs.write_all(&bytes(50)).await.unwrap();
     });
-    let mut reader = ours.pace_reads(bucket().empty().owned());
+    let mut reader = ours.pace_reads(bucket().with_empty_start().owned());
     let mut read = [0; 50];
     reader.read_exact(&mut read).await.unwrap();
     sending.await.unwrap();
