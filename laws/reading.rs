@@ -67,6 +67,9 @@ pub(super) fn a_status_describes_the_limit_with_the_least_room<S: Subject>() {
             expected.binding = (S::LIMITS > 1).then_some(binding);
             prop_assert_eq!(policy.status(state, now), expected, "at {:?}", now);
             prop_assert_eq!(policy.room(state, now), expected.remaining);
+            let quotas = parts.iter().filter_map(|part| part.quota);
+            let fewest = quotas.map(|quota| quota.permits).min();
+            prop_assert_eq!(policy.quota().map(|quota| quota.permits), fewest);
             let quota = expected.quota.map_or(u32::MAX, |quota| quota.permits);
             prop_assert!(expected.remaining <= quota, "more than the quota");
             Ok(())

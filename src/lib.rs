@@ -26,7 +26,7 @@
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
 //!                          │       ├── concurrency
-//!                          │       └── redis
+//!                          │       └── redis  ──▶ concurrency
 //!                          └──▶ feedback
 //! ```
 //!
@@ -73,6 +73,7 @@
 //! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).with_on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
+//! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
 //! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |

@@ -21,7 +21,11 @@ impl Tunable for Interval {
         // It is unspecified whether a peek that passes starts the clock. That shows after a retune of a delay of zero.
         let delayed = delayed && !interval.is_zero();
         let every = Self::every(interval);
-        Ok(if delayed { every.with_delayed_start() } else { every })
+        Ok(if delayed {
+            every.with_delayed_start()
+        } else {
+            every
+        })
     }
 }
 

@@ -7,15 +7,13 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{
-    AcquireError, Event, Gate, Limiter, Observer, Reporter, SharedObserver, Stats, Watch,
-};
+use crate::limiter::{Event, Gate, Limiter, Observer, Reporter, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution, Timer};
+use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
-use super::Admit;
 use super::semaphore::SemaphoreState;
+use super::{AcquirePermitWithin, Admit, Admitted};
 
 /// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
 ///
@@ -296,7 +294,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](AcquireError::is_too_late). When a permit comes back is not known.
+    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late). When a permit comes back is not known.
     ///
     /// # Panics
     ///
@@ -307,13 +305,7 @@ impl Permits {
     /// Dropping it leaves the queue; nothing was taken.
     #[doc(alias("timeout", "maxWait"))]
     pub fn acquire_within(&self, within: Duration) -> AcquirePermitWithin<Self> {
-        AcquirePermitWithin::new(
-            self.clone(),
-            within,
-            self.resolution,
-            Self::least_wait,
-            Self::refuse_late,
-        )
+        AcquirePermitWithin::new(self.clone(), within, self.resolution, Self::least_wait)
     }
 
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
@@ -430,15 +422,12 @@ impl Permits {
 
     /// How long a request for a permit waits at the least; zero if that is not known.
     pub(super) fn least_wait(&self) -> Duration {
-        let decision = peek_one(&self.queue);
+        let decision = self.queue.with(|permits, _| {
+            let now = permits.now(false);
+            permits.decide(Intent::Peek, now, 1, &mut None)
+        });
         let known = decision.retry_in().filter(|wait| *wait < Duration::MAX);
         known.unwrap_or_default()
-    }
-
-    /// Leaves the queue, since it would take too long.
-    pub(super) fn refuse_late(&mut self) {
-        let waiting = self.waiting.take();
-        waiting.unwrap_or_else(|| self.acquire()).refuse_late();
     }
 }
 
@@ -457,11 +446,7 @@ impl Admit for Permits {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
@@ -473,11 +458,7 @@ impl Admit for Permits {
         Poll::Ready(Ok(Some(permit)))
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        _cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.try_acquire(),
@@ -516,13 +497,6 @@ fn try_take(
 
 fn count_refusal(queue: &WaitQueue<SemaphoreState>) {
     queue.with(|permits, _| permits.stats.refused += 1);
-}
-
-fn peek_one(queue: &WaitQueue<SemaphoreState>) -> Decision {
-    queue.with(|permits, _| {
-        let now = permits.now(false);
-        permits.decide(Intent::Peek, now, 1, &mut None)
-    })
 }
 
 /// Why there is no permit now.
@@ -568,8 +542,11 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if let Some(keeper) = self.queue.update(release) {
-                keeper.keep_while_cooling(Arc::clone(&self.queue));
+            if self.queue.update(release) {
+                let keeper = self.queue.with(|permits, _| permits.keeper.clone());
+                if let Some(keeper) = keeper {
+                    keeper.keep_while_cooling(Arc::clone(&self.queue));
+                }
             }
             if let Some(observer) = self.queue.front().get() {
                 observer.report(Event::Released { count: self.count });
@@ -608,16 +585,6 @@ impl AcquirePermit {
         };
         let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
-    }
-
-    /// Leaves the queue, since it would take too long.
-    pub(super) fn refuse_late(mut self) {
-        let handle = self.permits.gate().limiter_mut();
-        handle.queue.cancel(&mut handle.position);
-        count_refusal(&handle.queue);
-        if !handle.watch.is_none() {
-            handle.watch.too_late(1, peek_one(&handle.queue));
-        }
     }
 }
 
@@ -663,65 +630,6 @@ impl Future for AcquirePermits {
                 })
             }
         })
-    }
-}
-
-/// Future of [`Permits::acquire_within`], and of [`KeyedPermits::acquire_within`](super::KeyedPermits::acquire_within).
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermitWithin<A> {
-    /// Gone when it is done, and with it the position in the queue.
-    handle: Option<A>,
-    within: Duration,
-    deadline: Timer,
-    /// Whether it was polled.
-    has_begun: bool,
-    /// How long a request waits at the least.
-    least_wait: fn(&A) -> Duration,
-    /// Leaves the queue, and counts and reports the request as refused.
-    refuse: fn(&mut A),
-}
-
-impl<A> AcquirePermitWithin<A> {
-    pub(super) const fn new(
-        handle: A,
-        within: Duration,
-        resolution: Resolution,
-        least_wait: fn(&A) -> Duration,
-        refuse: fn(&mut A),
-    ) -> Self {
-        Self {
-            handle: Some(handle),
-            within,
-            deadline: Timer::new().with_resolution(resolution),
-            has_begun: false,
-            least_wait,
-            refuse,
-        }
-    }
-}
-
-impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
-    type Output = Result<A::Guard, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let handle = this.handle.as_mut().expect("polled after it was ready");
-        let is_first = !core::mem::replace(&mut this.has_begun, true);
-        let is_hopeless = is_first && (this.least_wait)(handle) > this.within;
-        if !is_hopeless {
-            if let Poll::Ready(Ok(Some(guard))) = handle.poll_admit((), cx) {
-                this.handle = None;
-                return Poll::Ready(Ok(guard));
-            }
-            if is_first {
-                this.deadline.arm(this.within);
-            }
-            ready!(this.deadline.poll_elapsed(cx));
-        }
-        (this.refuse)(handle);
-        this.handle = None;
-        Poll::Ready(Err(AcquireError::too_late(this.within, None)))
     }
 }
 

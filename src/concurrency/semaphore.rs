@@ -42,21 +42,25 @@ impl SemaphoreState {
         }
     }
 
-    /// Returns what has to remember the permits, if the released ones cool down.
-    pub(super) fn release(&mut self, now: Tick, count: u32) -> Option<Arc<dyn Keeper>> {
+    /// Returns whether the keeper has to remember the permits, since the released ones cool down.
+    #[inline]
+    pub(super) fn release(&mut self, now: Tick, count: u32) -> bool {
         self.in_use = self.in_use.saturating_sub(count);
         if self.cooldown.is_zero() {
-            return None;
+            return false;
         }
         let free_at = now.after(self.cooldown);
         self.cooling.spend(free_at.as_nanos(), count);
-        self.keeper.clone()
+        self.keeper.is_some()
     }
 
     /// When `count` permits are free, if no other request takes permits before.
     fn availability(&mut self, now: Tick, count: u32) -> Decision {
-        self.cooling.forget(now.as_nanos());
-        let cooling = self.cooling.spent_from(0);
+        let mut cooling = 0;
+        if !self.cooling.is_empty() {
+            self.cooling.forget(now.as_nanos());
+            cooling = self.cooling.spent_from(0);
+        }
         let used = u64::from(self.in_use) + cooling + u64::from(count);
         let missing = used.saturating_sub(u64::from(self.limit));
         if count == 0 || missing == 0 {

@@ -426,6 +426,43 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_is_ignored_twice_is_reported_once() {
+        let mut reader = HeaderReader::new(Duration::ZERO);
+        for value in ["soon", "later", "soon"] {
+            reader.read(b"Retry-After", value.as_bytes());
+        }
+        assert_eq!(reader.ignored.len(), 2);
+    }
+
+    #[test]
+    fn two_limits_merge_into_one_that_is_as_strict_as_both() {
+        let secs = |secs| Some(Duration::from_secs(secs));
+        let one = LimitInfo {
+            counts_requests: true,
+            quota: Some(9),
+            used: Some(6),
+            window: secs(1),
+            reset_in: secs(4),
+            ..LimitInfo::default()
+        };
+        let other = LimitInfo {
+            quota: Some(5),
+            used: Some(3),
+            window: secs(2),
+            reset_in: secs(3),
+            ..LimitInfo::default()
+        };
+        for pair in [[&one, &other], [&other, &one]] {
+            let mut all = LimitInfo::default();
+            pair.into_iter().for_each(|limit| all.merge(limit));
+            assert!(all.counts_requests);
+            assert_eq!((all.quota, all.used), (Some(5), Some(6)));
+            assert_eq!((all.window, all.reset_in), (secs(2), secs(4)));
+            assert_eq!(all.remaining(), Some(0));
+        }
+    }
+
+    #[test]
     fn of_many_limits_16_are_kept_and_the_longest_pause() {
         let mut reader = HeaderReader::new(Duration::ZERO);
         for number in 1..=1_000 {

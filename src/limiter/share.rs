@@ -57,7 +57,7 @@ impl Share {
         share.ok_or_else(|| ShareError(format!("a share is 0 to 100 percent, got {percent}")))
     }
 
-    /// So many of ten thousand, from 0 to 10,000: 50 is 0.5 %.
+    /// A number of ten-thousandths, from 0 to 10,000: 50 is 0.5 %.
     ///
     /// # Panics
     ///

@@ -370,7 +370,7 @@ impl<P: Policy> Shared<P> {
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// limit.retune(Interval::every(Duration::from_secs(5)));
     ///
-    /// waiting.await.unwrap().unwrap();
+    /// waiting.await.unwrap();
     /// assert_eq!(start.elapsed(), Duration::from_secs(5));
     /// # }
     /// ```

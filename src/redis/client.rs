@@ -196,6 +196,8 @@ impl Redis {
     /// # // Where the tests run there is a server.
     /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
     /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
     /// let users = redis.keyed_by("users", |user| match user {
     ///     "ann" => TokenBucket::new(Rate::per_second(100), 100),
     ///     _ => TokenBucket::new(Rate::per_second(1), 5),

@@ -24,6 +24,8 @@ use super::policy::{RedisPolicy, ScriptParams};
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let limit = redis.limit("sms", TokenBucket::new(Rate::per_second(30), 5))?;
 ///
 /// let mut messages = futures::stream::iter(["one", "two"]).pace(limit);

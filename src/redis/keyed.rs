@@ -35,6 +35,8 @@ const MAX_KEYS: usize = 100_000;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let users = redis.keyed("calls", TokenBucket::new(Rate::per_second(10), 5))?;
 ///
 /// users.acquire("ann", 1).await?;

@@ -14,7 +14,8 @@ use crate::remote::{
 
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
-use super::policy::RedisPolicy;
+use super::policy::{RedisPolicy, ScriptParams};
+use super::scripts::StateStamp;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -96,6 +97,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # // Where the tests run there is a server.
     /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
     /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
     /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
     ///
     /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());
@@ -288,8 +291,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             let remaining = remaining.saturating_add(queue.prefetched.available(now));
             let scarcest = queue.known.scarcest?.into();
             let stamps = &queue.known.memory;
-            let limit = &self.queue.limit;
-            Some(limit.status(scarcest, remaining, stamps, server_time))
+            let params = &self.queue.limit.params;
+            Some(status(params, scarcest, remaining, stamps, server_time))
         })
     }
 
@@ -302,8 +305,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
         let connection = &self.queue.batcher.connection;
         let server_time = connection.health().server_time(connection.now());
-        let limit = &self.queue.limit;
-        Ok(limit.status(
+        Ok(status(
+            &self.queue.limit.params,
             reply.scarcest,
             reply.remaining,
             &reply.memory,
@@ -361,6 +364,23 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     }
 }
 
+/// The status at `server_time`, if the limit `scarcest` has only `remaining` permits and the states have these stamps.
+fn status(
+    params: &[ScriptParams],
+    scarcest: usize,
+    remaining: u32,
+    stamps: &[StateStamp],
+    server_time: u64,
+) -> Status {
+    let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
+    let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
+    let quota = params.get(scarcest).and_then(|params| params.quota);
+    Status {
+        binding: (params.len() > 1).then_some(scarcest),
+        ..Status::new(quota, remaining, reset_in)
+    }
+}
+
 /// An adapter cannot return a fault: it waits and asks again.
 fn without_fault(answer: Decided) -> Decision {
     answer.unwrap_or(Decision::Wait {
@@ -370,7 +390,7 @@ fn without_fault(answer: Decided) -> Decision {
 
 /// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
 ///
-/// Such a fault lasts until someone mends it: a wrong password, a missing permission, a key of another type. It is an error at
+/// Such a fault lasts until an operator mends it: a wrong password, a missing permission, a key of another type. It is an error at
 /// once, and for a second after Redis was asked.
 #[derive(Clone, Debug)]
 pub struct FailFast<P: RedisPolicy> {

@@ -14,6 +14,8 @@
 //! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 //! // Three replicas of this program share what the provider allows: 100 in any ten seconds.
 //! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+//! # // A busy machine may be late.
+//! # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 //! let limit = redis.limit("api", SlidingLog::new(100, Duration::from_secs(10)))?;
 //!
 //! // A stream, and a call in between.

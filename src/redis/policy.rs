@@ -3,12 +3,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::policy::{
-    All, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog, Status, TokenBucket,
+    All, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
 };
 use crate::time::{Rate, Tick};
 
 use super::error::ConfigError;
-use super::scripts::StateStamp;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
@@ -67,25 +66,6 @@ pub struct ScriptParams {
 pub(super) struct RedisLimit {
     pub(super) keys: Arc<[String]>,
     pub(super) params: Arc<[ScriptParams]>,
-}
-
-impl RedisLimit {
-    /// What is left at `server_time`. The limit `scarcest` has only `remaining` permits, and all states have these stamps.
-    pub(super) fn status(
-        &self,
-        scarcest: usize,
-        remaining: u32,
-        stamps: &[StateStamp],
-        server_time: u64,
-    ) -> Status {
-        let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
-        let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
-        let quota = self.params.get(scarcest).and_then(|params| params.quota);
-        Status {
-            binding: (self.params.len() > 1).then_some(scarcest),
-            ..Status::new(quota, remaining, reset_in)
-        }
-    }
 }
 
 /// The policies, by their numbers in the scripts.

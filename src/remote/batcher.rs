@@ -403,7 +403,7 @@ impl<S: Store> Calls<S> {
                 }
             };
             if let Some(call) = self.under_way.remove(&id) {
-                self.ended(call, used.as_ref(), outcome);
+                self.ended(&call, used.as_ref(), outcome);
             } else if let (Some(call), Ok((_, replies))) = (self.late.remove(&id), outcome) {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
@@ -415,7 +415,7 @@ impl<S: Store> Calls<S> {
         done
     }
 
-    fn ended(&mut self, call: Call<S>, used: Option<&Arc<S::Connection>>, outcome: Outcome<S>) {
+    fn ended(&mut self, call: &Call<S>, used: Option<&Arc<S::Connection>>, outcome: Outcome<S>) {
         let now = self.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
@@ -424,7 +424,7 @@ impl<S: Store> Calls<S> {
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
         self.connection.record(used, &outcome);
-        self.hand_on(&call, outcome);
+        self.hand_on(call, outcome);
     }
 
     fn hand_on(&self, call: &Call<S>, outcome: Outcome<S>) {

@@ -15,7 +15,8 @@ use super::error::Failure;
 pub struct Stats {
     /// Calls that were answered.
     pub answered: u64,
-    /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them.
+    /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them: if the
+    /// answer comes within a second, and nothing passes in an outage, their permits are given back.
     pub timeouts: u64,
     /// Calls without a connection, or with one that broke. Redis may have counted them.
     pub unreachable: u64,

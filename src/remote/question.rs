@@ -29,8 +29,8 @@ struct Question<P: Policy, S: Store> {
 /// One question about leases outside their queue: how many there are.
 #[derive(Debug)]
 struct LeaseQuestion<S: Store> {
-    /// The arguments until they are sent, and the caller until it is answered.
-    asked: Mutex<(Option<S::Leases>, Option<Caller<Vec<i64>>>)>,
+    leases: Mutex<Option<S::Leases>>,
+    caller: Mutex<Option<Caller<Vec<i64>>>>,
 }
 
 impl<S: Store> Batcher<S> {
@@ -40,7 +40,8 @@ impl<S: Store> Batcher<S> {
         leases: S::Leases,
     ) -> Result<Vec<i64>, CallError> {
         let ask = |caller| LeaseQuestion {
-            asked: Mutex::new((Some(leases), Some(caller))),
+            leases: Mutex::new(Some(leases)),
+            caller: Mutex::new(Some(caller)),
         };
         self.ask_once(ask).await
     }
@@ -95,16 +96,13 @@ where
     }
 }
 
-impl<P: Policy, S: Store> Question<P, S> {
-    fn take_caller(&self) -> Option<Caller<Reply<S>>> {
-        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
-        caller.take()
-    }
+fn take<T>(kept: &Mutex<Option<T>>) -> Option<T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
 
-    fn is_cancelled(&self) -> bool {
-        let caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
-        caller.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
+fn is_gone<T>(caller: &Mutex<Option<Caller<T>>>) -> bool {
+    let caller = caller.lock().unwrap_or_else(PoisonError::into_inner);
+    caller.as_ref().is_none_or(oneshot::Sender::is_closed)
 }
 
 impl<P, S> Source<S> for Question<P, S>
@@ -113,7 +111,7 @@ where
     S: Store,
 {
     fn next(self: Arc<Self>, _: Tick) -> Step<S> {
-        if self.is_cancelled() {
+        if is_gone(&self.caller) {
             return Step::Idle;
         }
         let memory = self.queue.with_queue(|queue| queue.known.memory.clone());
@@ -134,7 +132,7 @@ where
             }
             Err(error) => Err(error),
         };
-        let Some(caller) = self.take_caller() else {
+        let Some(caller) = take(&self.caller) else {
             return;
         };
         if let Err(Ok(reply)) = caller.send(answer)
@@ -153,23 +151,13 @@ where
     }
 
     fn task_dropped(self: Arc<Self>) {
-        drop(self.take_caller());
-    }
-}
-
-impl<S: Store> LeaseQuestion<S> {
-    fn take_caller(&self) -> Option<Caller<Vec<i64>>> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.1.take()
+        drop(take(&self.caller));
     }
 }
 
 impl<S: Store> Source<S> for LeaseQuestion<S> {
     fn next(self: Arc<Self>, _: Tick) -> Step<S> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let (leases, caller) = &mut *asked;
-        let is_cancelled = caller.as_ref().is_none_or(oneshot::Sender::is_closed);
-        let leases = leases.take().filter(|_| !is_cancelled);
+        let leases = take(&self.leases).filter(|_| !is_gone(&self.caller));
         leases.map_or(Step::Idle, Step::Lease)
     }
 
@@ -178,13 +166,13 @@ impl<S: Store> Source<S> for LeaseQuestion<S> {
             Answer::Leases(numbers) => numbers,
             Answer::Decided(_) => Vec::new(),
         });
-        if let Some(caller) = self.take_caller() {
+        if let Some(caller) = take(&self.caller) {
             // The caller may be gone.
             let _ = caller.send(answer);
         }
     }
 
     fn task_dropped(self: Arc<Self>) {
-        drop(self.take_caller());
+        drop(take(&self.caller));
     }
 }

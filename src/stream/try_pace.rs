@@ -38,8 +38,8 @@ pin_project! {
     /// * **Emits** `Ok(item)` as soon as there is one and the limiter grants a permit.
     /// * **Waits** on the input; while it holds an item, on the limiter only.
     /// * **Ends** with the input. The end itself is never delayed.
-    /// * **Fails** with the error of the limiter, as soon as there is one. Then it ends: what was not emitted stays, and
-    ///   [`into_parts`](Self::into_parts) returns it.
+    /// * **Fails** with the error of the limiter, as soon as there is one. Then it ends. The items that were not emitted stay, and
+    ///   [`into_parts`](Self::into_parts) returns them.
     /// * **Holds** at most one item, which `size_hint` counts before an error, and `into_parts` returns.
     /// * **Cancel safety**: dropping `next()` loses nothing; the item stays held.
     ///
@@ -91,7 +91,7 @@ impl<S: Stream, L: Limiter> Stream for TryPace<S, L> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         match (self.has_failed, self.input.size_hint()) {
             (true, _) => (0, Some(0)),
-            // An error may come before, and instead of, what is left.
+            // An error may take the place of the other items.
             (false, (lower, upper)) => (lower.min(1), upper),
         }
     }

@@ -8,8 +8,8 @@ use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::HeadTimeout;
-use super::resource::{Intent, Resource};
 use super::waiters::{Position, Ticket, Waiter, Waiters};
+use super::{Intent, Resource};
 
 /// The waker of a handle that is queued, and how exact its timer is.
 pub(crate) struct Caller<'a> {
@@ -294,8 +294,8 @@ impl<R: Resource> Queue<R> {
     /// Takes the request out of the queue, after it has taken `paid` permits. Returns whether the head has changed and has to
     /// be scheduled.
     ///
-    /// The caller clears the position after that. If the policy panics, the handle still has its position when it is dropped,
-    /// and is removed then.
+    /// The caller clears the position after that. If the policy panics before, the handle comes here again when it is dropped,
+    /// without a waiter to remove, and the head is scheduled then.
     fn remove(&mut self, position: Position, paid: Option<u32>) -> bool {
         let ticket = match position {
             Position::None => return false,

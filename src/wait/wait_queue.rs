@@ -12,8 +12,8 @@ use crate::time::{Resolution, Tick, Timer};
 
 use super::deferred::{DeferredWakes, HeadTimer};
 use super::queue::{Caller, Queue};
-use super::resource::{Intent, Resource};
 use super::waiters::{Position, Waiters};
+use super::{Intent, Resource};
 
 /// A resource and its waiters behind a mutex, with prefetched permits that are taken without it.
 pub(crate) struct WaitQueue<R: Resource> {

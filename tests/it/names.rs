@@ -15,7 +15,8 @@ use futures::stream::{Iter, Pending};
 use futures::{Stream, StreamExt};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
-    AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
+    AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Admit, AdmitByKey, Aimd,
+    Gradient, KeyedPermits, Outcome, Permit, Permits, PermitsAt, TooMany,
 };
 use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
@@ -149,6 +150,11 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Permit>();
     free::<AcquirePermit>();
     free::<AcquirePermits>();
+    free::<AcquirePermitWithin<Permits>>();
+    free::<KeyedPermits<String>>();
+    free::<PermitsAt<String>>();
+    free::<AcquirePermitAt<String>>();
+    free::<AcquirePermitWithin<PermitsAt<String>>>();
     free::<Aimd>();
     free::<Gradient>();
 }
@@ -234,6 +240,11 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Permit>();
     shown::<AcquirePermit>();
     shown::<AcquirePermits>();
+    shown::<AcquirePermitWithin<Permits>>();
+    shown::<KeyedPermits<Secret>>();
+    shown::<PermitsAt<Secret>>();
+    shown::<AcquirePermitWithin<PermitsAt<Secret>>>();
+    shown::<AcquirePermitAt<u8>>();
     shown::<Aimd>();
     shown::<Gradient>();
 }
@@ -244,6 +255,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
     fn handles<L: LimiterExt>() {}
+    fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
     fn streams<S: PaceStreamExt>() {}
@@ -254,12 +266,15 @@ fn traits_can_be_named_and_limiters_made_objects() {
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
+    guards::<KeyedPermits<u8>>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
     results::<Results>();
     sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
+    let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
+        Box::new(Permits::new(1));
 }
 
 /// Each option is called `with_…`. Programs that were written before still compile.

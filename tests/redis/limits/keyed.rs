@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use paceline::limiter::{Limits, Share, Switch, Switched};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
@@ -352,4 +353,51 @@ async fn a_stream_is_paced_by_key_and_an_unusable_key_is_an_error_with_its_item(
     assert!(took >= 100_000, "{took} µs");
     passed.sort_unstable();
     assert_eq!(passed, [1, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_stream_pays_by_key_and_cost_and_what_can_never_pass_is_returned() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let users = redis.keyed("users", SlidingLog::new(5, MINUTE)).unwrap();
+    let calls = [("ann", 5), ("bob", 3), ("", 1), ("bob", 6), ("bob", 2)];
+
+    let paced = stream::iter(calls).pace_by_key_and_cost(users, |call| call.0, |call| call.1, 10);
+    let left: Vec<_> = paced.collect().await;
+    let (passed, refused): (Vec<_>, Vec<_>) = left.into_iter().partition(Result::is_ok);
+    let mut passed: Vec<_> = passed.into_iter().map(Result::unwrap).collect();
+    passed.sort_unstable();
+    assert_eq!(passed, [("ann", 5), ("bob", 2), ("bob", 3)]);
+    let refused: Vec<_> = refused.into_iter().map(Result::unwrap_err).collect();
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused[0]
+            .no_limit()
+            .unwrap()
+            .to_string()
+            .ends_with("got 0")
+    );
+    let never = refused[1].too_costly().unwrap();
+    assert_eq!((never.cost(), never.capacity()), (6, 5));
+}
+
+#[tokio::test]
+async fn keys_in_redis_are_limited_for_a_share_and_an_unusable_key_is_an_error_only_there() {
+    let server = Server::start().await;
+    let (_redis, users) = one_a_minute(&server).await;
+    let switch = Switch::new().with_share(Share::percent(30));
+    let users = Switched::new(users, switch.clone());
+    for (user, second) in [("bob", false), ("ann", true)] {
+        let limit = users.at(user).unwrap();
+        assert!(limit.try_acquire(1).await.is_pass());
+        assert_eq!(limit.try_acquire(1).await.is_pass(), second, "{user}");
+    }
+    assert_eq!(switch.stats().held_back, 1);
+
+    switch.set_share(Share::NONE);
+    let unusable = users.at("").unwrap();
+    assert!(unusable.try_acquire(1).await.is_pass());
+    assert_eq!(switch.stats().unreachable, 1);
+    switch.set_share(Share::FULL);
+    assert!(users.at("").is_err());
 }
