@@ -156,14 +156,13 @@ where
         let policy = self.policy_of(key);
         let decision = match self.entries.get_mut(key) {
             Some(Entry::Active(limit)) => return Reply::Ask(Arc::clone(limit)),
-            Some(Entry::Idle(state)) => decide(&policy, state, intent, now, cost),
+            Some(Entry::Idle(state)) => intent.decide(&policy, state, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
                 Ok(decision) => decision,
                 Err(retry_in) => return self.overflow(intent, retry_in, shadowed),
             },
         };
-        let stats = &mut self.stats;
-        Reply::Decided(self.mode.apply(intent, decision, stats, shadowed))
+        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats, shadowed))
     }
 
     /// As [`ask`](Self::ask), for a handle that waits if it has to: then it is given the limit of the key.
@@ -378,7 +377,7 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let mut state = policy.fresh(now);
-        let decision = decide(policy, &mut state, intent, now, cost);
+        let decision = intent.decide(policy, &mut state, now, cost);
         if matches!(decision, Decision::Never { .. }) {
             return Ok(decision);
         }
@@ -402,8 +401,7 @@ where
             // It passes, and would have waited.
             WhenFull::Wait | WhenFull::Pass => {
                 let wait = Decision::Wait { retry_in };
-                let stats = &mut self.stats;
-                Reply::Decided(Mode::Shadow.apply(intent, wait, stats, shadowed))
+                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats, shadowed))
             }
         }
     }
@@ -482,17 +480,4 @@ fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
         waiting: waiters.len(),
         ..limit.stats
     })
-}
-
-fn decide<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    intent: Intent,
-    now: Tick,
-    cost: u32,
-) -> Decision {
-    match intent {
-        Intent::Acquire => policy.decide(state, now, cost),
-        Intent::Peek => policy.peek(state, now, cost),
-    }
 }

@@ -7,10 +7,9 @@ use std::convert::Infallible;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution};
-use crate::wait::{Intent, WaitQueue};
+use crate::wait::Intent;
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
@@ -62,11 +61,11 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
-    shards: Arc<[Mutex<KeyMap<K, P>>]>,
+    pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
     hasher: RandomState,
     resolution: Resolution,
     /// `None` if the keys are not observed.
-    observer: Option<Arc<KeyedObserver<K>>>,
+    pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
 
 impl<K, P> Keyed<K, P>
@@ -128,71 +127,6 @@ where
             observer: self.observer.clone(),
             ..Self::of(map)
         }
-    }
-
-    /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
-    ///
-    /// # Panics
-    ///
-    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
-    #[must_use]
-    #[track_caller]
-    pub fn with_max_keys(self, max: usize) -> Self {
-        match self.try_with_max_keys(max) {
-            Ok(keyed) => keyed,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If `max` is zero.
-    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
-        if max == 0 {
-            let message = "a keyed limit needs room for at least 1 key, got 0";
-            return Err(OutOfRange::new("max", message));
-        }
-        let map = lock(&self.shards[0]).with_max(max);
-        Ok(self.with_map(&map))
-    }
-
-    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
-    /// waits. To be called before it is cloned and used: it begins anew.
-    ///
-    /// ```
-    /// use paceline::limiter::{PolicyExt, WhenFull};
-    /// use paceline::policy::{Interval, TokenBucket};
-    /// use paceline::time::Rate;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let each = TokenBucket::new(Rate::per_second(1), 1);
-    /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
-    /// let users = each.keyed::<u32>().with_max_keys(1).with_when_full(WhenFull::Share(all_others));
-    ///
-    /// assert!(users.try_acquire(&1, 1).is_pass());
-    /// assert!(users.try_acquire(&2, 1).is_pass());
-    /// assert!(users.try_acquire(&3, 1).is_pass());
-    /// assert!(!users.try_acquire(&4, 1).is_pass(), "2 and 3 have used what is shared");
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_when_full(self, when_full: WhenFull<P>) -> Self {
-        let when_full = match when_full {
-            WhenFull::Wait => WhenFull::Wait,
-            WhenFull::Pass => WhenFull::Pass,
-            WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
-        };
-        let map = lock(&self.shards[0]).with_when_full(when_full);
-        self.with_map(&map)
-    }
-
-    /// How exactly requests wait: see [`Shared::with_resolution`].
-    #[must_use]
-    pub fn with_resolution(self, resolution: Resolution) -> Self {
-        Self { resolution, ..self }
     }
 
     /// Reports to `observer` what becomes of each request and is done to a key through this handle and its later clones, without
@@ -265,6 +199,71 @@ where
             observer: Some(Arc::new(KeyedObserver::by_key(observer))),
             ..self
         }
+    }
+
+    /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    ///
+    /// # Panics
+    ///
+    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
+    #[must_use]
+    #[track_caller]
+    pub fn with_max_keys(self, max: usize) -> Self {
+        match self.try_with_max_keys(max) {
+            Ok(keyed) => keyed,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `max` is zero.
+    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+        if max == 0 {
+            let message = "a keyed limit needs room for at least 1 key, got 0";
+            return Err(OutOfRange::new("max", message));
+        }
+        let map = lock(&self.shards[0]).with_max(max);
+        Ok(self.with_map(&map))
+    }
+
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
+    /// waits. To be called before it is cloned and used: it begins anew.
+    ///
+    /// ```
+    /// use paceline::limiter::{PolicyExt, WhenFull};
+    /// use paceline::policy::{Interval, TokenBucket};
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let each = TokenBucket::new(Rate::per_second(1), 1);
+    /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
+    /// let users = each.keyed::<u32>().with_max_keys(1).with_when_full(WhenFull::Share(all_others));
+    ///
+    /// assert!(users.try_acquire(&1, 1).is_pass());
+    /// assert!(users.try_acquire(&2, 1).is_pass());
+    /// assert!(users.try_acquire(&3, 1).is_pass());
+    /// assert!(!users.try_acquire(&4, 1).is_pass(), "2 and 3 have used what is shared");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_when_full(self, when_full: WhenFull<P>) -> Self {
+        let when_full = match when_full {
+            WhenFull::Wait => WhenFull::Wait,
+            WhenFull::Pass => WhenFull::Pass,
+            WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
+        };
+        let map = lock(&self.shards[0]).with_when_full(when_full);
+        self.with_map(&map)
+    }
+
+    /// How exactly requests wait: see [`Shared::with_resolution`].
+    #[must_use]
+    pub fn with_resolution(self, resolution: Resolution) -> Self {
+        Self { resolution, ..self }
     }
 
     /// A limiter for this key, for an adapter: a handle that queues for it.
@@ -406,169 +405,6 @@ where
         self.try_decide(key, Intent::Peek, cost, &mut None)
     }
 
-    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`].
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::time::Rate;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 2).is_pass());
-    ///
-    /// users.refund("ann", 1);
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn refund<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.refund(now, cost));
-        });
-    }
-
-    /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
-    ///
-    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
-    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
-    /// and had settled may have been forgotten: slower parameters do not count it then.
-    pub fn retune<Q>(&self, key: &Q, policy: P)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-        P: PartialEq,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = policy != of_all;
-                limit.retune(now, policy);
-            });
-        });
-        self.report(key, Event::Retuned);
-    }
-
-    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
-    pub fn pause_for<Q>(&self, key: &Q, duration: Duration)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let duration = self.pause(key, duration);
-        self.report(key, Event::Paused { duration });
-    }
-
-    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
-    ///
-    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
-    ///
-    /// ```
-    /// use paceline::feedback::Feedback;
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    ///
-    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
-    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
-    ///
-    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
-    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn apply_feedback<Q>(&self, key: &Q, feedback: &Feedback) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let asked = feedback.pause()?;
-        let pause = self.pause(key, asked);
-        self.report(key, Event::FeedbackApplied { pause });
-        Some(asked)
-    }
-
-    /// Ends every pause of this key.
-    pub fn resume<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
-        self.report(key, Event::Resumed);
-    }
-
-    /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
-    /// at once if it has settled, and otherwise when it settles, like any other.
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
-    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
-    /// assert_eq!(hosts.len(), 1);
-    ///
-    /// hosts.forget("a.example");
-    /// assert_eq!(hosts.len(), 0);
-    /// # }
-    /// ```
-    pub fn forget<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = false;
-                limit.retune(now, of_all);
-                limit.resume();
-            });
-        });
-        self.report(key, Event::Retuned);
-        self.report(key, Event::Resumed);
-    }
-
-    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
-    /// pause. Its waiters feel it at once.
-    ///
-    /// What it had spent comes on top of the window bound.
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    ///
-    /// users.reset("ann");
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn reset<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| limit.reset(now, of_all));
-        });
-        self.report(key, Event::Retuned);
-        self.report(key, Event::Resumed);
-    }
-
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
     ///
     /// New keys do so as they come. Call it to have the memory back when none come any more.
@@ -607,23 +443,6 @@ where
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
-    pub fn set_mode(&self, mode: Mode) {
-        // All shards at once, so that of two modes one is the last for every key.
-        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let limits: Vec<Arc<LimitHandle<P>>> = shards
-            .iter_mut()
-            .flat_map(|shard| shard.set_mode(mode))
-            .collect();
-        drop(shards);
-        for limit in limits {
-            limit.wake_all();
-        }
-        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
-            observer.report(Event::ModeChanged { mode });
-        }
     }
 
     /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
@@ -668,44 +487,8 @@ where
         decision
     }
 
-    fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
+    pub(super) fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
         self.observer.as_ref().map(|observer| observer.of(key))
-    }
-
-    fn report<Q>(&self, key: &Q, event: Event)
-    where
-        Q: ToOwned<Owned = K> + ?Sized,
-    {
-        if let Some(observer) = self.observer_of(|| key.to_owned()) {
-            observer.report(event);
-        }
-    }
-
-    /// Pauses a key, and returns for how long.
-    fn pause<Q>(&self, key: &Q, duration: Duration) -> Duration
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.pause_for(now, duration))
-        })
-    }
-
-    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
-    fn change<Q, T>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T) -> T
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let mut shard = self.shard(key);
-        let policy = shard.policy_of(key);
-        let limit = shard.activate(key, &mut None);
-        drop(shard);
-        let changed = change(&limit, policy);
-        drop(limit);
-        self.shard(key).release(key);
-        changed
     }
 
     pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {

@@ -23,11 +23,13 @@ mod estimate;
 mod gate;
 mod key_map;
 mod keyed;
+mod keyed_control;
 mod keyed_status;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observed;
+mod observer;
 mod owned;
 mod prefetch;
 mod reporter;
@@ -54,7 +56,8 @@ pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
-pub use observed::{Event, Observed, Observer};
+pub use observed::Observed;
+pub use observer::{Event, Observer};
 pub use owned::Owned;
 pub(crate) use reporter::{Reporter, SharedObserver, Watch};
 pub use share::{Share, ShareError};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::policy::Decision;
 use crate::time::{Clock, Tick};
 
-use super::{Answer, Event, Observer};
+use super::Answer;
+use super::observer::{Event, Observer};
 
 /// Turns the answers to one handle into events: for [`Observed`](super::Observed), and for a limit that carries its observer.
 pub(crate) struct Reporter<O> {
@@ -194,11 +195,6 @@ impl Watch {
             reporter: Some(Reporter::new(observer.clone())),
             shadowed: None,
         })))
-    }
-
-    #[inline]
-    pub(crate) const fn is_none(&self) -> bool {
-        self.0.is_none()
     }
 
     /// That of another handle with the same observer.

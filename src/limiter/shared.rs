@@ -618,25 +618,6 @@ impl<P: Policy> Shared<P> {
         try_decide(&self.queue, &mut Position::None, intent, cost, shadowed)
     }
 
-    /// Asks in the queue, unless a prefetched permit was taken.
-    #[inline]
-    fn poll_ask(&mut self, takes_prefetched: bool, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let shadowed = &mut None;
-        let answer = if takes_prefetched {
-            Poll::Ready(Ok(Decision::Pass))
-        } else {
-            let caller = Caller::new(cx, self.resolution);
-            let (position, intent) = (&mut self.position, Intent::Acquire);
-            let decision = self
-                .queue
-                .poll_acquire(position, cost, intent, &caller, shadowed);
-            decision.map(Ok)
-        };
-        self.watch
-            .answered(cost, &answer, *shadowed, Reporter::asked);
-        answer
-    }
-
     /// Leaves the queue, since it would take too long.
     fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
         self.queue.cancel(&mut self.position);
@@ -657,13 +638,19 @@ impl<P: Policy> Limiter for Shared<P> {
 
     #[inline]
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let takes = self
-            .queue
-            .takes_prefetched(self.position, cost, Intent::Acquire);
-        if takes && self.watch.is_none() {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        self.poll_ask(takes, cost, cx)
+        let (position, intent) = (&mut self.position, Intent::Acquire);
+        let shadowed = &mut None;
+        let decision = if self.queue.takes_prefetched(*position, cost, intent) {
+            Poll::Ready(Decision::Pass)
+        } else {
+            let caller = Caller::new(cx, self.resolution);
+            self.queue
+                .poll_acquire(position, cost, intent, &caller, shadowed)
+        };
+        let answer = decision.map(Ok);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::asked);
+        answer
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {

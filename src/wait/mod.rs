@@ -15,7 +15,7 @@ mod queue;
 mod wait_queue;
 mod waiters;
 
-use crate::policy::Decision;
+use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 pub(crate) use queue::Caller;
@@ -78,4 +78,21 @@ pub(crate) trait Resource {
 pub(crate) enum Intent {
     Acquire,
     Peek,
+}
+
+impl Intent {
+    /// Asks a policy.
+    #[inline]
+    pub(crate) fn decide<P: Policy>(
+        self,
+        policy: &P,
+        state: &mut P::State,
+        now: Tick,
+        cost: u32,
+    ) -> Decision {
+        match self {
+            Self::Acquire => policy.decide(state, now, cost),
+            Self::Peek => policy.peek(state, now, cost),
+        }
+    }
 }

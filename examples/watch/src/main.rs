@@ -159,7 +159,9 @@ fn scrape(prometheus: &PrometheusHandle, when: &str, limit: &str) {
         .filter(|line| !(line.contains("outcome=") && line.ends_with(" 0")))
         .collect();
     lines.sort_unstable();
-    lines.iter().for_each(|line| println!("{line}"));
+    for line in lines {
+        println!("{line}");
+    }
 }
 
 /// Waits until the server is up.
