@@ -5,13 +5,15 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::Limiter;
+use crate::feedback::Feedback;
+use crate::limiter::{Limiter, Mode};
 use crate::policy::Decision;
 use crate::remote::{
-    AFTER_FAULT, CallError, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
-    WaitMode, within,
+    AFTER_FAULT, CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError,
+    Task, WaitMode, within,
 };
 
+use super::config::config;
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
@@ -91,6 +93,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire(&self, cost: u32) -> Result<(), AcquireError> {
+        if self.mode() == Mode::Shadow {
+            // It passes within a deadline, whatever the answer is.
+            return Ok(self.try_acquire(cost).await.map(drop)?);
+        }
         let mut handle = self.clone();
         match poll_fn(|cx| handle.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
             Decision::Never { capacity } => Err(AcquireError::too_costly(cost, capacity)),
@@ -152,9 +158,22 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
-        if most == 0 {
-            return Ok(0);
+        let mode = self.mode();
+        if most == 0 || mode == Mode::Off {
+            return Ok(most);
         }
+        let taken = self.take_up_to(most).await;
+        if mode == Mode::Active {
+            return taken;
+        }
+        if taken != Ok(most) {
+            let connection = &self.queue.batcher.connection;
+            connection.count(|stats| stats.held_back += 1);
+        }
+        Ok(most)
+    }
+
+    async fn take_up_to(&self, most: u32) -> Result<u32, ServerError> {
         let known = self
             .queue
             .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
@@ -183,20 +202,17 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer.
     pub async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
-        let capacity = self.queue.config.capacity;
+        if cost == 0 || self.mode() != Mode::Active {
+            return Ok(Decision::Pass);
+        }
+        let capacity = self.queue.with_queue(|queue| queue.config.capacity);
         if cost > capacity {
             return Ok(Decision::Never { capacity });
         }
-        if cost == 0 {
-            return Ok(Decision::Pass);
-        }
         let reply = self.queue.call(Task::Peek, vec![(cost, 1)], 0).await?;
-        Ok(match reply.passed {
-            0 => Decision::Wait {
-                retry_in: reply.retry_in,
-            },
-            _ => Decision::Pass,
-        })
+        let denied = (reply.passed == 0).then_some(reply.retry_in);
+        let retry_in = denied.max(self.paused_for());
+        Ok(retry_in.map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in }))
     }
 
     /// Gives back `cost` permits that passed and were not used, the latest first. The limit never gets better than full.
@@ -214,7 +230,98 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         reply.map(|_| ())
     }
 
-    /// The policy that decides.
+    /// Lets no request pass before `time` is over, in any process: after a provider has said "too many requests".
+    ///
+    /// It holds for waiters too, here at once and in other processes [soon](super#a-fleet-hears-a-429). Of two pauses the later
+    /// end counts. A request that can never pass is still refused, and cost 0 passes. A pause ends by itself, at the latest after
+    /// 71 years.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer. Then the pause holds in this process, and others may not know of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// This process has changed as soon as the future was polled. If the future is dropped before it is ready, other processes
+    /// may not know.
+    pub async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
+        self.queue.change(&Change::Pause(time)).await
+    }
+
+    /// Pauses for as long as a provider asks, in all processes, and returns for how long; `None` if it asks for nothing.
+    ///
+    /// It is [`pause_for`](Self::pause_for) with [`Feedback::pause`]. Call it with every response: without a pause in it there is
+    /// no call.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn apply_feedback(&self, feedback: &Feedback) -> Result<Option<Duration>, CallError> {
+        let pause = feedback.pause();
+        if let Some(pause) = pause {
+            self.pause_for(pause).await?;
+        }
+        Ok(pause)
+    }
+
+    /// Ends every pause of this limit, in all processes. Waiters pass as soon as the policy allows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for): the pause has ended in this process, and may hold in others.
+    pub async fn resume(&self) -> Result<(), CallError> {
+        self.queue.change(&Change::Resume).await
+    }
+
+    /// Whether the limit holds, is only watched, or is off, in all processes. It stays so until it is changed again, also for
+    /// processes that start later.
+    ///
+    /// [`Off`](Mode::Off) makes no calls. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
+    /// it answers, the request passes, after a deadline at most (in an adapter, after its turn in this process). Those that would
+    /// not have passed are [counted](super::Stats::held_back).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
+    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
+        self.queue.change(&Change::Mode(mode)).await
+    }
+
+    /// Goes on with other parameters, in all processes that made this limit with the parameters that this handle was made with. What
+    /// was spent stays spent.
+    ///
+    /// **A process that makes the limit with other parameters is not affected**: a deploy with new parameters is not overruled by
+    /// a retune from before. Such processes share what is spent, and each decides by its own parameters, as during any rollout.
+    /// The retune stays until another one replaces it, also for processes that start later with the old parameters.
+    /// A retune to the parameters that this handle was made with takes it back.
+    ///
+    /// # Errors
+    ///
+    /// * [`unfit`](AcquireError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
+    ///   insurance. Nothing has changed.
+    /// * [`call_error`](AcquireError::call_error), as [`pause_for`](Self::pause_for): it holds in this process, and others may not
+    ///   know of it.
+    pub async fn retune(&self, policy: P) -> Result<(), AcquireError> {
+        let (_, params) = config(policy, self.queue.config.outage_policy)?;
+        let made_with = &self.queue.limit.params;
+        let is_back = params == *made_with;
+        let params = (!is_back).then(|| [Arc::clone(made_with), params]);
+        Ok(self.queue.change(&Change::Params(params)).await?)
+    }
+
+    /// The mode of this limit, as far as this process knows.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.queue.mode()
+    }
+
+    /// How long the limit is still paused, as far as this process knows; `None` if it is not.
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.queue.pause()
+    }
+
+    /// The policy that this handle was made with. A [`retune`](Self::retune) does not change it.
     #[must_use]
     pub fn policy(&self) -> &P {
         &self.queue.config.policy

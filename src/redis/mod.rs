@@ -200,6 +200,7 @@ mod lease_pool;
 mod lease_queue;
 mod lease_table;
 mod limiter;
+mod overrides;
 mod permits;
 mod policy;
 mod scripts;

@@ -35,6 +35,10 @@ pub(super) mod sealed {
         /// One for each limit, in order.
         fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError>;
 
+        /// The policy that has these parameters: the inverse of [`script_params`](Self::script_params). Takes one for each limit.
+        /// `None` if there is none.
+        fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self>;
+
         /// The part of the limit that each of `replicas` processes may use alone.
         fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
 
@@ -58,11 +62,14 @@ pub struct ScriptParams {
     pub(super) refills_in: u64,
 }
 
+/// One for each limit of an `All`.
+pub(super) type Params = Arc<[ScriptParams]>;
+
 /// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
 #[derive(Clone, Debug)]
 pub(super) struct RedisLimit {
     pub(super) keys: Arc<[String]>,
-    pub(super) params: Arc<[ScriptParams]>,
+    pub(super) params: Params,
 }
 
 /// The policies, by their numbers in the scripts.
@@ -82,6 +89,43 @@ impl ScriptParams {
             SLIDING_LOG => "sliding_log:2",
             _ => "sliding_counter:2",
         }
+    }
+
+    /// The length of [`to_bytes`](Self::to_bytes).
+    pub(super) const BYTES: usize = 1 + 7 * size_of::<u64>();
+
+    /// As processes exchange them.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let [a, b, c, d] = self.numbers;
+        let capacity = self.capacity.into();
+        let numbers = [a, b, c, d, capacity, self.settles_in, self.refills_in];
+        let numbers = numbers.map(u64::to_le_bytes);
+        [&[self.policy], numbers.as_flattened()].concat()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&policy, numbers) = bytes.split_first()?;
+        let (numbers, []) = numbers.as_chunks() else {
+            return None;
+        };
+        let numbers: Vec<_> = numbers.iter().copied().map(u64::from_le_bytes).collect();
+        let [a, b, c, d, capacity, settles_in, refills_in] = *numbers else {
+            return None;
+        };
+        Some(Self {
+            policy,
+            numbers: [a, b, c, d],
+            capacity: capacity.try_into().ok()?,
+            settles_in,
+            refills_in,
+        })
+    }
+
+    /// The first of the parameters, if it is of that policy.
+    fn take(params: &mut &[Self], policy: u8) -> Option<[u64; 4]> {
+        let (first, rest) = params.split_first()?;
+        *params = rest;
+        (first.policy == policy).then_some(first.numbers)
     }
 
     /// Whether the state is one string, so that the first part of the script can decide.
@@ -121,6 +165,16 @@ impl sealed::Scripted for TokenBucket {
             settles_in: fills_in,
             refills_in: fills_in,
         }])
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let may_owe = params.first()?.may_owe();
+        let [token, permits, burst, _] = ScriptParams::take(params, TOKEN_BUCKET)?;
+        let (permits, period) = rate_of(token, permits)?;
+        let rate = Rate::try_new(permits, period).ok()?;
+        let mut bucket = Self::try_new(rate, burst.try_into().ok()?).ok()?;
+        bucket.may_owe = may_owe;
+        Some(bucket)
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -171,6 +225,12 @@ impl sealed::Scripted for Interval {
         }])
     }
 
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [token, permits, ..] = ScriptParams::take(params, INTERVAL)?;
+        let (permits, period) = rate_of(token, permits)?;
+        (permits == 1).then(|| Self::every(period))
+    }
+
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         match replicas {
             1 => Ok(*self),
@@ -198,6 +258,11 @@ impl sealed::Scripted for SlidingLog {
             )));
         }
         window_params(SLIDING_LOG, self.limit(), self.window())
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, window, ..] = ScriptParams::take(params, SLIDING_LOG)?;
+        Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -245,6 +310,17 @@ impl sealed::Scripted for SlidingCounter {
         }])
     }
 
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, bucket, reach, is_smooth] = ScriptParams::take(params, SLIDING_COUNTER)?;
+        let limit = limit.try_into().ok()?;
+        if is_smooth == 1 {
+            return Self::try_smooth(limit, Duration::from_micros(bucket)).ok();
+        }
+        let buckets = reach.checked_sub(1)?;
+        let window = Duration::from_micros(bucket.checked_mul(buckets)?);
+        Self::try_strict(limit, window, buckets.try_into().ok()?).ok()
+    }
+
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         let limit = limit_share(self.limit(), replicas)?;
         Ok(match self.buckets {
@@ -263,6 +339,11 @@ impl sealed::Scripted for FixedWindow {
         window_params(FIXED_WINDOW, self.limit(), self.window())
     }
 
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, window, ..] = ScriptParams::take(params, FIXED_WINDOW)?;
+        Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
+    }
+
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         limit_share(self.limit(), replicas).map(|limit| Self::new(limit, self.window()))
     }
@@ -278,6 +359,10 @@ macro_rules! all_of {
             fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
                 let params = [$(self.limits().$limit.script_params()?),+];
                 Ok(params.into_iter().flatten().collect())
+            }
+
+            fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+                Some(Self::new(($($policy::from_script_params(params)?,)+)))
             }
 
             fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -322,7 +407,7 @@ fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
 const MOST: u128 = 1 << 52;
 
 /// The longest time in microseconds, 71 years. It can be added to the present date.
-const LONGEST: u64 = 1 << 51;
+pub(super) const LONGEST: u64 = 1 << 51;
 
 /// A token takes the first of these divided by the second, in microseconds.
 fn lowest_terms(rate: Rate) -> (u128, u128) {
@@ -333,6 +418,13 @@ fn lowest_terms(rate: Rate) -> (u128, u128) {
         (divisor, rest) = (rest, divisor % rest);
     }
     (nanos / divisor, permits / divisor)
+}
+
+/// The permits and the period of the rate whose [`lowest_terms`] these are, in its own lowest terms.
+fn rate_of(token: u64, permits: u64) -> Option<(u32, Duration)> {
+    let by = (1..=1_000).find(|by| permits.checked_mul(*by).is_some_and(|it| it % 1_000 == 0))?;
+    let (permits, nanos) = (permits.checked_mul(by)? / 1_000, token.checked_mul(by)?);
+    Some((permits.try_into().ok()?, Duration::from_nanos(nanos)))
 }
 
 /// How many tokens fit below the largest number.

@@ -21,14 +21,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         came: Tick,
         asked: &[(RequestId, u32)],
         reply: &Reply<S>,
-        prefetch_lasts: Duration,
     ) {
         self.remember(reply);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
         self.grant(came, Some(reply.counted_at), passed);
         if reply.extra > 0 {
-            let until = sent.after(prefetch_lasts);
+            let (_, lasts) = self.config.prefetch.unwrap_or_default();
+            let until = sent.after(lasts);
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if let Some((_, cost)) = denied.first() {

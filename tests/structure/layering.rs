@@ -35,8 +35,11 @@ const LAYERS: [(&str, &[&str]); 15] = [
         "tower",
         &["time", "policy", "limiter", "concurrency", "shed"],
     ),
-    ("remote", &["time", "policy"]),
-    ("redis", &["time", "policy", "limiter", "remote"]),
+    ("remote", &["time", "policy", "limiter"]),
+    (
+        "redis",
+        &["time", "policy", "feedback", "limiter", "remote"],
+    ),
 ];
 
 /// Files that only list and re-export. They may import everything.
