@@ -30,16 +30,22 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             .params
             .as_ref()
             .map_or(S::params(limit), |[_, new]| new);
-        let is_retuned = params != S::params(&self.limit);
-        if !is_retuned && (self.paused_until, self.mode) == (found.paused_until, found.mode) {
+        let in_force = S::params(&self.limit);
+        let retuned = (params != in_force).then(|| {
+            let retuned = (config.retuned)(config, limit, params);
+            let retuned = retuned.map(|(config, limit)| (Arc::new(config), limit));
+            retuned.unwrap_or_else(|| (Arc::clone(config), limit.clone()))
+        });
+        let retuned = retuned.filter(|(_, limit)| S::params(limit) != in_force);
+        let is_same = (self.paused_until, self.mode) == (found.paused_until, found.mode);
+        if is_same && retuned.is_none() {
             return;
         }
         (self.paused_until, self.mode) = (found.paused_until, found.mode);
-        if is_retuned {
-            let as_made = || (Arc::clone(config), limit.clone());
-            let retuned = (config.retuned)(config, limit, params);
-            (self.config, self.limit) =
-                retuned.map_or_else(as_made, |(config, limit)| (Arc::new(config), limit));
+        if let Some((config, limit)) = retuned {
+            (self.config, self.limit) = (config, limit);
+            self.retuned_at = self.next_id;
+            // It was for other parameters.
             self.denial = None;
             self.spend_insurance(now());
         }

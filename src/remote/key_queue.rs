@@ -158,7 +158,14 @@ where
             return None;
         }
         let now = self.now();
-        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.record()))
+        self.with_queue(|queue| {
+            let mut record = queue.is_idle(now, down_since).then(|| queue.record())?;
+            if S::params(&queue.limit) != S::params(&self.limit) {
+                // The parameters may be others when the key is used again.
+                record.denied_until = Tick::ZERO;
+            }
+            Some(record)
+        })
     }
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
@@ -349,7 +356,7 @@ where
             Ok(Answer::Decided(reply)) => {
                 self.count_lost(Task::Ask, &reply);
                 let came = self.came(sent);
-                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, &reply));
+                self.with_queue(|queue| queue.apply_reply(call, sent, came, &asked, &reply));
             }
             Err(error) => self.failed(&asked, &error),
         }

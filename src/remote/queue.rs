@@ -38,11 +38,13 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(super) limit: S::Limit,
     pub(super) paused_until: Tick,
     pub(crate) mode: Mode,
+    /// Calls with smaller ids asked by other parameters.
+    pub(super) retuned_at: RequestId,
     /// When the overrides have to be read again. Until then prefetched permits can be used.
     pub(crate) read_at: Tick,
     pub(super) overrides: watch::Receiver<Known<S::Params>>,
     pub(super) requests: BTreeMap<RequestId, QueuedRequest>,
-    next_id: RequestId,
+    pub(super) next_id: RequestId,
     pub(crate) stage: Stage,
     /// The calls under way: the id of each, and the requests that it asks for with their costs.
     calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
@@ -75,6 +77,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             limit,
             paused_until: Tick::ZERO,
             mode: Mode::Active,
+            retuned_at: 0,
             read_at: Tick::ZERO,
             overrides,
             requests: BTreeMap::new(),

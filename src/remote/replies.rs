@@ -11,12 +11,13 @@ use super::request::{Decided, RequestId, RequestState, WaitMode};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    /// Applies the reply to the requests of a call.
+    /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
     ///
     /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
     /// caller passes the end of the deadline.
     pub(crate) fn apply_reply(
         &mut self,
+        call: RequestId,
         sent: Tick,
         came: Tick,
         asked: &[(RequestId, u32)],
@@ -31,7 +32,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             let until = sent.after(lasts);
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
-        if let Some((_, cost)) = denied.first() {
+        if call < self.retuned_at {
+            self.requeue(denied);
+        } else if let Some((_, cost)) = denied.first() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
             let retry_in = reply.retry_in;
             self.cache_denial(came, retry_in, *cost, DenialSource::Server);
@@ -78,6 +81,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 None => {}
             }
             self.reassign(*cost, &granted);
+        }
+    }
+
+    fn requeue(&mut self, asked: &[(RequestId, u32)]) {
+        for (id, _) in asked {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.state = RequestState::Queued;
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod herd;
 mod late;
 mod order;
 mod outages;
+mod overrides;
 mod prefetch;
 mod runtimes;
 mod schedule;

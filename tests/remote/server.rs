@@ -473,7 +473,7 @@ impl<P: Rule> World<P> {
         let (now, time) = (self.now(), self.time());
         self.reads.push((now, since));
         let version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
-        let is_known = since == version || (self.first_version..version).contains(&since);
+        let is_known = version > 0 && (self.first_version..=version).contains(&since);
         let from = if is_known { since + 1 } else { 0 };
         let changed = self.overrides.range(from..).map(|(_, (name, kept))| {
             let (paused_until, mode, params) = kept.clone();

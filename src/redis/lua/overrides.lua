@@ -75,9 +75,9 @@ if name then
 end
 
 local known = tonumber(since)
-if known == version then return { to_bytes('<I8I8B', now, version, 0) } end
+if known == version and known > 0 then return { to_bytes('<I8I8B', now, version, 0) } end
 local first = tonumber(call('HGET', by_name, '') or 0)
-local is_all = known < first or known > version or known < version - HOUR
+local is_all = version == 0 or known < first or known > version or known < version - HOUR
 local reply = { to_bytes('<I8I8B', now, version, is_all and 1 or 0) }
 for _, changed in ipairs(call('ZRANGEBYSCORE', versions, is_all and '-inf' or '(' .. since, '+inf')) do
   local kept = call('HGET', by_name, changed)
