@@ -32,6 +32,7 @@ use super::policy::RedisPolicy;
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
+/// * **A fleet** hears within a second of a pause, a mode or parameters that [one process sets](super#a-fleet-hears-a-429).
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
 ///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
 ///   [`Stats::faults`](super::Stats::faults) counts.
