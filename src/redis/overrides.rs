@@ -48,8 +48,8 @@ pub(super) fn encode(since: u64, change: Option<(&str, &Change<Params>)>) -> Vec
     args
 }
 
-/// Reads the reply of the script. `None` if it has another shape.
-pub(super) fn decode(reply: &[Vec<u8>]) -> Option<Changes<Params>> {
+/// Reads the reply of the script to a read since that version. `None` if it has another shape.
+pub(super) fn decode(since: u64, reply: &[Vec<u8>]) -> Option<Changes<Params>> {
     let (header, changed) = reply.split_first()?;
     let (time, version, is_all, _) = head(header)?;
     let changed = changed.chunks(2).map(|pair| match pair {
@@ -59,7 +59,10 @@ pub(super) fn decode(reply: &[Vec<u8>]) -> Option<Changes<Params>> {
             let name = core::str::from_utf8(name).ok()?;
             let new = Override {
                 mode: mode_of(mode)?,
-                params: decode_params(params)?,
+                params: match params {
+                    [] => None,
+                    params => Some(decode_params(params)?),
+                },
                 ..Override::NONE
             };
             Some((name.into(), left, new))
@@ -67,6 +70,7 @@ pub(super) fn decode(reply: &[Vec<u8>]) -> Option<Changes<Params>> {
         _ => None,
     });
     Some(Changes {
+        since,
         time,
         version,
         is_all: is_all == 1,
@@ -84,14 +88,11 @@ fn head(bytes: &[u8]) -> Option<(u64, u64, u8, &[u8])> {
 }
 
 /// The replaced parameters and the new ones, which are as many.
-fn decode_params(bytes: &[u8]) -> Option<Option<[Params; 2]>> {
-    if bytes.is_empty() {
-        return Some(None);
-    }
+fn decode_params(bytes: &[u8]) -> Option<[Params; 2]> {
     let all = bytes.chunks(ScriptParams::BYTES);
     let all: Vec<_> = all.map(ScriptParams::from_bytes).collect::<Option<_>>()?;
     let (replaced, new) = all.split_at(all.len() / 2);
-    (replaced.len() == new.len()).then(|| Some([replaced.into(), new.into()]))
+    (replaced.len() == new.len()).then(|| [replaced.into(), new.into()])
 }
 
 const MODES: [Mode; 3] = [Mode::Active, Mode::Shadow, Mode::Off];
@@ -106,14 +107,16 @@ fn mode_of(number: u8) -> Option<Mode> {
 
 #[cfg(test)]
 mod tests {
+    use crate::policy::SlidingLog;
+    use crate::redis::policy::sealed::Scripted;
+
     use super::*;
 
     #[test]
     fn a_key_of_a_keyed_limit_has_two_names_and_they_are_not_those_of_a_limit() {
-        let names_of = |key| names(key).map(|name| name.to_string());
-        let keyed = names_of("app:users:{ann}:0:interval:2");
+        let keyed = names("app:users:{ann}:0:interval:2");
         assert_eq!(keyed, ["app:users:{ann}", "app:users"]);
-        assert_eq!(names_of("app:{ann}:interval:2"), ["app:{ann}", "app"]);
+        assert_eq!(names("app:{ann}:interval:2"), ["app:{ann}", "app"]);
     }
 
     #[test]
@@ -123,22 +126,37 @@ mod tests {
             [times.as_flattened(), &[number]].concat()
         };
         let reply = [head(9, 7, 1), b"app:{a}".to_vec(), head(12, 0, 2)];
-        let changes = decode(&reply).unwrap();
-        assert_eq!(
-            (changes.time, changes.version, changes.is_all),
-            (9, 7, true)
-        );
-        let (name, pause, new) = &changes.changed[0];
-        assert_eq!(&**name, "app:{a}");
+        let read = decode(5, &reply).unwrap();
+        assert_eq!((read.since, read.time, read.version), (5, 9, 7));
+        let (name, pause, new) = &read.changed[0];
+        assert_eq!((&**name, read.is_all), ("app:{a}", true));
         assert_eq!(*pause, Some(Duration::from_micros(3)));
         assert_eq!((new.mode, &new.params), (Mode::Off, &None));
 
-        assert!(decode(&reply[..2]).is_none());
-        let changed = |value: Vec<u8>| decode(&[reply[0].clone(), reply[1].clone(), value]);
-        assert!(changed(head(12, 0, 3)).is_none(), "an unknown mode");
-        assert!(changed([head(12, 0, 0), vec![1; 60]].concat()).is_none());
+        assert!(decode(5, &reply[..2]).is_none());
+        let with = |value: Vec<u8>| decode(5, &[reply[0].clone(), reply[1].clone(), value]);
+        assert!(with(head(12, 0, 3)).is_none(), "an unknown mode");
+        assert!(with([head(12, 0, 0), vec![1; 60]].concat()).is_none());
         for length in 0..17 {
-            assert!(decode(&[reply[0][..length].to_vec()]).is_none(), "{length}");
+            assert!(
+                decode(5, &[reply[0][..length].to_vec()]).is_none(),
+                "{length}"
+            );
         }
+    }
+
+    #[test]
+    fn parameters_are_read_as_they_were_written() {
+        let of = |limit| {
+            let log = SlidingLog::new(limit, Duration::from_secs(1));
+            Params::from(log.script_params().unwrap())
+        };
+        let change = Change::Params(Some([of(3), of(70_000)]));
+        let args = encode(8, Some(("a", &change)));
+        assert_eq!(
+            args[..3],
+            [b"8".to_vec(), b"a".to_vec(), b"params".to_vec()]
+        );
+        assert_eq!(decode_params(&args[3]), Some([of(3), of(70_000)]));
     }
 }

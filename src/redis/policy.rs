@@ -104,12 +104,13 @@ impl ScriptParams {
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&policy, numbers) = bytes.split_first()?;
-        let (numbers, []) = numbers.as_chunks() else {
-            return None;
-        };
-        let numbers: Vec<_> = numbers.iter().copied().map(u64::from_le_bytes).collect();
-        let [a, b, c, d, capacity, settles_in, refills_in] = *numbers else {
+        let (&policy, mut rest) = bytes.split_first()?;
+        let mut numbers = [0; 7];
+        for number in &mut numbers {
+            let (first, others) = rest.split_first_chunk()?;
+            (*number, rest) = (u64::from_le_bytes(*first), others);
+        }
+        let ([a, b, c, d, capacity, settles_in, refills_in], []) = (numbers, rest) else {
             return None;
         };
         Some(Self {
@@ -497,6 +498,46 @@ mod tests {
         }
         let interval = Interval::every(Duration::from_nanos(1_500));
         assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2, 0, 0]);
+    }
+
+    /// Whether the inverse has the same parameters.
+    fn is_inverse(policy: &(impl Scripted + fmt::Debug)) {
+        let params = policy.script_params().unwrap();
+        let mut rest = &params[..];
+        let inverse = Scripted::from_script_params(&mut rest);
+        let of_same_type = [Some(policy), inverse.as_ref()];
+        let [_, found] = of_same_type.map(|it| it.map(|it| it.script_params().unwrap()));
+        assert_eq!((found, rest.len()), (Some(params), 0), "{policy:?}");
+    }
+
+    #[test]
+    fn a_policy_is_found_by_its_parameters() {
+        let nanos = Duration::from_nanos;
+        let rates = [
+            Rate::per_second(3),
+            Rate::per_minute(u32::MAX),
+            Rate::new(3, nanos(7)),
+            Rate::new(999_983, Duration::from_secs(86_400)),
+            Rate::new(5, nanos(2_500)),
+        ];
+        for rate in rates {
+            is_inverse(&TokenBucket::new(rate, 4));
+            is_inverse(&TokenBucket::new(rate, 9).with_debt());
+        }
+        for every in [1, 1_000, 1_001, 1_500, 333_333_333, 3_600_000_000_000] {
+            is_inverse(&Interval::every(nanos(every)));
+            is_inverse(&SlidingLog::new(7, nanos(every)));
+            is_inverse(&FixedWindow::new(u32::MAX, nanos(every)));
+            is_inverse(&SlidingCounter::smooth(7, nanos(every)));
+            is_inverse(&SlidingCounter::strict(7, nanos(every), 13));
+        }
+        let log = SlidingLog::new(7, nanos(9));
+        let bucket = TokenBucket::new(rates[0], 3);
+        is_inverse(&All::new((log, All::new((bucket, log)), bucket)));
+
+        let params = log.script_params().unwrap();
+        assert!(FixedWindow::from_script_params(&mut &params[..]).is_none());
+        assert!(Interval::from_script_params(&mut &[][..]).is_none());
     }
 
     #[test]

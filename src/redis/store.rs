@@ -66,7 +66,7 @@ impl Store for Connector {
         let at_keys = |failure: Failure| failure.at(&format!("the overrides in {}", keys[0]));
         let reply: Vec<Vec<u8>> = call.await.map_err(at_keys)?;
         let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
-        overrides::decode(&reply)
+        overrides::decode(since, &reply)
             .ok_or_else(malformed)
             .map_err(at_keys)
     }

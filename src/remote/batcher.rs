@@ -102,7 +102,7 @@ impl<S: Store> Batcher<S> {
         let reply = connection.call(|opened| async move {
             let change = Some((name, change));
             let reply = overrides.exchange(connection, &opened, change).await?;
-            Ok((reply.1.time, reply))
+            Ok((reply.time, reply))
         });
         let reply = reply.await?;
         overrides.accept(connection.now(), sent, Some(Ok(reply)));

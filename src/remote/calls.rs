@@ -41,7 +41,7 @@ pub(super) struct Calls<S: Store> {
 type Ended<S> = (Option<Arc<<S as Store>::Connection>>, Outcome<S>, Read<S>);
 
 /// `None` if nothing was read in time.
-type Read<S> = Option<Result<(u64, Changes<<S as Store>::Params>), Failure>>;
+type Read<S> = Option<Result<Changes<<S as Store>::Params>, Failure>>;
 
 type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 

@@ -43,6 +43,8 @@ pub(crate) enum Change<T> {
 /// The server's reply to a read or a change.
 #[derive(Debug)]
 pub(crate) struct Changes<T> {
+    /// The version since which they are.
+    pub(crate) since: u64,
     /// The server's time.
     pub(crate) time: u64,
     /// Identifies the last change. Later changes have a larger version.
@@ -119,8 +121,8 @@ impl<T: Clone + PartialEq> Known<T> {
         found
     }
 
-    fn accept(&mut self, now: Tick, since: u64, reply: Changes<T>) {
-        if since != self.version && reply.version <= self.version {
+    fn accept(&mut self, now: Tick, reply: Changes<T>) {
+        if reply.since != self.version && reply.version <= self.version {
             // A later reply has overtaken this one.
             return;
         }
@@ -186,13 +188,13 @@ impl<S: Store> Overrides<S> {
         });
     }
 
-    /// Reads what has changed on the server since the last read, after the change if there is one. Returns since which version.
+    /// Reads what has changed on the server since the last read, after the change if there is one.
     pub(crate) async fn exchange(
         &self,
         connection: &Connection<S>,
         opened: &S::Connection,
         change: Option<(&str, &Change<S::Params>)>,
-    ) -> Result<(u64, Changes<S::Params>), Failure> {
+    ) -> Result<Changes<S::Params>, Failure> {
         let connects = connection.stats().connects;
         self.known.send_if_modified(|known| {
             if known.connects != connects {
@@ -201,8 +203,7 @@ impl<S: Store> Overrides<S> {
             false
         });
         let since = self.known.borrow().version;
-        let changes = S::overrides(opened, &self.namespace, since, change).await?;
-        Ok((since, changes))
+        S::overrides(opened, &self.namespace, since, change).await
     }
 
     /// Takes the reply to a read that was `sent` at that time. `None` if there was none in time.
@@ -210,7 +211,7 @@ impl<S: Store> Overrides<S> {
         &self,
         now: Tick,
         sent: Tick,
-        reply: Option<Result<(u64, Changes<S::Params>), Failure>>,
+        reply: Option<Result<Changes<S::Params>, Failure>>,
     ) {
         let is_refused = matches!(&reply, Some(Err(failure)) if failure.is_fault());
         let pause = if is_refused {
@@ -220,8 +221,8 @@ impl<S: Store> Overrides<S> {
         };
         self.known.send_modify(|known| {
             known.read_at = known.read_at.max(sent.after(pause));
-            if let Some(Ok((since, reply))) = reply {
-                known.accept(now, since, reply);
+            if let Some(Ok(reply)) = reply {
+                known.accept(now, reply);
             }
         });
     }

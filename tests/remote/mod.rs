@@ -106,11 +106,14 @@ impl<P: Rule> Process<P> {
     }
 }
 
+/// The settings of a limit.
+type Config<P> = LimitConfig<P, Client<P>>;
+
 fn retuned<P: Rule>(
-    made_with: &LimitConfig<P, Client<P>>,
+    made_with: &Config<P>,
     (key, _): &(u32, P),
     policy: &P,
-) -> Option<(LimitConfig<P, Client<P>>, (u32, P))> {
+) -> Option<(Config<P>, (u32, P))> {
     let share_of = |replicas| Ok::<_, ()>(policy.share_of(replicas));
     let config = LimitConfig {
         capacity: policy.capacity(),

@@ -486,6 +486,7 @@ impl<P: Rule> World<P> {
             (name.as_str().into(), left, new)
         });
         Changes {
+            since,
             time,
             version,
             is_all: !is_known,

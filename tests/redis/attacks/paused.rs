@@ -41,6 +41,7 @@ async fn round() -> Result<(), String> {
     let pauses = Instant::now();
     limits[0].pause_for(SECOND * 3).await.unwrap();
     pause(SECOND * 5).await;
+    let pauses_again = Instant::now();
     limits[0].pause_for(SECOND * 100).await.unwrap();
     pause(SECOND * 2).await;
     let resumes = Instant::now();
@@ -55,12 +56,12 @@ async fn round() -> Result<(), String> {
             inside.count()
         };
         let late = between(pauses + SECOND + TRIP, pauses + SECOND * 3);
-        let late = late + between(resumes - SECOND + TRIP, resumes);
-        let after = between(pauses + SECOND * 3, resumes - SECOND * 2);
-        let resumed = between(resumes, resumes + SECOND + TRIP);
-        if late > 0 || after == 0 || resumed == 0 {
+        let late = late + between(pauses_again + SECOND + TRIP, resumes);
+        let after = between(pauses + SECOND * 3, pauses_again);
+        let later = between(resumes, resumes + SECOND + TRIP);
+        if late > 0 || after == 0 || later == 0 {
             return Err(format!(
-                "process {number}: {late} during a pause, {after} after it, {resumed} after the resume"
+                "process {number}: {late} during a pause, {after} after it, {later} after the resume"
             ));
         }
     }
