@@ -40,7 +40,8 @@ pub(super) fn encode(since: u64, change: Option<(&str, &Change<Params>)>) -> Vec
             Change::Params(None) => ("params", Vec::new()),
             Change::Params(Some(both)) => {
                 let all = both.iter().flat_map(|params| params.iter());
-                ("params", all.flat_map(ScriptParams::to_bytes).collect())
+                let numbers = all.flat_map(ScriptParams::to_numbers);
+                ("params", numbers.flat_map(u64::to_le_bytes).collect())
             }
         };
         args.extend([name.into(), task.into(), value]);
@@ -89,8 +90,11 @@ fn head(bytes: &[u8]) -> Option<(u64, u64, u8, &[u8])> {
 
 /// The replaced parameters and the new ones, which are as many.
 fn decode_params(bytes: &[u8]) -> Option<[Params; 2]> {
-    let all = bytes.chunks(ScriptParams::BYTES);
-    let all: Vec<_> = all.map(ScriptParams::from_bytes).collect::<Option<_>>()?;
+    let numbers = bytes.chunks(8).map(|bytes| bytes.try_into().ok());
+    let numbers = numbers.map(|bytes| bytes.map(u64::from_le_bytes));
+    let numbers: Vec<_> = numbers.collect::<Option<_>>()?;
+    let all = numbers.chunks(8).map(ScriptParams::from_numbers);
+    let all: Vec<_> = all.collect::<Option<_>>()?;
     let (replaced, new) = all.split_at(all.len() / 2);
     (replaced.len() == new.len()).then(|| [replaced.into(), new.into()])
 }

@@ -91,30 +91,28 @@ impl ScriptParams {
         }
     }
 
-    /// The length of [`to_bytes`](Self::to_bytes).
-    pub(super) const BYTES: usize = 1 + 7 * size_of::<u64>();
-
     /// As processes exchange them.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let [a, b, c, d] = self.numbers;
-        let capacity = self.capacity.into();
-        let numbers = [a, b, c, d, capacity, self.settles_in, self.refills_in];
-        let numbers = numbers.map(u64::to_le_bytes);
-        [&[self.policy], numbers.as_flattened()].concat()
+    pub(super) fn to_numbers(&self) -> [u64; 8] {
+        let ([a, b, c, d], capacity) = (self.numbers, self.capacity.into());
+        let policy = self.policy.into();
+        [
+            policy,
+            a,
+            b,
+            c,
+            d,
+            capacity,
+            self.settles_in,
+            self.refills_in,
+        ]
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&policy, mut rest) = bytes.split_first()?;
-        let mut numbers = [0; 7];
-        for number in &mut numbers {
-            let (first, others) = rest.split_first_chunk()?;
-            (*number, rest) = (u64::from_le_bytes(*first), others);
-        }
-        let ([a, b, c, d, capacity, settles_in, refills_in], []) = (numbers, rest) else {
+    pub(super) fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let [policy, a, b, c, d, capacity, settles_in, refills_in] = *numbers else {
             return None;
         };
         Some(Self {
-            policy,
+            policy: policy.try_into().ok()?,
             numbers: [a, b, c, d],
             capacity: capacity.try_into().ok()?,
             settles_in,

@@ -112,12 +112,9 @@ impl<S: Store> Calls<S> {
             let (outcome, read) = if reads {
                 // The read goes first, so that its reply is there when that of the call is.
                 let read = overrides.exchange(&connection, &opened, None);
-                let rest = || {
-                    connection
-                        .deadline()
-                        .saturating_sub(connection.now().since(sent))
-                };
-                beside(work, read, || rest() / 2).await
+                let until = sent.after(connection.deadline());
+                // In a box, because few calls need the memory.
+                Box::pin(beside(work, read, || until.since(connection.now()) / 2)).await
             } else {
                 (work.await, None)
             };

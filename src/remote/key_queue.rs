@@ -95,20 +95,26 @@ where
             self.leave(position);
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let (answer, in_force, is_due) = self.with_present_queue(|queue, now| {
+        let (answer, in_force) = self.with_present_queue(|queue, now| {
             let answer = queue.poll(now, position, cost, mode, cx.waker());
-            (answer, queue.mode, queue.read_at <= now)
+            (answer, queue.mode)
         });
         if answer.is_pending() {
             let runtime = Handle::try_current();
             let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
             self.batcher.start_task(&runtime);
-        } else if is_due {
-            // The answer took no call, which would have read the overrides.
-            self.batcher.read_overrides();
+        } else {
+            self.read_if_due();
         }
         answer.map(|answer| self.in_mode(in_force, answer))
+    }
+
+    /// After an answer that took no call, which would have read the overrides.
+    pub(crate) fn read_if_due(self: &Arc<Self>) {
+        if self.with_present_queue(|queue, now| queue.read_at <= now) {
+            self.batcher.read_overrides();
+        }
     }
 
     /// What an answer becomes in this mode.
@@ -123,10 +129,9 @@ where
 
     /// The mode that this process knows of.
     pub(crate) fn mode(self: &Arc<Self>) -> Mode {
-        let (mode, read_at) = self.with_queue(|queue| (queue.mode, queue.read_at));
-        if mode == Mode::Off && read_at <= self.now() {
-            // Without calls nothing else would read the overrides.
-            self.batcher.read_overrides();
+        let mode = self.with_queue(|queue| queue.mode);
+        if mode == Mode::Off {
+            self.read_if_due();
         }
         mode
     }
@@ -170,14 +175,13 @@ where
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
     pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
-        let (denied, is_due) = self.with_present_queue(|queue, now| {
+        let denied = self.with_present_queue(|queue, now| {
             let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
-            let is_decided_here = fault.is_some() || queue.mode != Mode::Active;
-            let denied = queue.denied(now, cost).filter(|_| !is_decided_here);
-            (denied, queue.read_at <= now)
+            let is_refused = fault.is_none() && queue.mode == Mode::Active;
+            queue.denied(now, cost).filter(|_| is_refused)
         });
-        if denied.is_some() && is_due {
-            self.batcher.read_overrides();
+        if denied.is_some() {
+            self.read_if_due();
         }
         denied
     }

@@ -182,6 +182,7 @@ impl<S: Store> Overrides<S> {
     /// Changes an override in this process.
     pub(crate) fn apply(&self, now: Tick, name: &str, change: &Change<S::Params>) {
         self.known.send_modify(|known| {
+            known.by_name.retain(|_, known| !known.is_over(now));
             let of_name = known.by_name.entry(name.into()).or_insert(Override::NONE);
             of_name.apply(now, change);
             known.changes += 1;
