@@ -110,7 +110,6 @@ impl<S: Store> Calls<S> {
             };
             let work = work(Arc::clone(&opened));
             let (outcome, read) = if reads {
-                // The read goes first, so that its reply is there when that of the call is.
                 let read = overrides.exchange(&connection, &opened, None);
                 let until = sent.after(connection.deadline());
                 // In a box, because few calls need the memory.
@@ -272,12 +271,13 @@ async fn beside<A, B>(
 ) -> (A, Option<B>) {
     let (mut work, mut read, mut was_read) = (pin!(work), pin!(read), None);
     let done = poll_fn(|cx| {
+        let done = work.as_mut().poll(cx);
         if was_read.is_none()
             && let Poll::Ready(reply) = read.as_mut().poll(cx)
         {
             was_read = Some(reply);
         }
-        work.as_mut().poll(cx)
+        done
     });
     let done = done.await;
     if was_read.is_none() {
