@@ -280,12 +280,13 @@ mod tests {
     #[test]
     fn a_late_request_repeats_what_the_limit_says_to_a_retry() {
         let second = Duration::from_secs(1);
-        let late = |estimate| AcquireError::too_late(second).with_estimate(estimate);
+        let late = |retry| AcquireError::too_late(second, retry);
         let wait = Decision::Wait { retry_in: second };
-        assert_eq!(late(wait).retry_in(), Some(second));
-        assert_eq!(late(Decision::Pass).retry_in(), Some(Duration::ZERO));
-        let never = late(Decision::Never { capacity: 1 });
+        assert_eq!(late(Some(wait)).retry_in(), Some(second));
+        assert_eq!(late(Some(Decision::Pass)).retry_in(), Some(Duration::ZERO));
+        let never = late(Some(Decision::Never { capacity: 1 }));
         assert_eq!(never.retry_in(), None);
+        assert_eq!(late(None).retry_in(), None);
         assert!(never.is_too_late());
     }
 }

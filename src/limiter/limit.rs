@@ -185,10 +185,10 @@ impl<P: Policy> LimitState<P> {
         }
         let now = self.now(true);
         let status = self.policy.status(self.state.as_ref()?, now);
-        Some(match now < self.paused_until {
-            true => status.paused_for(self.paused_until.since(now)),
-            false => status,
-        })
+        if now < self.paused_until {
+            return Some(status.paused_for(self.paused_until.since(now)));
+        }
+        Some(status)
     }
 
     /// How long the pause still lasts, if there is one.
