@@ -294,7 +294,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late). When a permit comes back is not known.
+    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late), without a [`retry_in`](crate::limiter::AcquireError::retry_in):
+    /// when a permit comes back is not known.
     ///
     /// # Panics
     ///

@@ -454,7 +454,9 @@ mod tests {
         };
         for pair in [[&one, &other], [&other, &one]] {
             let mut all = LimitInfo::default();
-            pair.into_iter().for_each(|limit| all.merge(limit));
+            for limit in pair {
+                all.merge(limit);
+            }
             assert!(all.counts_requests);
             assert_eq!((all.quota, all.used), (Some(5), Some(6)));
             assert_eq!((all.window, all.reset_in), (secs(2), secs(4)));

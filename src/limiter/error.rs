@@ -272,3 +272,21 @@ impl<T> fmt::Display for Exceeded<T> {
 }
 
 impl<T> Error for Exceeded<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_request_repeats_what_the_limit_says_to_a_retry() {
+        let second = Duration::from_secs(1);
+        let late = |retry| AcquireError::too_late(second, retry);
+        let wait = Decision::Wait { retry_in: second };
+        assert_eq!(late(Some(wait)).retry_in(), Some(second));
+        assert_eq!(late(Some(Decision::Pass)).retry_in(), Some(Duration::ZERO));
+        let never = late(Some(Decision::Never { capacity: 1 }));
+        assert_eq!(never.retry_in(), None);
+        assert_eq!(late(None).retry_in(), None);
+        assert!(never.is_too_late());
+    }
+}

@@ -194,10 +194,9 @@ impl<P: Policy> LimitState<P> {
             return Some(self.policy.status(&fresh, Tick::ZERO));
         }
         let now = self.now(true);
-        let mut status = self.policy.status(self.state.as_ref()?, now);
+        let status = self.policy.status(self.state.as_ref()?, now);
         if now < self.paused_until {
-            status.remaining = 0;
-            status.reset_in = status.reset_in.max(self.paused_until.since(now));
+            return Some(status.paused_for(self.paused_until.since(now)));
         }
         Some(status)
     }

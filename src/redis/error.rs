@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::remote::ServerError;
+use crate::remote::{CallError, ServerError};
 
 /// Parameters, a key or a number of replicas that cannot be used in Redis. The message says which value, and what the bounds are.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,7 +25,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Why an acquisition failed. Nothing was counted.
+/// Why an acquisition failed, and nothing was counted; or why a change of a limit does not hold in all processes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcquireError {
     kind: AcquireKind,
@@ -43,6 +43,7 @@ enum AcquireKind {
     },
     Server(ServerError),
     Config(ConfigError),
+    Call(CallError),
 }
 
 impl AcquireError {
@@ -99,6 +100,23 @@ impl AcquireError {
             _ => None,
         }
     }
+
+    /// Why there is no answer, if a change was made in this process and other processes may not know of it.
+    #[must_use]
+    pub const fn call_error(&self) -> Option<&CallError> {
+        match &self.kind {
+            AcquireKind::Call(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<CallError> for AcquireError {
+    fn from(error: CallError) -> Self {
+        Self {
+            kind: AcquireKind::Call(error),
+        }
+    }
 }
 
 impl From<ConfigError> for AcquireError {
@@ -127,6 +145,7 @@ impl fmt::Display for AcquireError {
             AcquireKind::TooLate { within, .. } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
             AcquireKind::Config(error) => error.fmt(f),
+            AcquireKind::Call(error) => error.fmt(f),
         }
     }
 }

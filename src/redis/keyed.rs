@@ -2,9 +2,10 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limiter::Limits;
+use crate::feedback::Feedback;
+use crate::limiter::{Limits, Mode};
 use crate::policy::Decision;
-use crate::remote::{KeyCache, KeyQueue};
+use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
 use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
 use super::connector::Connector;
@@ -215,6 +216,70 @@ impl<P: RedisPolicy> Keyed<P> {
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, AcquireError> {
         Ok(self.at(key)?.try_acquire(cost).await?)
+    }
+
+    /// Lets no request for this key pass before `time` is over, in any process: see [`RedisLimiter::pause_for`].
+    ///
+    /// A host that says "too many requests" does not slow down requests to another.
+    ///
+    /// # Errors
+    ///
+    /// If [`at`](Self::at) has none, or as [`RedisLimiter::pause_for`].
+    pub async fn pause_for(&self, key: &str, time: Duration) -> Result<(), AcquireError> {
+        Ok(self.at(key)?.pause_for(time).await?)
+    }
+
+    /// Pauses this key for as long as a provider asks, and returns for how long: see [`RedisLimiter::apply_feedback`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn apply_feedback(
+        &self,
+        key: &str,
+        feedback: &Feedback,
+    ) -> Result<Option<Duration>, AcquireError> {
+        Ok(self.at(key)?.apply_feedback(feedback).await?)
+    }
+
+    /// Ends every pause of this key, in all processes.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn resume(&self, key: &str) -> Result<(), AcquireError> {
+        Ok(self.at(key)?.resume().await?)
+    }
+
+    /// Gives this key other parameters, in all processes: see [`RedisLimiter::retune`].
+    ///
+    /// Other parameters for all keys are a deploy, or a table that [`keyed_by`](super::Redis::keyed_by) reads.
+    ///
+    /// # Errors
+    ///
+    /// If [`at`](Self::at) has none, or as [`RedisLimiter::retune`].
+    pub async fn retune(&self, key: &str, policy: P) -> Result<(), AcquireError> {
+        self.at(key)?.retune(policy).await
+    }
+
+    /// Whether the limits hold, are only watched, or are off, for all keys and in all processes: see [`RedisLimiter::set_mode`].
+    ///
+    /// A key that was set to another mode than [`Active`](Mode::Active) itself, by [`at`](Self::at), keeps that one.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisLimiter::set_mode`].
+    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
+        let batcher = &self.redis.batcher;
+        batcher
+            .change(&self.redis.prefix, &Change::Mode(mode))
+            .await
+    }
+
+    /// The mode of all keys, as far as this process knows.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.redis.batcher.overrides.mode_of(&self.redis.prefix)
     }
 
     /// Forgets what this process remembers of a key, unless the key is in use. The state in Redis stays.

@@ -79,6 +79,56 @@
 //! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
 //! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
+//! # A fleet hears a 429
+//!
+//! A provider refuses one process with "too many requests", and all have to stop. What one process does with
+//! [`pause_for`](RedisLimiter::pause_for), [`apply_feedback`](RedisLimiter::apply_feedback), [`resume`](RedisLimiter::resume),
+//! [`set_mode`](RedisLimiter::set_mode) or [`retune`](RedisLimiter::retune) holds for its limit in all processes. [`Keyed`] has the
+//! same for a key.
+//!
+//! ```
+//! use paceline::feedback::Feedback;
+//! use paceline::policy::TokenBucket;
+//! use paceline::redis::{OutagePolicy, Redis};
+//! use paceline::time::Rate;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # // Where the tests run there is a server.
+//! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+//! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let limit = redis.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
+//!
+//! // Of a response with the status 429.
+//! let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+//! assert_eq!(limit.apply_feedback(&refused).await?, Some(Duration::from_secs(2)));
+//!
+//! // Another replica of this program.
+//! let other = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let other = other.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
+//! assert!(!other.try_acquire(1).await?.is_pass());
+//!
+//! limit.resume().await?;
+//! other.acquire(1).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * **When**: in the process that makes the change, at once. In others with the first call after a second, before its permits pass,
+//!   or after a second if they only wait: at most a second and a round trip later. An idle process reads nothing, and its first request
+//!   does.
+//! * **How long**: a pause ends by itself. A mode and parameters stay until they are changed again, also for processes that start
+//!   later. **A retune does not hold for a process that made the limit with other parameters** than those it replaced: a new deploy
+//!   is not overruled.
+//! * **In an outage**, what a process knows stays in force. A change that cannot be written is an error, and holds in this process
+//!   until another change of that limit succeeds. A server that has lost its data has lost modes and parameters. Processes that know
+//!   of a pause keep it until its end.
+//! * **In Redis** there are three keys for each [prefix](Redis::with_prefix), as `paceline:{overrides}:by_name`. They expire when all pauses are over and nothing else was
+//!   changed for an hour. They have room for 10,000 limits and keys that are paused, have a mode or parameters, or were changed within an
+//!   hour; more is an error. A user without permission for these keys hears of nothing; that is reported as a fault every ten seconds,
+//!   and stops no decision.
+//!
 //! # Limits on concurrency
 //!
 //! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
@@ -205,6 +255,7 @@ mod lease_pool;
 mod lease_queue;
 mod lease_table;
 mod limiter;
+mod overrides;
 mod permits;
 mod policy;
 mod scripts;

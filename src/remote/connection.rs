@@ -143,6 +143,25 @@ impl<S: Store> Connection<S> {
         }
     }
 
+    /// Makes one call outside the batcher. It takes no longer than the deadline.
+    pub(crate) async fn call<T, F>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Arc<S::Connection>) -> F,
+    ) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<(u64, T), Failure>>,
+    {
+        let mut used = None;
+        let answer = within(self.deadline, async {
+            let opened = Arc::clone(used.insert(self.opened().await?));
+            work(opened).await.map_err(CallError::failed)
+        });
+        let answer = answer.await;
+        let answer = answer.unwrap_or(Err(CallError::failed(Failure::Timeout)));
+        self.record(used.as_ref(), &answer);
+        answer.map(|(_, reply)| reply)
+    }
+
     /// The connection that a call would use now.
     pub(crate) fn current(&self) -> Option<Arc<S::Connection>> {
         match &self.locked().phase {

@@ -6,10 +6,11 @@ use tokio::sync::oneshot;
 use crate::policy::Policy;
 use crate::time::Tick;
 
-use super::batcher::{Answer, Batcher, Source, Stage, Step};
+use super::batcher::Batcher;
 use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
+use super::source::{Answer, Source, Stage, Step};
 use super::{Ask, GRACE, Reply, Store, Task};
 
 type Caller<T> = oneshot::Sender<Result<T, CallError>>;
@@ -114,11 +115,10 @@ where
         if is_gone(&self.caller) {
             return Step::Idle;
         }
-        let memory = self.queue.with_queue(|queue| queue.known.memory.clone());
         let ask = Ask {
             asked: self.asked.clone(),
             extra: self.extra,
-            ..self.queue.question(self.task, memory)
+            ..self.queue.with_queue(|queue| queue.question(self.task))
         };
         Step::Ask(0, ask)
     }
@@ -126,8 +126,13 @@ where
     fn complete(self: Arc<Self>, _: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
-            Ok(Answer::Decided(reply)) => {
+            Ok(Answer::Decided(mut reply)) => {
                 self.queue.answered(self.task, &reply);
+                if self.task == Task::Ask && self.queue.pause().is_some() {
+                    // Permits that the server counted before this process knew of the pause.
+                    self.queue.keep_unclaimed(sent, &reply);
+                    reply.extra = 0;
+                }
                 Ok(reply)
             }
             Err(error) => Err(error),
@@ -138,9 +143,7 @@ where
         if let Err(Ok(reply)) = caller.send(answer)
             && self.task == Task::Ask
         {
-            let came = self.queue.came(sent);
-            self.queue
-                .with_queue(|queue| queue.keep_unclaimed(came, &reply));
+            self.queue.keep_unclaimed(sent, &reply);
         }
     }
 

@@ -35,10 +35,17 @@ const LAYERS: [(&str, &[&str]); 15] = [
         "tower",
         &["time", "policy", "limiter", "concurrency", "shed"],
     ),
-    ("remote", &["time", "policy"]),
+    ("remote", &["time", "policy", "limiter"]),
     (
         "redis",
-        &["time", "policy", "limiter", "concurrency", "remote"],
+        &[
+            "time",
+            "policy",
+            "feedback",
+            "limiter",
+            "concurrency",
+            "remote",
+        ],
     ),
 ];
 

@@ -205,9 +205,11 @@ async fn permits_that_passed_without_a_clock_reading_count_as_spent() {
     for handle in &mut handles {
         for spent in 1..1_000 {
             assert!(passes(handle, 1));
-            let status = handle.status().unwrap();
-            assert_eq!(status.remaining, 10_000 - spent);
-            assert!(spent % 7 > 0 || passes(handle, 0));
+            // To ask a shared limit ends its prefetch.
+            if spent % 7 == 0 {
+                let status = handle.status().unwrap();
+                assert_eq!(status.remaining, 10_000 - spent);
+            }
         }
     }
     assert_eq!(shared.stats().passed, 999);

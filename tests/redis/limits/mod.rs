@@ -1,6 +1,7 @@
 //! Limits in Redis, through the public API, in real time.
 
 mod adapters;
+mod control;
 mod keyed;
 mod line;
 mod passing;
