@@ -18,7 +18,8 @@ pub enum Mode {
     #[default]
     Active,
     /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
-    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it.
+    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it. An
+    /// observer is told as [`Event::Shadowed`](super::Event::Shadowed).
     Shadow,
     /// Everything passes, and nothing is charged or counted: a kill switch.
     Off,

@@ -14,6 +14,10 @@
 //!
 //! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
 //!
+//! To watch a limit, give it an [`Observer`]: [`Shared::with_observer`], [`Keyed::with_observer`], and so for
+//! [`Permits`](crate::concurrency::Permits::with_observer). Metrics and a log are behind features. An [`Observed`] limiter is for
+//! others, such as an [`Owned`] or a [`Switched`] one: it sees what is asked through it.
+//!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
 //! adapter.
 

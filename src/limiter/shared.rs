@@ -639,14 +639,14 @@ impl<P: Policy> Limiter for Shared<P> {
     #[inline]
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let (position, intent) = (&mut self.position, Intent::Acquire);
-        let shadowed = &mut None;
-        let decision = if self.queue.takes_prefetched(*position, cost, intent) {
-            Poll::Ready(Decision::Pass)
-        } else {
-            let caller = Caller::new(cx, self.resolution);
-            self.queue
-                .poll_acquire(position, cost, intent, &caller, shadowed)
-        };
+        if self.queue.takes_prefetched(*position, cost, intent) {
+            self.watch.answered(cost, &PASS, None, Reporter::asked);
+            return PASS;
+        }
+        let (caller, shadowed) = (Caller::new(cx, self.resolution), &mut None);
+        let decision = self
+            .queue
+            .poll_acquire(position, cost, intent, &caller, shadowed);
         let answer = decision.map(Ok);
         self.watch
             .answered(cost, &answer, *shadowed, Reporter::asked);
@@ -717,6 +717,8 @@ impl<P: Policy> Drop for Shared<P> {
         self.give_up();
     }
 }
+
+const PASS: Answer = Poll::Ready(Ok(Decision::Pass));
 
 /// Asks without being queued.
 fn try_decide<P: Policy>(
