@@ -145,7 +145,7 @@ where
     /// let users = users.with_observer(move |event: Event| sender.send(event).unwrap());
     ///
     /// users.acquire("ann", 1).await.unwrap();
-    /// assert!(!users.try_acquire("ann", 1).is_pass());
+    /// assert!(!users.try_acquire(&"ann", 1).is_pass());
     ///
     /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
     /// assert!(matches!(events.recv(), Ok(Event::Refused { .. })));

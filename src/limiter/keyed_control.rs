@@ -20,7 +20,7 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`].
+    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`](super::Shared::refund).
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
