@@ -1,6 +1,8 @@
 //! Options have names that begin with `with_`. Those that had others keep them here, deprecated.
 
 use core::hash::Hash;
+#[cfg(feature = "redis")]
+use core::time::Duration;
 
 use futures_core::{Stream, TryStream};
 
@@ -8,6 +10,8 @@ use crate::batch::Window;
 use crate::concurrency::{Aimd, Gradient};
 use crate::limiter::{Keyed, Owned, WhenFull};
 use crate::policy::{Interval, OutOfRange, Policy, TokenBucket};
+#[cfg(feature = "redis")]
+use crate::redis::{ConfigError, RedisLimiter, RedisPolicy};
 use crate::sink::GroupSends;
 use crate::stream::{GroupedWithin, OnError, Pace, Sample, TryGroupedWithin};
 
@@ -117,5 +121,24 @@ impl<S, Item> GroupSends<S, Item> {
     #[deprecated(note = "`with_window`")]
     pub fn window(self, window: Window) -> Self {
         self.with_window(window)
+    }
+}
+
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+impl<P: RedisPolicy> RedisLimiter<P> {
+    #[deprecated(note = "`with_prefetch`")]
+    pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
+        self.with_prefetch(permits, lasts)
+    }
+}
+
+#[cfg(feature = "redis")]
+#[doc(hidden)]
+impl<P: RedisPolicy> crate::redis::Keyed<P> {
+    #[deprecated(note = "`with_long_keys_hashed`")]
+    #[must_use]
+    pub fn hashing_long_keys(self) -> Self {
+        self.with_long_keys_hashed()
     }
 }

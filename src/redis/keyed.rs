@@ -125,7 +125,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// let long = "x".repeat(201);
     /// assert!(urls.at(&long).is_err());
     ///
-    /// let urls = urls.hashing_long_keys();
+    /// let urls = urls.with_long_keys_hashed();
     /// assert_eq!(
     ///     urls.at(&long)?.keys(),
     ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket:2"]
@@ -134,7 +134,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// # }
     /// ```
     #[must_use]
-    pub fn hashing_long_keys(self) -> Self {
+    pub fn with_long_keys_hashed(self) -> Self {
         Self {
             hashes_long_keys: true,
             ..self
@@ -145,7 +145,7 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// # Errors
     ///
-    /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::hashing_long_keys), or the policy that
+    /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::with_long_keys_hashed), or the policy that
     /// [`keyed_by`](super::Redis::keyed_by) has for it cannot be used.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let (config, params) = match &self.policies {

@@ -68,7 +68,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once.
-    pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
+    pub fn with_prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
         let capacity = self.queue.config.capacity;
         if permits == 0 || permits > capacity {
             return Err(ConfigError::new(format!(
@@ -273,7 +273,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Every answer of Redis brings it along, so after [`try_acquire`](Self::try_acquire) it describes the limit as that call
     /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
     /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
-    /// [taken ahead](Self::prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
+    /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
     ///
     /// `None` before the first answer, and if the limit is off. [`fetch_status`](Self::fetch_status) asks for a fresh one.
     ///

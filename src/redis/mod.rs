@@ -71,7 +71,7 @@
 //! within 100 ms of the answer is void. So a permit is used at most 125 ms after Redis counted it (100 ms and the deadline), and at
 //! the provider the permits of two windows can come that much closer together. If that matters, make the window longer by as much,
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
-//! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
+//! emission. [`with_prefetch`](RedisLimiter::with_prefetch) adds what it takes ahead.
 //!
 //! # What operators hear
 //!
@@ -199,7 +199,7 @@
 //! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
 //!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
-//!   waits, and one under load far less than one. If that is too much, [`prefetch`](RedisLimiter::prefetch) of n permits divides it by
+//!   waits, and one under load far less than one. If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
 //! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
 //!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to

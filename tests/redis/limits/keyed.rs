@@ -211,7 +211,7 @@ async fn a_long_key_is_refused_or_hashed_by_choice() {
     let error = refusing.at(&long("a")).unwrap_err().to_string();
     assert!(error.ends_with("has 1 to 200 bytes, got 201"), "{error}");
 
-    let hashing = refusing.hashing_long_keys();
+    let hashing = refusing.with_long_keys_hashed();
     let keys = |key: &str| hashing.at(key).unwrap().keys()[0].clone();
     assert_eq!(
         keys(&long("a")),
@@ -228,7 +228,7 @@ async fn a_long_key_is_refused_or_hashed_by_choice() {
     assert!(hashing.at("").is_err());
 
     let (_, elsewhere) = one_a_minute(&server).await;
-    let elsewhere = elsewhere.hashing_long_keys();
+    let elsewhere = elsewhere.with_long_keys_hashed();
     for key in [long("a"), long("b")] {
         assert_eq!(hashing.try_acquire(&key, 1).await, Ok(Decision::Pass));
         assert!(wait_of(elsewhere.try_acquire(&key, 1).await) > MINUTE / 2);

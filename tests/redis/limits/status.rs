@@ -76,7 +76,7 @@ async fn permits_taken_ahead_are_left() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
-    let limit = limit.prefetch(4, MINUTE).unwrap();
+    let limit = limit.with_prefetch(4, MINUTE).unwrap();
 
     for left in (5..10).rev() {
         assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
