@@ -58,7 +58,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     /// Takes up to `permits` ahead on each round trip. They can be used without another one for as long as `lasts`, and are void
-    /// after that.
+    /// after that. While they are used, Redis is still asked once a second: the limit may have been
+    /// [paused](super#a-fleet-hears-a-429).
     ///
     /// For limits that are asked often. The price: a permit may be used `lasts` after it was counted, so a window can hold
     /// `permits` more for each replica than the limit.

@@ -98,6 +98,7 @@
 //! # // Where the tests run there is a server.
 //! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 //! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let redis = redis.with_deadline(Duration::from_secs(1))?;
 //! let limit = redis.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
 //!
 //! // Of a response with the status 429.
@@ -106,6 +107,7 @@
 //!
 //! // Another replica of this program.
 //! let other = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let other = other.with_deadline(Duration::from_secs(1))?;
 //! let other = other.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
 //! assert!(!other.try_acquire(1).await?.is_pass());
 //!
@@ -124,8 +126,8 @@
 //! * **In an outage**, what a process knows stays in force. A change that cannot be written is an error, and holds in this process
 //!   until another change of that limit succeeds. A server that has lost its data has lost modes and parameters. Processes that know
 //!   of a pause keep it until its end.
-//! * **In Redis** there are three keys for each [prefix](Redis::with_prefix), as `paceline:{overrides}:by_name`. They expire when all pauses are over and nothing else was
-//!   changed for an hour. They have room for 10,000 limits and keys that are paused, have a mode or parameters, or were changed within an
+//! * **In Redis** there are three keys for each [prefix](Redis::with_prefix), as `paceline:{overrides}:by_name`. They expire when all
+//!   pauses are over, nothing has a mode or parameters, and nothing was changed for an hour. They have room for 10,000 limits and keys that are paused, have a mode or parameters, or were changed within an
 //!   hour; more is an error. A user without permission for these keys hears of nothing; that is reported as a fault every ten seconds,
 //!   and stops no decision.
 //!

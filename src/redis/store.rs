@@ -21,7 +21,7 @@ impl Store for Connector {
     async fn connect(&self) -> Result<Transport, Failure> {
         let opened = self.open().await?;
         // Otherwise the first call would take a second round trip, and miss a tight deadline.
-        opened.load([&DECIDE, &OVERRIDES, &LEASES]);
+        opened.load([&DECIDE, &LEASES]);
         Ok(opened)
     }
 

@@ -77,7 +77,7 @@ impl Transport {
 
     /// Loads scripts into the server's cache, and does not wait. If the server refuses, or is a cluster, the first call with a
     /// script sends the text.
-    pub(super) fn load(&self, scripts: [&'static Script; 3]) {
+    pub(super) fn load(&self, scripts: [&'static Script; 2]) {
         let mut connection = match self {
             Self::Server(connection) => connection.clone(),
             #[cfg(feature = "redis-cluster")]

@@ -224,7 +224,7 @@ async fn waiters_read_once_a_second_and_an_idle_process_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_only_tries_hears_of_a_resume_and_of_a_retune_within_a_second() {
+async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_second() {
     let server = Server::start();
     let slow = SlidingLog::new(1, HOUR);
     let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;

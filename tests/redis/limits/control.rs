@@ -274,3 +274,49 @@ async fn prefixes_have_overrides_of_their_own() {
     assert!(limits[1].try_acquire(1).await.unwrap().is_pass());
     assert_eq!(redis.stats().connects, 1);
 }
+
+#[tokio::test]
+async fn a_flushed_server_has_no_modes_any_more() {
+    let server = Server::start().await;
+    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
+    one.set_mode(Mode::Off).await.unwrap();
+    let _ = other.try_acquire(1).await;
+    assert_eq!(other.mode(), Mode::Off);
+    server.flush_all().await;
+    second().await;
+    for limit in [&one, &other] {
+        while limit.mode() == Mode::Off {
+            let _ = limit.try_acquire(1).await;
+            pause(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_taken_back_is_dropped_after_an_hour_and_still_heard_by_an_idle_client() {
+    let server = Server::start_with_clock().await;
+    let (own, idle) = (redis(&server).await, redis(&server).await);
+    let policy = SlidingLog::new(5, MINUTE);
+    let of = |name| own.limit(name, policy).unwrap();
+    of("stays").set_mode(Mode::Shadow).await.unwrap();
+    of("back").set_mode(Mode::Off).await.unwrap();
+    let idle = idle.limit("back", policy).unwrap();
+    let _ = idle.try_acquire(1).await;
+    assert_eq!(idle.mode(), Mode::Off);
+    of("back").set_mode(Mode::Active).await.unwrap();
+    let before = server.time_us().await;
+    server.set_clock(7_200);
+    while server.time_us().await < before + 7_000_000_000 {
+        pause(Duration::from_millis(20)).await;
+    }
+    of("other").set_mode(Mode::Off).await.unwrap();
+    let names: Vec<String> = server
+        .cli(&["ZRANGE", "paceline:{overrides}:versions", "0", "-1"])
+        .await;
+    assert_eq!(names, ["paceline:{stays}", "paceline:{other}"]);
+    second().await;
+    while idle.mode() == Mode::Off {
+        let _ = idle.try_acquire(1).await;
+        pause(Duration::from_millis(20)).await;
+    }
+}
