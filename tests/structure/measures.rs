@@ -20,13 +20,13 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src",
-        ceiling: 14_430,
+        ceiling: 18_400,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src (struct, enum, trait)",
-        ceiling: 221,
+        ceiling: 268,
         target: 190,
         measure: types_of_src,
     },
