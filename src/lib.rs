@@ -112,6 +112,7 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
+//! * `tower`: limits as layers for services and clients of `tower`.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 
@@ -134,6 +135,8 @@ pub mod redis;
 pub mod sink;
 pub mod stream;
 pub mod time;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 /// The design, and what has changed: pages of the repository.
 pub mod _docs {
