@@ -22,6 +22,8 @@ pub(super) enum RefusalKind {
     TooLate { within: Duration },
     /// Too many requests wait, or are under way.
     NoRoom,
+    /// The limits have none for the key of the request.
+    BadKey,
     /// The limiter failed, and the layer is closed then.
     LimiterFailed,
 }
@@ -50,10 +52,13 @@ impl Refusal {
     }
 
     /// Whether the caller exceeded its own limit: the request came too soon, cost too much, or could not pass in time. The
-    /// status for HTTP is 429 then, and otherwise 503.
+    /// status for HTTP is 429 then. It is 400 for a bad key, and otherwise 503.
     #[must_use]
     pub const fn is_quota_exceeded(&self) -> bool {
-        !matches!(self.kind, RefusalKind::NoRoom | RefusalKind::LimiterFailed)
+        matches!(
+            self.kind,
+            RefusalKind::TooSoon | RefusalKind::TooCostly { .. } | RefusalKind::TooLate { .. }
+        )
     }
 
     /// Whether the request came too soon.
@@ -78,6 +83,12 @@ impl Refusal {
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self.kind, RefusalKind::NoRoom)
+    }
+
+    /// Whether the key of the request cannot be used: the limits refused it, such as one that is too long for limits in Redis.
+    #[must_use]
+    pub const fn is_bad_key(&self) -> bool {
+        matches!(self.kind, RefusalKind::BadKey)
     }
 
     /// Whether the limiter failed.
@@ -114,6 +125,7 @@ impl fmt::Display for Refusal {
                 write!(f, "could not pass within {within:?}")
             }
             (RefusalKind::NoRoom, _) => f.write_str("too many requests are under way"),
+            (RefusalKind::BadKey, _) => f.write_str("the key of the request cannot be used"),
             (RefusalKind::LimiterFailed, _) => f.write_str("the limiter failed"),
         }
     }
