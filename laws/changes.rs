@@ -208,13 +208,18 @@ pub(super) fn a_retune_keeps_what_was_spent<S: Subject>() {
 }
 
 /// With the largest cost that a full limit passes at once.
-fn all<S: Subject>(policy: &S, at: Tick) -> Ask {
+pub(super) fn all<S: Subject>(policy: &S, at: Tick) -> Ask {
     let cost = policy.burst();
     Ask { at, cost }
 }
 
 /// Compares all decisions. All waits that end beyond the last tick are equal: they never end.
-fn alike<S: Subject>(policy: &S, one: &S::State, other: &S::State, asks: &[Ask]) -> TestCaseResult {
+pub(super) fn alike<S: Subject>(
+    policy: &S,
+    one: &S::State,
+    other: &S::State,
+    asks: &[Ask],
+) -> TestCaseResult {
     let (mut one, mut other) = (one.clone(), other.clone());
     for ask in asks {
         let first = policy.decide(&mut one, ask.at, ask.cost);

@@ -10,6 +10,7 @@ use proptest::prelude::{Just, any, prop_oneof};
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::answers::agrees;
+use super::reading::is_the_room;
 use super::subject::Subject;
 use super::trace::{Ask, asks, cases, check, check_times, starts};
 
@@ -36,6 +37,12 @@ pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>() {
                 }
             }
             let _ = policy.settled_at(&state);
+            let _ = policy.quota();
+            let status = policy.status(&state, now);
+            prop_assert_eq!(policy.room(&state, now), status.remaining);
+            if now < Tick::MAX {
+                is_the_room(&policy, &state, now, status.remaining)?;
+            }
         }
         Ok(())
     });

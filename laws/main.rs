@@ -12,6 +12,7 @@ mod changes;
 mod credit;
 mod edges;
 mod model;
+mod reading;
 mod subject;
 mod sustained;
 mod trace;
@@ -120,6 +121,31 @@ macro_rules! keep_every_law {
             #[test]
             fn a_retune_keeps_what_was_spent() {
                 changes::a_retune_keeps_what_was_spent::<$policy>();
+            }
+
+            #[test]
+            fn room_requests_pass_and_the_next_one_does_not() {
+                reading::room_requests_pass_and_the_next_one_does_not::<$policy>();
+            }
+
+            #[test]
+            fn a_status_describes_the_limit_with_the_least_room() {
+                reading::a_status_describes_the_limit_with_the_least_room::<$policy>();
+            }
+
+            #[test]
+            fn after_its_reset_a_limit_answers_as_a_full_one() {
+                reading::after_its_reset_a_limit_answers_as_a_full_one::<$policy>();
+            }
+
+            #[test]
+            fn no_window_of_a_quota_holds_more_than_the_docs_say() {
+                reading::no_window_of_a_quota_holds_more_than_the_docs_say::<$policy>();
+            }
+
+            #[test]
+            fn a_full_limit_passes_its_quota_within_the_window() {
+                reading::a_full_limit_passes_its_quota_within_the_window::<$policy>();
             }
 
             #[test]

@@ -6,8 +6,8 @@ mod windows;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use paceline::policy::{Interval, Policy, TokenBucket, Unlimited};
-use paceline::time::Rate;
+use paceline::policy::{Interval, Policy, Status, TokenBucket, Unlimited};
+use paceline::time::{Rate, Tick};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 
 use super::model::{Bucket, Free, Model, Spacing};
@@ -42,6 +42,17 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
 
     /// Whether the docs of the policy allow this window.
     fn allows(&self, window: &Window) -> bool;
+
+    /// How many of its quotas a window of the quota may hold, says the policy's docs.
+    fn quotas_in_a_window(&self) -> u128 {
+        1
+    }
+
+    /// The status of each limit in it.
+    fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
+        let reset_in = self.full().settled_at(state).since(now);
+        vec![Status::new(self.quota(), self.room(state, now), reset_in)]
+    }
 }
 
 /// A window of a trace, from one request that passed to another.
@@ -150,6 +161,10 @@ impl Subject for TokenBucket {
 
     fn burst(&self) -> u32 {
         self.burst()
+    }
+
+    fn quotas_in_a_window(&self) -> u128 {
+        2
     }
 
     /// "A half-open window of T holds at most burst + rate · T; with debt, the largest cost in it + rate · T if that is more."

@@ -1,6 +1,6 @@
 //! Several policies at once. What holds for each of them holds for all.
 
-use paceline::policy::All;
+use paceline::policy::{All, Status};
 use paceline::time::Tick;
 use proptest::prelude::{BoxedStrategy, Strategy};
 
@@ -36,6 +36,14 @@ macro_rules! all {
 
             fn burst(&self) -> u32 {
                 [$(self.limits().$index.burst()),+].into_iter().min().unwrap()
+            }
+
+            fn quotas_in_a_window(&self) -> u128 {
+                [$(self.limits().$index.quotas_in_a_window()),+].into_iter().max().unwrap()
+            }
+
+            fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
+                [$(self.limits().$index.parts(&state.$index, now)),+].concat()
             }
 
             /// "That of each of them."

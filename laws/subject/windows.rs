@@ -72,6 +72,10 @@ impl Subject for SlidingCounter {
         self.limit()
     }
 
+    fn quotas_in_a_window(&self) -> u128 {
+        if self.buckets().is_some() { 1 } else { 2 }
+    }
+
     /// Strict: "a half-open window of the given length holds at most `limit`". Smooth: "less than 2 · `limit`".
     fn allows(&self, window: &Window) -> bool {
         let most = match self.buckets() {
@@ -107,6 +111,10 @@ impl Subject for FixedWindow {
 
     fn burst(&self) -> u32 {
         self.limit()
+    }
+
+    fn quotas_in_a_window(&self) -> u128 {
+        2
     }
 
     /// "Any half-open window of the given length holds at most 2 · `limit`": m of them touch m + 1.

@@ -4,6 +4,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+use crate::policy::Decision;
 use crate::time::Timer;
 
 use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
@@ -53,7 +54,7 @@ pub struct AcquireWithin<L: Limiter> {
     /// Armed while it waits.
     deadline: Option<Timer>,
     /// How long such a request has to wait if it is queued now, at the least.
-    estimate: fn(&L, u32) -> Duration,
+    estimate: fn(&L, u32) -> Decision,
     count_refusal: fn(&L),
 }
 
@@ -62,7 +63,7 @@ impl<L: Limiter> AcquireWithin<L> {
         limiter: L,
         cost: u32,
         within: Duration,
-        estimate: fn(&L, u32) -> Duration,
+        estimate: fn(&L, u32) -> Decision,
         count_refusal: fn(&L),
     ) -> Self {
         Self {
@@ -74,19 +75,20 @@ impl<L: Limiter> AcquireWithin<L> {
         }
     }
 
-    /// Whether it is known before the wait begins that it would be too long.
-    fn is_hopeless(&mut self) -> bool {
-        if self.deadline.is_some() {
-            return false;
-        }
+    /// When a request that is queued now could pass.
+    fn estimate(&mut self) -> Decision {
         let cost = self.acquire.cost;
-        (self.estimate)(self.acquire.gate().limiter(), cost) > self.within
+        (self.estimate)(self.acquire.gate().limiter(), cost)
     }
 
-    fn too_late(&mut self) -> Poll<Result<(), AcquireError>> {
+    /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
+    fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
         (self.count_refusal)(self.acquire.gate().limiter());
+        self.acquire.gate().limiter_mut().give_up();
+        let estimate = known.unwrap_or_else(|| self.estimate());
         self.acquire.gate = None;
-        Poll::Ready(Err(AcquireError::too_late(self.within)))
+        let refused = AcquireError::too_late(self.within);
+        Poll::Ready(Err(refused.with_estimate(estimate)))
     }
 }
 
@@ -94,8 +96,11 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
     type Output = Result<(), AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.is_hopeless() {
-            return self.too_late();
+        if self.deadline.is_none() {
+            let estimate = self.estimate();
+            if estimate.retry_in() > Some(self.within) {
+                return self.too_late(Some(estimate));
+            }
         }
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
             return Poll::Ready(passed.map_err(AcquireError::from));
@@ -109,6 +114,6 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if let Some(deadline) = &mut self.deadline {
             ready!(deadline.poll_elapsed(cx));
         }
-        self.too_late()
+        self.too_late(None)
     }
 }

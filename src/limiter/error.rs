@@ -3,6 +3,8 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
+use crate::policy::Decision;
+
 /// Something that costs more than its limit could ever let pass at once. What was refused is in it.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct TooCostly<T = ()> {
@@ -140,6 +142,8 @@ impl<E: Error + 'static> Error for PassError<E> {
 pub struct AcquireError {
     /// The time that was too short,
     within: Option<Duration>,
+    /// and how long a retry would have to wait;
+    retry_in: Option<Duration>,
     /// or the cost that can never pass.
     too_costly: Option<TooCostly>,
 }
@@ -148,8 +152,19 @@ impl AcquireError {
     pub(crate) const fn too_late(within: Duration) -> Self {
         Self {
             within: Some(within),
+            retry_in: None,
             too_costly: None,
         }
+    }
+
+    /// The same, with what the limit would say to a retry.
+    pub(crate) const fn with_estimate(self, estimate: Decision) -> Self {
+        let retry_in = match estimate {
+            Decision::Pass => Some(Duration::ZERO),
+            Decision::Wait { retry_in } => Some(retry_in),
+            Decision::Never { .. } => None,
+        };
+        Self { retry_in, ..self }
     }
 
     /// Whether it could never pass, because it costs too much.
@@ -169,12 +184,37 @@ impl AcquireError {
     pub const fn is_too_late(&self) -> bool {
         self.within.is_some()
     }
+
+    /// How long the same request would have to wait if it came again, as known when it was refused; `None` if it can never pass.
+    ///
+    /// It takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say less. So
+    /// "wait 50 ms, else 429 with `Retry-After`" needs no second question:
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// limit.acquire(1).await.unwrap();
+    ///
+    /// let late = limit.acquire_within(1, Duration::from_millis(50)).await.unwrap_err();
+    /// assert_eq!(late.retry_in(), Some(Duration::from_millis(100)));
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn retry_in(&self) -> Option<Duration> {
+        self.retry_in
+    }
 }
 
 impl From<TooCostly> for AcquireError {
     fn from(never: TooCostly) -> Self {
         Self {
             within: None,
+            retry_in: None,
             too_costly: Some(never),
         }
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status, Unlimited};
 use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
@@ -71,7 +71,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     /// What [`WhenFull`] says, if a request does not wait for room.
     when_full: WhenFull<Arc<LimitHandle<P>>>,
     clock: Clock,
-    mode: Mode,
+    pub(super) mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
     stats: Stats,
     /// Some keys that may settle next, soonest first. They may have been used since. Only needed where room is limited.
@@ -170,6 +170,46 @@ where
         match self.ask(key, intent, cost) {
             Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
             reply => reply,
+        }
+    }
+
+    /// What the key has left. The key is neither created nor kept.
+    pub(super) fn status<Q>(&mut self, key: &Q) -> Option<Status>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        let now = self.clock.now();
+        let policy = self.policy_of(key);
+        match self.entries.get(key) {
+            Some(Entry::Active(limit)) => return limit.with(|limit, _| limit.status()),
+            Some(Entry::Idle(state)) => return Some(policy.status(state, now)),
+            None => {}
+        }
+        let mut status = policy.status(&policy.fresh(now), now);
+        if let Err(retry_in) = self.make_room(now) {
+            match &self.when_full {
+                WhenFull::Share(limit) => return limit.with(|limit, _| limit.status()),
+                WhenFull::Pass => return Some(Unlimited.status(&(), now)),
+                WhenFull::Wait => status.remaining = 0,
+            }
+            status.reset_in = status.reset_in.max(retry_in);
+        }
+        Some(status)
+    }
+
+    /// The limit of a key that has one of its own.
+    pub(super) fn active<Q>(&self, key: &Q) -> Option<&LimitHandle<P>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        match self.entries.get(key)? {
+            Entry::Active(limit) => Some(limit),
+            Entry::Idle(_) => None,
         }
     }
 

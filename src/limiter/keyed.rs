@@ -8,7 +8,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::feedback::Feedback;
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Intent, WaitQueue};
 
@@ -252,8 +252,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](super::AcquireError::is_too_late), or [`is_too_costly`](super::AcquireError::is_too_costly) if so
-    /// many can never pass.
+    /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///
@@ -263,13 +263,7 @@ where
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| {
-            limit
-                .keyed
-                .peek(&limit.key, cost)
-                .retry_in()
-                .unwrap_or_default()
-        };
+        let estimate = |limit: &KeyedAt<K, P>, cost| limit.keyed.peek(&limit.key, cost);
         let count_refusal = |limit: &KeyedAt<K, P>| limit.keyed.shard(&limit.key).count_refusal();
         AcquireWithinAt::new(self.at(key), cost, within, estimate, count_refusal)
     }
@@ -502,6 +496,12 @@ where
         }
     }
 
+    /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        lock(&self.shards[0]).mode
+    }
+
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -551,7 +551,7 @@ where
         self.shard(key).release(key);
     }
 
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
+    pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
         let index = match self.shards.len() {
             1 => 0,
             // The upper bits: the map in the shard has a secret of its own.
@@ -677,6 +677,10 @@ where
             let spare = self.keyed.shard(&self.key).release(&self.key);
             self.spare = spare.or(self.spare.take());
         }
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.keyed.status(&self.key)
     }
 
     fn resolution(&self) -> Resolution {

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, Waiters};
 
@@ -81,7 +81,7 @@ pub(super) struct LimitState<P: Policy> {
     pub(super) policy: P,
     clock: Clock,
     state: Option<P::State>,
-    mode: Mode,
+    pub(super) mode: Mode,
     paused_until: Tick,
     /// Of a key whose parameters differ from those of the others.
     pub(super) is_tuned: bool,
@@ -172,6 +172,33 @@ impl<P: Policy> LimitState<P> {
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
+    }
+
+    /// What the policy and the pause leave; `None` if it is off. The clock of an unused limit does not start.
+    pub(super) fn status(&mut self) -> Option<Status> {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        if self.state.is_none() {
+            let fresh = self.policy.fresh(Tick::ZERO);
+            return Some(self.policy.status(&fresh, Tick::ZERO));
+        }
+        let now = self.now(true);
+        let mut status = self.policy.status(self.state.as_ref()?, now);
+        if now < self.paused_until {
+            status.remaining = 0;
+            status.reset_in = status.reset_in.max(self.paused_until.since(now));
+        }
+        Some(status)
+    }
+
+    /// How long the pause still lasts, if there is one.
+    pub(super) fn paused_for(&mut self) -> Option<Duration> {
+        if self.paused_until == Tick::ZERO {
+            return None;
+        }
+        let left = self.paused_until.since(self.clock.now());
+        (!left.is_zero()).then_some(left)
     }
 
     /// How long a request of this cost has to wait behind all that are queued, at the least.

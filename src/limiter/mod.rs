@@ -22,6 +22,7 @@ mod estimate;
 mod gate;
 mod key_map;
 mod keyed;
+mod keyed_status;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -120,7 +121,26 @@ pub trait Limiter {
     /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
 
-    /// What the limit has left now. Nothing is counted.
+    /// What the limit has left now. Nothing is counted, no waiter is disturbed, and the clock of an unused limit does not start.
+    ///
+    /// While requests are queued it is what the policy has, of which they take theirs first. During a pause nothing remains.
+    ///
+    /// ```
+    /// use paceline::limiter::{Limiter, PolicyExt};
+    /// use paceline::policy::FixedWindow;
+    /// use std::time::Duration;
+    ///
+    /// fn remaining(limit: &impl Limiter) -> Option<u32> {
+    ///     Some(limit.status()?.remaining)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = FixedWindow::new(10, Duration::from_secs(60)).shared();
+    /// assert!(limit.try_acquire(3).is_pass());
+    /// assert_eq!(remaining(&limit), Some(7));
+    /// # }
+    /// ```
     ///
     /// `None` if it is not known: the state is elsewhere and was not asked yet, or the limit is off.
     ///

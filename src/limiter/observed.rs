@@ -2,7 +2,7 @@ use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use crate::policy::Decision;
+use crate::policy::{Decision, Status};
 use crate::time::{Clock, Resolution, Tick};
 
 use super::Limiter;
@@ -122,6 +122,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
             Poll::Ready(Ok(Decision::Pass) | Err(_)) => {}
         }
         polled
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
     }
 
     fn resolution(&self) -> Resolution {

@@ -1,7 +1,7 @@
 use core::convert::Infallible;
 use core::task::{Context, Poll};
 
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Resolution, Tick};
 
 use super::prefetch::Prefetch;
@@ -94,6 +94,15 @@ impl<P: Policy> Limiter for Owned<P> {
     }
 
     fn give_up(&mut self) {}
+
+    /// What was taken of the prefetched permits counts as spent. The clock of an unused limit does not start.
+    fn status(&self) -> Option<Status> {
+        let now = self.clock.clone().now();
+        let state = self.state.clone();
+        let mut state = state.unwrap_or_else(|| self.policy.fresh(now));
+        self.prefetch.clone().commit(&self.policy, &mut state, now);
+        Some(self.policy.status(&state, now))
+    }
 
     fn resolution(&self) -> Resolution {
         self.resolution

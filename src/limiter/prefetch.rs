@@ -15,7 +15,7 @@ use crate::time::{Tick, is_real};
 use crate::wait::Intent;
 
 /// Approved permits of one owner, and those taken that are not counted yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Prefetch {
     left: u32,
     taken: u32,

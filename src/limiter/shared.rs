@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
-use crate::policy::{Decision, Policy};
+use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, WaitQueue};
 
@@ -197,6 +197,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// let refused = limit.acquire_within(1, Duration::from_millis(99)).await.unwrap_err();
     /// assert!(refused.is_too_late());
+    /// assert_eq!(refused.retry_in(), Some(Duration::from_millis(100)));
     /// assert_eq!(start.elapsed(), Duration::ZERO);
     ///
     /// limit.acquire_within(1, Duration::from_millis(100)).await.unwrap();
@@ -206,8 +207,8 @@ impl<P: Policy> Shared<P> {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](super::AcquireError::is_too_late), or [`is_too_costly`](super::AcquireError::is_too_costly) if so
-    /// many can never pass.
+    /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
     ///
     /// # Panics
     ///
@@ -217,12 +218,11 @@ impl<P: Policy> Shared<P> {
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        let estimate = |limit: &Self, cost| limit.peek(cost).retry_in().unwrap_or_default();
         AcquireWithin::new(
             self.for_one_request(),
             cost,
             within,
-            estimate,
+            Self::peek,
             Self::count_refusal,
         )
     }
@@ -399,6 +399,87 @@ impl<P: Policy> Shared<P> {
         self.queue.wake_all();
     }
 
+    /// What the limit has left now. Nothing is counted; `None` in [`Mode::Off`].
+    ///
+    /// It is what the policy has: the queued requests take theirs of it before a new one. During a pause nothing remains, and the
+    /// reset is not before its end. In [`Mode::Shadow`] it is the same, although every request passes. The clock of an unused
+    /// limit does not start.
+    ///
+    /// ```
+    /// use paceline::limiter::{PolicyExt, Quota};
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = TokenBucket::new(Rate::per_second(10), 10).shared();
+    /// assert!(limit.try_acquire(4).is_pass());
+    ///
+    /// let left = limit.status().unwrap();
+    /// assert_eq!(left.quota, Some(Quota { permits: 10, window: Duration::from_secs(1) }));
+    /// assert_eq!(left.remaining, 6);
+    /// assert_eq!(left.reset_in, Duration::from_millis(400));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        self.queue.with(|limit, _| limit.status())
+    }
+
+    /// The policy that decides, as of the last [`retune`](Self::retune).
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// limit.retune(Interval::every(Duration::from_millis(200)));
+    /// assert_eq!(limit.policy().interval(), Duration::from_millis(200));
+    /// ```
+    #[must_use]
+    pub fn policy(&self) -> P
+    where
+        P: Clone,
+    {
+        self.queue.with(|limit, _| limit.policy.clone())
+    }
+
+    /// Whether the limit holds, is only watched, or is off: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.queue.with(|limit, _| limit.mode)
+    }
+
+    /// How long the pause still lasts, whatever the mode; `None` if there is none. A pause without end lasts for centuries.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// assert_eq!(limit.paused_for(), None);
+    ///
+    /// limit.pause_for(Duration::from_secs(2));
+    /// assert_eq!(limit.paused_for(), Some(Duration::from_secs(2)));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.queue.with(|limit, _| limit.paused_for())
+    }
+
+    /// How many requests are queued now.
+    #[doc(alias("queueSize", "queued"))]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.with(|_, waiters| waiters.len())
+    }
+
     /// What it has done so far, and how many requests wait.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -479,6 +560,10 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.status()
     }
 
     fn resolution(&self) -> Resolution {

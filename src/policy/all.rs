@@ -1,6 +1,9 @@
+use core::cmp::Reverse;
+use core::time::Duration;
+
 use crate::time::Tick;
 
-use super::{Decision, Policy};
+use super::{Decision, Policy, Quota, Status};
 
 /// Several limits at once: a request passes if all of them pass it. Otherwise none of them counts it.
 ///
@@ -8,6 +11,9 @@ use super::{Decision, Policy};
 /// too. The wait is the longest of theirs.
 ///
 /// **Window bound**: that of each policy.
+///
+/// **Status**: that of the limit with the least room, and its number in [`binding`](Status::binding). The limits of an `All`
+/// inside an `All` are numbered one by one, in the order in which they are written.
 ///
 /// Two adapters in a chain, such as `.pace(a).pace(b)`, do not keep both limits: the second one can hold back items that
 /// the first one has spaced, and then emit several of them at once. `.pace(All::new((a, b)).owned())` keeps both:
@@ -86,11 +92,31 @@ fn strictest(one: Decision, other: Decision) -> Decision {
     }
 }
 
+/// The status of the limit with the least room, of `(status, number of limits)` each.
+fn least<const N: usize>(statuses: [(Status, usize); N]) -> Status {
+    let rank = |status: &Status| (status.remaining, Reverse(status.reset_in));
+    let mut least = Status::new(None, u32::MAX, Duration::ZERO);
+    let mut before = 0;
+    for (status, limits) in statuses {
+        if least.binding.is_none() || rank(&status) < rank(&least) {
+            let binding = before + status.binding.unwrap_or(0);
+            least = Status {
+                binding: Some(binding),
+                ..status
+            };
+        }
+        before += limits;
+    }
+    least
+}
+
 /// A macro, because Rust cannot implement a trait for tuples of any length.
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
         impl<$($policy: Policy),+> Policy for All<($($policy,)+)> {
             type State = ($($policy::State,)+);
+
+            const LIMITS: usize = 0 $(+ $policy::LIMITS)+;
 
             fn fresh(&self, now: Tick) -> Self::State {
                 ($(self.limits.$limit.fresh(now),)+)
@@ -114,6 +140,23 @@ macro_rules! all_of {
                 let credit = u32::MAX;
                 $(let credit = credit.min(self.limits.$limit.credit(&state.$limit, now));)+
                 credit
+            }
+
+            fn room(&self, state: &Self::State, now: Tick) -> u32 {
+                let room = u32::MAX;
+                $(let room = room.min(self.limits.$limit.room(&state.$limit, now));)+
+                room
+            }
+
+            /// The one of fewest permits, which a fresh limit exhausts first; of equal ones, that of the longest window.
+            fn quota(&self) -> Option<Quota> {
+                let quotas = [$(self.limits.$limit.quota()),+];
+                let rank = |quota: &Quota| (quota.permits, Reverse(quota.window));
+                quotas.into_iter().flatten().min_by_key(rank)
+            }
+
+            fn status(&self, state: &Self::State, now: Tick) -> Status {
+                least([$((self.limits.$limit.status(&state.$limit, now), $policy::LIMITS)),+])
             }
 
             fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
@@ -194,5 +237,52 @@ mod tests {
         let decisions = [8, 6, 5].map(|cost| limit.decide(&mut state, at(0), cost));
         let never = Decision::Never { capacity: 5 };
         assert_eq!(decisions, [never, never, Decision::Pass]);
+    }
+
+    #[test]
+    fn the_status_is_that_of_the_limit_with_the_least_room() {
+        let window = |limit, nanos| FixedWindow::new(limit, Duration::from_nanos(nanos));
+        let limit = All::new((window(5, 10), window(7, 100), Unlimited));
+        let mut state = limit.fresh(at(0));
+        let mut status = |now, cost| {
+            assert_eq!(limit.decide(&mut state, at(now), cost), Decision::Pass);
+            let status = limit.status(&state, at(now));
+            assert_eq!(status.remaining, limit.room(&state, at(now)));
+            let window = status.quota.map(|quota| quota.window.as_nanos());
+            (
+                status.remaining,
+                window,
+                status.reset_in.as_nanos(),
+                status.binding,
+            )
+        };
+        assert_eq!(status(0, 0), (5, Some(10), 0, Some(0)));
+        assert_eq!(status(0, 4), (1, Some(10), 10, Some(0)));
+        assert_eq!(status(15, 0), (3, Some(100), 85, Some(1)));
+        assert_eq!(status(15, 2), (1, Some(100), 85, Some(1)));
+    }
+
+    #[test]
+    fn of_equal_limits_the_one_that_resets_last_binds_then_the_first() {
+        let window = |nanos| FixedWindow::new(1, Duration::from_nanos(nanos));
+        let limit = All::new((window(10), window(30), window(30), window(20)));
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.status(&state, at(0)).binding, Some(0));
+        assert_eq!(limit.decide(&mut state, at(0), 1), Decision::Pass);
+        assert_eq!(limit.status(&state, at(0)).binding, Some(1));
+    }
+
+    #[test]
+    fn the_limits_of_an_all_inside_an_all_are_numbered_one_by_one() {
+        let window = |limit| FixedWindow::new(limit, Duration::from_nanos(10));
+        let binding = |a, b, c, d| {
+            let inner = All::new((window(b), window(c)));
+            let limit = All::new((window(a), inner, window(d)));
+            limit.status(&limit.fresh(at(0)), at(0)).binding
+        };
+        assert_eq!(binding(1, 2, 2, 2), Some(0));
+        assert_eq!(binding(2, 1, 2, 2), Some(1));
+        assert_eq!(binding(2, 2, 1, 2), Some(2));
+        assert_eq!(binding(2, 2, 2, 1), Some(3));
     }
 }

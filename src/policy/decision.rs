@@ -52,7 +52,7 @@ impl Decision {
     }
 }
 
-/// What a limit is in the words of a contract: so many permits in a window.
+/// What a limit is in the words of a contract: a number of permits in a window.
 ///
 /// It describes the limit to callers, as in the header `RateLimit-Policy`. The exact bound is in the docs of the policy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -64,18 +64,45 @@ pub struct Quota {
     pub window: Duration,
 }
 
-/// What a limit has left at one instant.
+/// What a limit has left at one instant: from [`Limiter::status`](crate::limiter::Limiter::status).
+///
+/// ```
+/// use paceline::limiter::PolicyExt;
+/// use paceline::policy::{All, FixedWindow, Quota};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+/// let limit = All::new((FixedWindow::new(10, second), FixedWindow::new(500, day))).shared();
+/// assert!(limit.try_acquire(4).is_pass());
+///
+/// let left = limit.status().unwrap();
+/// assert_eq!(left.binding, Some(0), "6 of 10 are less than 496 of 500");
+/// assert_eq!(left.quota, Some(Quota { permits: 10, window: second }));
+/// assert_eq!((left.remaining, left.reset_in), (6, second));
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
+#[doc(alias(
+    "StateSnapshot",
+    "estimateAbilityToConsume",
+    "getAvailableTokens",
+    "currentReservoir",
+    "counts"
+))]
 pub struct Status {
-    /// The limit itself. `None` if it is not so many permits in a window.
+    /// The limit itself. `None` if it has none: see [`Policy::quota`](super::Policy::quota).
     pub quota: Option<Quota>,
-    /// How many requests of cost 1 would pass now, one after another.
+    /// How many requests of cost 1 would pass now, one after another. [`u32::MAX`] means that many or more.
+    #[doc(alias("remaining_burst_capacity", "availableTokens"))]
     pub remaining: u32,
-    /// After how long nothing counts as spent any more, if no request passes before. Zero for a limit that is not in use.
+    /// After how long nothing counts as spent any more, if no request passes before. Zero for a limit that is not in use. A limit
+    /// that starts empty or delayed is said to be spent at its start.
     pub reset_in: Duration,
     /// Of several limits the one with the least remaining, from 0; that is the one described here. `None` if there is only one
-    /// limit.
+    /// limit. The limits of an [`All`](super::All) inside an `All` are numbered one by one.
     pub binding: Option<usize>,
 }
 

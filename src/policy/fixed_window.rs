@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
+use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -133,6 +133,20 @@ impl Policy for FixedWindow {
         decision
     }
 
+    fn room(&self, state: &FixedWindowState, now: Tick) -> u32 {
+        if self.ends_at(*state) <= now {
+            return self.limit;
+        }
+        self.limit.saturating_sub(state.spent)
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        Some(Quota {
+            permits: self.limit,
+            window: self.window,
+        })
+    }
+
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {
         state.spent = state.spent.saturating_sub(cost);
     }
@@ -211,5 +225,17 @@ mod tests {
         assert_eq!(larger.decide(&mut state, at(10), 2), Decision::Pass);
         LIMIT.retune(&larger, &mut state, at(20));
         assert_eq!(LIMIT.decide(&mut state, at(20), 1), wait(80));
+    }
+
+    #[test]
+    fn there_is_room_for_the_rest_of_the_window_then_for_a_whole_one() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(50), 2), Decision::Pass);
+
+        assert_eq!([149, 150].map(|now| LIMIT.room(&state, at(now))), [1, 3]);
+        let status = LIMIT.status(&state, at(60));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 90));
+        let stricter = FixedWindow::new(1, Duration::from_nanos(100));
+        assert_eq!(stricter.room(&state, at(60)), 0, "more is spent");
     }
 }

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, Policy};
+use super::{Decision, Policy, Quota, Status};
 
 /// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
 ///
@@ -116,6 +116,27 @@ impl Policy for Interval {
             };
         }
         decision
+    }
+
+    fn room(&self, state: &IntervalState, now: Tick) -> u32 {
+        match self.every {
+            _ if now < self.open_at(*state) => 0,
+            Duration::ZERO => u32::MAX,
+            _ => 1,
+        }
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        (!self.every.is_zero()).then_some(Quota {
+            permits: 1,
+            window: self.every,
+        })
+    }
+
+    /// It resets when the next request passes, also if it is delayed.
+    fn status(&self, state: &IntervalState, now: Tick) -> Status {
+        let reset_in = self.open_at(*state).since(now);
+        Status::new(self.quota(), self.room(state, now), reset_in)
     }
 
     /// Only the cost of the latest request can be refunded.
@@ -248,5 +269,21 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(no_limit.decide(&mut state, at(7), u32::MAX), AT_ONCE);
         }
+    }
+
+    #[test]
+    fn there_is_room_for_one_from_when_the_next_request_passes() {
+        let mut state = EVERY.fresh(at(0));
+        assert_eq!(EVERY.room(&state, at(0)), 1);
+        assert_eq!(EVERY.decide(&mut state, at(0), 3), AT_ONCE);
+        assert_eq!([299, 300].map(|now| EVERY.room(&state, at(now))), [0, 1]);
+        let status = EVERY.status(&state, at(50));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 250));
+
+        let delayed = EVERY.delayed();
+        let status = delayed.status(&delayed.fresh(at(7)), at(57));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 50));
+        let no_limit = Interval::every(Duration::ZERO);
+        assert_eq!(no_limit.room(&no_limit.fresh(at(0)), at(0)), u32::MAX);
     }
 }

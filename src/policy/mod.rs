@@ -88,6 +88,7 @@ pub use unlimited::Unlimited;
 /// 5. From [`settled_at`](Policy::settled_at) on, a state answers as a fresh one does.
 /// 6. Nothing panics or overflows, whatever the time and the cost. If the time goes back, a request may pass later than
 ///    necessary, never earlier.
+/// 7. [`room`](Policy::room) requests of cost 1 pass one after another, and the next one does not.
 ///
 /// ```
 /// use paceline::policy::{Decision, Interval, Policy};
@@ -106,6 +107,9 @@ pub use unlimited::Unlimited;
 pub trait Policy {
     /// What the policy remembers between two requests.
     type State: Clone + Debug;
+
+    /// How many limits it consists of: 1, or more in an [`All`].
+    const LIMITS: usize = 1;
 
     /// The state of an unused limit that is created `now`.
     fn fresh(&self, now: Tick) -> Self::State;
@@ -132,9 +136,22 @@ pub trait Policy {
         0
     }
 
-    /// How many requests of cost 1 pass `now`, one after another.
+    /// How many requests of cost 1 pass `now`, one after another. [`u32::MAX`] means that many or more.
     ///
-    /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state. Override it where a formula exists.
+    /// ```
+    /// use paceline::policy::{FixedWindow, Policy};
+    /// use paceline::time::Tick;
+    /// use std::time::Duration;
+    ///
+    /// let limit = FixedWindow::new(10, Duration::from_secs(60));
+    /// let mut state = limit.fresh(Tick::ZERO);
+    ///
+    /// assert!(limit.decide(&mut state, Tick::ZERO, 3).is_pass());
+    /// assert_eq!(limit.room(&state, Tick::ZERO), 7);
+    /// ```
+    ///
+    /// Provided: counts them by [`decide`](Policy::decide) on a clone of the state, one after another. Override it where a formula
+    /// exists, and where a large number may pass.
     fn room(&self, state: &Self::State, now: Tick) -> u32 {
         let mut state = state.clone();
         let mut room = 0;
@@ -144,17 +161,40 @@ pub trait Policy {
         room
     }
 
-    /// The limit as so many permits in a window, to describe it to callers.
+    /// The limit as a number of permits in a window, to describe it to callers. It never changes.
+    ///
+    /// | policy | quota |
+    /// |---|---|
+    /// | [`Interval`] d | 1 in d; `None` if d is zero |
+    /// | [`TokenBucket`] rate, burst | the rate, over the longer of its period and the time in which the bucket fills |
+    /// | [`SlidingLog`], [`SlidingCounter`], [`FixedWindow`] n, W | n in W |
+    /// | [`All`] of several | the one of fewest permits; [`status`](Policy::status) has the one that binds now |
+    /// | [`Unlimited`] | `None` |
+    ///
+    /// ```
+    /// use paceline::policy::{Policy, Quota, TokenBucket};
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// let quota = |permits, secs| Some(Quota { permits, window: Duration::from_secs(secs) });
+    ///
+    /// assert_eq!(TokenBucket::new(Rate::per_second(30), 5).quota(), quota(30, 1));
+    /// assert_eq!(TokenBucket::new(Rate::per_second(30), 90).quota(), quota(90, 3));
+    /// ```
     ///
     /// Provided: `None`.
     fn quota(&self) -> Option<Quota> {
         None
     }
 
-    /// What is left `now`.
+    /// What the limit has left `now`. Nothing is counted.
     ///
-    /// Provided: from [`quota`](Policy::quota), [`room`](Policy::room) and [`settled_at`](Policy::settled_at). A policy of several
-    /// limits describes the one with the least room.
+    /// Of several limits it describes the one with the least room; if several have, the one with the latest reset, and of those
+    /// the first.
+    ///
+    /// Provided: from [`quota`](Policy::quota), [`room`](Policy::room) and [`settled_at`](Policy::settled_at). Override it for a
+    /// policy that never settles: its [`reset_in`](Status::reset_in) is the time until it answers as an unused limit that did
+    /// not start delayed or empty.
     fn status(&self, state: &Self::State, now: Tick) -> Status {
         let reset_in = self.settled_at(state).since(now);
         Status::new(self.quota(), self.room(state, now), reset_in)
@@ -213,6 +253,11 @@ fn decide_in_window(
     Decision::from(open_at(room), now)
 }
 
+/// The [`room`](Policy::room) of a window of at most `limit`, of which `spent` still counts.
+fn room_in_window(limit: u32, spent: u64) -> u32 {
+    limit.saturating_sub(u32::try_from(spent).unwrap_or(u32::MAX))
+}
+
 /// What every window needs.
 const fn check_window(limit: u32, window: Duration) -> Result<(), OutOfRange> {
     if limit == 0 {
@@ -265,5 +310,74 @@ mod tests {
     #[should_panic(expected = "a counter needs at least 1 bucket, got 0")]
     fn a_counter_from_a_rate_panics_on_0_buckets() {
         let _ = SlidingCounter::strict_from_rate(crate::time::Rate::per_second(1), 0);
+    }
+
+    #[test]
+    fn a_quota_is_what_the_table_in_the_docs_says() {
+        use crate::time::Rate;
+
+        let second = Duration::from_secs(1);
+        let quota = |permits, window| Some(Quota { permits, window });
+        assert_eq!(Interval::every(second).quota(), quota(1, second));
+        assert_eq!(Interval::every(Duration::ZERO).quota(), None);
+        assert_eq!(Unlimited.quota(), None);
+        assert_eq!(SlidingLog::new(7, second).quota(), quota(7, second));
+        assert_eq!(FixedWindow::new(7, second).quota(), quota(7, second));
+        let strict = SlidingCounter::strict(7, second, 3);
+        assert_eq!(strict.quota(), quota(7, second));
+        let smooth = SlidingCounter::smooth(7, second);
+        assert_eq!(smooth.quota(), quota(7, second));
+
+        let bucket = |burst| TokenBucket::new(Rate::per_second(3), burst).quota();
+        assert_eq!(bucket(1), quota(3, second));
+        assert_eq!(bucket(3), quota(3, second));
+        let rounded_up = Duration::from_nanos(1_333_333_334);
+        assert_eq!(bucket(4), quota(4, rounded_up));
+        let slowest = TokenBucket::new(Rate::new(1, Duration::MAX), u32::MAX);
+        assert_eq!(slowest.quota(), quota(u32::MAX, Duration::MAX));
+
+        let (log, window) = (SlidingLog::new(7, second), FixedWindow::new(7, 2 * second));
+        let all = All::new((Unlimited, log, window, Interval::every(Duration::ZERO)));
+        assert_eq!(all.quota(), quota(7, 2 * second));
+        assert_eq!(All::new((Unlimited, Unlimited)).quota(), None);
+    }
+
+    /// It has no formula of its own.
+    struct Plain(FixedWindow);
+
+    impl Policy for Plain {
+        type State = FixedWindowState;
+
+        fn fresh(&self, now: Tick) -> FixedWindowState {
+            self.0.fresh(now)
+        }
+
+        fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
+            self.0.decide(state, now, cost)
+        }
+
+        fn refund(&self, state: &mut FixedWindowState, now: Tick, cost: u32) {
+            self.0.refund(state, now, cost);
+        }
+
+        fn retune(&self, _old: &Self, _state: &mut FixedWindowState, _now: Tick) {}
+
+        fn settled_at(&self, state: &FixedWindowState) -> Tick {
+            self.0.settled_at(state)
+        }
+    }
+
+    #[test]
+    fn a_policy_without_formulas_counts_its_room_by_deciding() {
+        let window = Duration::from_nanos(100);
+        let limit = Plain(FixedWindow::new(5, window));
+        let mut state = limit.fresh(Tick::ZERO);
+        assert!(limit.decide(&mut state, Tick::ZERO, 2).is_pass());
+
+        let now = Tick::from_nanos(30);
+        assert_eq!(limit.room(&state, now), 3);
+        let left = Status::new(None, 3, Duration::from_nanos(70));
+        assert_eq!(limit.status(&state, now), left);
+        assert_eq!(limit.status(&state, Tick::from_nanos(100)).remaining, 5);
     }
 }

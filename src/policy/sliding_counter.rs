@@ -3,7 +3,7 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window, decide_in_window};
+use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window, room_in_window};
 
 /// A sliding window made of a few counters. It needs the memory of a few numbers, not of one for each request.
 ///
@@ -214,14 +214,20 @@ impl SlidingCounter {
         self.expires_at(state, state.ledger.must_go(u64::from(room)))
     }
 
-    /// During the present window the count of the last window falls linearly to zero; during the next window the present
-    /// count does.
-    fn smoothly_open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
+    /// The present window, and the counts of the last one and of this one.
+    fn two_windows(&self, state: &SlidingCounterState, now: Tick) -> (u64, u64, u64) {
         // If the time goes back, the present bucket is still not before the last entry.
         let latest = state.ledger.last().unwrap_or(0);
         let present = self.bucket_at(state, now).max(latest);
         let spent = state.ledger.spent_from(present);
         let last = state.ledger.spent_from(present.saturating_sub(1)) - spent;
+        (present, last, spent)
+    }
+
+    /// During the present window the count of the last window falls linearly to zero; during the next window the present
+    /// count does.
+    fn smoothly_open_at(&self, state: &SlidingCounterState, now: Tick, room: u32) -> Tick {
+        let (present, last, spent) = self.two_windows(state, now);
         let (begins, falling, room) = match u64::from(room).checked_sub(spent) {
             Some(room) => (present, last, room),
             None => (present.saturating_add(1), spent, u64::from(room)),
@@ -236,6 +242,13 @@ impl SlidingCounter {
         self.beginning_of(state, begins)
             .after(Duration::from_nanos(elapsed))
     }
+}
+
+/// The part of a count of the last window that the sliding window still covers, rounded up.
+fn covered(count: u64, bucket: u64, elapsed: u64) -> u64 {
+    let left = u128::from(bucket.saturating_sub(elapsed));
+    let covered = (u128::from(count) * left).div_ceil(bucket.into());
+    u64::try_from(covered).unwrap_or(count)
 }
 
 impl Policy for SlidingCounter {
@@ -264,6 +277,29 @@ impl Policy for SlidingCounter {
 
     fn peek(&self, state: &SlidingCounterState, now: Tick, cost: u32) -> Decision {
         decide_in_window(self.limit, now, cost, |room| self.open_at(state, now, room))
+    }
+
+    fn room(&self, state: &SlidingCounterState, now: Tick) -> u32 {
+        if self.buckets.is_some() {
+            let present = self.bucket_at(state, now);
+            let counts_from = present.saturating_add(1).saturating_sub(self.reach());
+            return room_in_window(self.limit, state.ledger.spent_from(counts_from));
+        }
+        let (present, last, spent) = self.two_windows(state, now);
+        let begins = self.beginning_of(state, present);
+        if now < begins {
+            // The time has gone back.
+            return 0;
+        }
+        let covered = covered(last, self.bucket(), nanos_since(begins, now));
+        room_in_window(self.limit, spent.saturating_add(covered))
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        Some(Quota {
+            permits: self.limit,
+            window: self.window,
+        })
     }
 
     fn refund(&self, state: &mut SlidingCounterState, _now: Tick, cost: u32) {
@@ -299,4 +335,42 @@ pub struct SlidingCounterState {
 
 fn nanos_since(origin: Tick, now: Tick) -> u64 {
     now.as_nanos().saturating_sub(origin.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_nanos(100);
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    #[test]
+    fn there_is_room_in_a_strict_counter_for_the_buckets_that_have_expired() {
+        let limit = SlidingCounter::strict(2, WINDOW, 4);
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.room(&state, at(0)), 2);
+        for now in [0, 60] {
+            assert_eq!(limit.decide(&mut state, at(now), 1), Decision::Pass);
+        }
+        let room = [60, 124, 125, 174, 175].map(|now| limit.room(&state, at(now)));
+        assert_eq!(room, [0, 0, 1, 1, 2]);
+        let reset_in = limit.status(&state, at(100)).reset_in;
+        assert_eq!(reset_in.as_nanos(), 75);
+    }
+
+    #[test]
+    fn there_is_room_in_a_smooth_counter_for_the_part_that_is_not_covered() {
+        let limit = SlidingCounter::smooth(10, WINDOW);
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.decide(&mut state, at(0), 8), Decision::Pass);
+        let room = [99, 100, 112, 113, 199, 200].map(|now| limit.room(&state, at(now)));
+        assert_eq!(room, [2, 2, 2, 3, 9, 10]);
+
+        assert_eq!(limit.decide(&mut state, at(150), 1), Decision::Pass);
+        assert_eq!(limit.room(&state, at(150)), 5);
+        assert_eq!(limit.room(&state, at(99)), 0, "the time has gone back");
+    }
 }

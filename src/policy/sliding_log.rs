@@ -3,7 +3,9 @@ use core::time::Duration;
 use crate::time::{Rate, Tick};
 
 use super::ledger::Ledger;
-use super::{Decision, OutOfRange, Policy, check_window, credit_of, decide_in_window};
+use super::{
+    Decision, OutOfRange, Policy, Quota, check_window, credit_of, decide_in_window, room_in_window,
+};
 
 /// An exact sliding window: at most `limit` in any window, wherever it begins.
 ///
@@ -107,10 +109,15 @@ impl SlidingLog {
         entry.map_or(Tick::ZERO, |when| Tick::from_nanos(when).after(self.window))
     }
 
+    /// The latest instant whose entry has expired.
+    fn expired(&self, now: Tick) -> Option<u64> {
+        let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
+        now.as_nanos().checked_sub(window)
+    }
+
     /// Drops the entries that have expired.
     fn expire(&self, state: &mut SlidingLogState, now: Tick) {
-        let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(gone) = now.as_nanos().checked_sub(window) {
+        if let Some(gone) = self.expired(now) {
             state.ledger.forget(gone);
         }
     }
@@ -144,6 +151,18 @@ impl Policy for SlidingLog {
     /// Permits that are counted late stay in the window longer, which is stricter.
     fn credit(&self, state: &SlidingLogState, now: Tick) -> u32 {
         credit_of(self, state, now, self.limit)
+    }
+
+    fn room(&self, state: &SlidingLogState, now: Tick) -> u32 {
+        let counts_from = self.expired(now).map_or(0, |gone| gone + 1);
+        room_in_window(self.limit, state.ledger.spent_from(counts_from))
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        Some(Quota {
+            permits: self.limit,
+            window: self.window,
+        })
     }
 
     fn refund(&self, state: &mut SlidingLogState, _now: Tick, cost: u32) {
@@ -251,5 +270,19 @@ mod tests {
     #[should_panic(expected = "a window needs to be at least 1 ns long, got 0")]
     fn new_panics_on_a_window_of_0() {
         let _ = SlidingLog::new(1, Duration::ZERO);
+    }
+
+    #[test]
+    fn there_is_room_for_what_has_expired() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 2), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(30), 1), Decision::Pass);
+
+        let room = [30, 99, 100, 129, 130].map(|now| LIMIT.room(&state, at(now)));
+        assert_eq!(room, [0, 0, 2, 2, 3]);
+        let status = LIMIT.status(&state, at(110));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (2, 20));
+        let stricter = SlidingLog::new(1, Duration::from_nanos(100));
+        assert_eq!(stricter.room(&state, at(50)), 0, "more is spent");
     }
 }

@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::time::{Rate, Tick, saturating_duration};
 
-use super::{Decision, OutOfRange, Policy, credit_of};
+use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
@@ -144,6 +144,11 @@ impl TokenBucket {
         tokens as Shares * self.token
     }
 
+    /// When the bucket is full.
+    fn full_at(&self, state: TokenBucketState) -> Tick {
+        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+    }
+
     /// The time that the shares take in nanoseconds, rounded up so that no request passes early.
     fn nanos(&self, shares: Shares) -> u128 {
         let permits = self.rate.permits();
@@ -188,6 +193,27 @@ impl Policy for TokenBucket {
         credit_of(self, state, now, self.burst)
     }
 
+    /// The whole tokens that are there. None while it is in debt.
+    fn room(&self, state: &TokenBucketState, now: Tick) -> u32 {
+        let missing = state.shares().saturating_sub(self.shares_at(now));
+        let whole = self.room.saturating_sub(missing) / self.token;
+        u32::try_from(whole).unwrap_or(self.burst)
+    }
+
+    /// The rate, over the longer of its period and the time in which the bucket fills, so that a caller that spreads the permits
+    /// over the window keeps exactly to the rate, and never sees more remaining than the quota.
+    fn quota(&self) -> Option<Quota> {
+        let permits = self.burst.max(self.rate.permits());
+        let window = saturating_duration(self.nanos(self.shares_of(permits)));
+        Some(Quota { permits, window })
+    }
+
+    /// It resets when the bucket is full, also if it started empty.
+    fn status(&self, state: &TokenBucketState, now: Tick) -> Status {
+        let reset_in = self.full_at(*state).since(now);
+        Status::new(self.quota(), self.room(state, now), reset_in)
+    }
+
     fn refund(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
         let full_at = state.shares();
         let full = full_at.min(self.shares_at(now));
@@ -219,7 +245,7 @@ impl Policy for TokenBucket {
         if self.starts_empty {
             return Tick::MAX;
         }
-        u64::try_from(self.nanos(state.shares())).map_or(Tick::MAX, Tick::from_nanos)
+        self.full_at(*state)
     }
 
     fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
@@ -517,5 +543,29 @@ mod tests {
             "rounded up to a power of two, which fits"
         );
         assert!(half >= longest / 2 && half - longest / 2 < longest >> 31);
+    }
+
+    #[test]
+    fn there_is_room_for_the_whole_tokens_and_none_while_in_debt() {
+        let owing = LIMIT.with_debt();
+        let room =
+            |state: &TokenBucketState| [0, 9, 10, 29, 30].map(|now| owing.room(state, at(now)));
+        let mut state = owing.fresh(at(0));
+        assert_eq!(room(&state), [3; 5]);
+        assert_eq!(owing.decide(&mut state, at(0), 3), Decision::Pass);
+        assert_eq!(room(&state), [0, 0, 1, 2, 3]);
+        assert_eq!(owing.decide(&mut state, at(30), 5), Decision::Pass);
+        assert_eq!([59, 60].map(|now| owing.room(&state, at(now))), [0, 1]);
+        let status = owing.status(&state, at(40));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 40));
+    }
+
+    #[test]
+    fn a_bucket_that_starts_empty_resets_when_it_is_full() {
+        let limit = LIMIT.empty();
+        let state = limit.fresh(at(5));
+        let status = limit.status(&state, at(20));
+        assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 15));
+        assert_eq!(limit.status(&state, at(35)).reset_in, Duration::ZERO);
     }
 }

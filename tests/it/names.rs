@@ -20,8 +20,8 @@ use paceline::feedback::{Caps, Feedback, Ignored};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
-    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Shared, Stats,
-    TooCostly, WhenFull,
+    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Quota, Shared,
+    Stats, Status, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -69,6 +69,8 @@ fn values_are_plain() {
     value::<WhenFull<Interval>>();
     value::<Event>();
     value::<Stats>();
+    value::<Quota>();
+    value::<Status>();
     value::<OnError>();
     value::<Outcome>();
 }

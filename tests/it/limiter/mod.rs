@@ -10,4 +10,5 @@ mod resolution;
 mod runtimes;
 mod schedules;
 mod shared;
+mod status;
 mod within;

@@ -271,7 +271,7 @@ impl<L: Limit, P: Policy> Run<L, P> {
         let now = self.now();
         let expected = self.expected(n, now);
         let visitor = &mut self.visitors[n];
-        let answer = visitor.future.poll();
+        let answer = visitor.future.poll().map_err(refusal);
         visitor.polls += 1;
         assert_eq!(answer, expected, "{:?} at {now:?}", visitor.visit);
         let is_over = answer.is_ready() || visitor.visit.leaves == Some(visitor.polls);
@@ -281,7 +281,7 @@ impl<L: Limit, P: Policy> Run<L, P> {
         }
     }
 
-    fn expected(&mut self, n: usize, now: Tick) -> Poll<Result<(), AcquireError>> {
+    fn expected(&mut self, n: usize, now: Tick) -> Poll<Result<(), Refusal>> {
         let Visitor {
             n,
             visit,
@@ -293,10 +293,12 @@ impl<L: Limit, P: Policy> Run<L, P> {
             How::Within(within) => Some(ms(within)),
             How::Acquire | How::Stream => None,
         };
-        let is_foreseen = |within| joined.is_none() && self.model.wait(queue, cost, now) > within;
-        if let Some(within) = within.filter(|within| is_foreseen(*within)) {
-            self.model.refused += 1;
-            return Poll::Ready(Err(too_late(within)));
+        if let (Some(within), None) = (within, *joined) {
+            let wait = self.model.wait(queue, cost, now);
+            if wait > within {
+                self.model.refused += 1;
+                return too_late(within, wait);
+            }
         }
         if self.model.ask(queue, n, cost, now) {
             return Poll::Ready(Ok(()));
@@ -304,7 +306,8 @@ impl<L: Limit, P: Policy> Run<L, P> {
         let joined = *joined.get_or_insert(now);
         if let Some(within) = within.filter(|within| joined.after(*within) <= now) {
             self.model.refused += 1;
-            return Poll::Ready(Err(too_late(within)));
+            self.model.leaves(queue, n);
+            return too_late(within, self.model.wait(queue, cost, now));
         }
         Poll::Pending
     }
@@ -374,12 +377,16 @@ impl<L: Limit, P: Policy> Run<L, P> {
     }
 }
 
-/// As the limit says it: there is no other way to have one.
-fn too_late(within: Duration) -> AcquireError {
-    let limit = Interval::every(Duration::MAX).shared();
-    let _ = limit.try_acquire(1);
-    let refused = limit.acquire_within(1, within).now_or_never();
-    refused.expect("known at once").expect_err("for ever")
+/// What an error says, and how long a retry would wait.
+type Refusal = (String, Option<Duration>);
+
+fn refusal(refused: AcquireError) -> Refusal {
+    (refused.to_string(), refused.retry_in())
+}
+
+fn too_late(within: Duration, retry_in: Duration) -> Poll<Result<(), Refusal>> {
+    let message = format!("could not pass within {within:?}");
+    Poll::Ready(Err((message, Some(retry_in))))
 }
 
 fn run<L: Limit, P: Policy>(limit: impl FnOnce() -> L, policy: P, events: Vec<Event>) {

@@ -167,3 +167,91 @@ async fn a_look_that_passes_does_not_count_in_the_estimate() {
     let mut in_time = Driven::new(limit.acquire_within(1, ms(100)));
     assert!(in_time.poll().is_pending());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_when_the_request_could_have_passed() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let retry_in =
+        |refused: Result<(), paceline::limiter::AcquireError>| refused.unwrap_err().retry_in();
+    assert_eq!(
+        retry_in(limit.acquire_within(1, ms(50)).await),
+        Some(ms(100))
+    );
+
+    let mut ahead = Driven::new(limit.acquire(3));
+    assert!(ahead.poll().is_pending());
+    let behind = limit.acquire_within(1, ms(399)).await;
+    assert_eq!(retry_in(behind), Some(ms(400)), "behind the queue");
+    drop(ahead);
+
+    let users = Interval::every(ms(100)).keyed::<&str>();
+    users.acquire("ann", 1).await.unwrap();
+    jump(ms(30)).await;
+    let refused = users.acquire_within("ann", 1, ms(50)).await;
+    assert_eq!(retry_in(refused), Some(ms(70)));
+
+    let bucket = TokenBucket::new(Rate::per_second(1), 3).shared();
+    let never = bucket.acquire_within(4, ms(50)).await;
+    assert_eq!(retry_in(never), None);
+    assert_eq!(
+        paceline::limiter::AcquireError::from(bucket.acquire(4).await.unwrap_err()).retry_in(),
+        None
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_its_time_a_request_says_how_long_a_retry_takes() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.acquire(1).await.unwrap();
+    let mut waits = Driven::new(limit.acquire_within(1, ms(150)));
+    assert!(waits.poll().is_pending());
+    jump(ms(50)).await;
+    limit.pause_for(ms(1_000));
+    let mut behind = Driven::new(limit.acquire(2));
+    assert!(behind.poll().is_pending());
+
+    // It is polled 20 ms after its time is over.
+    jump(ms(120)).await;
+    let refused = waits.into_inner().await.unwrap_err();
+    let behind_the_other = ms(1_000 - 120 + 200);
+    assert_eq!(refused.retry_in(), Some(behind_the_other));
+    assert!(refused.is_too_late());
+    assert_eq!((limit.waiting(), limit.stats().refused), (1, 1));
+    assert_eq!(
+        limit.peek(1).retry_in(),
+        Some(behind_the_other),
+        "no second question"
+    );
+}
+
+/// The limit becomes too small for the request while it waits, and the pause ends with its time.
+#[tokio::test(start_paused = true)]
+async fn there_is_no_retry_for_a_request_that_can_no_longer_pass() {
+    let bucket = |burst| TokenBucket::new(Rate::new(1, ms(100)), burst);
+    let limit = bucket(3).shared();
+    limit.acquire(3).await.unwrap();
+    let mut waits = Driven::new(limit.acquire_within(3, ms(350)));
+    assert!(waits.poll().is_pending());
+    limit.retune(bucket(2));
+    let refused = waits.into_inner().await.unwrap_err();
+    assert!(refused.is_too_costly());
+    assert_eq!(refused.retry_in(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_room_says_when_there_may_be_some() {
+    let users = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    users.acquire(1, 1).await.unwrap();
+    jump(ms(10)).await;
+    let refused = users.acquire_within(2, 1, ms(50)).await.unwrap_err();
+    assert_eq!(refused.retry_in(), Some(ms(90)));
+    let mut waits = Driven::new(users.acquire_within(2, 1, ms(95)));
+    assert!(waits.poll().is_pending());
+    users.pause_for(&1, ms(500));
+    jump(ms(95)).await;
+    assert_eq!(
+        waits.into_inner().await.unwrap_err().retry_in(),
+        Some(ms(405))
+    );
+}

@@ -1,0 +1,326 @@
+//! Reading a limit: what it has left, its policy, its mode, its pause and its waiters.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use paceline::limiter::{Limiter, Mode, Observed, Owned, Quota, Shared, Status, WhenFull};
+use paceline::policy::{All, Decision, FixedWindow, Interval, TokenBucket, Unlimited};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use testkit::wakes::{Driven, Wakes, counter};
+
+use crate::timed::ms;
+
+/// One token each 100 ms.
+fn bucket(burst: u32) -> TokenBucket {
+    TokenBucket::new(Rate::new(1, ms(100)), burst)
+}
+
+/// The remaining permits, and in how many milliseconds it resets.
+#[track_caller]
+fn left(status: Option<Status>) -> (u32, u128) {
+    let status = status.unwrap();
+    assert_eq!(status.reset_in.subsec_nanos() % 1_000_000, 0, "{status:?}");
+    (status.remaining, status.reset_in.as_millis())
+}
+
+fn passes(limit: &mut impl Limiter<Error = Infallible>, cost: u32) -> bool {
+    let cx = &mut Context::from_waker(Waker::noop());
+    let Poll::Ready(Ok(decision)) = limit.poll_try(cost, cx) else {
+        panic!("a limit in memory answers at once");
+    };
+    decision.is_pass()
+}
+
+/// The status of every kind of handle on a limit of this policy, of which 3 of 5 are spent, 50 ms ago.
+#[tokio::test(start_paused = true)]
+async fn every_handle_says_what_is_left() {
+    let owned = bucket(5).owned();
+    let shared = bucket(5).shared();
+    let keyed = bucket(5).keyed::<String>();
+    let mut handles: [Box<dyn Limiter<Error = Infallible>>; 4] = [
+        Box::new(owned),
+        Box::new(shared.clone()),
+        Box::new(keyed.at("ann".into())),
+        Box::new(Observed::new(bucket(5).owned(), drop)),
+    ];
+    for handle in &mut handles {
+        assert_eq!(left(handle.status()), (5, 0));
+        assert!(passes(handle, 3));
+    }
+    jump(ms(50)).await;
+    for handle in &mut handles {
+        let status = handle.status().unwrap();
+        let quota = Quota {
+            permits: 5,
+            window: ms(500),
+        };
+        assert_eq!(status, (&mut *handle).status().unwrap());
+        assert_eq!(status.quota, Some(quota));
+        assert_eq!(status.binding, None);
+        assert_eq!(left(Some(status)), (2, 250));
+        assert!(passes(handle, 2) && !passes(handle, 1));
+        assert_eq!(left(handle.status()), (0, 450));
+    }
+    assert_eq!(left(shared.status()), (0, 450));
+    assert_eq!(left(keyed.status("ann")), (0, 450));
+    jump(ms(450)).await;
+    for handle in &handles {
+        assert_eq!(left(handle.status()), (5, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_does_not_start_the_clock_of_an_unused_limit() {
+    let delayed = Interval::every(ms(100)).delayed();
+    let shared = delayed.shared();
+    let keyed = delayed.keyed::<String>();
+    let mut handles: [Box<dyn Limiter<Error = Infallible>>; 3] = [
+        Box::new(delayed.owned()),
+        Box::new(shared),
+        Box::new(keyed.at("ann".into())),
+    ];
+    for handle in &mut handles {
+        assert_eq!(left(handle.status()), (0, 100));
+        jump(ms(70)).await;
+        assert_eq!(left(handle.status()), (0, 100), "it is still unused");
+        assert!(keyed.is_empty());
+        assert!(!passes(handle, 1));
+        jump(ms(70)).await;
+        assert_eq!(left(handle.status()), (0, 30), "its clock has started");
+        jump(ms(30)).await;
+        assert_eq!(left(handle.status()), (1, 0));
+        assert!(passes(handle, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_limits_the_status_names_the_one_that_binds() {
+    let limit = All::new((bucket(3), FixedWindow::new(4, ms(1_000)))).shared();
+    let binding = |limit: &Shared<_>| limit.status().unwrap().binding;
+    assert!(limit.try_acquire(3).is_pass());
+    assert_eq!((left(limit.status()), binding(&limit)), ((0, 300), Some(0)));
+    jump(ms(300)).await;
+    assert_eq!((left(limit.status()), binding(&limit)), ((1, 700), Some(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_a_pause_nothing_remains_and_the_reset_is_not_before_its_end() {
+    let limit = bucket(5).shared();
+    assert!(limit.try_acquire(3).is_pass());
+    limit.pause_for(ms(200));
+    assert_eq!(left(limit.status()), (0, 300), "the bucket is full later");
+    limit.pause_for(ms(1_000));
+    assert_eq!(left(limit.status()), (0, 1_000));
+    assert_eq!(
+        limit.status().unwrap().quota,
+        bucket(5).shared().status().unwrap().quota
+    );
+
+    jump(ms(999)).await;
+    assert_eq!(left(limit.status()), (0, 1));
+    assert_eq!(limit.paused_for(), Some(ms(1)));
+    jump(ms(1)).await;
+    assert_eq!(left(limit.status()), (5, 0));
+    assert_eq!(limit.paused_for(), None);
+
+    limit.pause_for(Duration::MAX);
+    assert!(limit.paused_for() > Some(Duration::from_secs(500 * 365 * 86_400)));
+    limit.resume();
+    assert_eq!(limit.paused_for(), None);
+    assert_eq!(left(limit.status()), (5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_off_has_no_status_and_one_in_shadow_mode_has_that_of_its_policy() {
+    let shared = bucket(2).shared();
+    let keyed = bucket(2).keyed::<String>();
+    assert_eq!((shared.mode(), keyed.mode()), (Mode::Active, Mode::Active));
+    for mode in [Mode::Shadow, Mode::Off] {
+        shared.set_mode(mode);
+        keyed.set_mode(mode);
+        assert_eq!((shared.mode(), keyed.mode()), (mode, mode));
+        for _ in 0..3 {
+            assert!(shared.try_acquire(1).is_pass());
+            assert!(keyed.try_acquire("ann", 1).is_pass());
+        }
+        let status = (mode == Mode::Shadow).then_some((0, 200));
+        assert_eq!(shared.status().map(|it| left(Some(it))), status);
+        assert_eq!(keyed.status("ann").map(|it| left(Some(it))), status);
+        assert_eq!(keyed.at("ann".into()).status().is_some(), status.is_some());
+        assert_eq!(keyed.status("new").is_some(), status.is_some());
+    }
+}
+
+/// The waiter is polled late, and the status is asked while it is due.
+#[tokio::test(start_paused = true)]
+async fn a_status_disturbs_no_waiter_and_says_what_the_policy_has() {
+    let limit = Interval::every(ms(100)).shared();
+    assert!(limit.try_acquire(1).is_pass());
+    let mut waiters = [(); 2].map(|()| Driven::new(limit.acquire(1)));
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    assert_eq!(limit.waiting(), 2);
+    assert_eq!(left(limit.status()), (0, 100));
+
+    jump(ms(180)).await;
+    assert_eq!(left(limit.status()), (1, 0), "which the first waiter takes");
+    assert!(!limit.try_acquire(1).is_pass());
+    let [mut first, mut second] = waiters;
+    assert!(first.poll().is_ready());
+    assert_eq!(left(limit.status()), (0, 100));
+    assert_eq!(limit.waiting(), 1);
+    jump(ms(99)).await;
+    assert_eq!(left(limit.status()), (0, 1));
+    assert!(!second.is_woken());
+    jump(ms(1)).await;
+    assert!(second.is_woken() && second.poll().is_ready());
+    assert_eq!((limit.waiting(), limit.stats().passed), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_not_a_look_that_keeps_a_position() {
+    let (waker, wakes): (_, Wakes) = counter();
+    let cx = &mut Context::from_waker(&waker);
+    let mut limit = bucket(1).shared();
+    assert!(passes(&mut limit, 1));
+    assert!(limit.poll_decide(1, cx).is_ready(), "it waits as the head");
+    for _ in 0..3 {
+        assert_eq!(left(limit.status()), (0, 100));
+    }
+    assert_eq!((limit.waiting(), wakes.count()), (1, 0));
+    assert_eq!(limit.stats().held_back, 1);
+}
+
+/// On the real clock permits are prefetched. None comes in less than a day.
+#[tokio::test]
+async fn permits_that_passed_without_a_clock_reading_count_as_spent() {
+    let large = TokenBucket::new(Rate::per_day(1), 10_000);
+    let shared = large.shared();
+    let mut handles: [Box<dyn Limiter<Error = Infallible>>; 2] =
+        [Box::new(large.owned()), Box::new(shared.clone())];
+    for handle in &mut handles {
+        for spent in 1..1_000 {
+            assert!(passes(handle, 1));
+            let status = handle.status().unwrap();
+            assert_eq!(status.remaining, 10_000 - spent);
+            assert!(spent % 7 > 0 || passes(handle, 0));
+        }
+    }
+    assert_eq!(shared.stats().passed, 999);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_limit_says_its_latest_policy() {
+    let limit: Shared<TokenBucket> = bucket(3).shared();
+    assert_eq!(limit.policy(), bucket(3));
+    assert!(limit.try_acquire(3).is_pass());
+    limit.retune(bucket(5));
+    assert_eq!(limit.clone().policy(), bucket(5));
+    assert_eq!(left(limit.status()), (0, 500), "what was spent stays spent");
+    let owned: Owned<TokenBucket> = bucket(3).owned();
+    assert_eq!(*owned.policy(), bucket(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_a_key_neither_creates_nor_keeps_it() {
+    let users = bucket(3).keyed::<String>();
+    assert_eq!(left(users.status("ann")), (3, 0));
+    assert_eq!(users.policy("ann"), bucket(3));
+    assert_eq!((users.paused_for("ann"), users.waiting("ann")), (None, 0));
+    assert_eq!(users.len(), 0);
+
+    assert!(users.try_acquire("ann", 2).is_pass());
+    jump(ms(200)).await;
+    assert_eq!(left(users.status("ann")), (3, 0));
+    users.forget_settled();
+    assert_eq!(users.len(), 0);
+    let empty = bucket(3).empty().keyed::<String>();
+    assert_eq!(left(empty.status("ann")), (0, 300));
+    assert_eq!(empty.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_queue_a_pause_or_its_own_policy_is_read_too() {
+    let users = bucket(1).keyed::<String>();
+    assert!(users.try_acquire("ann", 1).is_pass());
+    let mut waits = Driven::new(users.acquire("ann".into(), 1));
+    assert!(waits.poll().is_pending());
+    assert_eq!((users.waiting("ann"), users.waiting("bob")), (1, 0));
+    assert_eq!(left(users.status("ann")), (0, 100));
+
+    users.pause_for("ann", ms(250));
+    jump(ms(100)).await;
+    assert_eq!(users.paused_for("ann"), Some(ms(150)));
+    assert_eq!(left(users.status("ann")), (0, 150));
+    assert_eq!(users.paused_for("bob"), None);
+    jump(ms(150)).await;
+    assert_eq!(users.paused_for("ann"), None);
+    assert!(waits.poll().is_ready());
+
+    users.retune("ann", bucket(4));
+    assert_eq!(
+        (users.policy("ann"), users.policy("bob")),
+        (bucket(4), bucket(1))
+    );
+    assert_eq!(left(users.status("ann")), (0, 400));
+    users.forget("ann");
+    assert_eq!(users.policy("ann"), bucket(1));
+    let plans = paceline::limiter::Keyed::by(|plan: &u32| bucket(*plan));
+    assert_eq!(
+        (plans.policy(&7), left(plans.status(&7))),
+        (bucket(7), (7, 0))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_room_has_what_would_answer_it() {
+    let users = || bucket(2).keyed::<u32>().max_keys(1);
+    let waits = users();
+    assert!(waits.try_acquire(&1, 1).is_pass());
+    assert_eq!(left(waits.status(&1)), (1, 100));
+    assert_eq!(left(waits.status(&2)), (0, 100), "until key 1 is evicted");
+    assert_eq!(
+        waits.peek(&2, 1),
+        Decision::Wait { retry_in: ms(100) },
+        "the same"
+    );
+    jump(ms(100)).await;
+    assert_eq!(left(waits.status(&2)), (2, 0));
+
+    let passing = users().when_full(WhenFull::Pass);
+    assert!(passing.try_acquire(&1, 1).is_pass());
+    assert_eq!(passing.status(&2), Unlimited.shared().status());
+    let sharing = users().when_full(WhenFull::Share(bucket(9)));
+    assert!(sharing.try_acquire(&1, 1).is_pass());
+    assert!(sharing.try_acquire(&2, 2).is_pass());
+    assert!(sharing.try_acquire(&3, 1).is_pass());
+    assert_eq!(left(sharing.status(&4)), (6, 300));
+    assert_eq!(left(sharing.at(4).status()), (6, 300));
+    assert_eq!(sharing.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_cannot_say_what_is_left_has_no_status() {
+    struct Silent;
+
+    impl Limiter for Silent {
+        type Error = Infallible;
+
+        fn poll_decide(
+            &mut self,
+            _cost: u32,
+            _cx: &mut Context<'_>,
+        ) -> Poll<Result<Decision, Infallible>> {
+            Poll::Ready(Ok(Decision::Pass))
+        }
+
+        fn give_up(&mut self) {}
+    }
+
+    assert_eq!(Silent.status(), None);
+    assert_eq!(Observed::new(Silent, drop).status(), None);
+}
