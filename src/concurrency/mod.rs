@@ -19,6 +19,7 @@
 
 mod aimd;
 mod gradient;
+mod keyed_permits;
 mod permits;
 mod semaphore;
 
@@ -27,8 +28,9 @@ use core::time::Duration;
 
 pub use aimd::Aimd;
 pub use gradient::Gradient;
+pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;
-pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits, TooMany};
+pub use permits::{AcquirePermit, AcquirePermitWithin, AcquirePermits, Permit, Permits, TooMany};
 
 /// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,10 +50,43 @@ pub enum Outcome {
     Dropped,
 }
 
-/// Lets work begin and gives it a guard, which it keeps while it is under way.
+/// Lets work begin, and gives it a guard to hold while it is under way.
 ///
-/// It is for guards what [`Limiter`](crate::limiter::Limiter) is for rates: code that is generic over it works with
-/// [`Permits`], and with limits in Redis. `C` is the class of the work, for a limit that treats classes differently.
+/// It is for guards what [`Limiter`](crate::limiter::Limiter) is for rates: code that is generic over it works with [`Permits`]
+/// and with permits in Redis. A handle has one position in the queue; a clone is another handle of the same limit. `C` is the class of the work, for a limit that
+/// treats classes differently.
+///
+/// ```
+/// use core::future::poll_fn;
+/// use paceline::concurrency::{Admit, Permits};
+///
+/// async fn guarded<A: Admit>(admit: &mut A) -> Result<&'static str, A::Error> {
+///     match poll_fn(|cx| admit.poll_admit((), cx)).await? {
+///         Some(_guard) => Ok("done"), // the work, and at its end the guard is dropped
+///         None => Ok("shed"),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let permits = Permits::new(1);
+/// assert_eq!(guarded(&mut permits.clone()).await, Ok("done"));
+/// assert_eq!(permits.in_use(), 0);
+/// # }
+/// ```
+///
+/// # Cancel safety
+///
+/// A queued handle takes nothing before it is polled: a handle in memory that is not polled is passed over, as a head of the
+/// [queue](Permits#the-queue), and keeps its position. One in Redis holds a lease that was granted meanwhile until it is polled,
+/// gives up or is dropped.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not admit work of class `{C}`",
+    label = "expected permits",
+    note = "`Permits`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, and `redis::FleetUsage` of class `Importance`",
+    note = "a limiter such as `Shared` limits how often work begins, and has no guard",
+    note = "a `Permits` is a handle already: clone it instead of putting it into an `Arc`"
+)]
 pub trait Admit<C = ()> {
     /// What the work holds while it is under way. Dropping it ends the work.
     type Guard;
@@ -62,6 +97,7 @@ pub trait Admit<C = ()> {
     /// Asks for a guard, and is queued while it has to wait.
     ///
     /// `Pending`: it is queued, or the answer is under way; the waker is kept. `None`: refused, by a limit that has no queue.
+    /// A later request of another class, or [without the queue](Self::poll_try_admit), replaces the one before.
     ///
     /// # Errors
     ///
@@ -72,7 +108,10 @@ pub trait Admit<C = ()> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Self::Guard>, Self::Error>>;
 
-    /// Asks without being queued: `None` if there is no permit now, or another handle is ahead.
+    /// Asks without being queued: `None` if there is no permit now, or another handle is ahead. A handle that was queued leaves
+    /// the queue.
+    ///
+    /// `Pending`: the answer is under way.
     ///
     /// Provided: [`poll_admit`](Self::poll_admit), for a limit without a queue.
     ///
@@ -89,4 +128,54 @@ pub trait Admit<C = ()> {
 
     /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
+}
+
+/// The implementation for a pointer to a handle.
+macro_rules! forward_admit {
+    ($pointer:ty) => {
+        impl<C, A: Admit<C> + ?Sized> Admit<C> for $pointer {
+            type Guard = A::Guard;
+            type Error = A::Error;
+
+            fn poll_admit(
+                &mut self,
+                class: C,
+                cx: &mut Context<'_>,
+            ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+                (**self).poll_admit(class, cx)
+            }
+
+            fn poll_try_admit(
+                &mut self,
+                class: C,
+                cx: &mut Context<'_>,
+            ) -> Poll<Result<Option<A::Guard>, A::Error>> {
+                (**self).poll_try_admit(class, cx)
+            }
+
+            fn give_up(&mut self) {
+                (**self).give_up();
+            }
+        }
+    };
+}
+
+forward_admit!(&mut A);
+forward_admit!(Box<A>);
+
+/// Permits for each key: [`KeyedPermits`], or permits whose state is elsewhere. It is for guards what
+/// [`Limits`](crate::limiter::Limits) is for rates.
+pub trait AdmitByKey<K> {
+    /// A handle on the permits of one key.
+    type Admit: Admit;
+
+    /// Why a key may have no permits; [`Infallible`](core::convert::Infallible) in memory.
+    type Error;
+
+    /// The permits of this key.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be used.
+    fn at(&self, key: K) -> Result<Self::Admit, Self::Error>;
 }

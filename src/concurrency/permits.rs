@@ -7,11 +7,12 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{Gate, Limiter};
+use crate::limiter::{AcquireError, Gate, Limiter, Stats};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution};
-use crate::wait::{Caller, Intent, Position, WaitQueue, Waiters};
+use crate::time::{OutOfRange, Resolution, Timer};
+use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
+use super::Admit;
 use super::semaphore::SemaphoreState;
 
 /// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
@@ -56,9 +57,11 @@ use super::semaphore::SemaphoreState;
 /// **Window bound**: at most [`limit`](Self::limit) permits are in use at any instant. With a
 /// [cool-down](Self::with_cooldown) of W, no half-open window of W holds more than that many arrivals *at the other side*,
 /// whatever the network does.
-#[derive(Clone)]
+#[doc(alias("semaphore", "bulkhead", "maxConcurrent", "p-limit"))]
 pub struct Permits {
     queue: Arc<WaitQueue<SemaphoreState>>,
+    /// The place of this handle in the queue, if [`Admit`] has queued it.
+    waiting: Option<AcquirePermit>,
     resolution: Resolution,
 }
 
@@ -94,10 +97,16 @@ impl Permits {
             let message = "there must be at least 1 permit, got 0";
             return Err(OutOfRange::new("n", message));
         }
-        Ok(Self {
-            queue: WaitQueue::new(SemaphoreState::new(n)),
+        Ok(Self::of(WaitQueue::new(SemaphoreState::new(n))))
+    }
+
+    /// A handle of existing permits.
+    pub(super) fn of(queue: Arc<WaitQueue<SemaphoreState>>) -> Self {
+        Self {
+            queue,
+            waiting: None,
             resolution: Resolution::default(),
-        })
+        }
     }
 
     /// Each permit comes back `cooldown` after it was released. Zero is none. To be called before there are clones, which
@@ -216,6 +225,53 @@ impl Permits {
         }
     }
 
+    /// Waits for a permit, if it can be had `within` this time.
+    ///
+    /// It fails when the time is over, and at once if that is known to be too short: since the permits cool down longer. The time
+    /// begins when it is first polled. Like any future it can say nothing while it is not polled, and one that is polled late takes
+    /// a permit that is there. Zero means: now or not at all.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let permits = Permits::new(1);
+    /// let permit = permits.acquire_within(Duration::ZERO).await.unwrap();
+    ///
+    /// let refused = permits.acquire_within(Duration::from_millis(50)).await.unwrap_err();
+    /// assert!(refused.is_too_late());
+    /// assert_eq!(start.elapsed(), Duration::from_millis(50));
+    ///
+    /// drop(permit);
+    /// assert!(permits.acquire_within(Duration::ZERO).await.is_ok());
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_too_late`](AcquireError::is_too_late). When a permit comes back is not known.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was taken.
+    #[doc(alias("timeout", "maxWait"))]
+    pub fn acquire_within(&self, within: Duration) -> AcquirePermitWithin<Self> {
+        AcquirePermitWithin::new(
+            self.clone(),
+            within,
+            self.resolution,
+            Self::least_wait,
+            Self::count_refusal,
+        )
+    }
+
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
     ///
     /// ```
@@ -247,32 +303,13 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        self.try_take(cost).ok()
+        let permit = try_take(&self.queue, &mut Position::None, cost);
+        permit.inspect_err(|_| self.count_refusal()).ok()
     }
 
-    /// As [`try_acquire`](Self::try_acquire), and says why not.
+    /// As [`try_acquire`](Self::try_acquire), and says why not. A caller that goes on waiting is not counted as refused.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
-        self.try_take(1)
-    }
-
-    fn try_take(&self, count: u32) -> Result<Permit, Missed> {
-        let mut missed = Missed::NoneFree;
-        let wait_behind = |_: &mut SemaphoreState, _: &Waiters, _: u32| {
-            missed = Missed::OthersWait;
-            Decision::Wait {
-                retry_in: Duration::MAX,
-            }
-        };
-        let position = &mut Position::None;
-        let decision = self
-            .queue
-            .try_acquire(position, count, Intent::Acquire, wait_behind);
-        if decision.is_pass() {
-            let queue = Arc::clone(&self.queue);
-            Ok(Permit { queue, count })
-        } else {
-            Err(missed)
-        }
+        try_take(&self.queue, &mut Position::None, 1)
     }
 
     /// Goes on with `n` permits. Waiters feel it at once.
@@ -310,6 +347,116 @@ impl Permits {
     pub fn limit(&self) -> u32 {
         self.queue.with(|permits, _| permits.limit)
     }
+
+    /// What they have done so far, in requests, and how many requests wait.
+    ///
+    /// A stream that [runs futures](crate::stream::PaceStreamExt::concurrent) is not refused a permit, and counts as
+    /// [`held_back`](Stats::held_back) when it is queued.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    ///
+    /// let permits = Permits::new(1);
+    /// let permit = permits.try_acquire();
+    /// assert!(permits.try_acquire().is_none());
+    ///
+    /// let stats = permits.stats();
+    /// assert_eq!((stats.passed, stats.refused, stats.waiting), (1, 1, 0));
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.queue.with(|permits, waiters| Stats {
+            waiting: waiters.len(),
+            ..permits.stats
+        })
+    }
+
+    pub(super) fn count_refusal(&self) {
+        count_refusal(&self.queue);
+    }
+
+    /// How long a request for a permit waits at the least; zero if that is not known.
+    pub(super) fn least_wait(&self) -> Duration {
+        let decision = self.queue.with(|permits, _| {
+            let now = permits.now(false);
+            permits.decide(Intent::Peek, now, 1)
+        });
+        let known = decision.retry_in().filter(|wait| *wait < Duration::MAX);
+        known.unwrap_or_default()
+    }
+}
+
+/// A handle of the same permits, which is not queued.
+impl Clone for Permits {
+    fn clone(&self) -> Self {
+        Self {
+            queue: Arc::clone(&self.queue),
+            waiting: None,
+            resolution: self.resolution,
+        }
+    }
+}
+
+impl Admit for Permits {
+    type Guard = Permit;
+    type Error = Infallible;
+
+    fn poll_admit(
+        &mut self,
+        (): (),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Permit>, Infallible>> {
+        let waiting = if let Some(waiting) = &mut self.waiting {
+            waiting
+        } else {
+            let acquire = self.acquire();
+            self.waiting.insert(acquire)
+        };
+        let permit = ready!(Pin::new(waiting).poll(cx));
+        self.waiting = None;
+        Poll::Ready(Ok(Some(permit)))
+    }
+
+    fn poll_try_admit(
+        &mut self,
+        (): (),
+        _cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Permit>, Infallible>> {
+        let permit = match self.waiting.take() {
+            Some(waiting) => waiting.leave(),
+            None => self.try_acquire(),
+        };
+        Poll::Ready(Ok(permit))
+    }
+
+    fn give_up(&mut self) {
+        self.waiting = None;
+    }
+}
+
+fn try_take(
+    queue: &Arc<WaitQueue<SemaphoreState>>,
+    position: &mut Position,
+    count: u32,
+) -> Result<Permit, Missed> {
+    let mut missed = Missed::NoneFree;
+    let wait_behind = |_: &mut SemaphoreState, _: &Waiters, _: u32| {
+        missed = Missed::OthersWait;
+        Decision::Wait {
+            retry_in: Duration::MAX,
+        }
+    };
+    let decision = queue.try_acquire(position, count, Intent::Acquire, wait_behind);
+    if decision.is_pass() {
+        let queue = Arc::clone(queue);
+        Ok(Permit { queue, count })
+    } else {
+        Err(missed)
+    }
+}
+
+fn count_refusal(queue: &WaitQueue<SemaphoreState>) {
+    queue.with(|permits, _| permits.stats.refused += 1);
 }
 
 /// Why there is no permit now.
@@ -354,8 +501,10 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
-            self.queue
-                .update(|permits, now| permits.release(now, self.count));
+            let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
+            if let Some(keeper) = self.queue.update(release) {
+                keeper.keep_while_cooling(Arc::clone(&self.queue));
+            }
         }
     }
 }
@@ -373,6 +522,15 @@ impl fmt::Debug for Permit {
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquirePermit {
     permits: AcquirePermits,
+}
+
+impl AcquirePermit {
+    /// Leaves the queue, with a permit if it is the turn of this request and one is free.
+    pub(super) fn leave(mut self) -> Option<Permit> {
+        let handle = self.permits.gate().limiter_mut();
+        let permit = try_take(&handle.queue, &mut handle.position, 1);
+        permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
+    }
 }
 
 impl Future for AcquirePermit {
@@ -393,22 +551,88 @@ pub struct AcquirePermits {
     count: u32,
 }
 
+impl AcquirePermits {
+    fn gate(&mut self) -> &mut Gate<PermitQueue> {
+        self.gate.as_mut().expect("polled after it was ready")
+    }
+}
+
 impl Future for AcquirePermits {
     type Output = Result<Permit, TooMany>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let count = self.count;
-        let gate = self.gate.as_mut().expect("polled after it was ready");
-        let passed = ready!(gate.poll_pass(count, cx));
-        let queue = Arc::clone(&gate.limiter().queue);
+        let passed = ready!(self.gate().poll_pass(count, cx));
+        let queue = Arc::clone(&self.gate().limiter().queue);
         self.gate = None;
         Poll::Ready(match passed {
             Ok(()) => Ok(Permit { queue, count }),
-            Err(refused) => Err(TooMany {
-                asked: count,
-                limit: refused.into_too_costly().capacity(),
-            }),
+            Err(refused) => {
+                count_refusal(&queue);
+                Err(TooMany {
+                    asked: count,
+                    limit: refused.into_too_costly().capacity(),
+                })
+            }
         })
+    }
+}
+
+/// Future of [`Permits::acquire_within`], and of [`KeyedPermits::acquire_within`](super::KeyedPermits::acquire_within).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquirePermitWithin<A> {
+    /// Gone when it is done, and with it the position in the queue.
+    handle: Option<A>,
+    within: Duration,
+    deadline: Timer,
+    /// Whether it was polled.
+    has_begun: bool,
+    /// How long a request waits at the least.
+    least_wait: fn(&A) -> Duration,
+    count_refusal: fn(&A),
+}
+
+impl<A> AcquirePermitWithin<A> {
+    pub(super) const fn new(
+        handle: A,
+        within: Duration,
+        resolution: Resolution,
+        least_wait: fn(&A) -> Duration,
+        count_refusal: fn(&A),
+    ) -> Self {
+        Self {
+            handle: Some(handle),
+            within,
+            deadline: Timer::new().with_resolution(resolution),
+            has_begun: false,
+            least_wait,
+            count_refusal,
+        }
+    }
+}
+
+impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
+    type Output = Result<A::Guard, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let handle = this.handle.as_mut().expect("polled after it was ready");
+        let is_first = !core::mem::replace(&mut this.has_begun, true);
+        let is_hopeless = is_first && (this.least_wait)(handle) > this.within;
+        if !is_hopeless {
+            if let Poll::Ready(Ok(Some(guard))) = handle.poll_admit((), cx) {
+                this.handle = None;
+                return Poll::Ready(Ok(guard));
+            }
+            if is_first {
+                this.deadline.arm(this.within);
+            }
+            ready!(this.deadline.poll_elapsed(cx));
+        }
+        (this.count_refusal)(handle);
+        this.handle = None;
+        Poll::Ready(Err(AcquireError::too_late(this.within)))
     }
 }
 

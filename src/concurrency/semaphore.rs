@@ -1,11 +1,12 @@
 use core::time::Duration;
+use std::sync::Arc;
 
+use crate::limiter::Stats;
 use crate::policy::{Decision, Ledger};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, Resource};
+use crate::wait::{Intent, Resource, WaitQueue};
 
 /// The state of [`Permits`](super::Permits). Every permit is in use, cooling down or free.
-#[derive(Debug, Default)]
 pub(super) struct SemaphoreState {
     clock: Clock,
     pub(super) limit: u32,
@@ -14,22 +15,42 @@ pub(super) struct SemaphoreState {
     /// The permits that cool down, with the ticks at which they become free. If the clock goes back, which it may between
     /// two runtimes, a permit still becomes free after those released before it.
     cooling: Ledger,
+    pub(super) stats: Stats,
+    /// Of the permits of one key.
+    pub(super) keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// Remembers the permits of one key.
+pub(super) trait Keeper: Send + Sync {
+    /// A permit cools down from now on. The permits are remembered for as long.
+    fn keep_while_cooling(&self, permits: Arc<WaitQueue<SemaphoreState>>);
+
+    /// The permits are gone: they were not in use, no handle waited for them, and none was cooling down.
+    fn forget(&self, stats: Stats);
 }
 
 impl SemaphoreState {
     pub(super) fn new(limit: u32) -> Self {
         Self {
+            clock: Clock::new(),
             limit,
-            ..Self::default()
+            cooldown: Duration::ZERO,
+            in_use: 0,
+            cooling: Ledger::default(),
+            stats: Stats::default(),
+            keeper: None,
         }
     }
 
-    pub(super) fn release(&mut self, now: Tick, count: u32) {
+    /// Returns what has to remember the permits, if the released ones cool down.
+    pub(super) fn release(&mut self, now: Tick, count: u32) -> Option<Arc<dyn Keeper>> {
         self.in_use = self.in_use.saturating_sub(count);
-        if !self.cooldown.is_zero() {
-            let free_at = now.after(self.cooldown);
-            self.cooling.spend(free_at.as_nanos(), count);
+        if self.cooldown.is_zero() {
+            return None;
         }
+        let free_at = now.after(self.cooldown);
+        self.cooling.spend(free_at.as_nanos(), count);
+        self.keeper.clone()
     }
 
     /// When `count` permits are free, if no other request takes permits before.
@@ -77,8 +98,21 @@ impl Resource for SemaphoreState {
         let decision = self.availability(now, cost);
         if decision.is_pass() && intent == Intent::Acquire {
             self.in_use += cost;
+            self.stats.passed += u64::from(cost > 0);
         }
         decision
+    }
+
+    fn on_queued(&mut self) {
+        self.stats.held_back += 1;
+    }
+}
+
+impl Drop for SemaphoreState {
+    fn drop(&mut self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.forget(self.stats);
+        }
     }
 }
 

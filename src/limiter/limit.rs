@@ -59,7 +59,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.refused += other.refused;
         self.held_back += other.held_back;

@@ -1,7 +1,8 @@
 use core::fmt;
-use core::future::pending;
+use core::future::{pending, poll_fn};
 use core::mem;
-use core::pin::pin;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,6 +174,18 @@ fn random_name() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
+/// The request of one handle: its class and whether it waits, and the answer. Dropping it leaves the queue, and a lease that was
+/// granted meanwhile is released.
+#[derive(Debug, Default)]
+pub(super) struct LeaseRequest(Option<((usize, bool), oneshot::Receiver<LeaseAnswer>)>);
+
+/// Of another handle, which has asked for nothing.
+impl Clone for LeaseRequest {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 /// A pool of leases in Redis, as this process sees it: a queue that the connection's batcher sends.
 pub(super) struct LeasePool {
     batcher: Arc<Batcher<Connector>>,
@@ -209,21 +222,42 @@ impl LeasePool {
 
     /// Asks for a lease. A request that `waits` stays until there is one.
     pub(super) async fn ask(self: &Arc<Self>, class: usize, waits: bool) -> LeaseAnswer {
-        loop {
-            let (answer, answered) = oneshot::channel();
-            let waiter = LeaseWaiter {
-                class,
-                waits,
-                answer,
-            };
-            self.with_queue(|queue| queue.join(waiter));
-            self.wake();
-            if let Ok(answer) = answered.await {
-                return answer;
-            }
-            // The batcher's task was dropped with its runtime.
-            tokio::task::yield_now().await;
+        let mut request = LeaseRequest::default();
+        poll_fn(|cx| self.poll_ask(&mut request, class, waits, cx)).await
+    }
+
+    /// Asks for a lease, or for the answer to the same request. Another request is dropped.
+    pub(super) fn poll_ask(
+        self: &Arc<Self>,
+        request: &mut LeaseRequest,
+        class: usize,
+        waits: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<LeaseAnswer> {
+        let asked = request.0.take();
+        let same = asked.filter(|((asked, waited), _)| (*asked, *waited) == (class, waits));
+        let asked = same.unwrap_or_else(|| ((class, waits), self.join(class, waits)));
+        let (_, answered) = request.0.insert(asked);
+        let answer = ready!(Pin::new(answered).poll(cx));
+        request.0 = None;
+        if let Ok(answer) = answer {
+            return Poll::Ready(answer);
         }
+        // The batcher's task was dropped with its runtime: the request is made again.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn join(self: &Arc<Self>, class: usize, waits: bool) -> oneshot::Receiver<LeaseAnswer> {
+        let (answer, answered) = oneshot::channel();
+        let waiter = LeaseWaiter {
+            class,
+            waits,
+            answer,
+        };
+        self.with_queue(|queue| queue.join(waiter));
+        self.wake();
+        answered
     }
 
     /// The number of leases of each class.

@@ -1,13 +1,15 @@
 use core::fmt;
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::concurrency::{Admit, AdmitByKey};
 use crate::remote::{CallError, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool};
+use super::lease_pool::{Lease, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
@@ -78,6 +80,8 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 pub struct RedisPermits {
     pool: Arc<LeasePool>,
     limit: u32,
+    /// Of [`Admit`].
+    request: LeaseRequest,
 }
 
 /// A number of leases at once for each key in a whole fleet: for each user, host or account. Made by
@@ -129,7 +133,16 @@ impl RedisPermits {
         let marks_key = format!("{key}:waiting");
         let class = ClassConfig::new(key, limit, limit, redis.outage_policy)?;
         let pool = LeasePool::new(redis, lease, vec![class], Some(marks_key))?;
-        Ok(Self { pool, limit })
+        Ok(Self::of(pool, limit))
+    }
+
+    /// A handle of an existing pool.
+    fn of(pool: Arc<LeasePool>, limit: u32) -> Self {
+        Self {
+            pool,
+            limit,
+            request: LeaseRequest::default(),
+        }
     }
 
     /// Waits for a lease, behind all earlier requests of this process.
@@ -193,6 +206,39 @@ impl RedisPermits {
     }
 }
 
+/// # Panics
+///
+/// Outside a tokio runtime.
+impl Admit for RedisPermits {
+    type Guard = Lease;
+    type Error = ServerError;
+
+    fn poll_admit(
+        &mut self,
+        (): (),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Lease>, ServerError>> {
+        loop {
+            // A request that waits is never refused.
+            if let Some(lease) = ready!(self.pool.poll_ask(&mut self.request, 0, true, cx))? {
+                return Poll::Ready(Ok(Some(lease)));
+            }
+        }
+    }
+
+    fn poll_try_admit(
+        &mut self,
+        (): (),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Lease>, ServerError>> {
+        self.pool.poll_ask(&mut self.request, 0, false, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.request = LeaseRequest::default();
+    }
+}
+
 impl KeyedPermits {
     pub(super) fn new(redis: Redis, limit: u32, lease: Duration) -> Result<Self, ConfigError> {
         // Unfit parameters are an error here and not at the first key.
@@ -213,8 +259,7 @@ impl KeyedPermits {
     pub fn at(&self, key: &str) -> Result<RedisPermits, ConfigError> {
         let mut pools = self.locked();
         if let Some(pool) = pools.get(key).and_then(Weak::upgrade) {
-            let limit = self.limit;
-            return Ok(RedisPermits { pool, limit });
+            return Ok(RedisPermits::of(pool, self.limit));
         }
         let permits = RedisPermits::new(&self.redis, key, self.limit, self.lease)?;
         if pools.len() == pools.capacity() {
@@ -236,6 +281,15 @@ impl KeyedPermits {
     fn locked(&self) -> MutexGuard<'_, PoolsByKey> {
         // No code under this lock can leave the map half changed.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: AsRef<str>> AdmitByKey<K> for KeyedPermits {
+    type Admit = RedisPermits;
+    type Error = ConfigError;
+
+    fn at(&self, key: K) -> Result<RedisPermits, ConfigError> {
+        Self::at(self, key.as_ref())
     }
 }
 

@@ -1,11 +1,13 @@
+use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
+use crate::concurrency::Admit;
 use crate::remote::{CallError, Fallback, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool};
+use super::lease_pool::{Lease, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 /// More leases than there can ever be.
@@ -53,6 +55,8 @@ const SHEDDABLE: usize = 1;
 #[derive(Clone, Debug)]
 pub struct FleetUsage {
     pool: Arc<LeasePool>,
+    /// Of [`Admit`].
+    request: LeaseRequest,
 }
 
 /// Whether a request may be shed.
@@ -78,6 +82,15 @@ pub struct InUse {
     pub sheddable: u32,
 }
 
+impl Importance {
+    const fn class(self) -> usize {
+        match self {
+            Self::Critical => CRITICAL,
+            Self::Sheddable => SHEDDABLE,
+        }
+    }
+}
+
 impl FleetUsage {
     pub(super) fn new(
         redis: &Redis,
@@ -101,7 +114,10 @@ impl FleetUsage {
         let key = format!("{name}:usage:sheddable");
         let sheddable = ClassConfig::new(key, capacity - reserved, capacity, redis.outage_policy)?;
         let pool = LeasePool::new(redis, lease, vec![critical, sheddable], None)?;
-        Ok(Self { pool })
+        Ok(Self {
+            pool,
+            request: LeaseRequest::default(),
+        })
     }
 
     /// Admits a request until the lease is dropped; `None` if it is to be shed.
@@ -118,11 +134,7 @@ impl FleetUsage {
     ///
     /// A lease that was granted for a dropped future is released.
     pub async fn admit(&self, importance: Importance) -> Result<Option<Lease>, ServerError> {
-        let class = match importance {
-            Importance::Critical => CRITICAL,
-            Importance::Sheddable => SHEDDABLE,
-        };
-        self.pool.ask(class, false).await
+        self.pool.ask(importance.class(), false).await
     }
 
     /// How many requests are under way, as Redis knows it.
@@ -140,5 +152,28 @@ impl FleetUsage {
             critical: in_use[CRITICAL],
             sheddable: in_use[SHEDDABLE],
         })
+    }
+}
+
+/// There is no queue: `None` is a request to be shed.
+///
+/// # Panics
+///
+/// Outside a tokio runtime.
+impl Admit<Importance> for FleetUsage {
+    type Guard = Lease;
+    type Error = ServerError;
+
+    fn poll_admit(
+        &mut self,
+        importance: Importance,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Lease>, ServerError>> {
+        let (request, class) = (&mut self.request, importance.class());
+        self.pool.poll_ask(request, class, false, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.request = LeaseRequest::default();
     }
 }

@@ -36,7 +36,10 @@ const LAYERS: [(&str, &[&str]); 15] = [
         &["time", "policy", "limiter", "concurrency", "shed"],
     ),
     ("remote", &["time", "policy"]),
-    ("redis", &["time", "policy", "limiter", "remote"]),
+    (
+        "redis",
+        &["time", "policy", "limiter", "concurrency", "remote"],
+    ),
 ];
 
 /// Files that only list and re-export. They may import everything.

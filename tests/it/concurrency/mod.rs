@@ -1,4 +1,8 @@
+mod admit;
+mod claims;
 mod cooldown;
+mod keyed_permits;
 mod network;
 mod permits;
 mod resize;
+mod within;

@@ -6,6 +6,9 @@
     reason = "servers know nothing of a paused clock"
 )]
 
+mod admit;
+#[path = "../../it/concurrency/claims.rs"]
+mod claims;
 mod down;
 mod fair;
 mod fit;

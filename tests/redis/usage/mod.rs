@@ -1,7 +1,10 @@
 //! Load shedding by fleet usage: admission, the keys in Redis, and outages. In real time.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
+use futures::poll;
+use paceline::concurrency::Admit;
 use paceline::redis::{FleetUsage, Importance, Lease, OutagePolicy, Redis};
 
 use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
@@ -223,4 +226,55 @@ fn values_outside_the_bounds_are_refused_and_named() {
     );
     assert!(redis.fleet_usage("api", 5, 2, LONG).is_ok());
     assert!(redis.fleet_usage("api", 5, 2, LONG * 1000).is_err());
+}
+
+#[tokio::test]
+async fn a_handle_admits_by_class_and_never_queues() {
+    async fn ask(
+        handle: &mut impl Admit<Importance, Guard = Lease>,
+        class: Importance,
+    ) -> Option<Lease> {
+        let admitted = poll_fn(|cx| handle.poll_admit(class, cx)).await;
+        admitted.ok().expect("the server answers")
+    }
+    let server = Server::start().await;
+    let redis = process(&server.url());
+    redis.connect().await.unwrap();
+    let mut handle = usage(&redis, 2, 1);
+    let mut other: Box<dyn Admit<Importance, Guard = Lease, Error = _>> = Box::new(handle.clone());
+
+    let sheddable = ask(&mut handle, Importance::Sheddable).await.unwrap();
+    assert!(ask(&mut other, Importance::Sheddable).await.is_none());
+    let tried = poll_fn(|cx| other.poll_try_admit(Importance::Sheddable, cx)).await;
+    assert!(tried.unwrap().is_none());
+    let critical = ask(&mut other, Importance::Critical).await;
+    drop(sheddable);
+    let again = ask(&mut &mut handle, Importance::Sheddable).await;
+    assert!(critical.is_some() && again.is_some());
+}
+
+#[tokio::test]
+async fn a_request_of_another_class_replaces_the_one_before_and_one_given_up_leaves_no_trace() {
+    let server = Server::start().await;
+    let redis = process(&server.url());
+    redis.connect().await.unwrap();
+    let usage = usage(&redis, 2, 1);
+    let mut handle = usage.clone();
+    let sheddable = poll!(poll_fn(|cx| handle.poll_admit(Importance::Sheddable, cx)));
+    assert!(sheddable.is_pending());
+    let critical = poll_fn(|cx| handle.poll_admit(Importance::Critical, cx)).await;
+    let critical = critical.unwrap().unwrap();
+    until("only the second request is under way", async || {
+        let in_use = usage.in_use().await.unwrap();
+        (in_use.critical, in_use.sheddable) == (1, 0)
+    })
+    .await;
+
+    assert!(poll!(poll_fn(|cx| handle.poll_admit(Importance::Sheddable, cx))).is_pending());
+    handle.give_up();
+    drop(critical);
+    until("nothing is under way", async || {
+        server.cli::<u32>(&["EXISTS", CRITICAL, SHEDDABLE]).await == 0
+    })
+    .await;
 }
