@@ -683,6 +683,11 @@ where
         self.keyed.status(&self.key)
     }
 
+    fn least_wait(&self, cost: u32) -> Duration {
+        let decision = self.keyed.peek(&self.key, cost);
+        decision.retry_in().unwrap_or_default()
+    }
+
     fn resolution(&self) -> Resolution {
         self.keyed.resolution
     }

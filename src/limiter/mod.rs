@@ -36,6 +36,7 @@ mod tracing_observer;
 use core::convert::Infallible;
 use core::hash::Hash;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
@@ -149,6 +150,16 @@ pub trait Limiter {
         None
     }
 
+    /// How long a request of `cost` waits at the least, if it is queued now. Nothing is counted.
+    ///
+    /// A caller with a deadline need not begin to wait if it is longer.
+    ///
+    /// Provided: zero, which is not known. A limiter around another returns that one's.
+    fn least_wait(&self, cost: u32) -> Duration {
+        let _ = cost;
+        Duration::ZERO
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -193,6 +204,10 @@ macro_rules! forward_limiter {
 
             fn status(&self) -> Option<Status> {
                 (**self).status()
+            }
+
+            fn least_wait(&self, cost: u32) -> Duration {
+                (**self).least_wait(cost)
             }
 
             fn resolution(&self) -> Resolution {

@@ -128,6 +128,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         self.limiter.status()
     }
 
+    fn least_wait(&self, cost: u32) -> Duration {
+        self.limiter.least_wait(cost)
+    }
+
     fn resolution(&self) -> Resolution {
         self.limiter.resolution()
     }

@@ -55,10 +55,10 @@ pub trait Respond<R, P, E> {
     /// If the caller learns it by an error.
     fn refuse(&self, request: R, refusal: Refusal) -> Result<P, Self::Error>;
 
-    /// Whether [`annotate`](Self::annotate) does anything.
+    /// Whether a response says what the limit has left. The limit is read for each request then.
     fn annotates(&self) -> bool;
 
-    /// Adds to a response of the inner service what the limit has left.
+    /// Adds to a response of the inner service what the limit had left after the request had passed.
     fn annotate(&self, response: &mut P, status: &Status);
 
     /// An error of the inner service.

@@ -112,7 +112,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.kind, self.retry_in) {
+        match (self.kind(), self.retry_in) {
             (RefusalKind::TooSoon, Some(retry_in)) => {
                 write!(f, "rate limit exceeded, retry in {retry_in:?}")
             }
