@@ -1,6 +1,7 @@
 //! Limits as layers for services.
 
 mod concurrency;
+mod conformance;
 mod enforce;
 mod failures;
 mod pace;
