@@ -1,5 +1,6 @@
 //! Limits as layers for services.
 
+mod axum;
 mod concurrency;
 mod conformance;
 mod enforce;
