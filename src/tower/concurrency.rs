@@ -52,7 +52,8 @@ use super::terms::{Direct, PermitsByKey, Terms};
 /// ready, and calls it. [`at_once`](LimitLayer::at_once) refuses instead of waiting.
 ///
 /// **Holds** its permit until the body of the response has ended, failed or was dropped: the body is a [`Held`](super::Held). With
-/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that.
+/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A connection that
+/// is upgraded has no body, and its permit ends with the head.
 ///
 /// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
 ///

@@ -305,13 +305,13 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
+    fn waits<K: Waits>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     hold::<UntilResponse>();
     respond::<AsError>();
     terms::<One>();
     terms::<Each>();
     terms::<Permit>();
-    fn waits<K: Waits>() {}
     waits::<Pacing>();
     waits::<Admitting<UntilBody>>();
     free::<LimitLayer<Enforcing, One>>();
