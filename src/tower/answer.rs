@@ -44,6 +44,10 @@ where
 /// How the caller of a layer's service learns that its request was refused: by an error, or by a response.
 ///
 /// `R`, `P` and `E` are the request, the response and the error of the inner service.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer a request of type `{R}` with a response of type `{P}`",
+    note = "the answer has to have the body type of the inner service's own responses, and the inner service has to be for HTTP"
+)]
 pub trait Respond<R, P, E> {
     /// The error of the layer's service.
     type Error;

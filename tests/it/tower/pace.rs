@@ -153,6 +153,21 @@ async fn an_answer_that_never_comes_is_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_place_an_answer_that_never_comes_is_too_late_too() {
+    let silent = Remote::silent();
+    let service = PaceLayer::new(silent)
+        .max_waiting(1)
+        .within(ms(30))
+        .layer(echo());
+    let watch = Stopwatch::start();
+    let calls = (0..2).map(|n| service.clone().oneshot(n));
+    for done in join_all(calls).await {
+        assert!(done.unwrap_err().is_too_late());
+    }
+    assert_eq!(watch.elapsed_ms(), 30);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_requests_wait_than_there_are_places() {
     let limit = every(100);
     let service = PaceLayer::new(limit.clone()).max_waiting(2).layer(echo());
