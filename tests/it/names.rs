@@ -364,7 +364,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Inner = tower::util::ServiceFn<fn(u8) -> Ready<Result<u8, ()>>>;
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
     type Many = Direct<Permits>;
-    type Permit = PermitsByKey<paceline::concurrency::KeyedPermits<u8>, Key>;
+    type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
     fn answer<A: Answer<u8>>() {}
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
