@@ -90,7 +90,8 @@ impl Patience {
 #[derive(Debug)]
 pub(super) struct Admission<Q> {
     ask: Q,
-    patience: Patience,
+    /// As in [`Patience`]; it may not wait either if that would be too long, or if there is no place.
+    refuses: Option<RefusalKind>,
     has_begun: bool,
     place: Option<Permit>,
     /// Armed while it waits.
@@ -98,10 +99,10 @@ pub(super) struct Admission<Q> {
 }
 
 impl<Q: Ask> Admission<Q> {
-    pub(super) const fn new(ask: Q, patience: Patience) -> Self {
+    pub(super) const fn new(ask: Q) -> Self {
         Self {
             ask,
-            patience,
+            refuses: None,
             has_begun: false,
             place: None,
             deadline: None,
@@ -109,20 +110,21 @@ impl<Q: Ask> Admission<Q> {
     }
 
     /// Ready when the request passes, with its guard, or is refused.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Answer<Q> {
+    pub(super) fn poll(&mut self, patience: &Patience, cx: &mut Context<'_>) -> Answer<Q> {
         if !self.has_begun {
             self.has_begun = true;
-            self.begin();
+            self.refuses = self.begin(patience);
         }
-        let polled = match self.patience.refuses {
+        let polled = match self.refuses {
             Some(kind) => self.ask.poll_try(kind, cx),
             None => self.ask.poll_wait(cx),
         };
-        let answer = match polled {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => {
-                ready!(self.poll_deadline(cx));
-                Err(self.too_late())
+        let answer = match (polled, patience.within) {
+            (Poll::Ready(answer), _) => answer,
+            (Poll::Pending, None) => return Poll::Pending,
+            (Poll::Pending, Some(within)) => {
+                ready!(self.poll_deadline(within, cx));
+                Err(self.too_late(within))
             }
         };
         Poll::Ready(answer.map_err(|blocked| match blocked {
@@ -137,29 +139,21 @@ impl<Q: Ask> Admission<Q> {
     }
 
     /// Finds out whether the request may wait.
-    fn begin(&mut self) {
-        let patience = &mut self.patience;
+    fn begin(&mut self, patience: &Patience) -> Option<RefusalKind> {
         if patience.refuses.is_some() {
-            return;
+            return patience.refuses;
         }
         if let Some(within) = patience.within {
             if self.ask.least_wait() > within {
-                patience.refuses = Some(RefusalKind::TooLate { within });
-                return;
+                return Some(RefusalKind::TooLate { within });
             }
         }
-        if let Some(places) = &patience.places {
-            self.place = places.try_acquire();
-            if self.place.is_none() {
-                patience.refuses = Some(RefusalKind::NoRoom);
-            }
-        }
+        let places = patience.places.as_ref()?;
+        self.place = places.try_acquire();
+        self.place.is_none().then_some(RefusalKind::NoRoom)
     }
 
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(within) = self.patience.within else {
-            return Poll::Pending;
-        };
+    fn poll_deadline(&mut self, within: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let resolution = self.ask.resolution();
         let deadline = self.deadline.get_or_insert_with(|| {
             let mut timer = Timer::new().with_resolution(resolution);
@@ -169,8 +163,7 @@ impl<Q: Ask> Admission<Q> {
         deadline.poll_elapsed(cx)
     }
 
-    fn too_late(&mut self) -> Blocked<Q::Error> {
-        let within = self.patience.within.unwrap_or_default();
+    fn too_late(&mut self, within: Duration) -> Blocked<Q::Error> {
         // A retry does not wait behind this request.
         self.ask.give_up();
         let wait = Some(self.ask.least_wait()).filter(|wait| !wait.is_zero());

@@ -81,10 +81,7 @@ impl<T, A> Config<T, A> {
         let Some(cost) = catch(|| self.terms.cost(request)) else {
             return self.failed(&Fault::<Infallible>::CostPanic).map(|()| None);
         };
-        Ok(Some(Admission::new(
-            ask(limit, cost),
-            self.patience.clone(),
-        )))
+        Ok(Some(Admission::new(ask(limit, cost))))
     }
 
     /// Ready when the request has passed, or is refused.
@@ -101,7 +98,7 @@ impl<T, A> Config<T, A> {
         let Some(asked) = admission else {
             return Poll::Ready(Ok(()));
         };
-        let answer = match ready!(asked.poll(cx)) {
+        let answer = match ready!(asked.poll(&self.patience, cx)) {
             Ok(guard) => {
                 pass.guard = Some(guard);
                 pass.status = self.answer.annotates().then(|| asked.status()).flatten();
