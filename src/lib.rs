@@ -26,6 +26,7 @@
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
 //!                          │       ├── concurrency
+//!                          │       ├── tower  ──▶ concurrency
 //!                          │       └── redis  ──▶ concurrency
 //!                          └──▶ feedback
 //! ```
@@ -48,6 +49,7 @@
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it.
+//! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
 //! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
 //!   `redis`).
 //!
@@ -115,6 +117,7 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
+//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer` and `tower::ConcurrencyLayer`, limits as layers for services and clients.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 
@@ -138,6 +141,8 @@ pub mod redis;
 pub mod sink;
 pub mod stream;
 pub mod time;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 /// The design, and what has changed: pages of the repository.
 pub mod _docs {

@@ -13,7 +13,7 @@ use crate::wait::Intent;
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
-use super::limit::{LimitState, Mode, Stats};
+use super::limit::{LimitState, Mode};
 use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
 use super::{Answer, Event, Limiter, Observer};
@@ -451,16 +451,6 @@ where
         lock(&self.shards[0]).mode
     }
 
-    /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::new();
-        for shard in self.shards.iter() {
-            stats.add(lock(shard).stats());
-        }
-        stats
-    }
-
     fn try_decide<Q>(
         &self,
         key: &Q,
@@ -679,6 +669,11 @@ where
 
     fn status(&self) -> Option<Status> {
         self.keyed.status(&self.key)
+    }
+
+    fn least_wait(&self, cost: u32) -> Duration {
+        let decision = self.keyed.peek(&self.key, cost);
+        decision.retry_in().unwrap_or_default()
     }
 
     fn resolution(&self) -> Resolution {

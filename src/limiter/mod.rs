@@ -47,6 +47,7 @@ mod tracing_observer;
 use core::convert::Infallible;
 use core::hash::Hash;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
@@ -165,6 +166,16 @@ pub trait Limiter {
         None
     }
 
+    /// How long a request of `cost` waits at the least, if it is queued now. Nothing is counted.
+    ///
+    /// A caller with a deadline need not begin to wait if it is longer.
+    ///
+    /// Provided: zero, which is not known. A limiter around another returns that one's.
+    fn least_wait(&self, cost: u32) -> Duration {
+        let _ = cost;
+        Duration::ZERO
+    }
+
     /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only in
     /// [`Mode::Shadow`]. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
     ///
@@ -217,6 +228,10 @@ macro_rules! forward_limiter {
 
             fn status(&self) -> Option<Status> {
                 (**self).status()
+            }
+
+            fn least_wait(&self, cost: u32) -> Duration {
+                (**self).least_wait(cost)
             }
 
             fn shadowed(&self) -> Option<Decision> {

@@ -1,5 +1,6 @@
 use core::fmt;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
@@ -85,6 +86,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
 
     fn status(&self) -> Option<Status> {
         self.limiter.status()
+    }
+
+    fn least_wait(&self, cost: u32) -> Duration {
+        self.limiter.least_wait(cost)
     }
 
     fn resolution(&self) -> Resolution {

@@ -689,6 +689,10 @@ impl<P: Policy> Limiter for Shared<P> {
         self.status()
     }
 
+    fn least_wait(&self, cost: u32) -> Duration {
+        self.peek(cost).retry_in().unwrap_or_default()
+    }
+
     fn resolution(&self) -> Resolution {
         self.resolution
     }

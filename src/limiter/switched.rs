@@ -1,6 +1,7 @@
 use core::fmt;
 use core::hash::Hash;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use crate::policy::Decision;
 use crate::time::Resolution;
@@ -293,6 +294,15 @@ impl<L: Limiter> Limiter for Switched<L> {
             .as_ref()
             .filter(|_| self.switch.mode() != Mode::Off);
         limiter.and_then(L::status)
+    }
+
+    /// Not known while only a share is limited.
+    fn least_wait(&self, cost: u32) -> Duration {
+        let is_limited = self.switch.setting() == (Mode::Active, Share::FULL);
+        let limiter = self.limiter.as_ref().filter(|_| is_limited);
+        limiter
+            .map(|limiter| limiter.least_wait(cost))
+            .unwrap_or_default()
     }
 
     fn resolution(&self) -> Resolution {

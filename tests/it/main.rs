@@ -11,4 +11,6 @@ mod sink;
 mod stream;
 mod time;
 mod timed;
+#[cfg(feature = "tower")]
+mod tower;
 mod wait;

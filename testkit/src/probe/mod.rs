@@ -1,8 +1,9 @@
-//! A source and a sink driven by hand, one step at a time.
+//! A source and a sink driven by hand, one step at a time, and a [`service`] that records how it is used.
 //!
 //! One half goes into the adapter. The test keeps the handle, which decides what the other half does next and records the
 //! calls on it.
 
+pub mod service;
 mod sink;
 mod source;
 

@@ -260,11 +260,11 @@ async fn the_busiest_keys_have_labels_and_the_others_share_one() {
 
 /// Writes down every event.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Written(pub(crate) Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Written {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "paceline" && *metadata.level() == tracing::Level::DEBUG
+        metadata.target() == "paceline" && *metadata.level() <= tracing::Level::DEBUG
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {

@@ -1,0 +1,290 @@
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+
+use crate::concurrency::{Admit, Permit, Permits};
+use crate::limiter::{Gate, Limiter, PassError, Status};
+use crate::policy::Decision;
+use crate::time::{OutOfRange, Resolution, Timer};
+
+use super::Refusal;
+use super::failure::{Contained, Fault};
+use super::refusal::RefusalKind;
+
+/// What one request asks of its limit: to pass, or for a guard.
+pub(super) trait Ask {
+    type Guard;
+    type Error;
+
+    /// Asks, and is queued while it has to wait.
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self>;
+
+    /// Asks without being queued, and is refused as `kind` if it would have to wait. `Pending` means only that the answer is under
+    /// way.
+    fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self>;
+
+    /// Leaves the queue.
+    fn give_up(&mut self);
+
+    /// How long it waits at the least.
+    fn least_wait(&self) -> Duration;
+
+    fn status(&self) -> Option<Status>;
+
+    fn resolution(&self) -> Resolution;
+}
+
+/// What a limit answers.
+pub(super) type Answer<Q> = Poll<Result<<Q as Ask>::Guard, Blocked<<Q as Ask>::Error>>>;
+
+/// Why a request does not pass.
+#[derive(Debug)]
+pub(super) enum Blocked<E> {
+    Refused(Refusal),
+    Failed(Fault<E>),
+}
+
+/// How long a request waits, and how many wait.
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
+    /// `None`: it waits. Else why it is refused if it cannot pass at once.
+    pub(super) refuses: Option<RefusalKind>,
+    within: Option<Duration>,
+    /// A place for each request that waits.
+    places: Option<Permits>,
+}
+
+impl Patience {
+    pub(super) const fn new(refuses: Option<RefusalKind>) -> Self {
+        Self {
+            refuses,
+            within: None,
+            places: None,
+        }
+    }
+
+    pub(super) fn within(self, within: Duration) -> Result<Self, OutOfRange> {
+        if within.is_zero() {
+            let message = "a request needs more than 0 s to wait, got 0 s; a layer that refuses at \
+                           once does not wait";
+            return Err(OutOfRange::new("within", message));
+        }
+        let within = Some(within);
+        Ok(Self { within, ..self })
+    }
+
+    pub(super) fn max_waiting(self, n: u32) -> Result<Self, OutOfRange> {
+        let Ok(places) = Permits::try_new(n) else {
+            let message = "there must be room for at least 1 waiting request, got 0; a layer that \
+                           refuses at once has none";
+            return Err(OutOfRange::new("n", message));
+        };
+        let places = Some(places);
+        Ok(Self { places, ..self })
+    }
+}
+
+/// A request in front of its limit.
+///
+/// A request that may not wait is not queued. It is refused by an answer of the limit alone: while the answer is under way it waits
+/// for that.
+#[derive(Debug)]
+pub(super) struct Admission<Q> {
+    ask: Q,
+    /// As in [`Patience`]; it may not wait either if that would be too long, or if there is no place.
+    refuses: Option<RefusalKind>,
+    has_begun: bool,
+    place: Option<Permit>,
+    /// Armed while it waits.
+    deadline: Option<Timer>,
+}
+
+impl<Q: Ask> Admission<Q> {
+    pub(super) const fn new(ask: Q) -> Self {
+        Self {
+            ask,
+            refuses: None,
+            has_begun: false,
+            place: None,
+            deadline: None,
+        }
+    }
+
+    /// Ready when the request passes, with its guard, or is refused.
+    pub(super) fn poll(&mut self, patience: &Patience, cx: &mut Context<'_>) -> Answer<Q> {
+        if !self.has_begun {
+            self.has_begun = true;
+            self.refuses = self.begin(patience);
+        }
+        let polled = match self.refuses {
+            Some(kind) => self.ask.poll_try(kind, cx),
+            None => self.ask.poll_wait(cx),
+        };
+        let answer = match (polled, patience.within) {
+            (Poll::Ready(answer), _) => answer,
+            (Poll::Pending, None) => return Poll::Pending,
+            (Poll::Pending, Some(within)) => {
+                ready!(self.poll_deadline(within, cx));
+                Err(self.too_late(within))
+            }
+        };
+        Poll::Ready(answer.map_err(|blocked| match blocked {
+            Blocked::Refused(refusal) => Blocked::Refused(refusal.with_status(self.ask.status())),
+            failed @ Blocked::Failed(_) => failed,
+        }))
+    }
+
+    /// What the limit has left.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.ask.status()
+    }
+
+    /// Finds out whether the request may wait.
+    fn begin(&mut self, patience: &Patience) -> Option<RefusalKind> {
+        if patience.refuses.is_some() {
+            return patience.refuses;
+        }
+        if let Some(within) = patience.within {
+            if self.ask.least_wait() > within {
+                return Some(RefusalKind::TooLate { within });
+            }
+        }
+        let places = patience.places.as_ref()?;
+        self.place = places.try_acquire();
+        self.place.is_none().then_some(RefusalKind::NoRoom)
+    }
+
+    fn poll_deadline(&mut self, within: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let resolution = self.ask.resolution();
+        let deadline = self.deadline.get_or_insert_with(|| {
+            let mut timer = Timer::new().with_resolution(resolution);
+            timer.arm(within);
+            timer
+        });
+        deadline.poll_elapsed(cx)
+    }
+
+    fn too_late(&mut self, within: Duration) -> Blocked<Q::Error> {
+        // A retry does not wait behind this request.
+        self.ask.give_up();
+        let wait = Some(self.ask.least_wait()).filter(|wait| !wait.is_zero());
+        Blocked::Refused(Refusal::new(RefusalKind::TooLate { within }).with_retry_in(wait))
+    }
+}
+
+/// A request of `cost` to a limiter.
+#[derive(Debug)]
+pub(super) struct AskRate<L: Limiter> {
+    gate: Gate<Contained<L>>,
+    cost: u32,
+}
+
+impl<L: Limiter> AskRate<L> {
+    pub(super) const fn new(limiter: L, cost: u32) -> Self {
+        Self {
+            gate: Gate::new(Contained::new(limiter)),
+            cost,
+        }
+    }
+
+    fn too_costly(&self, capacity: u32) -> Blocked<L::Error> {
+        let cost = self.cost;
+        Blocked::Refused(Refusal::new(RefusalKind::TooCostly { cost, capacity }))
+    }
+}
+
+impl<L: Limiter> Ask for AskRate<L> {
+    type Guard = ();
+    type Error = L::Error;
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self> {
+        let passed = ready!(self.gate.poll_pass(self.cost, cx));
+        Poll::Ready(
+            passed.map_err(|error| match PassError::into_unreachable(error) {
+                Ok(fault) => Blocked::Failed(fault),
+                Err(never) => self.too_costly(never.capacity()),
+            }),
+        )
+    }
+
+    fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self> {
+        let decision = ready!(self.gate.limiter_mut().poll_try(self.cost, cx));
+        Poll::Ready(match decision {
+            Ok(Decision::Pass) => Ok(()),
+            Ok(Decision::Wait { retry_in }) => {
+                let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
+                Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
+            }
+            Ok(Decision::Never { capacity }) => Err(self.too_costly(capacity)),
+            Err(fault) => Err(Blocked::Failed(fault)),
+        })
+    }
+
+    fn give_up(&mut self) {
+        self.gate.give_up();
+    }
+
+    fn least_wait(&self) -> Duration {
+        self.gate.limiter().least_wait(self.cost)
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.gate.limiter().status()
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.gate.limiter().resolution()
+    }
+}
+
+/// A request for a permit.
+#[derive(Debug)]
+pub(super) struct AskPermit<A> {
+    permits: Contained<A>,
+}
+
+impl<A: Admit> AskPermit<A> {
+    pub(super) const fn new(permits: A) -> Self {
+        Self {
+            permits: Contained::new(permits),
+        }
+    }
+}
+
+impl<A: Admit> Ask for AskPermit<A> {
+    type Guard = A::Guard;
+    type Error = A::Error;
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self> {
+        let admitted = self.permits.poll_admit((), cx);
+        admitted.map(|admitted| admitted_as(admitted, RefusalKind::NoRoom))
+    }
+
+    fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self> {
+        let admitted = self.permits.poll_try_admit((), cx);
+        admitted.map(|admitted| admitted_as(admitted, kind))
+    }
+
+    fn give_up(&mut self) {
+        self.permits.give_up();
+    }
+
+    fn least_wait(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn status(&self) -> Option<Status> {
+        None
+    }
+
+    fn resolution(&self) -> Resolution {
+        Resolution::default()
+    }
+}
+
+fn admitted_as<G, E>(
+    admitted: Result<Option<G>, Fault<E>>,
+    kind: RefusalKind,
+) -> Result<G, Blocked<E>> {
+    let guard = admitted.map_err(Blocked::Failed)?;
+    guard.ok_or_else(|| Blocked::Refused(Refusal::new(kind)))
+}

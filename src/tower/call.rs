@@ -1,0 +1,330 @@
+use core::convert::Infallible;
+use core::fmt;
+use core::future::Future;
+use core::mem;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
+
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::limiter::Status;
+
+use super::admission::{Admission, Ask, Blocked, Patience};
+use super::answer::{AsResponse, Respond};
+use super::failure::{FailureLog, Fault, OnFailure, catch};
+use super::refusal::RefusalKind;
+use super::terms::{Costed, Terms};
+use super::{AsError, Refusal};
+
+/// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
+#[derive(Clone, Debug)]
+pub(super) struct Config<T, A> {
+    terms: T,
+    pub(super) answer: A,
+    pub(super) patience: Patience,
+    pub(super) on_failure: OnFailure,
+    pub(super) failures: FailureLog,
+}
+
+impl<T> Config<T, AsError> {
+    pub(super) fn new(terms: T, patience: Patience) -> Self {
+        Self {
+            terms,
+            answer: AsError,
+            patience,
+            on_failure: OnFailure::Open,
+            failures: FailureLog::default(),
+        }
+    }
+}
+
+impl<T, A> Config<T, A> {
+    pub(super) fn costing<F>(self, cost: F) -> Config<Costed<T, F>, A> {
+        let terms = self.terms;
+        Config {
+            terms: Costed { terms, cost },
+            answer: self.answer,
+            patience: self.patience,
+            on_failure: self.on_failure,
+            failures: self.failures,
+        }
+    }
+
+    pub(super) fn answering<N>(self, answer: N) -> Config<T, AsResponse<N>> {
+        Config {
+            terms: self.terms,
+            answer: AsResponse::new(answer),
+            patience: self.patience,
+            on_failure: self.on_failure,
+            failures: self.failures,
+        }
+    }
+
+    /// The request in front of its limit. `None`: it passes without being asked about.
+    fn admission<R, Q>(
+        &self,
+        request: &R,
+        ask: impl FnOnce(T::Limit, u32) -> Q,
+    ) -> Result<Option<Admission<Q>>, Refusal>
+    where
+        T: Terms<R>,
+        Q: Ask,
+    {
+        let Some(limit) = catch(|| self.terms.limit(request)) else {
+            return self.failed(&Fault::<Infallible>::KeyPanic).map(|()| None);
+        };
+        let Some(limit) = limit.map_err(|_| Refusal::new(RefusalKind::BadKey))? else {
+            return Ok(None);
+        };
+        let Some(cost) = catch(|| self.terms.cost(request)) else {
+            return self.failed(&Fault::<Infallible>::CostPanic).map(|()| None);
+        };
+        Ok(Some(Admission::new(ask(limit, cost))))
+    }
+
+    /// Ready when the request has passed, or is refused.
+    fn poll_pass<R, Q, P, E>(
+        &self,
+        admission: &mut Option<Admission<Q>>,
+        pass: &mut Pass<Q::Guard>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refusal>>
+    where
+        Q: Ask<Error: fmt::Display>,
+        A: Respond<R, P, E>,
+    {
+        let Some(asked) = admission else {
+            return Poll::Ready(Ok(()));
+        };
+        let answer = match ready!(asked.poll(&self.patience, cx)) {
+            Ok(guard) => {
+                pass.guard = Some(guard);
+                pass.status = self.answer.annotates().then(|| asked.status()).flatten();
+                Ok(())
+            }
+            Err(Blocked::Refused(refusal)) => Err(refusal),
+            Err(Blocked::Failed(fault)) => self.failed(&fault),
+        };
+        *admission = None;
+        Poll::Ready(answer)
+    }
+
+    /// Ready when the inner service was called, or the request is refused.
+    ///
+    /// The error is that of a service that does not become ready.
+    fn poll_call<Q, S, R>(
+        &self,
+        admission: &mut Option<Admission<Q>>,
+        pass: &mut Pass<Q::Guard>,
+        inner: &mut S,
+        request: &mut Option<R>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StateOf<Q, S, R>, A::Error>>
+    where
+        Q: Ask<Error: fmt::Display>,
+        S: Service<R>,
+        A: Respond<R, S::Response, S::Error>,
+    {
+        if let Err(refusal) = ready!(self.poll_pass(admission, pass, cx)) {
+            return Poll::Ready(Ok(State::refused(taken(request), refusal)));
+        }
+        let ready = ready!(inner.poll_ready(cx));
+        ready.map_err(|error| self.answer.inner_error(error))?;
+        let response = inner.call(taken(request));
+        Poll::Ready(Ok(State::Calling { response }))
+    }
+
+    /// The response of the inner service, with what the limit has left if the response says that.
+    fn annotated<R, P, E>(
+        &self,
+        response: Result<P, E>,
+        status: Option<Status>,
+    ) -> Result<P, A::Error>
+    where
+        A: Respond<R, P, E>,
+    {
+        let mut response = response.map_err(|error| self.answer.inner_error(error))?;
+        if let Some(status) = status {
+            self.answer.annotate(&mut response, &status);
+        }
+        Ok(response)
+    }
+
+    /// The request passes, or is refused.
+    fn failed<E: fmt::Display>(&self, fault: &Fault<E>) -> Result<(), Refusal> {
+        self.failures.note(fault);
+        match self.on_failure {
+            OnFailure::Open => Ok(()),
+            OnFailure::Closed => Err(Refusal::new(RefusalKind::LimiterFailed)),
+        }
+    }
+}
+
+/// What a request has that has passed.
+struct Pass<G> {
+    /// What it holds while it is under way.
+    guard: Option<G>,
+    /// What the limit had left then, if the response says it.
+    status: Option<Status>,
+}
+
+impl<G> Pass<G> {
+    const NONE: Self = Self {
+        guard: None,
+        status: None,
+    };
+}
+
+/// A response or an error, and what the request holds.
+type Outcome<P, E, G> = (Result<P, E>, Option<G>);
+
+pin_project! {
+    /// A request from its limit to the response of the inner service. It is ready with the response and the guard.
+    pub(super) struct Call<Q, S, R, T, A>
+    where
+        Q: Ask,
+        S: Service<R>,
+    {
+        config: Arc<Config<T, A>>,
+        #[pin]
+        state: State<Q, S, R, S::Future>,
+        // Dropped last: the request is under way until the future of the inner service is gone.
+        pass: Pass<Q::Guard>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<Q, S, R, F> {
+        Asking {
+            // Gone when the request has passed.
+            admission: Option<Admission<Q>>,
+            inner: S,
+            request: Option<R>,
+        },
+        Calling {
+            #[pin]
+            response: F,
+        },
+        Refused {
+            request: Option<R>,
+            refusal: Refusal,
+        },
+    }
+}
+
+type StateOf<Q, S, R> = State<Q, S, R, <S as Service<R>>::Future>;
+
+impl<Q, S, R, F> State<Q, S, R, F> {
+    const fn asking(admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
+        Self::Asking {
+            admission,
+            inner,
+            request: Some(request),
+        }
+    }
+
+    const fn refused(request: R, refusal: Refusal) -> Self {
+        Self::Refused {
+            request: Some(request),
+            refusal,
+        }
+    }
+}
+
+impl<Q, S, R, T, A> Call<Q, S, R, T, A>
+where
+    Q: Ask<Error: fmt::Display>,
+    S: Service<R>,
+    T: Terms<R>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    /// Waits for the limit, then until `inner` is ready, and calls it.
+    pub(super) fn new(
+        config: &Arc<Config<T, A>>,
+        inner: S,
+        request: R,
+        ask: impl FnOnce(T::Limit, u32) -> Q,
+    ) -> Self {
+        let state = match config.admission(&request, ask) {
+            Ok(admission) => State::asking(admission, inner, request),
+            Err(refusal) => State::refused(request, refusal),
+        };
+        Self::with(config, Pass::NONE, state)
+    }
+
+    /// Asks the limit at once, and calls `inner`, which is ready. A refusal leaves it ready. While the answer is under way, the
+    /// future has the ready service, and `inner` is a clone of it.
+    pub(super) fn at_once(
+        config: &Arc<Config<T, A>>,
+        inner: &mut S,
+        request: R,
+        ask: impl FnOnce(T::Limit, u32) -> Q,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let mut pass = Pass::NONE;
+        let mut cx = Context::from_waker(Waker::noop());
+        let asked = config.admission(&request, ask).map(|mut admission| {
+            let polled = config.poll_pass(&mut admission, &mut pass, &mut cx);
+            (admission, polled)
+        });
+        let state = match asked {
+            Ok((_, Poll::Ready(Ok(())))) => State::Calling {
+                response: inner.call(request),
+            },
+            Ok((_, Poll::Ready(Err(refusal)))) | Err(refusal) => State::refused(request, refusal),
+            Ok((admission, Poll::Pending)) => {
+                let clone = inner.clone();
+                State::asking(admission, mem::replace(inner, clone), request)
+            }
+        };
+        Self::with(config, pass, state)
+    }
+
+    fn with(config: &Arc<Config<T, A>>, pass: Pass<Q::Guard>, state: StateOf<Q, S, R>) -> Self {
+        Self {
+            config: Arc::clone(config),
+            pass,
+            state,
+        }
+    }
+
+    /// Ready with the response, and what the request holds.
+    pub(super) fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
+        let mut this = self.project();
+        let (config, pass) = (&**this.config, this.pass);
+        loop {
+            let called = match this.state.as_mut().project() {
+                StateProj::Asking {
+                    admission,
+                    inner,
+                    request,
+                } => ready!(config.poll_call(admission, pass, inner, request, cx)),
+                StateProj::Calling { response } => {
+                    let response = ready!(response.poll(cx));
+                    let response = config.annotated(response, pass.status);
+                    return Poll::Ready((response, pass.guard.take()));
+                }
+                StateProj::Refused { request, refusal } => {
+                    let answer = config.answer.refuse(taken(request), *refusal);
+                    return Poll::Ready((answer, None));
+                }
+            };
+            match called {
+                Ok(next) => this.state.set(next),
+                Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
+            }
+        }
+    }
+}
+
+fn taken<R>(request: &mut Option<R>) -> R {
+    request.take().expect("polled after it was ready")
+}

@@ -1,0 +1,147 @@
+use core::fmt;
+use core::task::{Context, Poll};
+
+use tower_service::Service;
+
+use crate::limiter::{Limiter, Limits};
+
+use super::admission::{AskRate, Patience};
+use super::answer::{AsError, Respond};
+use super::call::Call;
+use super::layer::{LimitLayer, Limited, LimitedFuture};
+use super::refusal::RefusalKind;
+use super::terms::{ByKey, Costed, Direct, Terms};
+
+/// Refuses requests that come too soon, at once.
+///
+/// ```
+/// use paceline::policy::TokenBucket;
+/// use paceline::prelude::*;
+/// use paceline::time::Rate;
+/// use paceline::tower::EnforceLayer;
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
+/// let layer = EnforceLayer::by_key(users, |user: &String| Some(user.clone()));
+/// let greet = service_fn(|user: String| async move { Ok::<_, Infallible>(format!("hello {user}")) });
+/// let mut service = layer.layer(greet);
+///
+/// for _ in 0..2 {
+///     let greeting = service.ready().await.unwrap().call("ann".to_owned()).await;
+///     assert_eq!(greeting.unwrap(), "hello ann");
+/// }
+/// let refused = service.ready().await.unwrap().call("ann".to_owned()).await.unwrap_err();
+/// assert!(refused.is_too_soon());
+/// assert_eq!(refused.retry_in(), Some(Duration::from_secs(1)));
+///
+/// assert!(service.ready().await.unwrap().call("bob".to_owned()).await.is_ok());
+/// # }
+/// ```
+///
+/// **Ready** when the inner service is. That takes nothing from the limit.
+///
+/// **Waits** for nothing but the answer of a limit on a server. A limit in memory is asked in `call`.
+///
+/// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering). A refusal leaves the inner service ready.
+/// Where the answer of a limit was under way, the readiness is given back: the clone that was ready is dropped.
+///
+/// **Cancel safety**: a future that is dropped while the answer is under way takes nothing. After that the request has passed, and
+/// counts.
+///
+/// **Shares** its limit: services of one layer, and their clones, have one.
+pub type EnforceLayer<T, A = AsError> = LimitLayer<Enforcing, T, A>;
+
+/// Service of [`EnforceLayer`].
+pub type Enforce<S, T, A = AsError> = Limited<Enforcing, S, T, A>;
+
+/// Future of [`Enforce`].
+pub type EnforceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
+
+/// What an [`EnforceLayer`] does.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Enforcing;
+
+impl<L: Limiter + Clone> EnforceLayer<Direct<L>> {
+    /// One limit for all requests.
+    #[must_use]
+    pub fn new(limit: L) -> Self {
+        Self::with_terms(Direct { limit })
+    }
+}
+
+impl<M, F> EnforceLayer<ByKey<M, F>> {
+    /// A limit for each key. A request without a key is not limited.
+    ///
+    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
+    #[must_use]
+    pub fn by_key<R, K>(limits: M, key: F) -> Self
+    where
+        M: Limits<K>,
+        F: Fn(&R) -> Option<K>,
+    {
+        Self::with_terms(ByKey { limits, key })
+    }
+}
+
+impl<T> EnforceLayer<T> {
+    /// A rule of your own for which limit a request has, and what it costs.
+    #[must_use]
+    pub fn with_terms(terms: T) -> Self {
+        Self::with(terms, Patience::new(Some(RefusalKind::TooSoon)))
+    }
+}
+
+impl<T, A> EnforceLayer<T, A> {
+    /// Charges what `cost` says, instead of 1. Zero passes always.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use paceline::tower::EnforceLayer;
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let bytes = TokenBucket::new(Rate::per_second(1_000), 1_000).shared();
+    /// let layer = EnforceLayer::new(bytes).costing(|body: &Vec<u8>| body.len() as u32);
+    /// let service = layer.layer(service_fn(|_| async { Ok::<_, Infallible>(()) }));
+    ///
+    /// assert!(service.clone().oneshot(vec![0; 800]).await.is_ok());
+    /// assert!(service.clone().oneshot(vec![0; 300]).await.unwrap_err().is_too_soon());
+    /// assert!(service.oneshot(vec![0; 1_001]).await.unwrap_err().is_too_costly());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> EnforceLayer<Costed<T, F>, A> {
+        self.charging(cost)
+    }
+}
+
+impl<S, T, A, R> Service<R> for Enforce<S, T, A>
+where
+    S: Service<R> + Clone,
+    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = EnforceFuture<S, R, T, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        let ready = self.inner.poll_ready(cx);
+        ready.map_err(|error| self.config.answer.inner_error(error))
+    }
+
+    fn call(&mut self, request: R) -> EnforceFuture<S, R, T, A> {
+        LimitedFuture {
+            call: Call::at_once(&self.config, &mut self.inner, request, AskRate::new),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use core::fmt;
+use core::task::{Context, Poll};
+
+use tower_service::Service;
+
+use crate::limiter::{Limiter, Limits};
+
+use super::admission::{AskRate, Patience};
+use super::answer::{AsError, Respond};
+use super::call::Call;
+use super::layer::{LimitLayer, Limited, LimitedFuture, Waits};
+use super::terms::{ByKey, Costed, Direct, Terms};
+
+/// Lets requests wait until their limit lets them pass.
+///
+/// ```
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use paceline::tower::PaceLayer;
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let start = tokio::time::Instant::now();
+/// let limit = Interval::every(Duration::from_millis(100)).shared();
+/// let layer = PaceLayer::new(limit).within(Duration::from_millis(250));
+/// let service = layer.layer(service_fn(|_: ()| async { Ok::<_, Infallible>(()) }));
+///
+/// let calls = (0..5).map(|_| service.clone().oneshot(()));
+/// let responses = futures::future::join_all(calls).await;
+///
+/// // At 0, 100 and 200 ms. The others could not pass within 250 ms, and were refused at once.
+/// assert_eq!(responses.iter().filter(|response| response.is_ok()).count(), 3);
+/// let late = responses[4].as_ref().unwrap_err();
+/// assert!(late.is_too_late());
+/// assert_eq!(late.retry_in(), Some(Duration::from_millis(300)));
+/// assert_eq!(start.elapsed(), Duration::from_millis(200));
+/// # }
+/// ```
+///
+/// **Ready** at once, and that takes nothing from the limit. So an idle clone delays no request.
+///
+/// **Waits** in its future, first come, first served by the first poll. Then it waits until the inner service is ready, and calls
+/// it: what the service waits for is not charged twice, and it reserves nothing while the request waits.
+///
+/// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
+///
+/// **Holds** the request while it waits. [`max_waiting`](LimitLayer::max_waiting) bounds their number, and [`within`](LimitLayer::within) the
+/// time.
+///
+/// **Cancel safety**: a future that is dropped while it waits leaves the queue, and takes nothing. One that is dropped later has
+/// passed, and counts.
+///
+/// **Shares** its limit: services of one layer, and their clones, have one.
+///
+/// It needs no runtime until it has to wait.
+pub type PaceLayer<T, A = AsError> = LimitLayer<Pacing, T, A>;
+
+/// Service of [`PaceLayer`].
+pub type Pace<S, T, A = AsError> = Limited<Pacing, S, T, A>;
+
+/// Future of [`Pace`].
+pub type PaceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
+
+/// What a [`PaceLayer`] does.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Pacing;
+
+impl Waits for Pacing {}
+
+impl<L: Limiter + Clone> PaceLayer<Direct<L>> {
+    /// One limit for all requests.
+    #[must_use]
+    pub fn new(limit: L) -> Self {
+        Self::with_terms(Direct { limit })
+    }
+}
+
+impl<M, F> PaceLayer<ByKey<M, F>> {
+    /// A limit for each key. A request without a key is not limited.
+    ///
+    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
+    #[must_use]
+    pub fn by_key<R, K>(limits: M, key: F) -> Self
+    where
+        M: Limits<K>,
+        F: Fn(&R) -> Option<K>,
+    {
+        Self::with_terms(ByKey { limits, key })
+    }
+}
+
+impl<T> PaceLayer<T> {
+    /// A rule of your own for which limit a request has, and what it costs.
+    #[must_use]
+    pub fn with_terms(terms: T) -> Self {
+        Self::with(terms, Patience::new(None))
+    }
+}
+
+impl<T, A> PaceLayer<T, A> {
+    /// Charges what `cost` says, instead of 1. Zero passes always.
+    #[must_use]
+    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> PaceLayer<Costed<T, F>, A> {
+        self.charging(cost)
+    }
+}
+
+impl<S, T, A, R> Service<R> for Pace<S, T, A>
+where
+    S: Service<R> + Clone,
+    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = A::Error;
+    type Future = PaceFuture<S, R, T, A>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), A::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The future has a clone of the inner service, and makes it ready when the request has passed.
+    fn call(&mut self, request: R) -> PaceFuture<S, R, T, A> {
+        LimitedFuture {
+            call: Call::new(&self.config, self.inner.clone(), request, AskRate::new),
+        }
+    }
+}

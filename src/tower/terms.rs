@@ -1,0 +1,157 @@
+use crate::concurrency::AdmitByKey;
+use crate::limiter::Limits;
+
+/// Which limit a request has, and what it costs.
+///
+/// [`Direct`], [`ByKey`] and [`Costed`] are made by the methods of the layers. An implementation of your own is for a rule that
+/// they cannot express.
+///
+/// ```
+/// use paceline::limiter::{PolicyExt, Shared};
+/// use paceline::policy::TokenBucket;
+/// use paceline::time::Rate;
+/// use paceline::tower::{BadKey, EnforceLayer, Terms};
+/// use std::convert::Infallible;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// /// A limit for reads, and one for writes.
+/// #[derive(Clone)]
+/// struct ByMethod {
+///     reads: Shared<TokenBucket>,
+///     writes: Shared<TokenBucket>,
+/// }
+///
+/// impl Terms<http::Request<()>> for ByMethod {
+///     type Limit = Shared<TokenBucket>;
+///
+///     fn limit(&self, request: &http::Request<()>) -> Result<Option<Self::Limit>, BadKey> {
+///         let limit = if request.method().is_safe() { &self.reads } else { &self.writes };
+///         Ok(Some(limit.clone()))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let limits = ByMethod {
+///     reads: TokenBucket::new(Rate::per_second(10), 10).shared(),
+///     writes: TokenBucket::new(Rate::per_second(1), 1).shared(),
+/// };
+/// let inner = service_fn(|_| async { Ok::<_, Infallible>(()) });
+/// let service = EnforceLayer::with_terms(limits).layer(inner);
+///
+/// let send = |method| {
+///     let request = http::Request::builder().method(method).body(()).unwrap();
+///     service.clone().oneshot(request)
+/// };
+/// assert!(send("POST").await.is_ok());
+/// assert!(send("POST").await.is_err());
+/// assert!(send("GET").await.is_ok());
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which limit a request of type `{R}` has",
+    note = "the key and cost functions have to take a reference to the request of the service: `|request: &http::Request<Body>| …`"
+)]
+pub trait Terms<R> {
+    /// A handle on the limit of one request.
+    type Limit;
+
+    /// A handle on the limit of this request. `None`: it is not limited.
+    ///
+    /// # Errors
+    ///
+    /// If the key of the request cannot be used.
+    fn limit(&self, request: &R) -> Result<Option<Self::Limit>, BadKey>;
+
+    /// What the request costs.
+    ///
+    /// Provided: 1.
+    fn cost(&self, request: &R) -> u32 {
+        let _ = request;
+        1
+    }
+}
+
+/// The key of a request cannot be used.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct BadKey;
+
+/// One limit for all requests.
+#[derive(Clone, Debug)]
+pub struct Direct<L> {
+    pub(super) limit: L,
+}
+
+impl<R, L: Clone> Terms<R> for Direct<L> {
+    type Limit = L;
+
+    fn limit(&self, _: &R) -> Result<Option<L>, BadKey> {
+        Ok(Some(self.limit.clone()))
+    }
+}
+
+/// A limit for each key.
+#[derive(Clone, Debug)]
+pub struct ByKey<M, F> {
+    pub(super) limits: M,
+    pub(super) key: F,
+}
+
+impl<R, K, M, F> Terms<R> for ByKey<M, F>
+where
+    M: Limits<K>,
+    F: Fn(&R) -> Option<K>,
+{
+    type Limit = M::Limiter;
+
+    fn limit(&self, request: &R) -> Result<Option<M::Limiter>, BadKey> {
+        let key = (self.key)(request);
+        let limit = key.map(|key| self.limits.at(key)).transpose();
+        limit.map_err(|_| BadKey)
+    }
+}
+
+/// Permits for each key.
+#[derive(Clone, Debug)]
+pub struct PermitsByKey<M, F> {
+    pub(super) permits: M,
+    pub(super) key: F,
+}
+
+impl<R, K, M, F> Terms<R> for PermitsByKey<M, F>
+where
+    M: AdmitByKey<K>,
+    F: Fn(&R) -> Option<K>,
+{
+    type Limit = M::Admit;
+
+    fn limit(&self, request: &R) -> Result<Option<M::Admit>, BadKey> {
+        let key = (self.key)(request);
+        let permits = key.map(|key| self.permits.at(key)).transpose();
+        permits.map_err(|_| BadKey)
+    }
+}
+
+/// A limit with a cost for each request.
+#[derive(Clone, Debug)]
+pub struct Costed<T, F> {
+    pub(super) terms: T,
+    pub(super) cost: F,
+}
+
+impl<R, T, F> Terms<R> for Costed<T, F>
+where
+    T: Terms<R>,
+    F: Fn(&R) -> u32,
+{
+    type Limit = T::Limit;
+
+    fn limit(&self, request: &R) -> Result<Option<T::Limit>, BadKey> {
+        self.terms.limit(request)
+    }
+
+    fn cost(&self, request: &R) -> u32 {
+        (self.cost)(request)
+    }
+}
