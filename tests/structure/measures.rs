@@ -19,13 +19,13 @@ struct Limit {
 
 const LIMITS: [Limit; 6] = [
     Limit {
-        name: "lines of code in src",
+        name: "lines of code in src, without tower",
         ceiling: 18_400,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
-        name: "named types in src (struct, enum, trait)",
+        name: "named types in src, without tower (struct, enum, trait)",
         ceiling: 268,
         target: 190,
         measure: types_of_src,
@@ -104,8 +104,15 @@ fn lines_of_code(text: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The library without its layers for services, which would hide how the rest grows.
+fn library() -> Vec<(String, String)> {
+    let files = rust_files(&["src"]).into_iter();
+    let of_library = files.filter(|(path, _)| !path.starts_with("src/tower/"));
+    of_library.collect()
+}
+
 fn lines_of_src() -> Measure {
-    let files = rust_files(&["src"]);
+    let files = library();
     let lines = files.iter().map(|(_, text)| lines_of_code(text).len());
     Measure {
         value: lines.sum(),
@@ -114,7 +121,7 @@ fn lines_of_src() -> Measure {
 }
 
 fn types_of_src() -> Measure {
-    let files = rust_files(&["src"]);
+    let files = library();
     let lines = files.iter().flat_map(|(_, text)| lines_of_code(text));
     Measure {
         value: lines.filter(|line| defines_a_type(line)).count(),
