@@ -112,7 +112,7 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
-//! * `tower`: limits as layers for services and clients of `tower`.
+//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer` and `tower::ConcurrencyLayer`, limits as layers for services and clients.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 

@@ -13,6 +13,34 @@ use crate::time::Resolution;
 use crate::time::{Clock, Tick};
 
 /// What happens to a request when the limiter fails.
+///
+/// A limiter fails if it returns an error or panics, and if the key function or the cost function of the layer panics. A failure is
+/// counted by cause ([`Failures`]), and with feature `tracing` reported as a warning of target `paceline`, at most once a second
+/// for each layer. The panic hook runs as for any panic. In a program that is built with `panic = "abort"`, a panic ends the
+/// program.
+///
+/// ```
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use paceline::tower::{EnforceLayer, OnFailure};
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # std::panic::set_hook(Box::new(|_| ()));
+/// let users = Interval::every(Duration::from_secs(1)).keyed::<char>();
+/// let layer = EnforceLayer::by_key(users, |name: &&str| Some(name.chars().next().unwrap()));
+/// let inner = service_fn(|_: &str| async { Ok::<_, Infallible>(()) });
+///
+/// assert!(layer.layer(inner).oneshot("").await.is_ok());
+/// assert_eq!(layer.failures().key_panics, 1);
+///
+/// let layer = layer.on_failure(OnFailure::Closed);
+/// assert!(layer.layer(inner).oneshot("").await.unwrap_err().is_limiter_failed());
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(clippy::exhaustive_enums, reason = "a request passes or does not")]
 pub enum OnFailure {

@@ -1,4 +1,72 @@
 //! Limits as [`tower`](https://docs.rs/tower) layers, for services and for outbound clients. Feature `tower`.
+//!
+//! A layer works with hyper, axum, tonic, and any other [`Service`](https://docs.rs/tower-service). It takes any limit of this crate:
+//! a [`Shared`](crate::limiter::Shared), a [`Keyed`](crate::limiter::Keyed), [`Permits`](crate::concurrency::Permits), or one in
+//! Redis.
+//!
+//! | layer | a request that its limit does not let pass now | for |
+//! |---|---|---|
+//! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
+//! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
+//! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//!
+//! ```
+//! use http::{Request, Response};
+//! use http::request::Parts;
+//! use paceline::concurrency::Permits;
+//! use paceline::policy::TokenBucket;
+//! use paceline::prelude::*;
+//! use paceline::time::Rate;
+//! use paceline::tower::{ConcurrencyLayer, EnforceLayer, Refusal};
+//! use std::convert::Infallible;
+//! use tower::{Layer, ServiceExt, service_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let users = TokenBucket::new(Rate::per_minute(100), 2).keyed::<String>();
+//! let by_user = EnforceLayer::by_key(users, |request: &Request<()>| {
+//!     Some(request.headers().get("x-user")?.to_str().ok()?.to_owned())
+//! });
+//! let answer = |_: &Parts, refusal: &Refusal| {
+//!     let status = if refusal.is_quota_exceeded() { 429 } else { 503 };
+//!     Response::builder().status(status).body(refusal.to_string()).unwrap()
+//! };
+//! let inner = service_fn(|_: Request<()>| async {
+//!     Ok::<_, Infallible>(Response::new("hello".to_owned()))
+//! });
+//! let permits = ConcurrencyLayer::new(Permits::new(10)).until_response();
+//! let service = by_user.answering_with(answer).layer(permits.answering_with(answer).layer(inner));
+//!
+//! let mut answers = Vec::new();
+//! for _ in 0..3 {
+//!     let request = Request::get("/").header("x-user", "ann").body(()).unwrap();
+//!     let Ok(response) = service.clone().oneshot(request).await;
+//!     answers.push((response.status().as_u16(), response.into_body()));
+//! }
+//! assert_eq!(answers[1], (200, "hello".to_owned()));
+//! assert_eq!(answers[2], (429, "rate limit exceeded, retry in 600ms".to_owned()));
+//! # }
+//! ```
+//!
+//! # What all layers have in common
+//!
+//! * **One limit.** Services of one layer, and their clones, share the limit. A service is `Clone` if the inner one is.
+//! * **`poll_ready` takes nothing.** An idle clone holds no slot and no permit, so it blocks no request.
+//! * **Which limit.** `new` takes one for all requests. `by_key` takes [`Limits`](crate::limiter::Limits) and a closure that returns
+//!   the key; `None` is not limited. `costing` takes a closure that returns the cost. The rest is a trait: [`Terms`].
+//! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
+//!   response, and the error type is that of the inner service: axum needs no error handler.
+//! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.
+//! * **Under way is not refused.** While the answer of a limit on a server is under way, a request waits for the answer. No request
+//!   is shed because a task has used up its cooperative budget.
+//!
+//! # What it leaves to others
+//!
+//! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
+//!   [`Observed`](crate::limiter::Observed) or a `limiter::Switched` is a limiter too, and goes into `new` or `by_key`.
+//! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
+//! * It does not retry. [`retry_in`](Error::retry_in) says when to.
+//! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
 
 mod admission;
 mod answer;

@@ -284,6 +284,53 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
+#[cfg(feature = "tower")]
+#[test]
+fn layers_and_services_can_be_shared_and_moved() {
+    use paceline::tower::{
+        Answer, AsError, AsResponse, BadKey, ByKey, Concurrency, ConcurrencyFuture,
+        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Error, Failures,
+        Held, Hold, OnFailure, Pace, PaceFuture, PaceLayer, PermitsByKey, Refusal, Respond, Terms,
+        UntilBody, UntilResponse,
+    };
+
+    type Key = fn(&u8) -> Option<u8>;
+    type One = Direct<Shared<Interval>>;
+    type Each = Costed<ByKey<Keyed<u8, Interval>, Key>, fn(&u8) -> u32>;
+    type Inner = tower::util::ServiceFn<fn(u8) -> Ready<Result<u8, ()>>>;
+    type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
+    type Many = Direct<Permits>;
+    type Permit = PermitsByKey<paceline::concurrency::KeyedPermits<u8>, Key>;
+    fn answer<A: Answer<u8>>() {}
+    fn hold<H: Hold<u8, ()>>() {}
+    fn respond<A: Respond<u8, u8, u8>>() {}
+    fn terms<T: Terms<u8>>() {}
+    answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
+    hold::<UntilResponse>();
+    respond::<AsError>();
+    terms::<One>();
+    terms::<Each>();
+    terms::<Permit>();
+    value::<BadKey>();
+    value::<Failures>();
+    value::<OnFailure>();
+    value::<Refusal>();
+    error::<Refusal>();
+    error::<Error<std::fmt::Error>>();
+    free::<EnforceLayer<Each, Answered>>();
+    free::<PaceLayer<One>>();
+    free::<ConcurrencyLayer<Many, AsError, UntilBody>>();
+    free::<Enforce<Inner, Each>>();
+    free::<Pace<Inner, One>>();
+    free::<Concurrency<Inner, Permit>>();
+    free::<EnforceFuture<Inner, u8, Each, AsError>>();
+    free::<PaceFuture<Inner, u8, One, AsError>>();
+    free::<ConcurrencyFuture<Inner, u8, Many, AsError, UntilResponse>>();
+    free::<Held<u8>>();
+    shown::<Enforce<Inner, One>>();
+    shown::<Held<u8>>();
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {

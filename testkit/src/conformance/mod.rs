@@ -1,4 +1,5 @@
-//! The rules that every stream adapter keeps, checked on any of them; those for sinks are in [`sink`].
+//! The rules that every stream adapter keeps, checked on any of them; those for sinks are in [`sink`],
+//! and those for services with a limit in [`service`].
 //!
 //! A [`Subject`] describes an adapter by closures: how to build it over an [`Input`], and how to read its output. Every
 //! [`Rule`] builds the adapter anew, runs it over many schedules of arrivals and kinds of consumers, and reports how the
@@ -40,6 +41,7 @@ mod rule;
 mod rules;
 mod run;
 mod schedule;
+pub mod service;
 pub mod sink;
 
 use std::{fmt, future::Future, panic::Location, time::Duration};

@@ -1,6 +1,7 @@
 //! One planted fault after the other, and the one rule that it breaks; and right adapters, which break none.
 
 mod paced;
+mod service;
 mod sink;
 
 use std::{future, panic::AssertUnwindSafe, task::Poll, time::Duration};

@@ -5,7 +5,7 @@ mod keyed_full;
 mod observed;
 mod owned;
 mod prefetch;
-mod reports;
+pub(crate) mod reports;
 mod resolution;
 mod runtimes;
 mod schedules;

@@ -117,11 +117,11 @@ async fn metrics_count_requests_permits_and_waits() {
 
 /// Writes down every event.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Written(pub(crate) Arc<Mutex<Vec<String>>>);
 
 impl tracing::Subscriber for Written {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "paceline" && *metadata.level() == tracing::Level::DEBUG
+        metadata.target() == "paceline" && *metadata.level() <= tracing::Level::DEBUG
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {

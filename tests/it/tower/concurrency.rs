@@ -1,5 +1,4 @@
 use std::convert::Infallible;
-use std::time::Duration;
 
 use ::tower::{Layer, Service, ServiceExt};
 use futures::FutureExt;

@@ -251,3 +251,26 @@ async fn permits_that_fail_are_a_failure() {
         );
     }
 }
+
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_logged_at_most_once_a_second() {
+    use crate::limiter::reports::Written;
+
+    let written = Written::default();
+    let guard = tracing::subscriber::set_default(written.clone());
+    let layer = EnforceLayer::new(Remote::failing_after(0));
+    let mut service = layer.layer(echo());
+    for _ in 0..21 {
+        for _ in 0..1_000 {
+            call(&mut service, 0).await.unwrap();
+        }
+        sleep(100).await;
+    }
+    drop(guard);
+    let lines = written.0.lock().unwrap();
+    assert_eq!(lines.len(), 3, "at 0, 1 and 2 s: {lines:?}");
+    let line = "message=the limiter of a layer failed fault=the server is gone failures=Failures { errors: 10001";
+    assert!(lines[1].starts_with(line), "{}", lines[1]);
+    assert_eq!(layer.failures().errors, 21_000);
+}

@@ -1,6 +1,8 @@
 //! Limits as layers for services.
 
+mod axum;
 mod concurrency;
+mod conformance;
 mod enforce;
 mod failures;
 mod pace;

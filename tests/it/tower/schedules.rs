@@ -76,7 +76,7 @@ where
             Poll::Ready(Err(_)) => {}
         },
         Stage::Responded(mut body) => {
-            if let Poll::Ready(Some(Ok(_))) = body.poll_with(|body, cx| body.poll_frame(cx)) {
+            if let Poll::Ready(Some(Ok(_))) = body.poll_with(Body::poll_frame) {
                 calls.push(Stage::Responded(body));
             }
         }
