@@ -41,7 +41,6 @@ pub struct LimitHeaders {
     parts: Vec<String>,
     unit: QuotaUnit,
     partition_key: Option<Vec<u8>>,
-    is_legacy: bool,
 }
 
 impl LimitHeaders {
@@ -56,7 +55,6 @@ impl LimitHeaders {
             parts: Vec::new(),
             unit: QuotaUnit::Requests,
             partition_key: None,
-            is_legacy: false,
         })
     }
 
@@ -108,45 +106,41 @@ impl LimitHeaders {
         }
     }
 
-    /// Whether to write `X-RateLimit-Limit`, `-Remaining` and `-Reset` too, the latter as seconds from now. Off by default.
-    #[must_use]
-    pub fn with_legacy(self, is_legacy: bool) -> Self {
-        Self { is_legacy, ..self }
-    }
-
     /// The names, in lower case, and the values of the headers.
     pub fn headers(&self, status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
         let is_limited = status.quota.is_some() || status.remaining < u32::MAX;
-        let legacy = status.quota.filter(|_| self.is_legacy);
-        let legacy_reset = whole_seconds(status.reset_in).min(LONGEST_LEGACY_RESET);
-        [
-            status
-                .quota
-                .map(|quota| (POLICY, self.policy(quota, status))),
-            is_limited.then(|| (STATE, self.state(status))),
-            legacy.map(|quota| (LEGACY[0], quota.permits.to_string())),
-            legacy.map(|_| (LEGACY[1], status.remaining.to_string())),
-            legacy.map(|_| (LEGACY[2], legacy_reset.to_string())),
-        ]
-        .into_iter()
-        .flatten()
+        let policy = status.quota.map(|quota| self.policy(quota, status));
+        let state = is_limited.then(|| self.state(status));
+        let policy = policy.map(|policy| ("ratelimit-policy", policy));
+        policy
+            .into_iter()
+            .chain(state.map(|state| ("ratelimit", state)))
     }
 
-    /// The name of the limit that the status is about.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now; for old clients. None without a quota.
+    pub fn legacy_headers(status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let Status {
+            remaining, quota, ..
+        } = *status;
+        let reset = whole_seconds(status.reset_in).min(LONGEST_LEGACY_RESET);
+        quota.into_iter().flat_map(move |quota| {
+            [
+                ("x-ratelimit-limit", quota.permits.to_string()),
+                ("x-ratelimit-remaining", remaining.to_string()),
+                ("x-ratelimit-reset", reset.to_string()),
+            ]
+        })
+    }
+
+    /// The name of the limit that a status is about, by its [`binding`](Status::binding).
     #[must_use]
-    pub fn name(&self, status: &Status) -> &str {
-        let part = status.binding.and_then(|part| self.parts.get(part));
+    pub fn name(&self, binding: Option<usize>) -> &str {
+        let part = binding.and_then(|part| self.parts.get(part));
         part.unwrap_or(&self.name)
     }
 
-    /// What the quota counts.
-    #[must_use]
-    pub const fn unit(&self) -> QuotaUnit {
-        self.unit
-    }
-
     fn policy(&self, quota: Quota, status: &Status) -> String {
-        let mut item = quoted(self.name(status));
+        let mut item = quoted(self.name(status.binding));
         let window = whole_seconds(quota.window).max(1);
         add(&mut item, param::QUOTA, quota.permits);
         if self.unit != QuotaUnit::Requests {
@@ -158,7 +152,7 @@ impl LimitHeaders {
     }
 
     fn state(&self, status: &Status) -> String {
-        let mut item = quoted(self.name(status));
+        let mut item = quoted(self.name(status.binding));
         add(&mut item, param::REMAINING, status.remaining);
         add(&mut item, param::RESET, whole_seconds(status.reset_in));
         self.add_partition_key(&mut item);
@@ -226,14 +220,6 @@ impl fmt::Display for InvalidName {
 }
 
 impl Error for InvalidName {}
-
-const POLICY: &str = "ratelimit-policy";
-const STATE: &str = "ratelimit";
-const LEGACY: [&str; 3] = [
-    "x-ratelimit-limit",
-    "x-ratelimit-remaining",
-    "x-ratelimit-reset",
-];
 
 /// The largest integer of a structured field.
 const LARGEST: u64 = 999_999_999_999_999;

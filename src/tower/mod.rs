@@ -70,6 +70,7 @@
 
 mod admission;
 mod answer;
+mod answers;
 mod call;
 mod concurrency;
 mod enforce;
@@ -81,6 +82,7 @@ mod refusal;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
+pub use answers::Answers;
 pub use concurrency::{Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer};
 pub use error::Error;

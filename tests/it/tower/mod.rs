@@ -1,5 +1,6 @@
 //! Limits as layers for services.
 
+mod answers;
 mod axum;
 mod concurrency;
 mod conformance;
