@@ -138,7 +138,7 @@ fn a_limit_of_requests_is_read_as_a_rate_by_both_names_of_its_unit() {
 fn duration() -> impl Strategy<Value = Duration> {
     let nanos = prop_oneof![
         0..2_000_000_000_u64,
-        0..100_000_000_000_000,
+        0..100_000_000_000_000_u64,
         (0..100_000_u64).prop_map(|secs| secs * 1_000_000_000)
     ];
     nanos.prop_map(Duration::from_nanos)

@@ -11,7 +11,7 @@ use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, OnFailure, PaceLa
 use serde_json::{Value, json};
 
 use super::{Remote, call, get, per_second};
-use crate::timed::{ms, secs, sleep};
+use crate::timed::{ms, sleep};
 
 type Inner =
     ::tower::util::BoxCloneService<Request<()>, Response<String>, std::convert::Infallible>;
@@ -23,6 +23,10 @@ fn hello() -> Inner {
 
 fn minute(permits: u32) -> Shared<FixedWindow> {
     FixedWindow::new(permits, secs(60)).shared()
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
 }
 
 /// The answer to a request that comes 48 s after the only one that a limit of 1 a minute lets pass.
@@ -239,7 +243,6 @@ async fn grpc_gets_trailers_only() {
 #[tokio::test(start_paused = true)]
 async fn a_grpc_message_is_percent_encoded() {
     // Microseconds have a letter outside of ASCII.
-    let window = Duration::from_micros(1_500_000_001_500 / 1_000);
     let limit = FixedWindow::new(1, Duration::from_micros(900)).shared();
     let mut service = EnforceLayer::new(limit)
         .answering(Answers::new("api"))
@@ -249,7 +252,6 @@ async fn a_grpc_message_is_percent_encoded() {
     let message = "rate limit exceeded (1 per 900%C2%B5s), retry in 1 s";
     assert_eq!(response.headers()["grpc-message"], message);
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "1");
-    let _ = window;
 }
 
 #[tokio::test(start_paused = true)]
