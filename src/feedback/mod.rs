@@ -110,5 +110,7 @@ pub use caps::Caps;
 pub use parse::Feedback;
 pub use reader::Ignored;
 #[cfg(feature = "tower")]
+pub(crate) use value::{split, unquoted};
+#[cfg(feature = "tower")]
 pub(crate) use write::whole_seconds;
 pub use write::{InvalidName, LimitHeaders, QuotaUnit};

@@ -72,6 +72,7 @@ mod admission;
 mod answer;
 mod answers;
 mod call;
+mod client_ip;
 mod concurrency;
 mod enforce;
 mod error;
@@ -83,6 +84,7 @@ mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
 pub use answers::Answers;
+pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};
 pub use concurrency::{Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer};
 pub use error::Error;
