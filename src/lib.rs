@@ -27,6 +27,7 @@
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
 //!                          │       ├── concurrency
+//!                          │       ├── tower  ──▶ concurrency
 //!                          │       └── redis
 //!                          └──▶ feedback
 //! ```
@@ -49,6 +50,7 @@
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it.
+//! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
 //! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
 //!   `redis`).
 //!

@@ -74,7 +74,7 @@ impl<T, A> Config<T, A> {
         let Some(limit) = catch(|| self.terms.limit(request)) else {
             return self.failed(&Fault::<&str>::KeyPanic).map(|()| None);
         };
-        let Some(limit) = limit.map_err(|_| Refusal::new(RefusalKind::BadKey))? else {
+        let Some(limit) = limit.map_err(|bad| Refusal::new(RefusalKind::BadKey(bad)))? else {
             return Ok(None);
         };
         let Some(cost) = catch(|| self.terms.cost(request)) else {
@@ -111,6 +111,47 @@ impl<T, A> Config<T, A> {
         };
         *admission = None;
         Poll::Ready(answer)
+    }
+
+    /// Ready when the inner service was called, or the request is refused.
+    ///
+    /// The error is that of a service that does not become ready.
+    fn poll_call<Q, S, R>(
+        &self,
+        admission: &mut Option<Admission<Q>>,
+        pass: &mut Pass<Q::Guard>,
+        inner: &mut S,
+        request: &mut Option<R>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<StateOf<Q, S, R>, A::Error>>
+    where
+        Q: Ask<Error: fmt::Display>,
+        S: Service<R>,
+        A: Respond<R, S::Response, S::Error>,
+    {
+        if let Err(refusal) = ready!(self.poll_pass(admission, pass, cx)) {
+            return Poll::Ready(Ok(State::refused(taken(request), refusal)));
+        }
+        let ready = ready!(inner.poll_ready(cx));
+        ready.map_err(|error| self.answer.inner_error(error))?;
+        let response = inner.call(taken(request));
+        Poll::Ready(Ok(State::Calling { response }))
+    }
+
+    /// The response of the inner service, with what the limit has left if the response says that.
+    fn annotated<R, P, E>(
+        &self,
+        response: Result<P, E>,
+        status: Option<Status>,
+    ) -> Result<P, A::Error>
+    where
+        A: Respond<R, P, E>,
+    {
+        let mut response = response.map_err(|error| self.answer.inner_error(error))?;
+        if let Some(status) = status {
+            self.answer.annotate(&mut response, &status);
+        }
+        Ok(response)
     }
 
     /// The request passes, or is refused.
@@ -175,6 +216,8 @@ pin_project! {
         },
     }
 }
+
+type StateOf<Q, S, R> = State<Q, S, R, <S as Service<R>>::Future>;
 
 impl<Q, S, R, F> State<Q, S, R, F> {
     const fn asking(admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
@@ -244,11 +287,7 @@ where
         Self::with(config, pass, state)
     }
 
-    fn with(
-        config: &Arc<Config<T, A>>,
-        pass: Pass<Q::Guard>,
-        state: State<Q, S, R, S::Future>,
-    ) -> Self {
+    fn with(config: &Arc<Config<T, A>>, pass: Pass<Q::Guard>, state: StateOf<Q, S, R>) -> Self {
         Self {
             config: Arc::clone(config),
             pass,
@@ -262,38 +301,28 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
         let mut this = self.project();
-        let answer = &this.config.answer;
+        let (config, pass) = (&**this.config, this.pass);
         loop {
-            let next = match this.state.as_mut().project() {
+            let called = match this.state.as_mut().project() {
                 StateProj::Asking {
                     admission,
                     inner,
                     request,
-                } => match ready!(this.config.poll_pass(admission, this.pass, cx)) {
-                    Ok(()) => match ready!(inner.poll_ready(cx)) {
-                        Ok(()) => State::Calling {
-                            response: inner.call(taken(request)),
-                        },
-                        Err(error) => {
-                            let error = answer.inner_error(error);
-                            return Poll::Ready((Err(error), this.pass.guard.take()));
-                        }
-                    },
-                    Err(refusal) => State::refused(taken(request), refusal),
-                },
+                } => ready!(config.poll_call(admission, pass, inner, request, cx)),
                 StateProj::Calling { response } => {
-                    let mut response = ready!(response.poll(cx));
-                    if let (Ok(response), Some(status)) = (&mut response, &this.pass.status) {
-                        answer.annotate(response, status);
-                    }
-                    let response = response.map_err(|error| answer.inner_error(error));
-                    return Poll::Ready((response, this.pass.guard.take()));
+                    let response = ready!(response.poll(cx));
+                    let response = config.annotated(response, pass.status);
+                    return Poll::Ready((response, pass.guard.take()));
                 }
                 StateProj::Refused { request, refusal } => {
-                    return Poll::Ready((answer.refuse(taken(request), *refusal), None));
+                    let answer = config.answer.refuse(taken(request), *refusal);
+                    return Poll::Ready((answer, None));
                 }
             };
-            this.state.set(next);
+            match called {
+                Ok(next) => this.state.set(next),
+                Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
+            }
         }
     }
 }

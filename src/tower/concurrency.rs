@@ -3,24 +3,17 @@ use core::future::Future;
 use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
-use core::time::Duration;
-use std::sync::Arc;
 
-use http::Response;
-use http::request::Parts;
 use pin_project_lite::pin_project;
-use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::concurrency::{Admit, AdmitByKey};
-use crate::time::OutOfRange;
 
-use super::Refusal;
 use super::admission::{AskPermit, Patience};
-use super::answer::{AsError, AsResponse, Respond};
-use super::call::{Call, Config};
-use super::failure::{Failures, OnFailure};
+use super::answer::{AsError, Respond};
+use super::call::Call;
 use super::held::{Hold, UntilBody, UntilResponse};
+use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
 use super::terms::{Direct, PermitsByKey, Terms};
 
@@ -56,21 +49,30 @@ use super::terms::{Direct, PermitsByKey, Terms};
 /// **Ready** at once, and that takes no permit. So an idle clone blocks no request.
 ///
 /// **Waits** in its future for a permit, first come, first served by the first poll. Then it waits until the inner service is
-/// ready, and calls it. [`at_once`](Self::at_once) refuses instead of waiting.
+/// ready, and calls it. [`at_once`](LimitLayer::at_once) refuses instead of waiting.
 ///
 /// **Holds** its permit until the body of the response has ended, failed or was dropped: the body is a [`Held`](super::Held). With
-/// [`until_response`](Self::until_response) it ends with the head; a service that is not for HTTP needs that.
+/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A connection that
+/// is upgraded has no body, and its permit ends with the head.
 ///
-/// **Fails** with [`Error`](super::Error), or answers: see [`answering`](Self::answering).
+/// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
 ///
 /// **Cancel safety**: a future that is dropped leaves the queue, or gives its permit back after the future of the inner service is
 /// dropped.
 ///
 /// **Shares** its permits: services of one layer, and their clones, have the same.
-pub struct ConcurrencyLayer<T, A = AsError, H = UntilBody> {
-    config: Config<T, A>,
+pub type ConcurrencyLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<H>, T, A>;
+
+/// Service of [`ConcurrencyLayer`].
+pub type Concurrency<S, T, A = AsError, H = UntilBody> = Limited<Admitting<H>, S, T, A>;
+
+/// What a [`ConcurrencyLayer`] does: `H` says when a request is no longer under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Admitting<H> {
     hold: PhantomData<fn() -> H>,
 }
+
+impl<H> Waits for Admitting<H> {}
 
 impl<P: Admit + Clone> ConcurrencyLayer<Direct<P>> {
     /// The same permits for all requests.
@@ -98,10 +100,7 @@ impl<T> ConcurrencyLayer<T> {
     /// A rule of your own for which permits a request needs.
     #[must_use]
     pub fn with_terms(terms: T) -> Self {
-        Self {
-            config: Config::new(terms, Patience::new(None)),
-            hold: PhantomData,
-        }
+        Self::with(terms, Patience::new(None))
     }
 }
 
@@ -112,156 +111,14 @@ impl<T, A, H> ConcurrencyLayer<T, A, H> {
     /// layer with the same permits.
     #[must_use]
     pub fn at_once(mut self) -> Self {
-        self.config.patience.refuses = Some(RefusalKind::NoRoom);
+        self.patience().refuses = Some(RefusalKind::NoRoom);
         self
     }
 
     /// Gives the permit back when there is a response, or an error. The response keeps its type, which may be any.
     #[must_use]
     pub fn until_response(self) -> ConcurrencyLayer<T, A, UntilResponse> {
-        ConcurrencyLayer {
-            config: self.config,
-            hold: PhantomData,
-        }
-    }
-
-    /// Refuses a request that gets no permit within this time, when the time is over.
-    ///
-    /// The refusal is [`is_too_late`](super::Error::is_too_late). The time of a request begins with the first poll of its future. What
-    /// the inner service takes does not count.
-    ///
-    /// # Panics
-    ///
-    /// If it is zero; see [`try_within`](Self::try_within).
-    #[must_use]
-    #[track_caller]
-    pub fn within(self, within: Duration) -> Self {
-        match self.try_within(within) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`within`](Self::within), for a time from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange> {
-        self.config.patience = self.config.patience.within(within)?;
-        Ok(self)
-    }
-
-    /// Refuses a request that would have to wait while `n` requests wait already.
-    ///
-    /// The refusal is [`is_no_room`](super::Error::is_no_room). The number is that of all services of this layer and of its clones,
-    /// with all keys together. A request that gets a permit at once is never refused.
-    ///
-    /// # Panics
-    ///
-    /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).
-    #[must_use]
-    #[track_caller]
-    pub fn max_waiting(self, n: u32) -> Self {
-        match self.try_max_waiting(n) {
-            Ok(layer) => layer,
-            Err(error) => error.panic(),
-        }
-    }
-
-    /// [`max_waiting`](Self::max_waiting), for a number from a configuration.
-    ///
-    /// # Errors
-    ///
-    /// If it is zero.
-    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange> {
-        self.config.patience = self.config.patience.max_waiting(n)?;
-        Ok(self)
-    }
-
-    /// Answers refused requests with HTTP responses, instead of an error. The error is that of the inner service then.
-    #[must_use]
-    pub fn answering<N>(self, answer: N) -> ConcurrencyLayer<T, AsResponse<N>, H> {
-        ConcurrencyLayer {
-            config: self.config.answering(answer),
-            hold: PhantomData,
-        }
-    }
-
-    /// [`answering`](Self::answering), with a closure.
-    #[must_use]
-    pub fn answering_with<F, B>(self, answer: F) -> ConcurrencyLayer<T, AsResponse<F>, H>
-    where
-        F: Fn(&Parts, &Refusal) -> Response<B>,
-    {
-        self.answering(answer)
-    }
-
-    /// What happens to a request when the limiter fails; it passes by default.
-    #[must_use]
-    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.config.on_failure = on_failure;
-        self
-    }
-
-    /// How often the limiter failed, for all services of this layer and of its clones.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        self.config.failures.failures()
-    }
-}
-
-impl<T: Clone, A: Clone, H> Clone for ConcurrencyLayer<T, A, H> {
-    fn clone(&self) -> Self {
-        Self {
-            config: self.config.clone(),
-            hold: PhantomData,
-        }
-    }
-}
-
-impl<T: fmt::Debug, A: fmt::Debug, H> fmt::Debug for ConcurrencyLayer<T, A, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConcurrencyLayer")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<S, T: Clone, A: Clone, H> Layer<S> for ConcurrencyLayer<T, A, H> {
-    type Service = Concurrency<S, T, A, H>;
-
-    fn layer(&self, inner: S) -> Concurrency<S, T, A, H> {
-        Concurrency {
-            inner,
-            config: Arc::new(self.config.clone()),
-            hold: PhantomData,
-        }
-    }
-}
-
-/// Service of [`ConcurrencyLayer`].
-pub struct Concurrency<S, T, A = AsError, H = UntilBody> {
-    inner: S,
-    config: Arc<Config<T, A>>,
-    hold: PhantomData<fn() -> H>,
-}
-
-impl<S: Clone, T, A, H> Clone for Concurrency<S, T, A, H> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            config: Arc::clone(&self.config),
-            hold: PhantomData,
-        }
-    }
-}
-
-impl<S: fmt::Debug, T, A, H> fmt::Debug for Concurrency<S, T, A, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Concurrency")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        self.of_kind()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::time::{Clock, Tick};
 ///
 /// A limiter fails if it returns an error or panics, and if the key function or the cost function of the layer panics. A failure is
 /// counted by cause ([`Failures`]), and with feature `tracing` reported as a warning of target `paceline`, at most once a second
-/// for each layer. The panic hook runs as for any panic. In a program that is built with `panic = "abort"`, a panic ends the
+/// for each layer. A panic of the inner service, or of an answer, is not caught. The panic hook runs as for any panic. In a program that is built with `panic = "abort"`, a panic ends the
 /// program.
 ///
 /// ```

@@ -1,4 +1,4 @@
-use http::Request;
+use http::{HeaderMap, HeaderName, Request};
 
 use crate::limiter::Limits;
 
@@ -20,11 +20,14 @@ use super::terms::{BadKey, Terms};
 /// assert_eq!(key(&request), Some("s3cret".to_owned()));
 /// assert_eq!(key(&Request::new(())), None);
 /// ```
+///
+/// # Panics
+///
+/// If this is not the name of a header.
+#[track_caller]
 pub fn header_key<B>(name: &'static str) -> impl Fn(&Request<B>) -> Option<String> + Clone {
-    move |request| {
-        let value = request.headers().get(name)?;
-        Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-    }
+    let name = header_named(name);
+    move |request| value(request.headers(), &name)
 }
 
 /// An extension as the key of a request, such as the user that a layer in front has found; for
@@ -80,14 +83,26 @@ where
 #[derive(Clone, Debug)]
 pub struct ByHeader<M> {
     limits: M,
+    /// As it was given, for the refusal.
     name: &'static str,
+    header: HeaderName,
 }
 
 impl<M: Limits<String>> ByHeader<M> {
     /// A limit for each value of this header. A request without the header is **not limited**.
+    ///
+    /// # Panics
+    ///
+    /// If this is not the name of a header.
     #[must_use]
-    pub const fn new(limits: M, name: &'static str) -> Self {
-        Self { limits, name }
+    #[track_caller]
+    pub fn new(limits: M, name: &'static str) -> Self {
+        let header = header_named(name);
+        Self {
+            limits,
+            name,
+            header,
+        }
     }
 }
 
@@ -95,8 +110,21 @@ impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
     type Limit = M::Limiter;
 
     fn limit(&self, request: &Request<B>) -> Result<Option<M::Limiter>, BadKey> {
-        let key = header_key(self.name)(request);
+        let key = value(request.headers(), &self.header);
         let limit = key.map(|key| self.limits.at(key)).transpose();
         limit.map_err(|_| BadKey::in_header(self.name))
     }
+}
+
+#[track_caller]
+fn header_named(name: &str) -> HeaderName {
+    match HeaderName::from_bytes(name.as_bytes()) {
+        Ok(header) => header,
+        Err(_) => panic!("`{}` is not the name of a header", name.escape_debug()),
+    }
+}
+
+fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.get(name)?;
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }

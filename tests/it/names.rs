@@ -288,10 +288,10 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Answer, AsError, AsResponse, BadKey, ByKey, Concurrency, ConcurrencyFuture,
-        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Error, Failures,
-        Held, Hold, OnFailure, Pace, PaceFuture, PaceLayer, PermitsByKey, Refusal, Respond, Terms,
-        UntilBody, UntilResponse,
+        Admitting, Answer, AsError, AsResponse, BadKey, ByKey, Concurrency, ConcurrencyFuture,
+        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
+        Failures, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
+        PaceLayer, Pacing, PermitsByKey, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -305,12 +305,18 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
+    fn waits<K: Waits>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     hold::<UntilResponse>();
     respond::<AsError>();
     terms::<One>();
     terms::<Each>();
     terms::<Permit>();
+    waits::<Pacing>();
+    waits::<Admitting<UntilBody>>();
+    free::<LimitLayer<Enforcing, One>>();
+    free::<Limited<Pacing, Inner, One>>();
+    free::<LimitedFuture<Inner, u8, One, AsError>>();
     value::<BadKey>();
     value::<Failures>();
     value::<OnFailure>();

@@ -1,7 +1,7 @@
 //! Services with a planted fault, and the rule that each breaks.
 
 use std::{
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     mem,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -12,10 +12,11 @@ use std::{
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use testkit::{
+    clock::Stopwatch,
     conformance::service::{Rule, Subject},
     probe::service::{Inner, InnerError, TestBody},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::timeout;
 use tower_service::Service;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,8 +75,9 @@ struct Planted {
 struct Limit {
     in_use: u32,
     wakers: Vec<Waker>,
-    /// The next slot of a fixed schedule.
-    next: Option<Instant>,
+    /// Of a fixed schedule, with its next slot.
+    watch: Option<Stopwatch>,
+    next: Duration,
 }
 
 impl Planted {
@@ -157,12 +159,15 @@ impl Service<Request<()>> for Planted {
 }
 
 async fn wait_for_slot(limit: &Mutex<Limit>) {
-    let now = Instant::now();
-    let mut guarded = limit.lock().unwrap();
-    let slot = guarded.next.map_or(now, |next| next.max(now));
-    guarded.next = Some(slot + Duration::from_secs(1));
-    drop(guarded);
-    sleep_until(slot).await;
+    let wait = next_slot(&mut limit.lock().unwrap());
+    let _ = timeout(wait, pending::<()>()).await;
+}
+
+fn next_slot(limit: &mut Limit) -> Duration {
+    let now = limit.watch.get_or_insert_with(Stopwatch::start).elapsed();
+    let slot = limit.next.max(now);
+    limit.next = slot + Duration::from_secs(1);
+    slot - now
 }
 
 struct Guard(Arc<Mutex<Limit>>);
@@ -219,12 +224,12 @@ impl Body for Guarded {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         self.body
             .as_ref()
-            .map_or_else(SizeHint::default, |body| body.size_hint())
+            .map_or_else(SizeHint::default, Body::size_hint)
     }
 }

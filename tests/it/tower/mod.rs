@@ -2,10 +2,12 @@
 
 mod answers;
 mod axum;
+mod client_ip;
 mod concurrency;
 mod conformance;
 mod enforce;
 mod failures;
+mod keys;
 mod pace;
 mod schedules;
 
@@ -14,6 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use ::tower::Layer;
 use ::tower::{Service, ServiceExt};
 use http::{Request, Response};
 use paceline::limiter::{Limiter, PolicyExt, Shared};
@@ -25,8 +29,34 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
     service.ready().await?.call(request).await
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn limits_in_redis_go_into_every_layer() {
+    use paceline::redis::{Keyed, KeyedPermits, RedisLimiter, RedisPermits};
+    use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
+
+    fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
+    fn rates(one: RedisLimiter<TokenBucket>, users: Keyed<TokenBucket>) {
+        let user = |n: &u32| Some(n.to_string());
+        is_service(EnforceLayer::new(one.clone()).layer(echo()));
+        is_service(EnforceLayer::by_key(users.clone(), user).layer(echo()));
+        is_service(PaceLayer::new(one).layer(echo()));
+        is_service(PaceLayer::by_key(users, user).layer(echo()));
+    }
+    fn permits(one: RedisPermits, users: KeyedPermits) {
+        let user = |n: &u32| Some(n.to_string());
+        let layer = ConcurrencyLayer::new(one);
+        is_service(layer.until_response().layer(echo()));
+        let layer = ConcurrencyLayer::by_key(users, user);
+        is_service(layer.until_response().layer(echo()));
+    }
+    // That it compiles is the test.
+    let _ = (rates, permits);
+}
+
 /// A service that answers with the request.
-fn echo() -> impl Service<u32, Response = u32, Error = Infallible, Future: Send> + Clone {
+fn echo()
+-> impl Service<u32, Response = u32, Error = Infallible, Future: Send> + Clone + Send + Sync {
     ::tower::service_fn(|n: u32| async move { Ok(n) })
 }
 

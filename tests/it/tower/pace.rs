@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use futures::FutureExt;
 use futures::future::join_all;
-use paceline::limiter::{PolicyExt, Shared};
+use paceline::limiter::{Event, Observed, PolicyExt, Shared};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::time::Rate;
 use paceline::tower::PaceLayer;
@@ -228,6 +228,30 @@ async fn cancelled_calls_leave_no_trace() {
     call(&mut service.clone(), 0).await.unwrap();
     assert_eq!(watch.elapsed_ms(), 100);
     assert_eq!(limit.stats().passed, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observed_limit_reports_each_request_once() {
+    let reports = Arc::new(Mutex::new([0; 3]));
+    let send = Arc::clone(&reports);
+    let observer = move |event: Event| {
+        let of = match event {
+            Event::Passed { .. } => 0,
+            Event::Refused { .. } => 1,
+            _ => 2,
+        };
+        send.lock().unwrap()[of] += 1;
+    };
+    let layer = PaceLayer::new(Observed::new(every(100), observer));
+    let service = layer.within(ms(250)).max_waiting(1).layer(echo());
+    let mut calls: Vec<_> = (0..5)
+        .map(|n| Driven::new(service.clone().oneshot(n)))
+        .collect();
+    let ready = calls.iter_mut().map(|call| call.poll().is_ready());
+    // One passes, one waits, and for the others there is no place.
+    assert_eq!(ready.collect::<Vec<_>>(), [true, false, true, true, true]);
+    drop(calls);
+    assert_eq!(*reports.lock().unwrap(), [1, 3, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,225 @@
+use core::fmt;
+use core::future::Future;
+use core::marker::PhantomData;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::sync::Arc;
+
+use http::Response;
+use http::request::Parts;
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::limiter::Limiter;
+use crate::time::OutOfRange;
+
+use super::Refusal;
+use super::admission::{AskRate, Patience};
+use super::answer::{AsError, AsResponse, Respond};
+use super::call::{Call, Config};
+use super::failure::{Failures, OnFailure};
+use super::terms::{Costed, Terms};
+
+/// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
+/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer) or a [`ConcurrencyLayer`](super::ConcurrencyLayer).
+#[derive(Clone, Debug)]
+pub struct LimitLayer<K, T, A = AsError> {
+    config: Config<T, A>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K, T> LimitLayer<K, T> {
+    pub(super) fn with(terms: T, patience: Patience) -> Self {
+        Self {
+            config: Config::new(terms, patience),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K, T, A> LimitLayer<K, T, A> {
+    /// Answers refused requests with HTTP responses, instead of an error. The error is that of the inner service then.
+    #[must_use]
+    pub fn answering<N>(self, answer: N) -> LimitLayer<K, T, AsResponse<N>> {
+        LimitLayer {
+            config: self.config.answering(answer),
+            kind: PhantomData,
+        }
+    }
+
+    /// [`answering`](Self::answering), with a closure.
+    #[must_use]
+    pub fn answering_with<F, B>(self, answer: F) -> LimitLayer<K, T, AsResponse<F>>
+    where
+        F: Fn(&Parts, &Refusal) -> Response<B>,
+    {
+        self.answering(answer)
+    }
+
+    /// What happens to a request when the limiter fails; it passes by default.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.config.on_failure = on_failure;
+        self
+    }
+
+    /// How often the limiter failed, for all services of this layer and of its clones.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        self.config.failures.failures()
+    }
+
+    pub(super) fn charging<F>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
+        LimitLayer {
+            config: self.config.costing(cost),
+            kind: PhantomData,
+        }
+    }
+
+    pub(super) fn of_kind<N>(self) -> LimitLayer<N, T, A> {
+        LimitLayer {
+            config: self.config,
+            kind: PhantomData,
+        }
+    }
+
+    pub(super) const fn patience(&mut self) -> &mut Patience {
+        &mut self.config.patience
+    }
+}
+
+/// A layer whose requests can wait.
+pub trait Waits {}
+
+impl<K: Waits, T, A> LimitLayer<K, T, A> {
+    /// Refuses a request that cannot pass within this time: at once if that is known, and else when the time is over.
+    ///
+    /// The refusal is [`is_too_late`](super::Error::is_too_late). The time of a request begins with the first poll of its future. What
+    /// the inner service takes does not count.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero; see [`try_within`](Self::try_within).
+    #[must_use]
+    #[track_caller]
+    pub fn within(self, within: Duration) -> Self {
+        match self.try_within(within) {
+            Ok(layer) => layer,
+            Err(error) => error.panic(),
+        }
+    }
+
+    /// [`within`](Self::within), for a time from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange> {
+        self.config.patience = self.config.patience.within(within)?;
+        Ok(self)
+    }
+
+    /// Refuses a request that would have to wait while `n` requests wait already.
+    ///
+    /// The refusal is [`is_no_room`](super::Error::is_no_room). The number is that of all services of this layer and of its clones,
+    /// with all keys together. A request that the limit lets pass at once is never refused.
+    ///
+    /// # Panics
+    ///
+    /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).
+    #[must_use]
+    #[track_caller]
+    pub fn max_waiting(self, n: u32) -> Self {
+        match self.try_max_waiting(n) {
+            Ok(layer) => layer,
+            Err(error) => error.panic(),
+        }
+    }
+
+    /// [`max_waiting`](Self::max_waiting), for a number from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange> {
+        self.config.patience = self.config.patience.max_waiting(n)?;
+        Ok(self)
+    }
+}
+
+impl<S, K, T: Clone, A: Clone> Layer<S> for LimitLayer<K, T, A> {
+    type Service = Limited<K, S, T, A>;
+
+    fn layer(&self, inner: S) -> Limited<K, S, T, A> {
+        Limited {
+            inner,
+            config: Arc::new(self.config.clone()),
+            kind: PhantomData,
+        }
+    }
+}
+
+/// Service of a [`LimitLayer`].
+pub struct Limited<K, S, T, A = AsError> {
+    pub(super) inner: S,
+    pub(super) config: Arc<Config<T, A>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K, S: Clone, T, A> Clone for Limited<K, S, T, A> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            config: Arc::clone(&self.config),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K, S: fmt::Debug, T, A> fmt::Debug for Limited<K, S, T, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// Future of [`Enforce`](super::Enforce) and [`Pace`](super::Pace).
+    #[must_use = "futures do nothing unless you `.await` or poll them"]
+    pub struct LimitedFuture<S, R, T, A>
+    where
+        S: Service<R>,
+        T: Terms<R>,
+        T::Limit: Limiter,
+    {
+        #[pin]
+        pub(super) call: Call<AskRate<T::Limit>, S, R, T, A>,
+    }
+}
+
+impl<S, R, T, A> Future for LimitedFuture<S, R, T, A>
+where
+    S: Service<R>,
+    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    type Output = Result<S::Response, A::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().call.poll(cx).map(|(response, _)| response)
+    }
+}
+
+impl<S, R, T, A> fmt::Debug for LimitedFuture<S, R, T, A>
+where
+    S: Service<R>,
+    T: Terms<R>,
+    T::Limit: Limiter,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitedFuture").finish_non_exhaustive()
+    }
+}
