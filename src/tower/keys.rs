@@ -118,10 +118,8 @@ impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
 
 #[track_caller]
 fn header_named(name: &str) -> HeaderName {
-    match HeaderName::from_bytes(name.as_bytes()) {
-        Ok(header) => header,
-        Err(_) => panic!("`{}` is not the name of a header", name.escape_debug()),
-    }
+    let header = HeaderName::from_bytes(name.as_bytes());
+    header.unwrap_or_else(|_| panic!("`{}` is not the name of a header", name.escape_debug()))
 }
 
 fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
