@@ -85,8 +85,8 @@ impl Patience {
 
 /// A request in front of its limit.
 ///
-/// In the end it is asked once without being queued, if it may not wait. That answer is what counts, so a request is never refused
-/// because an answer is under way.
+/// A request that may not wait is not queued. It is refused by an answer of the limit alone: while the answer is under way it waits
+/// for that.
 #[derive(Debug)]
 pub(super) struct Admission<Q> {
     ask: Q,
@@ -114,15 +114,16 @@ impl<Q: Ask> Admission<Q> {
             self.has_begun = true;
             self.begin();
         }
-        let answer = match self.patience.refuses {
-            Some(kind) => ready!(self.ask.poll_try(kind, cx)),
-            None => match self.ask.poll_wait(cx) {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => {
-                    ready!(self.poll_deadline(cx));
-                    Err(self.too_late())
-                }
-            },
+        let polled = match self.patience.refuses {
+            Some(kind) => self.ask.poll_try(kind, cx),
+            None => self.ask.poll_wait(cx),
+        };
+        let answer = match polled {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => {
+                ready!(self.poll_deadline(cx));
+                Err(self.too_late())
+            }
         };
         Poll::Ready(answer.map_err(|blocked| match blocked {
             Blocked::Refused(refusal) => Blocked::Refused(refusal.with_status(self.ask.status())),

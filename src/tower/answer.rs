@@ -8,6 +8,48 @@ use super::{Error, Refusal};
 /// Answers refused requests of an HTTP service, in place of it.
 ///
 /// A closure `Fn(&Parts, &Refusal) -> Response<B>` is one.
+///
+/// ```
+/// use http::request::Parts;
+/// use http::{HeaderMap, Request, Response};
+/// use paceline::limiter::Status;
+/// use paceline::policy::TokenBucket;
+/// use paceline::prelude::*;
+/// use paceline::time::Rate;
+/// use paceline::tower::{Answer, EnforceLayer, Refusal};
+/// use std::convert::Infallible;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// #[derive(Clone)]
+/// struct Terse;
+///
+/// impl Answer<String> for Terse {
+///     fn refuse(&self, head: &Parts, _: &Refusal) -> Response<String> {
+///         let body = format!("too many requests for {}", head.uri.path());
+///         Response::builder().status(429).body(body).unwrap()
+///     }
+///
+///     fn annotates(&self) -> bool {
+///         true
+///     }
+///
+///     fn annotate(&self, headers: &mut HeaderMap, status: &Status) {
+///         headers.insert("x-remaining", status.remaining.into());
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let limit = TokenBucket::new(Rate::per_second(2), 2).shared();
+/// let inner = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
+/// let service = EnforceLayer::new(limit).answering(Terse).layer(inner);
+/// let get = || service.clone().oneshot(Request::get("/data").body(()).unwrap());
+///
+/// assert_eq!(get().await.unwrap().headers()["x-remaining"], "1");
+/// assert_eq!(get().await.unwrap().headers()["x-remaining"], "0");
+/// assert_eq!(get().await.unwrap().into_body(), "too many requests for /data");
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer with a body of type `{B}`",
     note = "a closure `|head: &http::request::Parts, refusal: &Refusal| -> http::Response<{B}>` can; the body is that of the \
@@ -44,6 +86,10 @@ where
 /// How the caller of a layer's service learns that its request was refused: by an error, or by a response.
 ///
 /// `R`, `P` and `E` are the request, the response and the error of the inner service.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot answer a request of type `{R}` with a response of type `{P}`",
+    note = "the answer has to have the body type of the inner service's own responses, and the inner service has to be for HTTP"
+)]
 pub trait Respond<R, P, E> {
     /// The error of the layer's service.
     type Error;

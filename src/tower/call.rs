@@ -1,3 +1,4 @@
+use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
 use core::mem;
@@ -72,13 +73,13 @@ impl<T, A> Config<T, A> {
         Q: Ask,
     {
         let Some(limit) = catch(|| self.terms.limit(request)) else {
-            return self.failed(&Fault::<&str>::KeyPanic).map(|()| None);
+            return self.failed(&Fault::<Infallible>::KeyPanic).map(|()| None);
         };
         let Some(limit) = limit.map_err(|bad| Refusal::new(RefusalKind::BadKey(bad)))? else {
             return Ok(None);
         };
         let Some(cost) = catch(|| self.terms.cost(request)) else {
-            return self.failed(&Fault::<&str>::CostPanic).map(|()| None);
+            return self.failed(&Fault::<Infallible>::CostPanic).map(|()| None);
         };
         Ok(Some(Admission::new(
             ask(limit, cost),

@@ -98,6 +98,26 @@ impl<T> EnforceLayer<T> {
 
 impl<T, A> EnforceLayer<T, A> {
     /// Charges what `cost` says, instead of 1. Zero passes always.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use paceline::tower::EnforceLayer;
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let bytes = TokenBucket::new(Rate::per_second(1_000), 1_000).shared();
+    /// let layer = EnforceLayer::new(bytes).costing(|body: &Vec<u8>| body.len() as u32);
+    /// let service = layer.layer(service_fn(|_| async { Ok::<_, Infallible>(()) }));
+    ///
+    /// assert!(service.clone().oneshot(vec![0; 800]).await.is_ok());
+    /// assert!(service.clone().oneshot(vec![0; 300]).await.unwrap_err().is_too_soon());
+    /// assert!(service.oneshot(vec![0; 1_001]).await.unwrap_err().is_too_costly());
+    /// # }
+    /// ```
     #[must_use]
     pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> EnforceLayer<Costed<T, F>, A> {
         self.charging(cost)

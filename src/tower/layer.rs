@@ -126,6 +126,27 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// The refusal is [`is_no_room`](super::Error::is_no_room). The number is that of all services of this layer and of its clones,
     /// with all keys together. A request that the limit lets pass at once is never refused.
     ///
+    /// ```
+    /// use paceline::policy::Interval;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::PaceLayer;
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// let inner = service_fn(|n| async move { Ok::<u32, Infallible>(n) });
+    /// let service = PaceLayer::new(limit).max_waiting(1).layer(inner);
+    ///
+    /// let calls = (0..3).map(|n| service.clone().oneshot(n));
+    /// let done = futures::future::join_all(calls).await;
+    /// assert!(done[0].is_ok() && done[1].is_ok());
+    /// assert!(done[2].as_ref().unwrap_err().is_no_room());
+    /// # }
+    /// ```
+    ///
     /// # Panics
     ///
     /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).

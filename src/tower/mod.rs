@@ -50,10 +50,12 @@
 //!
 //! # What all layers have in common
 //!
-//! * **One limit.** Services of one layer, and their clones, share the limit. A service is `Clone` if the inner one is.
+//! * **One limit.** Services of one layer, and their clones, share the limit. The inner service has to be `Clone`, as that of
+//!   `tower::buffer` or a `tower::util::BoxCloneService` is, and then the service is too.
 //! * **`poll_ready` takes nothing.** An idle clone holds no slot and no permit, so it blocks no request.
 //! * **Which limit.** `new` takes one for all requests. `by_key` takes [`Limits`](crate::limiter::Limits) and a closure that returns
-//!   the key; `None` is not limited. `costing` takes a closure that returns the cost. The rest is a trait: [`Terms`].
+//!   the key; `None` is not limited. `costing` takes a closure that returns the cost. Both run in `call`. The rest is a trait:
+//!   [`Terms`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
 //! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.

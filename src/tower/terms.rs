@@ -8,6 +8,49 @@ use crate::limiter::Limits;
 ///
 /// [`Direct`], [`ByKey`] and [`Costed`] are made by the methods of the layers. An implementation of your own is for a rule that
 /// they cannot express.
+///
+/// ```
+/// use paceline::limiter::{PolicyExt, Shared};
+/// use paceline::policy::TokenBucket;
+/// use paceline::time::Rate;
+/// use paceline::tower::{BadKey, EnforceLayer, Terms};
+/// use std::convert::Infallible;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// /// A limit for reads, and one for writes.
+/// #[derive(Clone)]
+/// struct ByMethod {
+///     reads: Shared<TokenBucket>,
+///     writes: Shared<TokenBucket>,
+/// }
+///
+/// impl Terms<http::Request<()>> for ByMethod {
+///     type Limit = Shared<TokenBucket>;
+///
+///     fn limit(&self, request: &http::Request<()>) -> Result<Option<Self::Limit>, BadKey> {
+///         let limit = if request.method().is_safe() { &self.reads } else { &self.writes };
+///         Ok(Some(limit.clone()))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let limits = ByMethod {
+///     reads: TokenBucket::new(Rate::per_second(10), 10).shared(),
+///     writes: TokenBucket::new(Rate::per_second(1), 1).shared(),
+/// };
+/// let inner = service_fn(|_| async { Ok::<_, Infallible>(()) });
+/// let service = EnforceLayer::with_terms(limits).layer(inner);
+///
+/// let send = |method| {
+///     let request = http::Request::builder().method(method).body(()).unwrap();
+///     service.clone().oneshot(request)
+/// };
+/// assert!(send("POST").await.is_ok());
+/// assert!(send("POST").await.is_err());
+/// assert!(send("GET").await.is_ok());
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which limit a request of type `{R}` has",
     note = "the key and cost functions have to take a reference to the request of the service: `|request: &http::Request<Body>| …`"

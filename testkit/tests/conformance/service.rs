@@ -167,7 +167,7 @@ fn next_slot(limit: &mut Limit) -> Duration {
     let now = limit.watch.get_or_insert_with(Stopwatch::start).elapsed();
     let slot = limit.next.max(now);
     limit.next = slot + Duration::from_secs(1);
-    slot - now
+    slot.saturating_sub(now)
 }
 
 struct Guard(Arc<Mutex<Limit>>);

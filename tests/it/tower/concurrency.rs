@@ -1,4 +1,7 @@
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use ::tower::{Layer, Service, ServiceExt};
 use futures::FutureExt;
@@ -244,6 +247,40 @@ async fn cancelled_calls_leave_no_trace() {
     assert!(call(&mut service.clone(), get("/")).await.is_ok());
 }
 
+/// A future that never ends, and notes how many permits are in use when it is dropped.
+struct Noting {
+    permits: Permits,
+    noted: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Future for Noting {
+    type Output = Result<Response<String>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Pending
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.noted.lock().unwrap().push(self.permits.in_use());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_comes_back_after_the_future_of_the_inner_service_is_gone() {
+    let (permits, noted) = (Permits::new(1), Arc::default());
+    let layer = ConcurrencyLayer::new(permits.clone());
+    let inner = ::tower::service_fn(|_: http::Request<()>| Noting {
+        permits: permits.clone(),
+        noted: Arc::clone(&noted),
+    });
+    let mut response = Driven::new(layer.layer(inner).oneshot(get("/")));
+    assert!(response.poll().is_pending());
+    drop(response);
+    assert_eq!((&*noted.lock().unwrap(), permits.in_use()), (&vec![1], 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_inner_service_ends_the_request() {
     let permits = Permits::new(1);
@@ -251,7 +288,7 @@ async fn an_error_of_the_inner_service_ends_the_request() {
     let service = layer.layer(Inner::new().failing());
     for _ in 0..3 {
         let mut response = Driven::new(service.clone().oneshot(get("/")));
-        let std::task::Poll::Ready(response) = response.poll() else {
+        let Poll::Ready(response) = response.poll() else {
             panic!("it is ready")
         };
         assert_eq!(response.unwrap_err().into_inner(), Ok(InnerError));

@@ -100,6 +100,11 @@ impl Remote {
         remote
     }
 
+    /// It never answers.
+    fn silent() -> Self {
+        Self::passing_after(u32::MAX)
+    }
+
     /// It refuses each request after so many polls.
     fn refusing_after(pending: u32, retry_in: Duration) -> Self {
         let mut remote = Self::passing_after(pending);
@@ -129,7 +134,9 @@ impl Limiter for Remote {
         }
         if self.polls < self.pending {
             self.polls += 1;
-            cx.waker().wake_by_ref();
+            if self.pending < u32::MAX {
+                cx.waker().wake_by_ref();
+            }
             return Poll::Pending;
         }
         self.polls = 0;

@@ -128,6 +128,21 @@ async fn what_cannot_pass_in_time_is_refused_at_once_and_says_when() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_and_an_observer_know_at_once_what_is_too_late() {
+    let users = Interval::every(ms(100)).keyed::<u32>();
+    let by_key = PaceLayer::by_key(users, |n: &u32| Some(*n)).within(ms(99));
+    let observed = Observed::new(every(100), |_: Event| ());
+    let observed = PaceLayer::new(observed).within(ms(99));
+    let watch = Stopwatch::start();
+    let (mut by_key, mut observed) = (by_key.layer(echo()), observed.layer(echo()));
+    assert!(call(&mut by_key, 0).await.is_ok());
+    assert!(call(&mut by_key, 0).await.unwrap_err().is_too_late());
+    assert!(call(&mut observed, 0).await.is_ok());
+    assert!(call(&mut observed, 0).await.unwrap_err().is_too_late());
+    assert_eq!(watch.elapsed_ms(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_turns_out_too_late_is_refused_when_the_time_is_over() {
     let limit = every(100);
     let service = PaceLayer::new(limit.clone()).within(ms(150)).layer(echo());
@@ -150,6 +165,21 @@ async fn an_answer_that_never_comes_is_too_late() {
     let error = call(&mut layer.layer(echo()), 0).await.unwrap_err();
     assert!(error.is_too_late());
     assert_eq!((watch.elapsed_ms(), error.retry_in()), (30, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_place_an_answer_that_never_comes_is_too_late_too() {
+    let silent = Remote::silent();
+    let service = PaceLayer::new(silent)
+        .max_waiting(1)
+        .within(ms(30))
+        .layer(echo());
+    let watch = Stopwatch::start();
+    let calls = (0..2).map(|n| service.clone().oneshot(n));
+    for done in join_all(calls).await {
+        assert!(done.unwrap_err().is_too_late());
+    }
+    assert_eq!(watch.elapsed_ms(), 30);
 }
 
 #[tokio::test(start_paused = true)]
