@@ -35,13 +35,14 @@ use crate::feedback::{split, unquoted};
 /// * **Behind proxies**, a header names the client. A client can send that header too, and a proxy appends to it. So it is read from
 ///   the right, and only as far as all that was passed on the way is trusted: the addresses in the [ranges](Proxies::ranges), or a
 ///   number of [hops](Proxies::hops). Several lines are one list, and empty elements do not count.
-/// * **Not readable** is an element that is not an address, such as `unknown` or `_hidden`, and one that is missing. Then the key is
-///   the peer, and [`unreadable`](Self::unreadable) counts it.
+/// * **Not readable** is a header whose element at the place of the client is not an address, such as `unknown` or `_hidden`, or is
+///   missing because there are fewer elements than hops. Then the key is the peer, and [`unreadable`](Self::unreadable) counts it.
 /// * **IPv6** addresses are one key for each /64, since one client has that many, and an IPv4 address mapped to IPv6 is IPv4.
 /// * **Without a peer** all requests have one key, `unknown`, so that they are limited together. So it is for a Unix socket, and if
 ///   the server does not add the extension.
 ///
-/// The work is bounded: an element that is not needed is not parsed, and of more than 64 none is.
+/// The work is bounded by the length of the header. An element that is not needed is not parsed, and if 64 are not enough, the header
+/// is not readable.
 #[derive(Clone)]
 #[doc(alias("SmartIpKeyExtractor", "PeerIpKeyExtractor", "X-Forwarded-For"))]
 pub struct ClientIp<P> {

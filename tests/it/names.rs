@@ -16,7 +16,7 @@ use paceline::batch::{Group, Window};
 use paceline::concurrency::{
     AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
 };
-use paceline::feedback::{Caps, Feedback, Ignored};
+use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
@@ -65,6 +65,7 @@ fn values_are_plain() {
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
     value::<Caps>();
+    value::<QuotaUnit>();
     value::<Mode>();
     value::<WhenFull<Interval>>();
     value::<Event>();
@@ -79,6 +80,7 @@ fn values_are_plain() {
 fn errors_are_errors_whatever_is_in_them() {
     struct Secret;
     error::<OutOfRange>();
+    error::<InvalidName>();
     error::<RateError>();
     error::<ParseRateError>();
     error::<TooCostly<Secret>>();
@@ -101,6 +103,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Group<u8>>();
     free::<Feedback>();
     free::<Ignored>();
+    free::<LimitHeaders>();
     free::<Owned<TokenBucket>>();
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
@@ -177,6 +180,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Group<Secret>>();
     shown::<Feedback>();
     shown::<Ignored>();
+    shown::<LimitHeaders>();
     shown::<Owned<TokenBucket>>();
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
@@ -288,10 +292,11 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, AsError, AsResponse, BadKey, ByKey, Concurrency, ConcurrencyFuture,
-        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
-        Failures, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
-        PaceLayer, Pacing, PermitsByKey, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
+        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
+        ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
+        Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
+        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
+        Proxies, ProxyHeader, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -302,11 +307,13 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Many = Direct<Permits>;
     type Permit = PermitsByKey<paceline::concurrency::KeyedPermits<u8>, Key>;
     fn answer<A: Answer<u8>>() {}
+    fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
+    answer_text::<Answers>();
     hold::<UntilResponse>();
     respond::<AsError>();
     terms::<One>();
@@ -318,6 +325,15 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<Limited<Pacing, Inner, One>>();
     free::<LimitedFuture<Inner, u8, One, AsError>>();
     value::<BadKey>();
+    value::<ClientKey>();
+    value::<ProxyHeader>();
+    error::<BadKey>();
+    error::<ClientIpError>();
+    free::<Answers>();
+    free::<ByHeader<Keyed<String, Interval>>>();
+    free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
+    free::<Proxies>();
+    shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     value::<Failures>();
     value::<OnFailure>();
     value::<Refusal>();

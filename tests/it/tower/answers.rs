@@ -386,7 +386,7 @@ async fn a_client_that_obeys_random_limits_is_never_refused_twice() {
             refused += 1;
             let feedback = Feedback::parse(response.headers(), Duration::ZERO);
             assert_eq!(feedback.ignored(), []);
-            tokio::time::sleep(feedback.pause().unwrap()).await;
+            tokio::time::advance(feedback.pause().unwrap()).await;
             assert_eq!(call(&mut service, get("/")).await.unwrap().status(), 200);
         }
     }

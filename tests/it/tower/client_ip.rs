@@ -256,9 +256,9 @@ fn x_real_ip_is_one_address_in_one_line() {
 }
 
 #[test]
-fn a_header_of_a_million_entries_is_read_only_as_far_as_needed() {
+fn a_header_of_100_000_entries_is_read_only_as_far_as_needed() {
     let header = ProxyHeader::XForwardedFor;
-    let long = "192.0.2.66,".repeat(1_000_000);
+    let long = "192.0.2.66,".repeat(100_000);
     let line = format!("{long}203.0.113.7");
     assert_eq!(found(header, &private(), &[&line]), is("203.0.113.7"));
     assert_eq!(
@@ -266,14 +266,13 @@ fn a_header_of_a_million_entries_is_read_only_as_far_as_needed() {
         is("203.0.113.7")
     );
 
-    // 64 proxies are more than a request passes.
     let trusted = |n| "10.0.0.2,".repeat(n) + "10.0.0.3";
     assert_eq!(x_forwarded_for(&trusted(63)), is("10.0.0.2"));
     assert_eq!(x_forwarded_for(&trusted(64)), unreadable());
-    assert_eq!(x_forwarded_for(&trusted(1_000_000)), unreadable());
+    assert_eq!(x_forwarded_for(&trusted(100_000)), unreadable());
 
     for text in ["\"", "\\", "\\\"", ",", "=", ";", "for=;"] {
-        let text = text.repeat(1_000_000);
+        let text = text.repeat(100_000);
         let _ = (x_forwarded_for(&text), forwarded(&text));
         assert_eq!(
             forwarded(&format!("{text},for=203.0.113.7")),
