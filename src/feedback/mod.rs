@@ -111,6 +111,6 @@ pub use parse::Feedback;
 pub use reader::Ignored;
 #[cfg(feature = "tower")]
 pub(crate) use value::{split, unquoted};
-#[cfg(feature = "tower")]
-pub(crate) use write::whole_seconds;
 pub use write::{InvalidName, LimitHeaders, QuotaUnit};
+#[cfg(feature = "tower")]
+pub(crate) use write::{quoted, whole_seconds};

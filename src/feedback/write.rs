@@ -241,8 +241,8 @@ fn checked(name: String) -> Result<String, InvalidName> {
     Ok(name)
 }
 
-/// A string of a structured field.
-fn quoted(text: &str) -> String {
+/// A string of a structured field, and of JSON. The text has no control characters.
+pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 32);
     quoted.push('"');
     for c in text.chars() {

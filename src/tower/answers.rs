@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
-use crate::feedback::{InvalidName, LimitHeaders, whole_seconds};
+use crate::feedback::{InvalidName, LimitHeaders, quoted, whole_seconds};
 use crate::limiter::{Quota, Status};
 
 use super::answer::Answer;
@@ -59,8 +59,8 @@ use super::refusal::Refusal;
 ///   Responses of the service get them by [`with_success_headers`](Self::with_success_headers).
 /// * **The problem** (RFC 9457) has both numbers, the quota and the wait, and never the key.
 /// * **`HEAD`** gets the headers of a `GET`, its `Content-Length` included, and no body.
-/// * **gRPC** requests, by content type, get a response without a body, whose headers are the trailers (*trailers-only*): HTTP status
-///   200, `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is −1, do not retry, if the request can never pass.
+/// * **gRPC** requests, by content type, get trailers only, as headers of a response without a body: HTTP status 200,
+///   `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is −1, do not retry, if the request can never pass.
 ///
 /// The body of the responses has to be made of a `String`. For another one, such as that of tonic, map [`response`](Self::response):
 /// `layer.answering_with(move |head, refusal| answers.response(head, refusal).map(Body::new))`.
@@ -222,12 +222,12 @@ impl Answers {
         };
         let violated = if refusal.is_quota_exceeded() {
             let binding = refusal.status().and_then(|status| status.binding);
-            let name = json(self.headers.name(binding));
+            let name = quoted(self.headers.name(binding));
             format!(r#","violated-policies":[{name}]"#)
         } else {
             String::new()
         };
-        let (status, detail) = (status.as_u16(), json(&detail(refusal, wait)));
+        let (status, detail) = (status.as_u16(), quoted(&detail(refusal, wait)));
         format!(r#"{{{kind}"title":"{title}","status":{status},"detail":{detail}{violated}}}"#)
     }
 
@@ -343,20 +343,6 @@ fn add(headers: &mut HeaderMap, name: &'static str, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.append(HeaderName::from_static(name), value);
     }
-}
-
-/// A string in JSON.
-fn json(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            // Writing to a string cannot fail.
-            '\0'..' ' => drop(write!(json, "\\u{:04x}", u32::from(c))),
-            _ => json.push(c),
-        }
-    }
-    json + "\""
 }
 
 /// As gRPC writes messages: printable ASCII stays, but for `%`.

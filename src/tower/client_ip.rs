@@ -35,7 +35,7 @@ use crate::feedback::{split, unquoted};
 /// * **Behind proxies**, a header names the client. A client can send that header too, and a proxy appends to it. So it is read from
 ///   the right, and only as far as all that was passed on the way is trusted: the addresses in the [ranges](Proxies::ranges), or a
 ///   number of [hops](Proxies::hops). Several lines are one list, and empty elements do not count.
-/// * **Not readable** is a header whose element at the place of the client is not an address, such as `unknown` or `_hidden`, or is
+/// * **Not readable** is a header if its element at the place of the client is not an address, such as `unknown` or `_hidden`, or is
 ///   missing because there are fewer elements than hops. Then the key is the peer, and [`unreadable`](Self::unreadable) counts it.
 /// * **IPv6** addresses are one key for each /64, since one client has that many, and an IPv4 address mapped to IPv6 is IPv4.
 /// * **Without a peer** all requests have one key, `unknown`, so that they are limited together. So it is for a Unix socket, and if
@@ -253,7 +253,7 @@ enum Trust {
 struct Unreadable;
 
 impl Proxies {
-    /// Proxies whose addresses are in these ranges: `10.0.0.0/8`, `fd00::/8`, or single addresses.
+    /// Proxies with addresses in these ranges: `10.0.0.0/8`, `fd00::/8`, or single addresses.
     ///
     /// The client is the first address from the right that is in none of them. If all are, it is the leftmost.
     ///
@@ -291,7 +291,7 @@ impl Proxies {
         })
     }
 
-    /// So many proxies in a row, wherever they are, the peer included.
+    /// This number of proxies in a row, at any address, the peer included.
     ///
     /// The client is the element at this place from the right. Only for a service that cannot be reached past any of them: a client
     /// that gets past one has its own words counted. [`ranges`](Self::ranges) are safer.
