@@ -124,7 +124,7 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// Refuses a request that would have to wait while `n` requests wait already.
     ///
     /// The refusal is [`is_no_room`](super::Error::is_no_room). The number is that of all services of this layer and of its clones,
-    /// with all keys together. A request that the limit lets pass at once is never refused.
+    /// with all keys together. A request that can pass at once is never refused.
     ///
     /// ```
     /// use paceline::policy::Interval;

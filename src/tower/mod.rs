@@ -4,7 +4,7 @@
 //! a [`Shared`](crate::limiter::Shared), a [`Keyed`](crate::limiter::Keyed), [`Permits`](crate::concurrency::Permits), or one in
 //! Redis.
 //!
-//! | layer | a request that its limit does not let pass now | for |
+//! | layer | a request that cannot pass now | for |
 //! |---|---|---|
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |

@@ -1,7 +1,7 @@
 //! The rules that every service with a limit keeps, checked on any of them.
 //!
-//! A [`Subject`] says how to build the service over an [`Inner`], and how many requests its limit lets pass at once. The limit has
-//! to let as many pass again within an hour. It may refuse the others, or let them wait.
+//! A [`Subject`] says how to build the service over an [`Inner`], and how many requests pass at once. Within an hour as many have
+//! to pass again. It may refuse the others, or let them wait.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]

@@ -110,7 +110,7 @@ async fn a_cost_function_that_panics_is_a_failure() {
     assert_eq!(layer.failures(), counted(|f| f.cost_panics = 2));
 }
 
-/// An interval that panics while it is told to.
+/// An interval that panics while the test wants it.
 #[derive(Clone)]
 struct Fragile {
     interval: Interval,

@@ -93,7 +93,7 @@ struct Asked {
 }
 
 impl Remote {
-    /// It lets each request pass after so many polls.
+    /// Each request passes after `pending` polls.
     fn passing_after(pending: u32) -> Self {
         let mut remote = Self::default();
         remote.pending = pending;
@@ -105,14 +105,14 @@ impl Remote {
         Self::passing_after(u32::MAX)
     }
 
-    /// It refuses each request after so many polls.
+    /// Each request is refused after `pending` polls.
     fn refusing_after(pending: u32, retry_in: Duration) -> Self {
         let mut remote = Self::passing_after(pending);
         remote.answer = Some(retry_in);
         remote
     }
 
-    /// It fails after so many polls.
+    /// It fails after `pending` polls.
     fn failing_after(pending: u32) -> Self {
         let mut remote = Self::passing_after(pending);
         remote.fails = true;

@@ -19,7 +19,7 @@ use crate::timed::{ms, sleep};
 
 type Times = Arc<Mutex<Vec<(u32, u128)>>>;
 
-/// A service that notes when it is called with what.
+/// A service that notes the request and the time of each call.
 fn noting(
     times: &Times,
 ) -> impl Service<u32, Response = (), Error = (), Future: Send> + Clone + use<> {

@@ -1,20 +1,26 @@
 //! Random schedules: polls, cancellations and bodies in any order.
 
 use std::task::Poll;
+use std::thread;
+use std::time::Duration;
 
 use ::tower::{Layer, Service};
 use fastrand::Rng;
+use futures::FutureExt;
 use http_body::Body;
 use paceline::concurrency::Permits;
-use paceline::tower::ConcurrencyLayer;
+use paceline::limiter::PolicyExt;
+use paceline::policy::TokenBucket;
+use paceline::time::Rate;
+use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error};
 use testkit::probe::service::{Inner, Part};
 use testkit::wakes::Driven;
 
-use super::get;
+use super::{call, get};
 
 const STEPS: usize = 12;
 
-/// What is left of a call.
+/// A call that waits, or has a response.
 enum Stage<F, B> {
     Waiting(Driven<F>),
     Responded(Driven<B>),
@@ -81,4 +87,41 @@ where
             }
         }
     }
+}
+
+#[test]
+fn threads_share_one_limit() {
+    let limit = TokenBucket::new(Rate::new(1, Duration::from_secs(86_400)), 500).shared();
+    let permits = Permits::new(2);
+    let inner = Inner::new();
+    let refuses = ConcurrencyLayer::new(permits.clone())
+        .at_once()
+        .layer(inner.clone());
+    let service = EnforceLayer::new(limit).layer(refuses);
+    let passed = thread::scope(|scope| {
+        let threads = (0..8).map(|_| {
+            let mut service = service.clone();
+            let work = move || (0..1_000).filter(|_| passes(&mut service)).count();
+            scope.spawn(work)
+        });
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<usize>()
+    });
+    assert_eq!(passed, 500);
+    assert!(inner.used().most_in_flight <= 2);
+    assert_eq!(permits.in_use(), 0);
+}
+
+/// Whether the limit lets a call pass; whether there is a permit too does not matter.
+fn passes<S, E>(service: &mut S) -> bool
+where
+    S: Service<http::Request<()>, Error = Error<Error<E>>>,
+{
+    let response = call(service, get("/"))
+        .now_or_never()
+        .expect("nothing waits");
+    response.map_or_else(|error| error.is_inner(), |_| true)
 }
