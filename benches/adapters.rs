@@ -35,6 +35,7 @@ fn streams(bench: &mut Bench<'_>) {
     bench.stream("pace/owned", || items().pace(owned()));
     bench.stream("pace/shared", || items().pace(shared()));
     bench.stream("pace/keyed", || items().pace(bucket().keyed().at(1_u64)));
+    bench.stream("try_pace", || items().try_pace(owned()));
     bench.stream("min_interval", || items().min_interval(Duration::ZERO));
     bench.stream("pace_by_cost/owned", || {
         items().pace_by_cost(owned(), |_| 1)
@@ -50,6 +51,10 @@ fn streams(bench: &mut Bench<'_>) {
     });
     bench.stream("pace_by_key", || {
         items().pace_by_key(bucket().keyed(), |item| item % 100, 1_000)
+    });
+    bench.stream("pace_by_key_and_cost", || {
+        let limits = bucket().keyed();
+        items().pace_by_key_and_cost(limits, |item| item % 100, |_| 1, 1_000)
     });
     bench.stream("enforce/owned", || items().enforce(owned()));
     bench.stream("enforce/shared", || items().enforce(shared()));

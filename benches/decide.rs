@@ -1,11 +1,12 @@
 //! The cost of a decision of each policy, and of each limiter around one.
 
 use std::hint::black_box;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use criterion::Criterion;
 use paceline::concurrency::Permits;
-use paceline::limiter::PolicyExt;
+use paceline::limiter::{Limiter, PolicyExt, Switch, Switched};
 use paceline::policy::{
     All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
@@ -55,6 +56,15 @@ fn limiters(criterion: &mut Criterion) {
     let shared = bucket.shared();
     criterion.bench_function("limiter/shared", |bencher| {
         bencher.iter(|| shared.try_acquire(black_box(1)));
+    });
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut handle = bucket.shared();
+    criterion.bench_function("limiter/handle", |bencher| {
+        bencher.iter(|| handle.poll_decide(black_box(1), &mut cx));
+    });
+    let mut switched = Switched::new(bucket.shared(), Switch::new());
+    criterion.bench_function("limiter/switched", |bencher| {
+        bencher.iter(|| switched.poll_decide(black_box(1), &mut cx));
     });
     let keyed = bucket.keyed();
     let mut key = 0;

@@ -18,13 +18,13 @@ async fn main() {
     let jobs = stream::iter(1..=4).pace(limit.clone());
     let jobs = tokio::spawn(jobs.map(move |_job| now()).collect::<Vec<_>>());
 
-    // Users are tasks that call `acquire`.
+    // Users are tasks that call `acquire_one`.
     let users: Vec<_> = ["ann", "bob"]
         .into_iter()
         .map(|user| {
-            let permit = limit.acquire(1);
+            let permit = limit.acquire_one();
             tokio::spawn(async move {
-                permit.await.expect("1 is never too much");
+                permit.await;
                 println!("{} ms: call for {user}", now());
                 now()
             })

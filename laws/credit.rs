@@ -41,7 +41,11 @@ fn large_buckets() -> impl Strategy<Value = TokenBucket> {
     (rate, 480..20_000u32, any::<bool>(), any::<bool>()).prop_map(
         |(rate, burst, is_empty, may_owe)| {
             let bucket = TokenBucket::new(rate, burst);
-            let bucket = if is_empty { bucket.empty() } else { bucket };
+            let bucket = if is_empty {
+                bucket.with_empty_start()
+            } else {
+                bucket
+            };
             if may_owe { bucket.with_debt() } else { bucket }
         },
     )

@@ -149,6 +149,11 @@ macro_rules! keep_every_law {
             }
 
             #[test]
+            fn a_caller_that_spreads_its_quota_evenly_is_never_refused() {
+                reading::a_caller_that_spreads_its_quota_evenly_is_never_refused::<$policy>();
+            }
+
+            #[test]
             fn no_method_panics_with_extreme_values_in_any_order() {
                 edges::no_method_panics_with_extreme_values_in_any_order::<$policy>();
             }

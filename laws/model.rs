@@ -76,7 +76,7 @@ pub(super) struct Spacing {
 
 impl Model<Interval> for Spacing {
     fn start(policy: &Interval, now: Tick) -> Self {
-        let delayed = *policy == policy.delayed();
+        let delayed = *policy == policy.with_delayed_start();
         Self {
             interval: policy.interval().as_nanos(),
             // As if a request had passed at the start.
@@ -163,7 +163,7 @@ impl Model<TokenBucket> for Bucket {
             parts: 0,
             since: now.as_nanos(),
         };
-        if *policy != policy.empty() {
+        if *policy != policy.with_empty_start() {
             bucket.parts = bucket.full();
         }
         bucket

@@ -67,6 +67,9 @@ pub(super) fn a_status_describes_the_limit_with_the_least_room<S: Subject>() {
             expected.binding = (S::LIMITS > 1).then_some(binding);
             prop_assert_eq!(policy.status(state, now), expected, "at {:?}", now);
             prop_assert_eq!(policy.room(state, now), expected.remaining);
+            let quotas = parts.iter().filter_map(|part| part.quota);
+            let fewest = quotas.map(|quota| quota.permits).min();
+            prop_assert_eq!(policy.quota().map(|quota| quota.permits), fewest);
             let quota = expected.quota.map_or(u32::MAX, |quota| quota.permits);
             prop_assert!(expected.remaining <= quota, "more than the quota");
             Ok(())
@@ -151,6 +154,30 @@ pub(super) fn a_full_limit_passes_its_quota_within_the_window<S: Subject>() {
                 "{passed} passed in {since:?}"
             );
             prop_assert_eq!(full.decide(&mut state, now, 1), Decision::Pass);
+        }
+        Ok(())
+    });
+}
+
+/// "A caller that spreads the permits over the window keeps exactly to the rate."
+pub(super) fn a_caller_that_spreads_its_quota_evenly_is_never_refused<S: Subject>() {
+    check::<S, _>(S::any(), |policy| {
+        let full = policy.full();
+        let quota = full.quota().filter(|quota| quota.permits <= 2 * FEW);
+        let Some(quota) = quota.filter(|_| full.sustains_its_quota()) else {
+            return Ok(());
+        };
+        let every = quota.window.as_nanos().div_ceil(quota.permits.into());
+        let every = Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX));
+        let mut state = full.fresh(Tick::ZERO);
+        let mut now = Tick::ZERO;
+        for passed in 0..4 * quota.permits {
+            if now == Tick::MAX {
+                break;
+            }
+            let answer = full.decide(&mut state, now, 1);
+            prop_assert_eq!(answer, Decision::Pass, "after {} at {:?}", passed, now);
+            now = now.after(every);
         }
         Ok(())
     });

@@ -48,6 +48,11 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
         1
     }
 
+    /// Whether its quota passes in the long run, and not a little less.
+    fn sustains_its_quota(&self) -> bool {
+        true
+    }
+
     /// The status of each limit in it.
     fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
         let reset_in = self.full().settled_at(state).since(now);
@@ -80,7 +85,11 @@ impl Subject for Interval {
         (interval, any::<bool>())
             .prop_map(|(interval, delayed)| {
                 let every = Self::every(interval);
-                if delayed { every.delayed() } else { every }
+                if delayed {
+                    every.with_delayed_start()
+                } else {
+                    every
+                }
             })
             .boxed()
     }
@@ -136,7 +145,7 @@ impl Subject for TokenBucket {
             .prop_map(|(permits, period, burst, empty, debt)| {
                 let mut bucket = Self::new(Rate::new(permits, period), burst);
                 if empty {
-                    bucket = bucket.empty();
+                    bucket = bucket.with_empty_start();
                 }
                 if debt {
                     bucket = bucket.with_debt();

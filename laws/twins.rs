@@ -35,11 +35,11 @@ const fn bucket(permits: u32, nanos: u64, burst: u32) -> TokenBucket {
 #[test]
 fn similar_policies_differ_on_some_trace() {
     differ_on_some_trace(&TEN, &Interval::every(Duration::from_nanos(11)));
-    differ_on_some_trace(&TEN, &TEN.delayed());
+    differ_on_some_trace(&TEN, &TEN.with_delayed_start());
     differ_on_some_trace(&TEN, &ONE);
     differ_on_some_trace(&TEN, &Unlimited);
     differ_on_some_trace(&TWO, &ONE);
-    differ_on_some_trace(&TWO, &TWO.empty());
+    differ_on_some_trace(&TWO, &TWO.with_empty_start());
     differ_on_some_trace(&TWO, &TWO.with_debt());
     differ_on_some_trace(&TWO, &bucket(1, 11, 2));
     differ_on_some_trace(&TWO, &bucket(21, 200, 2));

@@ -4,7 +4,6 @@
 //! ```
 //! use futures::StreamExt;
 //! use paceline::prelude::*;
-//! use std::time::Duration;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
@@ -28,7 +27,7 @@
 //!                          │       ├── io
 //!                          │       ├── concurrency
 //!                          │       ├── tower  ──▶ concurrency
-//!                          │       └── redis
+//!                          │       └── redis  ──▶ concurrency
 //!                          └──▶ feedback
 //! ```
 //!
@@ -44,7 +43,7 @@
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
 //! * For a sink the methods are [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: an item is emitted when the inner sink
 //!   is given it.
-//! * Without a stream or a sink, [`Shared::acquire`](limiter::Shared::acquire) waits by hand.
+//! * Without a stream or a sink, [`Shared::acquire_one`](limiter::Shared::acquire_one) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
@@ -59,21 +58,25 @@
 //! |---|---|
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
-//! | a limit for each key | `let users = policy.keyed();` and `users.acquire(user, 1).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
+//! | a limit for each key | `let users = policy.keyed();` and `users.acquire_one(user).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
 //! | the same for a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
-//! | bound the memory of the keys | `policy.keyed().max_keys(10_000).when_full(WhenFull::Share(policy))` |
-//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire(1).await` |
+//! | bound the memory of the keys | `policy.keyed().with_max_keys(10_000).with_when_full(WhenFull::Share(policy))` |
+//! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
 //! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
 //! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | end a stream when Redis refuses its limit | `calls.try_pace(limit.fail_fast())` |
+//! | launch a limit for 1 % of the users first, and switch it while it runs | `Switched::new(limits, switch)`, `switch.set_share(Share::percent(1))` |
+//! | pay by size, each key for itself | `prompts.pace_by_key_and_cost(users, \|p\| p.user, \|p\| p.tokens, 1000)` |
 //! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
 //! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
 //! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
 //! | groups of 1 MB at most | `rows.grouped_weighted_within(1_000_000, d, \|row\| row.len() as u64)` |
-//! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).on_error(OnError::Discard)` |
+//! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).with_on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
+//! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
 //! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
@@ -105,13 +108,13 @@
 //! [permits with a cool-down](concurrency::Permits::with_cooldown) need no margin, whatever the network does. The way begins
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
 //! one seems to follow too closely to a consumer that reads a clock of its own.
-//! [`from_next_poll`](stream::Pace::from_next_poll) counts from when the consumer certainly had the item.
+//! [`with_count_from_next_poll`](stream::Pace::with_count_from_next_poll) counts from when the consumer certainly had the item.
 //!
 //! # Features
 //!
 //! The whole library is the default. A feature adds, and changes nothing for other users:
 //!
-//! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade.
+//! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade; its docs list all metrics.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
@@ -122,6 +125,7 @@
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod former_names;
 #[cfg(feature = "redis")]
 mod remote;
 mod wait;

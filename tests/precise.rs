@@ -91,7 +91,7 @@ fn from_next_poll_shows_no_consumer_a_gap_that_is_too_short() {
         for (interval, count) in [(10, 5_000), (100, 1_000), (1_000, 50)] {
             let interval = micros(interval);
             let paced = stream::repeat(()).min_interval(interval);
-            let mut paced = paced.from_next_poll().take(count);
+            let mut paced = paced.with_count_from_next_poll().take(count);
             let mut last: Option<Instant> = None;
             while paced.next().await.is_some() {
                 let now = Instant::now();
@@ -173,7 +173,7 @@ fn lossy_adapters_keep_order_and_count_what_they_drop() {
         assert_eq!(items.last(), Some(&59));
         assert_eq!(items.len() as u64 + debounced.dropped_count(), 60);
 
-        let mut sampled = std::pin::pin!(in_bursts().sample(D).keep_last());
+        let mut sampled = std::pin::pin!(in_bursts().sample(D).with_keep_last());
         let items: Vec<u64> = sampled.by_ref().collect().await;
         assert!(items.is_sorted());
         assert_eq!(items.len() as u64 + sampled.dropped_count(), 60);

@@ -21,7 +21,11 @@ impl Tunable for Interval {
         // It is unspecified whether a peek that passes starts the clock. That shows after a retune of a delay of zero.
         let delayed = delayed && !interval.is_zero();
         let every = Self::every(interval);
-        Ok(if delayed { every.delayed() } else { every })
+        Ok(if delayed {
+            every.with_delayed_start()
+        } else {
+            every
+        })
     }
 }
 
@@ -31,7 +35,7 @@ impl Tunable for TokenBucket {
         let period = duration(bytes)?.max(Duration::from_nanos(1));
         let bucket = Self::new(Rate::new(permits, period), bytes.int_in_range(1..=5)?);
         Ok(match bytes.int_in_range(0..=5)? {
-            0 => bucket.empty(),
+            0 => bucket.with_empty_start(),
             1 => bucket.with_debt(),
             _ => bucket,
         })

@@ -84,7 +84,7 @@ impl<P: Tunable> Map<P> {
         let limit = policy.keyed();
         Self {
             limit: match max {
-                Some(max) => limit.max_keys(max),
+                Some(max) => limit.with_max_keys(max),
                 None => limit,
             },
             max,

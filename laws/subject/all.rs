@@ -42,6 +42,11 @@ macro_rules! all {
                 [$(self.limits().$index.quotas_in_a_window()),+].into_iter().max().unwrap()
             }
 
+            /// That of the one may be less than that of another.
+            fn sustains_its_quota(&self) -> bool {
+                false
+            }
+
             fn parts(&self, state: &Self::State, now: Tick) -> Vec<Status> {
                 [$(self.limits().$index.parts(&state.$index, now)),+].concat()
             }

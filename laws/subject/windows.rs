@@ -76,6 +76,10 @@ impl Subject for SlidingCounter {
         if self.buckets().is_some() { 1 } else { 2 }
     }
 
+    fn sustains_its_quota(&self) -> bool {
+        false
+    }
+
     /// Strict: "a half-open window of the given length holds at most `limit`". Smooth: "less than 2 · `limit`".
     fn allows(&self, window: &Window) -> bool {
         let most = match self.buckets() {

@@ -41,7 +41,7 @@ impl<T> LatestItem<T> {
     }
 
     /// The same, but the held item leaves at the end of the input.
-    pub(crate) fn keep_last(mut self) -> Self {
+    pub(crate) fn with_keep_last(mut self) -> Self {
         self.keeps_last = true;
         self
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(latest.push('b', at(110)), None);
         assert_eq!(latest.end(at(200)), Some('b'), "the tick comes first");
 
-        let mut latest = latest.keep_last();
+        let mut latest = latest.with_keep_last();
         assert_eq!(latest.push('c', at(210)), None);
         assert_eq!(
             (latest.end(at(210)), latest.dropped_count()),

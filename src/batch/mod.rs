@@ -13,27 +13,27 @@ pub(crate) use group::GroupBuffer;
 pub(crate) use latest::LatestItem;
 pub use window::Window;
 
-/// Holds items until something is complete. It is given the time and has no clock.
+/// Holds items until a group, or an item, is complete. It has no clock, and receives the time as an argument.
 pub(crate) trait Accumulator {
     /// What goes in.
     type Item;
     /// What comes out: a group, or an item.
     type Complete;
 
-    /// The adapter is polled for the first time, or again.
+    /// Called at every poll of the adapter. The first call starts the first window.
     fn begin(&mut self, now: Tick);
     /// Adds an item that arrives `now`. Returns what is complete because of it.
     #[must_use = "what is complete should leave at once"]
     fn push(&mut self, item: Self::Item, now: Tick) -> Option<Self::Complete>;
-    /// When what is held has to leave, if time alone decides that.
+    /// When the window of the held items ends; `None` if nothing is held.
     fn due(&self) -> Option<Tick>;
-    /// Whether what is held has to leave `now`.
+    /// Whether the held items have to leave `now`.
     fn is_due(&self, now: Tick) -> bool {
         self.due().is_some_and(|due| due <= now)
     }
-    /// What leaves `now`, if anything is held.
+    /// Takes the held items, which leave `now`. `None` if nothing is held.
     fn take(&mut self, now: Tick) -> Option<Self::Complete>;
-    /// What leaves with the end of the input.
+    /// Takes the items that leave at the end of the input.
     fn end(&mut self, now: Tick) -> Option<Self::Complete> {
         self.take(now)
     }

@@ -61,7 +61,7 @@ impl WindowClock {
         }
     }
 
-    /// When the window of the current group ends. It holds only while the group has items.
+    /// When the window of the current group ends. Meaningful only while the group has items.
     pub(super) const fn ends(&self) -> Option<Tick> {
         self.ends
     }

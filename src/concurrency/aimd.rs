@@ -102,7 +102,7 @@ impl Aimd {
     /// use paceline::concurrency::Aimd;
     ///
     /// assert_eq!(Aimd::new(1, 100).limit(), 1);
-    /// assert_eq!(Aimd::new(1, 100).starting_at(20).limit(), 20);
+    /// assert_eq!(Aimd::new(1, 100).with_start(20).limit(), 20);
     /// ```
     ///
     /// # Panics
@@ -110,7 +110,7 @@ impl Aimd {
     /// If `limit` is below the floor or above the ceiling.
     #[must_use]
     #[track_caller]
-    pub const fn starting_at(self, limit: u32) -> Self {
+    pub const fn with_start(self, limit: u32) -> Self {
         assert!(
             self.floor <= limit && limit <= self.ceiling,
             "the start must lie between floor and ceiling"
@@ -124,7 +124,7 @@ impl Aimd {
     /// use paceline::concurrency::{Aimd, Outcome};
     /// use paceline::time::Tick;
     ///
-    /// let mut controller = Aimd::new(1, 100).starting_at(20).with_backoff(0.9);
+    /// let mut controller = Aimd::new(1, 100).with_start(20).with_backoff(0.9);
     /// controller.observe(Tick::ZERO, 20, Outcome::Dropped);
     /// assert_eq!(controller.limit(), 18);
     /// ```
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_used_does_not_grow() {
-        let mut aimd = Aimd::new(1, 100).starting_at(9);
+        let mut aimd = Aimd::new(1, 100).with_start(9);
         for now in 0..1_000 {
             aimd.observe(at(now), 4, success(1));
         }
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn one_overload_cuts_once() {
-        let mut aimd = Aimd::new(1, 100).starting_at(80);
+        let mut aimd = Aimd::new(1, 100).with_start(80);
         aimd.observe(at(0), 80, success(50));
         for now in 100..150 {
             aimd.observe(at(now), 80, Outcome::Dropped);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_cut_is_one_at_least_and_begins_the_count_anew() {
-        let mut aimd = Aimd::new(1, 100).starting_at(3).with_backoff(0.99);
+        let mut aimd = Aimd::new(1, 100).with_start(3).with_backoff(0.99);
         aimd.observe(at(0), 3, success(0));
         aimd.observe(at(0), 3, success(0));
         aimd.observe(at(0), 3, Outcome::Dropped);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_is_ignored_changes_nothing() {
-        let mut aimd = Aimd::new(1, 100).starting_at(10);
+        let mut aimd = Aimd::new(1, 100).with_start(10);
         for now in 0..100 {
             aimd.observe(at(now), 10, Outcome::Ignored);
         }

@@ -115,7 +115,7 @@ impl Gradient {
     /// use paceline::concurrency::Gradient;
     ///
     /// assert_eq!(Gradient::new(10, 100).limit(), 10);
-    /// assert_eq!(Gradient::new(10, 100).starting_at(20).limit(), 20);
+    /// assert_eq!(Gradient::new(10, 100).with_start(20).limit(), 20);
     /// ```
     ///
     /// # Panics
@@ -123,7 +123,7 @@ impl Gradient {
     /// If `limit` is below the floor or above the ceiling.
     #[must_use]
     #[track_caller]
-    pub fn starting_at(self, limit: u32) -> Self {
+    pub fn with_start(self, limit: u32) -> Self {
         let Self { floor, ceiling, .. } = self;
         assert!(
             floor <= limit && limit <= ceiling,
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn shrinks_by_a_tenth_at_most() {
-        let mut controller = Gradient::new(1, 1_000).starting_at(100).with_queue(0);
+        let mut controller = Gradient::new(1, 1_000).with_start(100).with_queue(0);
         let mut now = Tick::ZERO;
         assert_eq!(window(&mut controller, &mut now, 20, 100), 100);
         assert_eq!(window(&mut controller, &mut now, 2_000, 100), 90);
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_used_stays() {
-        let mut controller = Gradient::new(1, 1_000).starting_at(100);
+        let mut controller = Gradient::new(1, 1_000).with_start(100);
         let mut now = Tick::ZERO;
         for millis in [20, 20, 200, 2_000] {
             assert_eq!(window(&mut controller, &mut now, millis, 49), 100);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn quick_refusals_are_not_good_times() {
-        let mut controller = Gradient::new(1, 1_000).starting_at(100);
+        let mut controller = Gradient::new(1, 1_000).with_start(100);
         let mut now = Tick::ZERO;
         for _ in 0..10 {
             controller.observe(now, 1, Outcome::Dropped);

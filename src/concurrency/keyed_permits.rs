@@ -14,9 +14,9 @@ use crate::limiter::Stats;
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer};
 use crate::wait::WaitQueue;
 
-use super::permits::{AcquirePermit, AcquirePermitWithin, Permit, Permits};
+use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
-use super::{Admit, AdmitByKey};
+use super::{AcquirePermitWithin, Admit, AdmitByKey, Admitted};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet.
 const SHARDS: usize = 16;
@@ -69,10 +69,7 @@ pub struct KeyedPermits<K> {
     resolution: Resolution,
 }
 
-impl<K> KeyedPermits<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// That many permits for each key.
     ///
     /// # Panics
@@ -283,14 +280,7 @@ where
             let permits = handle.permits.keys.find(&handle.key);
             permits.map_or(Duration::ZERO, |permits| permits.least_wait())
         };
-        let count_refusal = |handle: &PermitsAt<K>| handle.permits.count_refusal(&handle.key);
-        AcquirePermitWithin::new(
-            self.at(key),
-            within,
-            self.resolution,
-            least_wait,
-            count_refusal,
-        )
+        AcquirePermitWithin::new(self.at(key), within, self.resolution, least_wait)
     }
 
     /// A permit of this key, if one is free and no request waits for it. It never overtakes a waiter for the same key.
@@ -300,11 +290,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let Ok(permits) = self.keys.enter(key) else {
-            self.count_refusal(key);
-            return None;
-        };
-        permits.try_acquire()
+        if let Ok(permits) = self.keys.enter(key) {
+            return permits.try_acquire();
+        }
+        lock(self.keys.shard(key)).stats.refused += 1;
+        None
     }
 
     /// How many permits of this key are in use, without those that cool down.
@@ -361,10 +351,6 @@ where
         }
         stats
     }
-
-    fn count_refusal<Q: Hash + ?Sized>(&self, key: &Q) {
-        lock(self.keys.shard(key)).stats.refused += 1;
-    }
 }
 
 /// The same keys.
@@ -384,10 +370,7 @@ impl<K> fmt::Debug for KeyedPermits<K> {
     }
 }
 
-impl<K> AdmitByKey<K> for KeyedPermits<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> AdmitByKey<K> for KeyedPermits<K> {
     type Admit = PermitsAt<K>;
     type Error = Infallible;
 
@@ -406,18 +389,11 @@ pub struct PermitsAt<K> {
     room: Timer,
 }
 
-impl<K> Admit for PermitsAt<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
         loop {
             if let Some(waiting) = &mut self.waiting {
                 let permit = ready!(Pin::new(waiting).poll(cx));
@@ -437,11 +413,7 @@ where
         }
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        _cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.permits.try_acquire(&self.key),
@@ -455,14 +427,9 @@ where
     }
 }
 
-impl<K: Clone> Clone for PermitsAt<K> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Clone for PermitsAt<K> {
     fn clone(&self) -> Self {
-        Self {
-            permits: self.permits.clone(),
-            key: self.key.clone(),
-            waiting: None,
-            room: Timer::new().with_resolution(self.permits.resolution),
-        }
+        self.permits.at(self.key.clone())
     }
 }
 
@@ -539,19 +506,13 @@ impl<K> Keys<K> {
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Mutex<Shard<K>> {
-        let index = match self.shards.len() {
-            1 => 0,
-            // The upper bits: the map in the shard has a secret of its own.
-            len => (self.hasher.hash_one(key) >> 32) as usize % len,
-        };
-        &self.shards[index]
+        // The upper bits: the map in the shard has a secret of its own.
+        let hash = (self.hasher.hash_one(key) >> 32) as usize;
+        &self.shards[hash % self.shards.len()]
     }
 }
 
-impl<K> Keys<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
     /// The permits of this key, if it is remembered.
     fn find<Q>(&self, key: &Q) -> Option<Permits>
     where
@@ -615,10 +576,7 @@ struct KeeperOf<K> {
     keys: Weak<Keys<K>>,
 }
 
-impl<K> Keeper for KeeperOf<K>
-where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keeper for KeeperOf<K> {
     fn keep_while_cooling(&self, permits: Arc<WaitQueue<SemaphoreState>>) {
         if let Some(keys) = self.keys.upgrade() {
             let mut shard = tidied(keys.shard(&self.key));

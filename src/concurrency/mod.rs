@@ -3,6 +3,15 @@
 //! A rate limits how often a call starts; [`Permits`] limit how many calls are under way. They are also the only limit that
 //! keeps a bound on *arrivals* at the provider: see [`with_cooldown`](Permits::with_cooldown).
 //!
+//! | | at once |
+//! |---|---|
+//! | [`Permits`] | n, over all tasks that share them |
+//! | [`KeyedPermits`] | n for each user, host or account |
+//! | `redis::RedisPermits`, `redis::KeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
+//! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
+//!
+//! [`Admit`] is what they have in common, for code that is generic over them.
+//!
 //! The number of calls that a provider can take at once is often unknown, and changes. A controller finds it from the
 //! outcomes of the calls:
 //!
@@ -13,24 +22,24 @@
 //!
 //! A controller is arithmetic. It takes each [`Outcome`] and the time, has no clock and no lock, and does not know the
 //! permits. `permits.resize(controller.limit())` connects the two; see the example at [`Aimd`].
-//!
-//! For a queue with a deadline, put `tokio::time::timeout` around [`acquire`](Permits::acquire): a waiter can leave the queue
-//! at no cost. Permits that processes share are in `redis` (feature `redis`).
 
+mod acquire_within;
 mod aimd;
 mod gradient;
 mod keyed_permits;
 mod permits;
 mod semaphore;
 
+use core::convert::Infallible;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+pub use acquire_within::AcquirePermitWithin;
 pub use aimd::Aimd;
 pub use gradient::Gradient;
 pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;
-pub use permits::{AcquirePermit, AcquirePermitWithin, AcquirePermits, Permit, Permits, TooMany};
+pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits, TooMany};
 
 /// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -53,8 +62,8 @@ pub enum Outcome {
 /// Lets work begin, and gives it a guard to hold while it is under way.
 ///
 /// It is for guards what [`Limiter`](crate::limiter::Limiter) is for rates: code that is generic over it works with [`Permits`]
-/// and with permits in Redis. A handle has one position in the queue; a clone is another handle of the same limit. `C` is the class of the work, for a limit that
-/// treats classes differently.
+/// and with permits in Redis. A handle has one position in the queue; a clone is another handle of the same limit.
+/// `C` is the class of the work, for a limit that treats classes differently.
 ///
 /// ```
 /// use core::future::poll_fn;
@@ -77,9 +86,9 @@ pub enum Outcome {
 ///
 /// # Cancel safety
 ///
-/// A queued handle takes nothing before it is polled: a handle in memory that is not polled is passed over, as a head of the
-/// [queue](Permits#the-queue), and keeps its position. One in Redis holds a lease that was granted meanwhile until it is polled,
-/// gives up or is dropped.
+/// Dropping the future that polls changes nothing: the handle stays queued until it is polled again, gives up or is dropped. In
+/// memory it takes nothing meanwhile, and other waiters pass it over if it is not polled when its turn comes (see
+/// [`Permits`](Permits#the-queue)). In Redis a lease may be granted to it meanwhile, which it holds until then.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not admit work of class `{C}`",
     label = "expected permits",
@@ -91,7 +100,7 @@ pub trait Admit<C = ()> {
     /// What the work holds while it is under way. Dropping it ends the work.
     type Guard;
 
-    /// Why there may be no answer at all; [`Infallible`](core::convert::Infallible) in memory.
+    /// Why there may be no answer at all; [`Infallible`] in memory.
     type Error;
 
     /// Asks for a guard, and is queued while it has to wait.
@@ -163,13 +172,34 @@ macro_rules! forward_admit {
 forward_admit!(&mut A);
 forward_admit!(Box<A>);
 
-/// Permits for each key: [`KeyedPermits`], or permits whose state is elsewhere. It is for guards what
-/// [`Limits`](crate::limiter::Limits) is for rates.
+/// Permits for each key: [`KeyedPermits`], or permits whose state is elsewhere.
+///
+/// Code that is generic over it works with permits in memory and with permits in Redis, as with [`Limits`](crate::limiter::Limits)
+/// for rates.
+///
+/// ```
+/// use core::future::poll_fn;
+/// use paceline::concurrency::{Admit, AdmitByKey, KeyedPermits};
+///
+/// async fn is_free<K, L: AdmitByKey<K>>(limits: &L, key: K) -> Result<bool, L::Error> {
+///     let mut handle = limits.at(key)?;
+///     let admitted = poll_fn(|cx| handle.poll_try_admit((), cx)).await;
+///     Ok(admitted.is_ok_and(|guard| guard.is_some()))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let users = KeyedPermits::new(1);
+/// let _permit = users.acquire("ann").await;
+/// assert_eq!(is_free(&users, "ann").await, Ok(false));
+/// assert_eq!(is_free(&users, "bob").await, Ok(true));
+/// # }
+/// ```
 pub trait AdmitByKey<K> {
     /// A handle on the permits of one key.
     type Admit: Admit;
 
-    /// Why a key may have no permits; [`Infallible`](core::convert::Infallible) in memory.
+    /// Why a key may have no permits; [`Infallible`] in memory.
     type Error;
 
     /// The permits of this key.
@@ -179,3 +209,6 @@ pub trait AdmitByKey<K> {
     /// If the key cannot be used.
     fn at(&self, key: K) -> Result<Self::Admit, Self::Error>;
 }
+
+/// What permits in memory return.
+type Admitted = Poll<Result<Option<Permit>, Infallible>>;

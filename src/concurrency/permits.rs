@@ -7,13 +7,13 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{AcquireError, Gate, Limiter, Stats};
+use crate::limiter::{Event, Gate, Limiter, Observer, Reporter, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution, Timer};
+use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
-use super::Admit;
 use super::semaphore::SemaphoreState;
+use super::{AcquirePermitWithin, Admit, Admitted};
 
 /// A limit on how much is under way at once: permits shared by every clone, and given back by dropping them.
 ///
@@ -152,6 +152,47 @@ impl Permits {
         Self { resolution, ..self }
     }
 
+    /// Reports to `observer` what becomes of each request, when permits are released, and how many there are: see
+    /// [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called once, and before there are clones, which
+    /// have it too.
+    ///
+    /// A refused request may have waited for [`Duration::MAX`]: it is not known when a permit will be released. A permit of
+    /// [`concurrent`](crate::stream::PaceStreamExt::concurrent) is one request for each item.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    /// use paceline::limiter::Event;
+    /// use std::sync::mpsc;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let permits = Permits::new(1).with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// let permit = permits.acquire().await;
+    /// assert!(permits.try_acquire().is_none());
+    /// drop(permit);
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Resized { limit: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Released { count: 1, .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let observer = SharedObserver::new(observer);
+        observer.report(Event::Resized {
+            limit: self.limit(),
+        });
+        let _ = self.queue.front().set(observer);
+        self
+    }
+
     /// Waits for a permit, behind every request that came before.
     ///
     /// ```
@@ -220,6 +261,7 @@ impl Permits {
                 queue: Arc::clone(&self.queue),
                 position: Position::None,
                 resolution: self.resolution,
+                watch: Watch::of(self.queue.front().get()),
             })),
             count: cost,
         }
@@ -252,7 +294,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](AcquireError::is_too_late). When a permit comes back is not known.
+    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late), without a [`retry_in`](crate::limiter::AcquireError::retry_in):
+    /// when a permit comes back is not known.
     ///
     /// # Panics
     ///
@@ -263,13 +306,7 @@ impl Permits {
     /// Dropping it leaves the queue; nothing was taken.
     #[doc(alias("timeout", "maxWait"))]
     pub fn acquire_within(&self, within: Duration) -> AcquirePermitWithin<Self> {
-        AcquirePermitWithin::new(
-            self.clone(),
-            within,
-            self.resolution,
-            Self::least_wait,
-            Self::count_refusal,
-        )
+        AcquirePermitWithin::new(self.clone(), within, self.resolution, Self::least_wait)
     }
 
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
@@ -303,13 +340,23 @@ impl Permits {
     /// ```
     #[must_use]
     pub fn try_acquire_many(&self, cost: u32) -> Option<Permit> {
-        let permit = try_take(&self.queue, &mut Position::None, cost);
-        permit.inspect_err(|_| self.count_refusal()).ok()
+        let report = |decision| {
+            if let Some(observer) = self.queue.front().get() {
+                observer.report_try(cost, decision, None);
+            }
+        };
+        let permit = try_take(&self.queue, &mut Position::None, cost, report);
+        permit.inspect_err(|_| count_refusal(&self.queue)).ok()
     }
 
     /// As [`try_acquire`](Self::try_acquire), and says why not. A caller that goes on waiting is not counted as refused.
     pub(crate) fn try_one(&self) -> Result<Permit, Missed> {
-        try_take(&self.queue, &mut Position::None, 1)
+        let report = |decision: Decision| {
+            if let Some(observer) = self.queue.front().get().filter(|_| decision.is_pass()) {
+                observer.report_try(1, decision, None);
+            }
+        };
+        try_take(&self.queue, &mut Position::None, 1, report)
     }
 
     /// Goes on with `n` permits. Waiters feel it at once.
@@ -334,6 +381,9 @@ impl Permits {
     /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
     pub fn resize(&self, n: u32) {
         self.queue.update(|permits, _| permits.limit = n);
+        if let Some(observer) = self.queue.front().get() {
+            observer.report(Event::Resized { limit: n });
+        }
     }
 
     /// How many are in use, without those that cool down.
@@ -371,15 +421,11 @@ impl Permits {
         })
     }
 
-    pub(super) fn count_refusal(&self) {
-        count_refusal(&self.queue);
-    }
-
     /// How long a request for a permit waits at the least; zero if that is not known.
     pub(super) fn least_wait(&self) -> Duration {
         let decision = self.queue.with(|permits, _| {
             let now = permits.now(false);
-            permits.decide(Intent::Peek, now, 1)
+            permits.decide(Intent::Peek, now, 1, &mut None)
         });
         let known = decision.retry_in().filter(|wait| *wait < Duration::MAX);
         known.unwrap_or_default()
@@ -401,11 +447,7 @@ impl Admit for Permits {
     type Guard = Permit;
     type Error = Infallible;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Admitted {
         let waiting = if let Some(waiting) = &mut self.waiting {
             waiting
         } else {
@@ -417,11 +459,7 @@ impl Admit for Permits {
         Poll::Ready(Ok(Some(permit)))
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        _cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Permit>, Infallible>> {
+    fn poll_try_admit(&mut self, (): (), _cx: &mut Context<'_>) -> Admitted {
         let permit = match self.waiting.take() {
             Some(waiting) => waiting.leave(),
             None => self.try_acquire(),
@@ -438,6 +476,7 @@ fn try_take(
     queue: &Arc<WaitQueue<SemaphoreState>>,
     position: &mut Position,
     count: u32,
+    report: impl FnOnce(Decision),
 ) -> Result<Permit, Missed> {
     let mut missed = Missed::NoneFree;
     let wait_behind = |_: &mut SemaphoreState, _: &Waiters, _: u32| {
@@ -446,7 +485,9 @@ fn try_take(
             retry_in: Duration::MAX,
         }
     };
-    let decision = queue.try_acquire(position, count, Intent::Acquire, wait_behind);
+    let (intent, shadowed) = (Intent::Acquire, &mut None);
+    let decision = queue.try_acquire(position, count, intent, shadowed, wait_behind);
+    report(decision);
     if decision.is_pass() {
         let queue = Arc::clone(queue);
         Ok(Permit { queue, count })
@@ -502,8 +543,14 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if self.count > 0 {
             let release = |permits: &mut SemaphoreState, now| permits.release(now, self.count);
-            if let Some(keeper) = self.queue.update(release) {
-                keeper.keep_while_cooling(Arc::clone(&self.queue));
+            if self.queue.update(release) {
+                let keeper = self.queue.with(|permits, _| permits.keeper.clone());
+                if let Some(keeper) = keeper {
+                    keeper.keep_while_cooling(Arc::clone(&self.queue));
+                }
+            }
+            if let Some(observer) = self.queue.front().get() {
+                observer.report(Event::Released { count: self.count });
             }
         }
     }
@@ -528,7 +575,16 @@ impl AcquirePermit {
     /// Leaves the queue, with a permit if it is the turn of this request and one is free.
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
-        let permit = try_take(&handle.queue, &mut handle.position, 1);
+        let (position, watch) = (&mut handle.position, &mut handle.watch);
+        let report = |decision: Decision| {
+            if decision.is_pass() {
+                let pass = Poll::Ready(Ok(Decision::Pass));
+                watch.answered(1, &pass, None, Reporter::tried);
+            } else {
+                watch.too_late(1, decision);
+            }
+        };
+        let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
     }
 }
@@ -578,70 +634,13 @@ impl Future for AcquirePermits {
     }
 }
 
-/// Future of [`Permits::acquire_within`], and of [`KeyedPermits::acquire_within`](super::KeyedPermits::acquire_within).
-#[derive(Debug)]
-#[must_use = "futures do nothing unless you `.await` or poll them"]
-pub struct AcquirePermitWithin<A> {
-    /// Gone when it is done, and with it the position in the queue.
-    handle: Option<A>,
-    within: Duration,
-    deadline: Timer,
-    /// Whether it was polled.
-    has_begun: bool,
-    /// How long a request waits at the least.
-    least_wait: fn(&A) -> Duration,
-    count_refusal: fn(&A),
-}
-
-impl<A> AcquirePermitWithin<A> {
-    pub(super) const fn new(
-        handle: A,
-        within: Duration,
-        resolution: Resolution,
-        least_wait: fn(&A) -> Duration,
-        count_refusal: fn(&A),
-    ) -> Self {
-        Self {
-            handle: Some(handle),
-            within,
-            deadline: Timer::new().with_resolution(resolution),
-            has_begun: false,
-            least_wait,
-            count_refusal,
-        }
-    }
-}
-
-impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
-    type Output = Result<A::Guard, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let handle = this.handle.as_mut().expect("polled after it was ready");
-        let is_first = !core::mem::replace(&mut this.has_begun, true);
-        let is_hopeless = is_first && (this.least_wait)(handle) > this.within;
-        if !is_hopeless {
-            if let Poll::Ready(Ok(Some(guard))) = handle.poll_admit((), cx) {
-                this.handle = None;
-                return Poll::Ready(Ok(guard));
-            }
-            if is_first {
-                this.deadline.arm(this.within);
-            }
-            ready!(this.deadline.poll_elapsed(cx));
-        }
-        (this.count_refusal)(handle);
-        this.handle = None;
-        Poll::Ready(Err(AcquireError::too_late(this.within)))
-    }
-}
-
 /// A handle that queues for permits.
 #[derive(Debug)]
 struct PermitQueue {
     queue: Arc<WaitQueue<SemaphoreState>>,
     position: Position,
     resolution: Resolution,
+    watch: Watch,
 }
 
 impl Limiter for PermitQueue {
@@ -653,15 +652,18 @@ impl Limiter for PermitQueue {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
         let caller = Caller::new(cx, self.resolution);
-        let position = &mut self.position;
+        let (position, shadowed) = (&mut self.position, &mut None);
         let decision = self
             .queue
-            .poll_acquire(position, cost, Intent::Acquire, &caller);
-        decision.map(Ok)
+            .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
+        let answer = decision.map(Ok);
+        self.watch.answered(cost, &answer, None, Reporter::asked);
+        answer
     }
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
+        self.watch.gave_up();
     }
 
     fn resolution(&self) -> Resolution {

@@ -1,7 +1,7 @@
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::limiter::Stats;
+use crate::limiter::{SharedObserver, Stats};
 use crate::policy::{Decision, Ledger};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue};
@@ -42,21 +42,25 @@ impl SemaphoreState {
         }
     }
 
-    /// Returns what has to remember the permits, if the released ones cool down.
-    pub(super) fn release(&mut self, now: Tick, count: u32) -> Option<Arc<dyn Keeper>> {
+    /// Returns whether the keeper has to remember the permits, since the released ones cool down.
+    #[inline]
+    pub(super) fn release(&mut self, now: Tick, count: u32) -> bool {
         self.in_use = self.in_use.saturating_sub(count);
         if self.cooldown.is_zero() {
-            return None;
+            return false;
         }
         let free_at = now.after(self.cooldown);
         self.cooling.spend(free_at.as_nanos(), count);
-        self.keeper.clone()
+        self.keeper.is_some()
     }
 
     /// When `count` permits are free, if no other request takes permits before.
     fn availability(&mut self, now: Tick, count: u32) -> Decision {
-        self.cooling.forget(now.as_nanos());
-        let cooling = self.cooling.spent_from(0);
+        let mut cooling = 0;
+        if !self.cooling.is_empty() {
+            self.cooling.forget(now.as_nanos());
+            cooling = self.cooling.spent_from(0);
+        }
         let used = u64::from(self.in_use) + cooling + u64::from(count);
         let missing = used.saturating_sub(u64::from(self.limit));
         if count == 0 || missing == 0 {
@@ -79,7 +83,7 @@ impl SemaphoreState {
 }
 
 impl Resource for SemaphoreState {
-    type Prefetched = ();
+    type Front = OnceLock<SharedObserver>;
 
     /// The limit may grow until it is the waiter's turn, so a waiter for more permits than the limit is not refused before.
     const REFUSES_QUEUED: bool = false;
@@ -94,7 +98,13 @@ impl Resource for SemaphoreState {
         }
     }
 
-    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        _shadowed: &mut Option<Decision>,
+    ) -> Decision {
         let decision = self.availability(now, cost);
         if decision.is_pass() && intent == Intent::Acquire {
             self.in_use += cost;
@@ -131,7 +141,7 @@ mod tests {
 
     impl SemaphoreState {
         fn outlook(&mut self, now: Tick, count: u32) -> Outlook {
-            match self.decide(Intent::Peek, now, count) {
+            match self.decide(Intent::Peek, now, count, &mut None) {
                 Decision::Pass => Outlook::Now,
                 Decision::Wait { retry_in } if retry_in == Duration::MAX => Outlook::Unknown,
                 Decision::Wait { retry_in } => Outlook::At(now.after(retry_in)),

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use super::value::{NANOS_PER_MILLI, NANOS_PER_SEC, decimal, millis, seconds};
+use crate::time::unit_nanos;
+
+use super::value::{decimal, millis, seconds};
 
 /// The first number that is a time since 1970 in seconds (in 2001), and not a wait in seconds (31 years).
 const FIRST_UNIX_SECS: u64 = 1_000_000_000;
@@ -50,7 +52,7 @@ pub(super) fn wait(text: &str, unit: Unit, now: Duration) -> Option<Duration> {
         .or_else(|| timestamp(text).map(until))
 }
 
-/// A duration as Go prints it: `6m0s`, `1.5s`, `120ms`.
+/// A duration as Go prints it: `6m0s`, `1.5s`, `120ms`. The units are those of a [`Rate`](crate::time::Rate).
 fn with_units(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;
@@ -61,23 +63,10 @@ fn with_units(text: &str) -> Option<Duration> {
             .find(|c: char| !c.is_alphabetic())
             .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        sum = sum.saturating_add(decimal(number, nanos_of(unit)?)?);
+        sum = sum.saturating_add(decimal(number, unit_nanos(unit)?)?);
         rest = tail;
     }
     (!text.is_empty()).then_some(sum)
-}
-
-fn nanos_of(unit: &str) -> Option<u128> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => NANOS_PER_MILLI,
-        "s" => NANOS_PER_SEC,
-        "m" => 60 * NANOS_PER_SEC,
-        "h" => 3_600 * NANOS_PER_SEC,
-        "d" => 86_400 * NANOS_PER_SEC,
-        _ => return None,
-    })
 }
 
 /// A date of RFC 9110, section 5.6.7, in the preferred format or one of the two obsolete ones, or a date of an e-mail, which
@@ -397,6 +386,7 @@ mod tests {
         assert_eq!(in_seconds("0.0000000001h"), Some(360));
         assert_eq!(in_seconds("0.00000000000000000001d"), Some(1));
         assert_eq!(in_seconds("0.1ns"), Some(1));
+        assert_eq!(in_seconds("2min"), in_seconds("2m"), "as in a rate");
     }
 
     #[test]
@@ -409,10 +399,7 @@ mod tests {
         assert_eq!(read("999999999999"), wait(998_999_999_999, 0));
         assert_eq!(read("1000000000000"), wait(0, 0));
         assert_eq!(read("1470173023123"), wait(470_173_023, 123_000_000));
-        assert_eq!(
-            in_seconds("1470173023"),
-            Some(1_470_173_023 * NANOS_PER_SEC)
-        );
+        assert_eq!(in_seconds("1470173023"), Some(1_470_173_023_000_000_000));
     }
 
     #[test]

@@ -29,9 +29,9 @@
 //! if let Some(rate) = feedback.limit() {
 //!     limit.retune(Interval::from_rate(rate));
 //! }
-//! limit.acquire(1).await.unwrap();
+//! limit.acquire_one().await;
 //! assert_eq!(start.elapsed(), Duration::from_secs(2));
-//! limit.acquire(1).await.unwrap();
+//! limit.acquire_one().await;
 //! assert_eq!(start.elapsed(), Duration::from_secs(3));
 //! # }
 //! ```
@@ -96,7 +96,7 @@
 //!
 //! The headers do not say what a limit covers. Keep one `Shared` for each thing that the provider limits separately (a host,
 //! an account, Discord's `X-RateLimit-Bucket`), so that one of them does not hold up another. A response from a cache
-//! contains the state at the time when it was stored: do not heed it.
+//! contains the state at the time when it was stored: do not apply it.
 
 mod caps;
 mod date;

@@ -30,9 +30,8 @@ const MOST: usize = 16;
 pub(super) struct HeaderReader {
     /// The time at the provider, since 1970.
     now: Duration,
+    /// Of more than [`MOST`] limits the last one stands for the rest.
     limits: Vec<LimitInfo>,
-    /// Whether there were more than [`MOST`] limits.
-    has_more_limits: bool,
     pub(super) retry_after: Option<Duration>,
     /// The slowest first.
     pub(super) rates: Vec<Rate>,
@@ -97,7 +96,7 @@ impl HeaderReader {
                 self.add_rate(rate, quota);
             }
         }
-        if self.has_more_limits {
+        if self.limits.len() > MOST {
             // The order of the headers must not matter, but it decides which limits share the last place.
             let mut all = LimitInfo::default();
             for limit in &self.limits {
@@ -240,7 +239,7 @@ impl HeaderReader {
         }
     }
 
-    /// The limit of this name. If there are too many limits, the last one stands for the rest.
+    /// The limit of this name.
     fn limit(&mut self, key: Key<'_>, counts_requests: bool) -> &mut LimitInfo {
         let (family, name) = key;
         let limits = &mut self.limits;
@@ -248,15 +247,13 @@ impl HeaderReader {
             .iter()
             .position(|limit| limit.family == family && limit.name == name);
         let at = known.unwrap_or_else(|| {
-            if limits.len() < MOST {
+            if limits.len() <= MOST {
                 limits.push(LimitInfo {
                     family,
                     name: name.to_owned(),
                     counts_requests,
                     ..LimitInfo::default()
                 });
-            } else {
-                self.has_more_limits = true;
             }
             limits.len() - 1
         });
@@ -368,11 +365,8 @@ fn merge_waits(known: &mut Option<Duration>, text: &str, unit: Unit, now: Durati
 
 /// Reads all members, also those after one that is not understood.
 fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
-    let mut all = members(text).peekable();
-    if all.peek().is_none() {
-        return Err(COUNT);
-    }
-    all.map(read).fold(Ok(()), Result::and)
+    let understood = members(text).map(read).reduce(Result::and);
+    understood.unwrap_or(Err(COUNT))
 }
 
 /// The longest window among the parameters.
@@ -434,6 +428,45 @@ mod tests {
     }
 
     #[test]
+    fn a_header_that_is_ignored_twice_is_reported_once() {
+        let mut reader = HeaderReader::new(Duration::ZERO);
+        for value in ["soon", "later", "soon"] {
+            reader.read(b"Retry-After", value.as_bytes());
+        }
+        assert_eq!(reader.ignored.len(), 2);
+    }
+
+    #[test]
+    fn two_limits_merge_into_one_that_is_as_strict_as_both() {
+        let secs = |secs| Some(Duration::from_secs(secs));
+        let one = LimitInfo {
+            counts_requests: true,
+            quota: Some(9),
+            used: Some(6),
+            window: secs(1),
+            reset_in: secs(4),
+            ..LimitInfo::default()
+        };
+        let other = LimitInfo {
+            quota: Some(5),
+            used: Some(3),
+            window: secs(2),
+            reset_in: secs(3),
+            ..LimitInfo::default()
+        };
+        for pair in [[&one, &other], [&other, &one]] {
+            let mut all = LimitInfo::default();
+            for limit in pair {
+                all.merge(limit);
+            }
+            assert!(all.counts_requests);
+            assert_eq!((all.quota, all.used), (Some(5), Some(6)));
+            assert_eq!((all.window, all.reset_in), (secs(2), secs(4)));
+            assert_eq!(all.remaining(), Some(0));
+        }
+    }
+
+    #[test]
     fn of_many_limits_16_are_kept_and_the_longest_pause() {
         let mut reader = HeaderReader::new(Duration::ZERO);
         for number in 1..=1_000 {
@@ -445,7 +478,7 @@ mod tests {
         }
         assert_eq!((reader.rates.len(), reader.ignored.len()), (MOST, MOST));
         assert!(is_same(reader.rates[0], Rate::per_second(1)));
-        assert_eq!(reader.limits.len(), MOST);
+        assert_eq!(reader.limits.len(), MOST + 1);
         let [all] = reader.limits() else {
             panic!("not one limit that is as strict as all");
         };

@@ -4,17 +4,14 @@ use core::time::Duration;
 
 use crate::time::saturating_duration;
 
-pub(super) const NANOS_PER_SEC: u128 = 1_000_000_000;
-pub(super) const NANOS_PER_MILLI: u128 = 1_000_000;
-
 /// A decimal number of seconds.
 pub(super) fn seconds(text: &str) -> Option<Duration> {
-    decimal(text, NANOS_PER_SEC)
+    decimal(text, 1_000_000_000)
 }
 
 /// A decimal number of milliseconds.
 pub(super) fn millis(text: &str) -> Option<Duration> {
-    decimal(text, NANOS_PER_MILLI)
+    decimal(text, 1_000_000)
 }
 
 /// A decimal number of units, each of `unit` nanoseconds. It is rounded up to nanoseconds, and saturates.

@@ -53,8 +53,14 @@ impl<L: Limiter<Error = Infallible>> ByteBudget<L> {
                     self.granted = cost;
                     self.try_whole_slice();
                 }
-                // A limiter always grants cost 1 in the end.
-                Err(never) => self.slice = never.into_too_costly().capacity().max(1),
+                Err(never) => {
+                    let never = never.into_too_costly();
+                    assert!(
+                        cost > 1,
+                        "a limiter must let cost 1 pass in the end, but: {never}"
+                    );
+                    self.slice = never.capacity().clamp(1, cost - 1);
+                }
             }
         }
         Poll::Ready(self.granted.min(count) as usize)

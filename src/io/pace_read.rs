@@ -41,7 +41,12 @@ pub trait PaceReadExt: AsyncRead {
     where
         Self: Sized,
     {
-        PaceRead::new(self, limiter)
+        PaceRead {
+            inner: self,
+            budget: ByteBudget::new(limiter),
+            held: Vec::new(),
+            start: 0,
+        }
     }
 }
 
@@ -76,15 +81,6 @@ pin_project! {
 }
 
 impl<R, L: Limiter> PaceRead<R, L> {
-    pub(super) const fn new(inner: R, limiter: L) -> Self {
-        Self {
-            inner,
-            budget: ByteBudget::new(limiter),
-            held: Vec::new(),
-            start: 0,
-        }
-    }
-
     /// The input, and the bytes that were waiting for the limiter.
     pub fn into_parts(mut self) -> (R, Vec<u8>) {
         self.held.drain(..self.start);
@@ -157,8 +153,8 @@ fn poll_fill<R: AsyncRead>(
     filled.map_ok(|()| read)
 }
 
-/// Bytes in the unfilled part of the caller's buffer. Dropped, it moves those that were not granted to `held`, also if the
-/// limiter panics.
+/// Bytes in the unfilled part of the caller's buffer. When this is dropped, also by a panic of the limiter, the bytes that were
+/// not granted move to `held`.
 struct Ungranted<'a, 'b> {
     buf: &'a mut ReadBuf<'b>,
     count: usize,

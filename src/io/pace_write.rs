@@ -40,7 +40,10 @@ pub trait PaceWriteExt: AsyncWrite {
     where
         Self: Sized,
     {
-        PaceWrite::new(self, limiter)
+        PaceWrite {
+            inner: self,
+            budget: ByteBudget::new(limiter),
+        }
     }
 }
 
@@ -69,13 +72,6 @@ pin_project! {
 }
 
 impl<W, L: Limiter> PaceWrite<W, L> {
-    pub(super) const fn new(inner: W, limiter: L) -> Self {
-        Self {
-            inner,
-            budget: ByteBudget::new(limiter),
-        }
-    }
-
     /// The inner writer.
     pub fn into_inner(self) -> W {
         self.inner

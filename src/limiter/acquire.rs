@@ -1,5 +1,5 @@
 use core::convert::Infallible;
-use core::future::Future;
+use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
@@ -8,6 +8,80 @@ use crate::policy::Decision;
 use crate::time::Timer;
 
 use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
+
+/// The methods to ask by hand, for every limiter that can be cloned: each request has a handle of its own.
+///
+/// [`Shared`](super::Shared), [`KeyedAt`](super::KeyedAt) and `RedisLimiter` have such methods themselves, where they can say or
+/// return more. This trait brings them to a limiter around another, and to code that is generic.
+///
+/// ```
+/// use paceline::limiter::{Event, Observed};
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let start = tokio::time::Instant::now();
+/// let limit = Interval::every(Duration::from_millis(100)).shared();
+/// let limit = Observed::new(limit, |event: Event| println!("{event:?}"));
+///
+/// limit.acquire_one().await;
+/// limit.acquire(1).await.unwrap();
+/// assert!(!limit.try_acquire(1).await.is_pass());
+/// assert!(limit.acquire_within(1, Duration::from_millis(99)).await.is_err());
+/// assert_eq!(start.elapsed(), Duration::from_millis(199));
+/// # }
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping a future leaves the queue; nothing was counted.
+pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
+    /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
+    ///
+    /// The future fails at once with [`TooCostly`] if that many can never pass. It panics if it has to wait outside a tokio
+    /// runtime.
+    fn acquire(&self, cost: u32) -> Acquire<Self> {
+        Acquire::new(self.clone(), cost)
+    }
+
+    /// Waits for one permit, which no limit refuses for ever.
+    ///
+    /// The future panics if it has to wait outside a tokio runtime.
+    #[doc(alias("until_ready", "removeTokens", "schedule", "ready"))]
+    fn acquire_one(&self) -> AcquireOne<Self> {
+        AcquireOne::new(self.clone())
+    }
+
+    /// Waits for `cost` permits, if they can be had `within` this time.
+    ///
+    /// The future fails when the time is over, and at once if that many can never pass. It panics if it has to wait outside a
+    /// tokio runtime.
+    #[doc(alias = "tryConsume")]
+    fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
+        // A limiter that knows the queue can say before that it is too long.
+        let refuse = |limiter: &mut Self, _, _| {
+            limiter.give_up();
+            None
+        };
+        AcquireWithin::new(self.clone(), cost, within, |_, _| None, refuse)
+    }
+
+    /// Asks for `cost` permits without waiting for them. It never overtakes a waiter.
+    ///
+    /// It is a future because a limit can be on a server. In memory it is ready at once.
+    #[doc(alias("check", "check_n", "tryConsume"))]
+    fn try_acquire(&self, cost: u32) -> impl Future<Output = Decision> {
+        let mut handle = self.clone();
+        async move {
+            let Ok(decision) = poll_fn(|cx| handle.poll_try(cost, cx)).await;
+            decision
+        }
+    }
+}
+
+impl<L: Limiter<Error = Infallible> + Clone + Unpin> LimiterExt for L {}
 
 /// Future of [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
@@ -44,6 +118,33 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for Acquire<L> {
     }
 }
 
+/// Future of [`LimiterExt::acquire_one`], [`Shared::acquire_one`](super::Shared::acquire_one) and
+/// [`Keyed::acquire_one`](super::Keyed::acquire_one).
+#[derive(Debug)]
+#[must_use = "futures do nothing unless you `.await` or poll them"]
+pub struct AcquireOne<L: Limiter> {
+    acquire: Acquire<L>,
+}
+
+impl<L: Limiter> AcquireOne<L> {
+    pub(super) const fn new(limiter: L) -> Self {
+        Self {
+            acquire: Acquire::new(limiter, 1),
+        }
+    }
+}
+
+impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireOne<L> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Ok(()) = ready!(self.acquire.gate().poll_one(cx));
+        self.acquire.gate = None;
+        Poll::Ready(())
+    }
+}
+
 /// Future of [`Shared::acquire_within`](super::Shared::acquire_within) and
 /// [`Keyed::acquire_within`](super::Keyed::acquire_within).
 #[derive(Debug)]
@@ -53,9 +154,10 @@ pub struct AcquireWithin<L: Limiter> {
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
-    /// How long such a request has to wait if it is queued now, at the least.
-    estimate: fn(&L, u32) -> Decision,
-    count_refusal: fn(&L),
+    /// What such a request would be told now, if the limiter can say.
+    estimate: fn(&L, u32) -> Option<Decision>,
+    /// Leaves the queue, and counts and reports the request as refused. Returns the estimate, made then if it is not known.
+    refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,
 }
 
 impl<L: Limiter> AcquireWithin<L> {
@@ -63,32 +165,30 @@ impl<L: Limiter> AcquireWithin<L> {
         limiter: L,
         cost: u32,
         within: Duration,
-        estimate: fn(&L, u32) -> Decision,
-        count_refusal: fn(&L),
+        estimate: fn(&L, u32) -> Option<Decision>,
+        refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,
     ) -> Self {
         Self {
             acquire: Acquire::new(limiter, cost),
             within,
             deadline: None,
             estimate,
-            count_refusal,
+            refuse,
         }
     }
 
     /// When a request that is queued now could pass.
-    fn estimate(&mut self) -> Decision {
+    fn estimate(&mut self) -> Option<Decision> {
         let cost = self.acquire.cost;
         (self.estimate)(self.acquire.gate().limiter(), cost)
     }
 
     /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
     fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
-        (self.count_refusal)(self.acquire.gate().limiter());
-        self.acquire.gate().limiter_mut().give_up();
-        let estimate = known.unwrap_or_else(|| self.estimate());
+        let cost = self.acquire.cost;
+        let estimate = (self.refuse)(self.acquire.gate().limiter_mut(), cost, known);
         self.acquire.gate = None;
-        let refused = AcquireError::too_late(self.within);
-        Poll::Ready(Err(refused.with_estimate(estimate)))
+        Poll::Ready(Err(AcquireError::too_late(self.within, estimate)))
     }
 }
 
@@ -98,8 +198,8 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.deadline.is_none() {
             let estimate = self.estimate();
-            if estimate.retry_in() > Some(self.within) {
-                return self.too_late(Some(estimate));
+            if estimate.and_then(Decision::retry_in) > Some(self.within) {
+                return self.too_late(estimate);
             }
         }
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {

@@ -149,22 +149,18 @@ pub struct AcquireError {
 }
 
 impl AcquireError {
-    pub(crate) const fn too_late(within: Duration) -> Self {
+    /// With what the limit would say to a retry, if that is known.
+    pub(crate) fn too_late(within: Duration, retry: Option<Decision>) -> Self {
+        let retry_in = match retry {
+            Some(Decision::Pass) => Some(Duration::ZERO),
+            Some(Decision::Wait { retry_in }) => Some(retry_in),
+            Some(Decision::Never { .. }) | None => None,
+        };
         Self {
             within: Some(within),
-            retry_in: None,
+            retry_in,
             too_costly: None,
         }
-    }
-
-    /// The same, with what the limit would say to a retry.
-    pub(crate) const fn with_estimate(self, estimate: Decision) -> Self {
-        let retry_in = match estimate {
-            Decision::Pass => Some(Duration::ZERO),
-            Decision::Wait { retry_in } => Some(retry_in),
-            Decision::Never { .. } => None,
-        };
-        Self { retry_in, ..self }
     }
 
     /// Whether it could never pass, because it costs too much.
@@ -185,7 +181,8 @@ impl AcquireError {
         self.within.is_some()
     }
 
-    /// How long the same request would have to wait if it came again, as known when it was refused; `None` if it can never pass.
+    /// How long the same request would have to wait if it came again, as known when it was refused. `None` if it can
+    /// never pass, or the limiter cannot say: one around another, and permits, which come back when they do.
     ///
     /// It takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say less. So
     /// "wait 50 ms, else 429 with `Retry-After`" needs no second question:
@@ -204,6 +201,7 @@ impl AcquireError {
     /// assert_eq!(late.retry_in(), Some(Duration::from_millis(100)));
     /// # }
     /// ```
+    #[doc(alias("retry-after", "429"))]
     #[must_use]
     pub const fn retry_in(&self) -> Option<Duration> {
         self.retry_in
@@ -274,3 +272,21 @@ impl<T> fmt::Display for Exceeded<T> {
 }
 
 impl<T> Error for Exceeded<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_request_repeats_what_the_limit_says_to_a_retry() {
+        let second = Duration::from_secs(1);
+        let late = |retry| AcquireError::too_late(second, retry);
+        let wait = Decision::Wait { retry_in: second };
+        assert_eq!(late(Some(wait)).retry_in(), Some(second));
+        assert_eq!(late(Some(Decision::Pass)).retry_in(), Some(Duration::ZERO));
+        let never = late(Some(Decision::Never { capacity: 1 }));
+        assert_eq!(never.retry_in(), None);
+        assert_eq!(late(None).retry_in(), None);
+        assert!(never.is_too_late());
+    }
+}

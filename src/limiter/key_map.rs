@@ -24,7 +24,7 @@ const NOTED: usize = 8;
 const SOON: Duration = Duration::from_millis(1);
 
 /// What a [`Keyed`](super::Keyed) limit does with a request for a new key while all of
-/// [`max_keys`](super::Keyed::max_keys) are in use.
+/// [`with_max_keys`](super::Keyed::with_max_keys) are in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WhenFull<P> {
@@ -135,7 +135,13 @@ where
     }
 
     /// Answers at once where no limit of the key's own has to be asked.
-    pub(super) fn ask<Q>(&mut self, key: &Q, intent: Intent, cost: u32) -> Reply<P>
+    pub(super) fn ask<Q>(
+        &mut self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Reply<P>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -150,13 +156,13 @@ where
         let policy = self.policy_of(key);
         let decision = match self.entries.get_mut(key) {
             Some(Entry::Active(limit)) => return Reply::Ask(Arc::clone(limit)),
-            Some(Entry::Idle(state)) => decide(&policy, state, intent, now, cost),
+            Some(Entry::Idle(state)) => intent.decide(&policy, state, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
                 Ok(decision) => decision,
-                Err(retry_in) => return self.overflow(intent, retry_in),
+                Err(retry_in) => return self.overflow(intent, retry_in, shadowed),
             },
         };
-        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats))
+        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats, shadowed))
     }
 
     /// As [`ask`](Self::ask), for a handle that waits if it has to: then it is given the limit of the key.
@@ -165,9 +171,10 @@ where
         key: &K,
         intent: Intent,
         cost: u32,
+        shadowed: &mut Option<Decision>,
         spare: &mut Option<Arc<LimitHandle<P>>>,
     ) -> Reply<P> {
-        match self.ask(key, intent, cost) {
+        match self.ask(key, intent, cost, shadowed) {
             Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
             reply => reply,
         }
@@ -370,7 +377,7 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let mut state = policy.fresh(now);
-        let decision = decide(policy, &mut state, intent, now, cost);
+        let decision = intent.decide(policy, &mut state, now, cost);
         if matches!(decision, Decision::Never { .. }) {
             return Ok(decision);
         }
@@ -382,14 +389,19 @@ where
         Ok(decision)
     }
 
-    fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
+    fn overflow(
+        &mut self,
+        intent: Intent,
+        retry_in: Duration,
+        shadowed: &mut Option<Decision>,
+    ) -> Reply<P> {
         match &self.when_full {
             WhenFull::Share(limit) => Reply::Ask(Arc::clone(limit)),
             WhenFull::Wait if self.mode == Mode::Active => Reply::AtCapacity(retry_in),
             // It passes, and would have waited.
             WhenFull::Wait | WhenFull::Pass => {
                 let wait = Decision::Wait { retry_in };
-                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats))
+                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats, shadowed))
             }
         }
     }
@@ -468,17 +480,4 @@ fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
         waiting: waiters.len(),
         ..limit.stats
     })
-}
-
-fn decide<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    intent: Intent,
-    now: Tick,
-    cost: u32,
-) -> Decision {
-    match intent {
-        Intent::Acquire => policy.decide(state, now, cost),
-        Intent::Peek => policy.peek(state, now, cost),
-    }
 }

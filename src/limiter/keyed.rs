@@ -7,16 +7,16 @@ use std::convert::Infallible;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution};
-use crate::wait::{Intent, WaitQueue};
+use crate::wait::Intent;
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
-use super::limit::{LimitState, Mode, Stats};
+use super::limit::{LimitState, Mode};
+use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Limiter};
+use super::{Answer, Event, Limiter, Observer};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
 /// the time.
@@ -55,15 +55,17 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 /// settled (its state answers like a fresh one) is evicted: as new keys come, or when a waiter for it leaves. There is no
 /// background task. Only settled keys are evicted, so a rush of new keys never resets a limit that binds.
 ///
-/// There are at most [`max_keys`](Self::max_keys) keys, besides those that are paused or have parameters of their own. While all
-/// of them are in use, [`when_full`](Self::when_full) says what happens to a request for a new one.
+/// There are at most [`with_max_keys`](Self::with_max_keys) keys, besides those that are paused or have parameters of their own. While all
+/// of them are in use, [`with_when_full`](Self::with_when_full) says what happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
 pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
-    shards: Arc<[Mutex<KeyMap<K, P>>]>,
+    pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
     hasher: RandomState,
     resolution: Resolution,
+    /// `None` if the keys are not observed.
+    pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
 
 impl<K, P> Keyed<K, P>
@@ -114,6 +116,88 @@ where
             shards: maps.collect(),
             hasher: RandomState::new(),
             resolution: Resolution::default(),
+            observer: None,
+        }
+    }
+
+    /// The same options for other keys, with none yet.
+    fn with_map(&self, map: &KeyMap<K, P>) -> Self {
+        Self {
+            resolution: self.resolution,
+            observer: self.observer.clone(),
+            ..Self::of(map)
+        }
+    }
+
+    /// Reports to `observer` what becomes of each request and is done to a key through this handle and its later clones, without
+    /// the key: see [`Shared::with_observer`]. To be called before it is cloned.
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    /// let users = users.with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// users.acquire("ann", 1).await.unwrap();
+    /// assert!(!users.try_acquire(&"ann", 1).is_pass());
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self {
+            observer: Some(Arc::new(KeyedObserver::Same(SharedObserver::new(observer)))),
+            ..self
+        }
+    }
+
+    /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
+    /// not reported.
+    ///
+    /// `Metrics::by_key` makes such an observer, with a label for each of the busiest keys.
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, refused) = mpsc::channel();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// let users = users.with_observer_by_key(move |user, event| {
+    ///     if let Event::Refused { .. } = event {
+    ///         sender.send(user.clone()).unwrap();
+    ///     }
+    /// });
+    ///
+    /// for user in ["ann", "bob", "ann"] {
+    ///     let _ = users.try_acquire(user, 1);
+    /// }
+    /// assert_eq!(refused.try_iter().collect::<Vec<_>>(), ["ann"]);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer_by_key(self, observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    where
+        K: Send + Sync + 'static,
+    {
+        Self {
+            observer: Some(Arc::new(KeyedObserver::by_key(observer))),
+            ..self
         }
     }
 
@@ -121,31 +205,31 @@ where
     ///
     /// # Panics
     ///
-    /// If `max` is zero; see [`try_max_keys`](Self::try_max_keys).
+    /// If `max` is zero; see [`try_with_max_keys`](Self::try_with_max_keys).
     #[must_use]
     #[track_caller]
-    pub fn max_keys(self, max: usize) -> Self {
-        match self.try_max_keys(max) {
+    pub fn with_max_keys(self, max: usize) -> Self {
+        match self.try_with_max_keys(max) {
             Ok(keyed) => keyed,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// [`max_keys`](Self::max_keys), for a number from a configuration.
+    /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
     ///
     /// # Errors
     ///
     /// If `max` is zero.
-    pub fn try_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
+    pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
         if max == 0 {
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
         }
         let map = lock(&self.shards[0]).with_max(max);
-        Ok(Self::of(&map).with_resolution(self.resolution))
+        Ok(self.with_map(&map))
     }
 
-    /// What happens to a request for a new key while all of [`max_keys`](Self::max_keys) are in use; without it, the request
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
     /// waits. To be called before it is cloned and used: it begins anew.
     ///
     /// ```
@@ -157,7 +241,7 @@ where
     /// # async fn main() {
     /// let each = TokenBucket::new(Rate::per_second(1), 1);
     /// let all_others = TokenBucket::new(Rate::per_second(10), 2);
-    /// let users = each.keyed::<u32>().max_keys(1).when_full(WhenFull::Share(all_others));
+    /// let users = each.keyed::<u32>().with_max_keys(1).with_when_full(WhenFull::Share(all_others));
     ///
     /// assert!(users.try_acquire(&1, 1).is_pass());
     /// assert!(users.try_acquire(&2, 1).is_pass());
@@ -166,14 +250,14 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn when_full(self, when_full: WhenFull<P>) -> Self {
+    pub fn with_when_full(self, when_full: WhenFull<P>) -> Self {
         let when_full = match when_full {
             WhenFull::Wait => WhenFull::Wait,
             WhenFull::Pass => WhenFull::Pass,
             WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
         };
         let map = lock(&self.shards[0]).with_when_full(when_full);
-        Self::of(&map).with_resolution(self.resolution)
+        self.with_map(&map)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].
@@ -203,11 +287,13 @@ where
     /// ```
     #[must_use]
     pub fn at(&self, key: K) -> KeyedAt<K, P> {
+        let observer = self.observer_of(|| key.clone());
         KeyedAt {
             keyed: self.clone(),
             key,
             handle: None,
             spare: None,
+            watch: Watch::of(observer.as_ref()),
         }
     }
 
@@ -228,6 +314,34 @@ where
         AcquireAt::new(self.at(key), cost)
     }
 
+    /// Waits for one permit of this key, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let users = Interval::every(Duration::from_millis(100)).keyed();
+    /// users.acquire_one("ann").await;
+    /// users.acquire_one("bob").await;
+    /// users.acquire_one("ann").await;
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(100));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "until_key_ready")]
+    pub fn acquire_one(&self, key: K) -> AcquireOne<KeyedAt<K, P>> {
+        AcquireOne::new(self.at(key))
+    }
+
     /// Waits for `cost` permits of this key, if they can be had `within` this time.
     ///
     /// As [`Shared::acquire_within`](super::Shared::acquire_within): it fails at once when the wait is known to be too long, and
@@ -241,7 +355,7 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     ///
     /// let refused = users.acquire_within("ann", 1, Duration::from_millis(99)).await;
     /// assert!(refused.unwrap_err().is_too_late());
@@ -263,9 +377,9 @@ where
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| limit.keyed.peek(&limit.key, cost);
-        let count_refusal = |limit: &KeyedAt<K, P>| limit.keyed.shard(&limit.key).count_refusal();
-        AcquireWithinAt::new(self.at(key), cost, within, estimate, count_refusal)
+        let estimate = |limit: &KeyedAt<K, P>, cost| Some(limit.keyed.peek(&limit.key, cost));
+        let refuse = |limit: &mut KeyedAt<K, P>, cost, known| Some(limit.refuse_late(cost, known));
+        AcquireWithinAt::new(self.at(key), cost, within, estimate, refuse)
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
@@ -274,7 +388,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.try_decide(key, Intent::Acquire, cost)
+        let shadowed = &mut None;
+        let decision = self.try_decide(key, Intent::Acquire, cost, shadowed);
+        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+            observer.report_try(cost, decision, *shadowed);
+        }
+        decision
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -283,163 +402,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        self.try_decide(key, Intent::Peek, cost)
-    }
-
-    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`].
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::time::Rate;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 2).is_pass());
-    ///
-    /// users.refund("ann", 1);
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn refund<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.refund(now, cost));
-        });
-    }
-
-    /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
-    ///
-    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
-    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
-    /// and had settled may have been forgotten: slower parameters do not count it then.
-    pub fn retune<Q>(&self, key: &Q, policy: P)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-        P: PartialEq,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = policy != of_all;
-                limit.retune(now, policy);
-            });
-        });
-    }
-
-    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
-    pub fn pause_for<Q>(&self, key: &Q, duration: Duration)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.pause_until(now.after(duration)));
-        });
-    }
-
-    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
-    ///
-    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
-    ///
-    /// ```
-    /// use paceline::feedback::Feedback;
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    ///
-    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
-    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
-    ///
-    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
-    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn apply_feedback<Q>(&self, key: &Q, feedback: &Feedback) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let pause = feedback.pause();
-        pause.inspect(|pause| self.pause_for(key, *pause))
-    }
-
-    /// Ends every pause of this key.
-    pub fn resume<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
-    }
-
-    /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
-    /// at once if it has settled, and otherwise when it settles, like any other.
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
-    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
-    /// assert_eq!(hosts.len(), 1);
-    ///
-    /// hosts.forget("a.example");
-    /// assert_eq!(hosts.len(), 0);
-    /// # }
-    /// ```
-    pub fn forget<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = false;
-                limit.retune(now, of_all);
-                limit.resume();
-            });
-        });
-    }
-
-    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
-    /// pause. Its waiters feel it at once.
-    ///
-    /// What it had spent comes on top of the window bound.
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    ///
-    /// users.reset("ann");
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn reset<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| limit.reset(now, of_all));
-        });
+        self.try_decide(key, Intent::Peek, cost, &mut None)
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -454,9 +417,9 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let users = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    /// users.acquire("ann", 1).await.unwrap();
+    /// users.acquire_one("ann").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
-    /// users.acquire("bob", 1).await.unwrap();
+    /// users.acquire_one("bob").await;
     /// tokio::time::sleep(Duration::from_millis(60)).await;
     ///
     /// assert_eq!(users.len(), 2);
@@ -482,52 +445,30 @@ where
         self.len() == 0
     }
 
-    /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
-    pub fn set_mode(&self, mode: Mode) {
-        // All shards at once, so that of two modes one is the last for every key.
-        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let limits: Vec<Arc<LimitHandle<P>>> = shards
-            .iter_mut()
-            .flat_map(|shard| shard.set_mode(mode))
-            .collect();
-        drop(shards);
-        for limit in limits {
-            limit.wake_all();
-        }
-    }
-
     /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
     #[must_use]
     pub fn mode(&self) -> Mode {
         lock(&self.shards[0]).mode
     }
 
-    /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::new();
-        for shard in self.shards.iter() {
-            stats.add(lock(shard).stats());
-        }
-        stats
-    }
-
-    fn try_decide<Q>(&self, key: &Q, intent: Intent, cost: u32) -> Decision
+    fn try_decide<Q>(
+        &self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let mut shard = self.shard(key);
-        let decision = match shard.ask(key, intent, cost) {
+        let decision = match shard.ask(key, intent, cost, shadowed) {
             Reply::Decided(decision) => decision,
             Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
             Reply::Ask(limit) => {
                 drop(shard);
-                let limit = Shared::of(limit);
-                return match intent {
-                    Intent::Acquire => limit.try_acquire(cost),
-                    Intent::Peek => limit.peek(cost),
-                };
+                return Shared::of(limit).try_decide(intent, cost, shadowed);
             }
         };
         if intent == Intent::Acquire && !decision.is_pass() {
@@ -536,19 +477,8 @@ where
         decision
     }
 
-    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
-    fn change<Q>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P))
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let mut shard = self.shard(key);
-        let policy = shard.policy_of(key);
-        let limit = shard.activate(key, &mut None);
-        drop(shard);
-        change(&limit, policy);
-        drop(limit);
-        self.shard(key).release(key);
+    pub(super) fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
+        self.observer.as_ref().map(|observer| observer.of(key))
     }
 
     pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
@@ -568,6 +498,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
             shards: Arc::clone(&self.shards),
             hasher: self.hasher.clone(),
             resolution: self.resolution,
+            observer: self.observer.clone(),
         }
     }
 }
@@ -598,6 +529,7 @@ where
     handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
     spare: Option<Arc<LimitHandle<P>>>,
+    watch: Watch,
 }
 
 impl<K, P> KeyedAt<K, P>
@@ -606,10 +538,26 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
+    /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
+        self.keyed.acquire_within(self.key.clone(), cost, within)
+    }
+
+    /// Asks for `cost` permits without waiting: see [`Keyed::try_acquire`].
+    pub fn try_acquire(&self, cost: u32) -> Decision {
+        self.keyed.try_acquire(&self.key, cost)
+    }
+
+    fn poll_ask(
+        &mut self,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        cx: &mut Context<'_>,
+    ) -> Answer {
         let handle = match &mut self.handle {
             Some(handle) => handle,
-            None => match self.ask_map(intent, cost) {
+            None => match self.ask_map(intent, cost, shadowed) {
                 Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
                 Reply::AtCapacity(retry_in) => {
                     let retry_in = retry_in.min(RETRY_FOR_ROOM);
@@ -625,21 +573,58 @@ where
             Intent::Acquire => handle.poll_decide(cost, cx),
             Intent::Peek => handle.poll_open(cost, cx),
         };
+        *shadowed = handle.shadowed();
         // A handle that waits is queued, and a look that has passed reserves the position.
         if handle.is_outside() {
-            self.give_up();
+            self.leave();
         }
         answer
     }
 
-    fn ask_map(&mut self, intent: Intent, cost: u32) -> Reply<P> {
+    fn try_ask(
+        &mut self,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        cx: &mut Context<'_>,
+    ) -> Answer {
+        let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) else {
+            let intent = Intent::Acquire;
+            let decision = self.keyed.try_decide(&self.key, intent, cost, shadowed);
+            return Poll::Ready(Ok(decision));
+        };
+        let answer = handle.poll_try(cost, cx);
+        *shadowed = handle.shadowed();
+        if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
+            self.leave();
+        }
+        answer
+    }
+
+    fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask_to_wait(&self.key, intent, cost, &mut self.spare);
+        let reply = shard.ask_to_wait(&self.key, intent, cost, shadowed, &mut self.spare);
         let is_never = matches!(reply, Reply::Decided(Decision::Never { .. }));
         if is_never && intent == Intent::Acquire {
             shard.count_refusal();
         }
         reply
+    }
+
+    /// Leaves the queue.
+    fn leave(&mut self) {
+        if self.handle.take().is_some() {
+            let spare = self.keyed.shard(&self.key).release(&self.key);
+            self.spare = spare.or(self.spare.take());
+        }
+    }
+
+    /// Leaves the queue, since it would take too long.
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+        self.leave();
+        self.keyed.shard(&self.key).count_refusal();
+        let estimate = known.unwrap_or_else(|| self.keyed.peek(&self.key, cost));
+        self.watch.too_late(cost, estimate);
+        estimate
     }
 }
 
@@ -652,31 +637,34 @@ where
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.poll_ask(Intent::Acquire, cost, cx)
+        let shadowed = &mut None;
+        let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::asked);
+        answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        match &mut self.handle {
-            Some(handle) if cost > 0 => {
-                let answer = handle.poll_try(cost, cx);
-                if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
-                    self.give_up();
-                }
-                answer
-            }
-            _ => Poll::Ready(Ok(self.keyed.try_acquire(&self.key, cost))),
-        }
+        let shadowed = &mut None;
+        let answer = self.try_ask(cost, shadowed, cx);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::tried);
+        answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        self.poll_ask(Intent::Peek, cost, cx)
+        let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
+        self.watch.answered(cost, &answer, None, Reporter::looked);
+        answer
     }
 
     fn give_up(&mut self) {
-        if self.handle.take().is_some() {
-            let spare = self.keyed.shard(&self.key).release(&self.key);
-            self.spare = spare.or(self.spare.take());
-        }
+        self.leave();
+        self.watch.gave_up();
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.watch.shadowed()
     }
 
     fn status(&self) -> Option<Status> {

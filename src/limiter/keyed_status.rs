@@ -4,9 +4,11 @@ use core::time::Duration;
 
 use crate::policy::{Policy, Status};
 
+use super::Stats;
+use super::key_map::lock;
 use super::keyed::Keyed;
 
-/// Reading a key. None of these creates the key or keeps it.
+/// Reading a key, or all of them. None of these creates a key or keeps it.
 impl<K, P> Keyed<K, P>
 where
     K: Hash + Eq + Clone,
@@ -105,5 +107,15 @@ where
         let shard = self.shard(key);
         let limit = shard.active(key);
         limit.map_or(0, |limit| limit.with(|_, waiters| waiters.len()))
+    }
+
+    /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::new();
+        for shard in self.shards.iter() {
+            stats.add(lock(shard).stats());
+        }
+        stats
     }
 }

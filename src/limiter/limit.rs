@@ -18,7 +18,8 @@ pub enum Mode {
     #[default]
     Active,
     /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
-    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it.
+    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it. An
+    /// observer is told as [`Event::Shadowed`](super::Event::Shadowed).
     Shadow,
     /// Everything passes, and nothing is charged or counted: a kill switch.
     Off,
@@ -31,10 +32,19 @@ impl Mode {
     #[expect(non_upper_case_globals, reason = "it was a variant")]
     pub const Enforce: Self = Self::Active;
 
-    /// What a decision becomes in this mode; counted unless it was only a look.
-    pub(super) fn apply(self, intent: Intent, decision: Decision, stats: &mut Stats) -> Decision {
-        if !decision.is_pass() && self == Self::Active {
-            return decision;
+    /// What a decision becomes in this mode; counted unless it was only a look. One that becomes a pass is left in `shadowed`.
+    pub(super) fn apply(
+        self,
+        intent: Intent,
+        decision: Decision,
+        stats: &mut Stats,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
+        if !decision.is_pass() {
+            if self == Self::Active {
+                return decision;
+            }
+            *shadowed = Some(decision);
         }
         let is_counted = u64::from(intent == Intent::Acquire && self != Self::Off);
         stats.passed += is_counted;
@@ -161,9 +171,10 @@ impl<P: Policy> LimitState<P> {
         self.is_tuned = false;
     }
 
-    /// Of two pauses the later end counts.
-    pub(super) fn pause_until(&mut self, until: Tick) {
-        self.paused_until = self.paused_until.max(until);
+    /// Pauses, and returns for how long: of two pauses the later end counts.
+    pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
+        self.paused_until = self.paused_until.max(now.after(duration));
+        self.paused_until.since(now)
     }
 
     pub(super) fn resume(&mut self) {
@@ -184,10 +195,9 @@ impl<P: Policy> LimitState<P> {
             return Some(self.policy.status(&fresh, Tick::ZERO));
         }
         let now = self.now(true);
-        let mut status = self.policy.status(self.state.as_ref()?, now);
+        let status = self.policy.status(self.state.as_ref()?, now);
         if now < self.paused_until {
-            status.remaining = 0;
-            status.reset_in = status.reset_in.max(self.paused_until.since(now));
+            return Some(status.paused_for(self.paused_until.since(now)));
         }
         Some(status)
     }
@@ -235,7 +245,7 @@ impl<P: Policy> LimitState<P> {
 }
 
 impl<P: Policy> Resource for LimitState<P> {
-    type Prefetched = SharedPrefetch;
+    type Front = SharedPrefetch;
 
     const REFUSES_QUEUED: bool = true;
 
@@ -269,7 +279,13 @@ impl<P: Policy> Resource for LimitState<P> {
         now
     }
 
-    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
         if cost == 0 || self.mode == Mode::Off {
             return Decision::Pass;
         }
@@ -279,7 +295,8 @@ impl<P: Policy> Resource for LimitState<P> {
             }
             _ => self.peek(now, cost),
         };
-        self.mode.apply(intent, decision, &mut self.stats)
+        let stats = &mut self.stats;
+        self.mode.apply(intent, decision, stats, shadowed)
     }
 
     fn is_unordered(&self) -> bool {

@@ -7,11 +7,16 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
+//! | [`Switched`] | any limiter or limits by key, switched to active, shadow or off while they are used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
 //!
-//! [`PolicyExt`] makes them from a policy. A [`Gate`] waits until a limiter lets a request pass.
+//! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
+//!
+//! To watch a limit, give it an [`Observer`]: [`Shared::with_observer`], [`Keyed::with_observer`], and so for
+//! [`Permits`](crate::concurrency::Permits::with_observer). Metrics and a log are behind features. An [`Observed`] limiter is for
+//! others, such as an [`Owned`] or a [`Switched`] one: it sees what is asked through it.
 //!
 //! A limiter only answers with a [`Decision`]. Whether a request then waits, is refused or is dropped, is the business of the
 //! adapter.
@@ -22,14 +27,20 @@ mod estimate;
 mod gate;
 mod key_map;
 mod keyed;
+mod keyed_control;
 mod keyed_status;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observed;
+mod observer;
 mod owned;
 mod prefetch;
+mod reporter;
+mod share;
 mod shared;
+mod switch;
+mod switched;
 #[cfg(feature = "tracing")]
 mod tracing_observer;
 
@@ -42,7 +53,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
-pub use acquire::{Acquire, AcquireWithin};
+pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use gate::Gate;
 pub use key_map::WhenFull;
@@ -50,9 +61,14 @@ pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
-pub use observed::{Event, Observed, Observer};
+pub use observed::Observed;
+pub use observer::{Event, Observer};
 pub use owned::Owned;
+pub(crate) use reporter::{Reporter, SharedObserver, Watch};
+pub use share::{Share, ShareError};
 pub use shared::Shared;
+pub use switch::{Switch, SwitchStats};
+pub use switched::Switched;
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 
@@ -160,6 +176,14 @@ pub trait Limiter {
         Duration::ZERO
     }
 
+    /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only in
+    /// [`Mode::Shadow`]. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
+    ///
+    /// Provided: `None`. A limiter around another returns that one's.
+    fn shadowed(&self) -> Option<Decision> {
+        None
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -208,6 +232,10 @@ macro_rules! forward_limiter {
 
             fn least_wait(&self, cost: u32) -> Duration {
                 (**self).least_wait(cost)
+            }
+
+            fn shadowed(&self) -> Option<Decision> {
+                (**self).shadowed()
             }
 
             fn resolution(&self) -> Resolution {

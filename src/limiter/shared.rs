@@ -10,9 +10,10 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, WaitQueue};
 
-use super::acquire::{Acquire, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::limit::LimitState;
-use super::{Answer, Limiter, Mode, Stats};
+use super::reporter::{Reporter, SharedObserver, Watch};
+use super::{Answer, Event, Limiter, Mode, Observer, Stats};
 
 /// A limit, with a count of references for each handle, on a cache line of its own: tasks that acquire at once, each through its
 /// handle, would slow each other down at a count that they share.
@@ -55,10 +56,10 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// let tasks = (0..4).map(|_| {
 ///     let limit = limit.clone();
-///     tokio::spawn(async move { limit.acquire(1).await })
+///     tokio::spawn(async move { limit.acquire_one().await })
 /// });
 /// for task in tasks.collect::<Vec<_>>() {
-///     task.await.unwrap().unwrap();
+///     task.await.unwrap();
 /// }
 /// assert_eq!(start.elapsed(), Duration::from_millis(300));
 /// # }
@@ -89,6 +90,7 @@ pub struct Shared<P: Policy> {
     queue: Arc<LimitHandle<P>>,
     position: Position,
     resolution: Resolution,
+    watch: Watch,
 }
 
 impl<P> Shared<P>
@@ -110,6 +112,7 @@ impl<P: Policy> Shared<P> {
             queue,
             position: Position::None,
             resolution: Resolution::default(),
+            watch: Watch::NONE,
         }
     }
 
@@ -130,7 +133,7 @@ impl<P: Policy> Shared<P> {
     /// let limit = limit.with_resolution(Resolution::Millis);
     ///
     /// for _ in 0..3 {
-    ///     limit.acquire(1).await.unwrap();
+    ///     limit.acquire_one().await;
     /// }
     /// assert!(start.elapsed() >= Duration::from_millis(4));
     /// # }
@@ -138,6 +141,54 @@ impl<P: Policy> Shared<P> {
     #[must_use]
     pub fn with_resolution(mut self, resolution: Resolution) -> Self {
         self.resolution = resolution;
+        self
+    }
+
+    /// Reports to `observer` what becomes of each request made through this handle and its later clones, and what is done to the
+    /// limit through them: calls by hand, futures and adapters alike. To be called before it is cloned. Of two observers the
+    /// second one counts.
+    ///
+    /// A closure `Fn(Event)` is an observer (with the type of its argument written out), and so are
+    /// `Metrics` and `TracingObserver`; see [`Observer`] for others. It is called when no lock of the limit is
+    /// held, so it may use the limit.
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, PolicyExt};
+    /// use paceline::policy::Interval;
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// let limit = limit.with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// limit.acquire(1).await.unwrap();
+    /// assert!(!limit.try_acquire(1).is_pass());
+    /// limit.pause_for(Duration::from_secs(2));
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Paused { .. })));
+    /// # }
+    /// ```
+    ///
+    /// A closure that changes what it owns would need a lock, and is refused:
+    ///
+    /// ```compile_fail
+    /// # use paceline::limiter::{Event, PolicyExt};
+    /// # use paceline::policy::Unlimited;
+    /// let mut count = 0;
+    /// let limit = Unlimited.shared().with_observer(move |_: Event| count += 1);
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(mut self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        self.watch = Watch::of(Some(&SharedObserver::new(observer)));
         self
     }
 
@@ -174,8 +225,38 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_n_ready", "consume", "removeTokens"))]
     pub fn acquire(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.for_one_request(), cost)
+    }
+
+    /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).shared();
+    /// for call in 1..=3 {
+    ///     limit.acquire_one().await;
+    ///     println!("call {call}");
+    /// }
+    /// # assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias("until_ready", "consume", "schedule", "ready"))]
+    pub fn acquire_one(&self) -> AcquireOne<Self> {
+        AcquireOne::new(self.for_one_request())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -193,7 +274,7 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
     /// let refused = limit.acquire_within(1, Duration::from_millis(99)).await.unwrap_err();
     /// assert!(refused.is_too_late());
@@ -217,13 +298,14 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
+    #[doc(alias = "tryConsume")]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::new(
             self.for_one_request(),
             cost,
             within,
-            Self::peek,
-            Self::count_refusal,
+            |limit, cost| Some(limit.peek(cost)),
+            |limit, cost, known| Some(limit.refuse_late(cost, known)),
         )
     }
 
@@ -245,8 +327,14 @@ impl<P: Policy> Shared<P> {
     /// );
     /// # }
     /// ```
+    #[doc(alias("check", "check_n", "tryConsume"))]
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        self.try_decide(Intent::Acquire, cost)
+        let shadowed = &mut None;
+        let decision = self.try_decide(Intent::Acquire, cost, shadowed);
+        if let Some(observer) = self.watch.observer() {
+            observer.report_try(cost, decision, *shadowed);
+        }
+        decision
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
@@ -254,7 +342,7 @@ impl<P: Policy> Shared<P> {
     /// The time it says takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say
     /// less.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.try_decide(Intent::Peek, cost)
+        self.try_decide(Intent::Peek, cost, &mut None)
     }
 
     /// Gives back `cost` permits that passed and were not used; waiters may pass sooner.
@@ -276,19 +364,20 @@ impl<P: Policy> Shared<P> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let limit = Interval::every(Duration::from_secs(3600)).shared();
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     ///
-    /// let waiting = tokio::spawn(limit.acquire(1));
+    /// let waiting = tokio::spawn(limit.acquire_one());
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// limit.retune(Interval::every(Duration::from_secs(5)));
     ///
-    /// waiting.await.unwrap().unwrap();
+    /// waiting.await.unwrap();
     /// assert_eq!(start.elapsed(), Duration::from_secs(5));
     /// # }
     /// ```
     pub fn retune(&self, policy: P) {
         self.queue
             .update_all(|limit, now| limit.retune(now, policy));
+        self.report(Event::Retuned);
     }
 
     /// Lets no request pass before `duration` is over: after a provider has said "too many requests".
@@ -307,13 +396,13 @@ impl<P: Policy> Shared<P> {
     /// let limit = Interval::every(Duration::from_millis(100)).shared();
     ///
     /// limit.pause_for(Duration::from_secs(2));
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
     pub fn pause_for(&self, duration: Duration) {
-        self.queue
-            .update(|limit, now| limit.pause_until(now.after(duration)));
+        let duration = self.pause(duration);
+        self.report(Event::Paused { duration });
     }
 
     /// Pauses for as long as a provider asks, and says for how long; `None` if it asks for nothing.
@@ -342,16 +431,17 @@ impl<P: Policy> Shared<P> {
     /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
     /// assert_eq!(limit.apply_feedback(&refused), Some(Duration::from_secs(2)));
     ///
-    /// limit.acquire(1).await.unwrap();
+    /// limit.acquire_one().await;
     /// assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
     #[doc(alias("retry-after", "backoff"))]
     #[expect(clippy::must_use_candidate, reason = "the pause is the effect")]
     pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
-        let pause = feedback.pause()?;
-        self.pause_for(pause);
-        Some(pause)
+        let asked = feedback.pause()?;
+        let pause = self.pause(asked);
+        self.report(Event::FeedbackApplied { pause });
+        Some(asked)
     }
 
     /// Ends every pause. Waiters pass as soon as the policy allows it.
@@ -373,6 +463,7 @@ impl<P: Policy> Shared<P> {
     /// ```
     pub fn resume(&self) {
         self.queue.update(|limit, _| limit.resume());
+        self.report(Event::Resumed);
     }
 
     /// Whether the limit holds, is only watched, or is off. Waiters feel it at once.
@@ -397,6 +488,7 @@ impl<P: Policy> Shared<P> {
         // This does not start the clock of a limit that has not been used yet.
         self.queue.with(|limit, _| limit.set_mode(mode));
         self.queue.wake_all();
+        self.report(Event::ModeChanged { mode });
     }
 
     /// What the limit has left now. Nothing is counted; `None` in [`Mode::Off`].
@@ -491,21 +583,48 @@ impl<P: Policy> Shared<P> {
 
     /// A handle that shares the count of this one: see [`LimitHandle`].
     fn for_one_request(&self) -> Self {
-        Self::of(Arc::clone(&self.queue)).with_resolution(self.resolution)
+        self.with_queue(Arc::clone(&self.queue))
+    }
+
+    /// A handle that is not queued, with the options of this one.
+    fn with_queue(&self, queue: Arc<LimitHandle<P>>) -> Self {
+        Self {
+            queue,
+            position: Position::None,
+            resolution: self.resolution,
+            watch: self.watch.of_clone(),
+        }
+    }
+
+    fn report(&self, event: Event) {
+        if let Some(observer) = self.watch.observer() {
+            observer.report(event);
+        }
+    }
+
+    /// Pauses, and returns for how long.
+    fn pause(&self, duration: Duration) -> Duration {
+        self.queue
+            .update(|limit, now| limit.pause_for(now, duration))
     }
 
     /// Asks as a handle that is not queued, whether or not this one is.
-    fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
-        let mut position = Position::None;
-        if self.queue.takes_prefetched(position, cost, intent) {
-            return Decision::Pass;
-        }
-        self.queue
-            .try_acquire(&mut position, cost, intent, LimitState::wait_behind)
+    pub(super) fn try_decide(
+        &self,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
+        try_decide(&self.queue, &mut Position::None, intent, cost, shadowed)
     }
 
-    fn count_refusal(&self) {
+    /// Leaves the queue, since it would take too long.
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+        self.queue.cancel(&mut self.position);
         self.queue.with(|limit, _| limit.stats.refused += 1);
+        let estimate = known.unwrap_or_else(|| self.peek(cost));
+        self.watch.too_late(cost, estimate);
+        estimate
     }
 
     /// Whether it is neither queued nor has reserved a position.
@@ -519,47 +638,51 @@ impl<P: Policy> Limiter for Shared<P> {
 
     #[inline]
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        if self
-            .queue
-            .takes_prefetched(self.position, cost, Intent::Acquire)
-        {
-            return Poll::Ready(Ok(Decision::Pass));
+        let (position, intent) = (&mut self.position, Intent::Acquire);
+        if self.queue.takes_prefetched(*position, cost, intent) {
+            self.watch.answered(cost, &PASS, None, Reporter::asked);
+            return PASS;
         }
-        let caller = Caller::new(cx, self.resolution);
-        let position = &mut self.position;
+        let (caller, shadowed) = (Caller::new(cx, self.resolution), &mut None);
         let decision = self
             .queue
-            .poll_acquire(position, cost, Intent::Acquire, &caller);
-        decision.map(Ok)
+            .poll_acquire(position, cost, intent, &caller, shadowed);
+        let answer = decision.map(Ok);
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::asked);
+        answer
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let (position, intent) = (&mut self.position, Intent::Acquire);
-        if self.queue.takes_prefetched(*position, cost, intent) {
-            return Poll::Ready(Ok(Decision::Pass));
-        }
-        let wait_behind = LimitState::wait_behind;
-        let decision = self.queue.try_acquire(position, cost, intent, wait_behind);
-        Poll::Ready(Ok(decision))
+        let (shadowed, position) = (&mut None, &mut self.position);
+        let decision = try_decide(&self.queue, position, Intent::Acquire, cost, shadowed);
+        let answer = Poll::Ready(Ok(decision));
+        self.watch
+            .answered(cost, &answer, *shadowed, Reporter::tried);
+        answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        if self
-            .queue
-            .takes_prefetched(self.position, cost, Intent::Peek)
-        {
+        let (position, intent) = (&mut self.position, Intent::Peek);
+        if self.queue.takes_prefetched(*position, cost, intent) {
             return Poll::Ready(Ok(Decision::Pass));
         }
         let caller = Caller::new(cx, self.resolution);
-        let position = &mut self.position;
         let decision = self
             .queue
-            .poll_acquire(position, cost, Intent::Peek, &caller);
-        decision.map(Ok)
+            .poll_acquire(position, cost, intent, &caller, &mut None);
+        let answer = decision.map(Ok);
+        self.watch.answered(cost, &answer, None, Reporter::looked);
+        answer
     }
 
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
+        self.watch.gave_up();
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.watch.shadowed()
     }
 
     fn status(&self) -> Option<Status> {
@@ -578,11 +701,7 @@ impl<P: Policy> Limiter for Shared<P> {
 /// Another handle of the same limit, which is not queued.
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
-        Self {
-            queue: Arc::new(LimitHandle(Arc::clone(&self.queue.0))),
-            position: Position::None,
-            resolution: self.resolution,
-        }
+        self.with_queue(Arc::new(LimitHandle(Arc::clone(&self.queue.0))))
     }
 }
 
@@ -601,4 +720,20 @@ impl<P: Policy> Drop for Shared<P> {
     fn drop(&mut self) {
         self.give_up();
     }
+}
+
+const PASS: Answer = Poll::Ready(Ok(Decision::Pass));
+
+/// Asks without being queued.
+fn try_decide<P: Policy>(
+    queue: &LimitHandle<P>,
+    position: &mut Position,
+    intent: Intent,
+    cost: u32,
+    shadowed: &mut Option<Decision>,
+) -> Decision {
+    if queue.takes_prefetched(*position, cost, intent) {
+        return Decision::Pass;
+    }
+    queue.try_acquire(position, cost, intent, shadowed, LimitState::wait_behind)
 }

@@ -1,19 +1,20 @@
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::{Event, Observer};
 
 /// An observer that writes [`tracing`](https://docs.rs/tracing) events. Feature `tracing`.
 ///
-/// They are of level `DEBUG` and target `paceline`, with the fields `limit`, `cost`, `waited`, `retry_in` and `capacity` where
-/// they apply; durations as they are printed (`1.5s`).
+/// The target is `paceline`. What becomes of a request is of level `DEBUG`, and what is done to the limit of level `INFO`: a pause,
+/// other parameters, another mode. The fields are `limit`, `cost`, `waited`, `retry_in`, `capacity`, `duration`, `mode`, `count`
+/// and `permits` where they apply; durations as they are printed (`1.5s`).
 ///
 /// ```
-/// use paceline::limiter::{Observed, PolicyExt, TracingObserver};
+/// use paceline::limiter::{PolicyExt, TracingObserver};
 /// use paceline::policy::Interval;
 /// use std::time::Duration;
 ///
 /// let limit = Interval::every(Duration::from_millis(50)).shared();
-/// let limit = Observed::new(limit, TracingObserver::new("sms"));
+/// let limit = limit.with_observer(TracingObserver::new("sms"));
 /// # let _ = limit;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,10 +32,20 @@ impl TracingObserver {
 
 impl Observer for TracingObserver {
     fn observe(&mut self, event: Event) {
+        Observer::observe(&mut &*self, event);
+    }
+}
+
+/// For a limit that carries its observer.
+impl Observer for &TracingObserver {
+    fn observe(&mut self, event: Event) {
         let limit = self.limit;
         match event {
             Event::Passed { cost, waited } => {
                 debug!(target: "paceline", limit, cost, ?waited, "passed");
+            }
+            Event::Shadowed { cost, retry_in, .. } => {
+                debug!(target: "paceline", limit, cost, retry_in = retry_in.map(tracing::field::debug), "passed in shadow mode");
             }
             Event::Refused { cost, retry_in } => {
                 debug!(target: "paceline", limit, cost, ?retry_in, "refused");
@@ -43,6 +54,17 @@ impl Observer for TracingObserver {
                 debug!(target: "paceline", limit, cost, capacity, "too costly");
             }
             Event::GaveUp { waited } => debug!(target: "paceline", limit, ?waited, "gave up"),
+            Event::Paused { duration } => info!(target: "paceline", limit, ?duration, "paused"),
+            Event::FeedbackApplied { pause } => {
+                info!(target: "paceline", limit, duration = ?pause, "paused by feedback");
+            }
+            Event::Resumed => info!(target: "paceline", limit, "resumed"),
+            Event::Retuned => info!(target: "paceline", limit, "retuned"),
+            Event::ModeChanged { mode } => info!(target: "paceline", limit, ?mode, "mode changed"),
+            Event::Released { count } => debug!(target: "paceline", limit, count, "released"),
+            Event::Resized { limit: permits } => {
+                info!(target: "paceline", limit, permits, "resized");
+            }
         }
     }
 }

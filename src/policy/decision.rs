@@ -117,4 +117,13 @@ impl Status {
             binding: None,
         }
     }
+
+    /// The same during a pause.
+    pub(crate) fn paused_for(self, pause: Duration) -> Self {
+        Self {
+            remaining: 0,
+            reset_in: self.reset_in.max(pause),
+            ..self
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::{Decision, Policy, Quota, Status};
 /// Minimum spacing: a request passes at least one interval after the last request *passed*, however late that was.
 ///
 /// After a request of cost c the next one passes c intervals later. The first request passes at once, or one interval
-/// after the start with [`delayed`](Self::delayed). Unused intervals are not saved up, so no burst follows a pause.
+/// after the start with [`with_delayed_start`](Self::with_delayed_start). Unused intervals are not saved up, so no burst follows a pause.
 ///
 /// **Window bound**: two requests of cost 1 are never closer than the interval d, so a half-open window of m · d holds at
 /// most m of them, wherever it begins. With costs, the window holds less than m plus the cost of its last request.
@@ -72,7 +72,7 @@ impl Interval {
 
     /// Makes the first request wait too: one interval from the creation of the limit.
     #[must_use]
-    pub const fn delayed(self) -> Self {
+    pub const fn with_delayed_start(self) -> Self {
         Self {
             delayed: true,
             ..self
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_first_request_of_a_delayed_interval_waits() {
-        let limit = EVERY.delayed();
+        let limit = EVERY.with_delayed_start();
         let mut state = limit.fresh(at(50));
 
         assert_eq!(limit.decide(&mut state, at(50), 1), wait(100));
@@ -226,9 +226,12 @@ mod tests {
         EVERY.refund(&mut state, at(10), 2);
         assert_eq!(EVERY.decide(&mut state, at(10), 1), AT_ONCE);
 
-        let mut delayed = EVERY.delayed().fresh(at(0));
-        EVERY.delayed().refund(&mut delayed, at(0), 1);
-        assert_eq!(EVERY.delayed().decide(&mut delayed, at(0), 1), wait(100));
+        let mut delayed = EVERY.with_delayed_start().fresh(at(0));
+        EVERY.with_delayed_start().refund(&mut delayed, at(0), 1);
+        assert_eq!(
+            EVERY.with_delayed_start().decide(&mut delayed, at(0), 1),
+            wait(100)
+        );
     }
 
     #[test]
@@ -280,7 +283,7 @@ mod tests {
         let status = EVERY.status(&state, at(50));
         assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 250));
 
-        let delayed = EVERY.delayed();
+        let delayed = EVERY.with_delayed_start();
         let status = delayed.status(&delayed.fresh(at(7)), at(57));
         assert_eq!((status.remaining, status.reset_in.as_nanos()), (0, 50));
         let no_limit = Interval::every(Duration::ZERO);

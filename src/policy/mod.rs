@@ -108,7 +108,7 @@ pub trait Policy {
     /// What the policy remembers between two requests.
     type State: Clone + Debug;
 
-    /// How many limits it consists of: 1, or more in an [`All`].
+    /// How many limits it consists of: 1, or more in an [`All`]. A policy around another consists of as many.
     const LIMITS: usize = 1;
 
     /// The state of an unused limit that is created `now`.

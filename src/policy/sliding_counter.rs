@@ -373,4 +373,14 @@ mod tests {
         assert_eq!(limit.room(&state, at(150)), 5);
         assert_eq!(limit.room(&state, at(99)), 0, "the time has gone back");
     }
+
+    #[test]
+    fn two_windows_may_count_more_than_the_largest_number_if_the_time_goes_back() {
+        let limit = SlidingCounter::smooth(u32::MAX, WINDOW);
+        let mut state = limit.fresh(at(0));
+        assert_eq!(limit.decide(&mut state, at(0), u32::MAX), Decision::Pass);
+        let room = limit.room(&state, at(199));
+        assert_eq!(limit.decide(&mut state, at(199), room), Decision::Pass);
+        assert_eq!([199, 100].map(|now| limit.room(&state, at(now))), [0, 0]);
+    }
 }

@@ -6,7 +6,7 @@ use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
-/// It starts full with `burst` tokens, or empty with [`empty`](Self::empty). Tokens arrive one by one, each exactly
+/// It starts full with `burst` tokens, or empty with [`with_empty_start`](Self::with_empty_start). Tokens arrive one by one, each exactly
 /// period / permits after the one before, until there are `burst`. A request of cost c takes c tokens, or waits until they
 /// have arrived.
 ///
@@ -90,7 +90,7 @@ impl TokenBucket {
 
     /// Starts without tokens when the limit is created.
     #[must_use]
-    pub const fn empty(self) -> Self {
+    pub const fn with_empty_start(self) -> Self {
         Self {
             starts_empty: true,
             ..self
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn an_empty_start_fills_at_the_rate() {
-        let limit = LIMIT.empty();
+        let limit = LIMIT.with_empty_start();
         let mut state = limit.fresh(at(5));
 
         assert_eq!(limit.decide(&mut state, at(5), 1), wait(10));
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn a_bucket_that_starts_empty_resets_when_it_is_full() {
-        let limit = LIMIT.empty();
+        let limit = LIMIT.with_empty_start();
         let state = limit.fresh(at(5));
         let status = limit.status(&state, at(20));
         assert_eq!((status.remaining, status.reset_in.as_nanos()), (1, 15));

@@ -82,9 +82,10 @@ impl Redis {
     }
 
     fn with(connector: Connector, outage_policy: OutagePolicy) -> Self {
+        let prefix: Arc<str> = PREFIX.into();
         Self {
-            batcher: batcher(connector, DEADLINE),
-            prefix: PREFIX.into(),
+            batcher: batcher(connector, DEADLINE, &prefix),
+            prefix,
             outage_policy,
         }
     }
@@ -105,7 +106,7 @@ impl Redis {
             .with_tls(tls)
             .map_err(|error| ConfigError::new(format!("cannot connect by TLS: {error}")))?;
         Ok(Self {
-            batcher: batcher(connector, connection.deadline()),
+            batcher: batcher(connector, connection.deadline(), &self.prefix),
             ..self
         })
     }
@@ -125,19 +126,22 @@ impl Redis {
         }
         let connector = self.batcher.connection.store.clone();
         Ok(Self {
-            batcher: batcher(connector, deadline),
+            batcher: batcher(connector, deadline, &self.prefix),
             ..self
         })
     }
 
-    /// The start of all keys: `paceline` by default.
+    /// The start of all keys: `paceline` by default. Limits with different prefixes share the connection, but no round trips.
     ///
     /// # Errors
     ///
     /// If it is empty or longer than 200 bytes.
     pub fn with_prefix(self, prefix: &str) -> Result<Self, ConfigError> {
+        let prefix: Arc<str> = escaped("a prefix", prefix)?.into();
+        let connection = Arc::clone(&self.batcher.connection);
         Ok(Self {
-            prefix: escaped("a prefix", prefix)?.into(),
+            batcher: Arc::new(Batcher::new(connection, Arc::clone(&prefix))),
+            prefix,
             ..self
         })
     }
@@ -196,6 +200,8 @@ impl Redis {
     /// # // Where the tests run there is a server.
     /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
     /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
     /// let users = redis.keyed_by("users", |user| match user {
     ///     "ann" => TokenBucket::new(Rate::per_second(100), 100),
     ///     _ => TokenBucket::new(Rate::per_second(1), 5),
@@ -309,9 +315,9 @@ impl Redis {
     }
 }
 
-fn batcher(connector: Connector, deadline: Duration) -> Arc<Batcher<Connector>> {
-    let connection = Connection::new(connector, deadline);
-    Arc::new(Batcher::new(Arc::new(connection)))
+fn batcher(connector: Connector, deadline: Duration, prefix: &Arc<str>) -> Arc<Batcher<Connector>> {
+    let connection = Arc::new(Connection::new(connector, deadline));
+    Arc::new(Batcher::new(connection, Arc::clone(prefix)))
 }
 
 /// Why these are no URLs.

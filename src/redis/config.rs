@@ -5,7 +5,7 @@ use crate::remote::{Batcher, LimitConfig, OutagePolicy};
 
 use super::connector::Connector;
 use super::error::ConfigError;
-use super::policy::{RedisPolicy, ScriptParams};
+use super::policy::{Params, RedisLimit, RedisPolicy, ScriptParams};
 
 /// A Redis or Valkey server, a master that Sentinel names, or a cluster, in which limits are kept. Clones share one connection.
 ///
@@ -24,6 +24,8 @@ use super::policy::{RedisPolicy, ScriptParams};
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let limit = redis.limit("sms", TokenBucket::new(Rate::per_second(30), 5))?;
 ///
 /// let mut messages = futures::stream::iter(["one", "two"]).pace(limit);
@@ -54,13 +56,13 @@ impl Redis {
 }
 
 /// What all keys of a limit have in common.
-pub(super) type Config<P> = (Arc<LimitConfig<P>>, Arc<[ScriptParams]>);
+pub(super) type Config<P> = (Arc<LimitConfig<P, Connector>>, Params);
 
 pub(super) fn config<P: RedisPolicy>(
     policy: P,
     outage_policy: OutagePolicy,
 ) -> Result<Config<P>, ConfigError> {
-    let params: Arc<[_]> = policy.script_params()?.into();
+    let params: Params = policy.script_params()?.into();
     let capacities = params.iter().map(|params| params.capacity);
     let config = LimitConfig {
         capacity: capacities.min().unwrap_or(u32::MAX),
@@ -68,8 +70,31 @@ pub(super) fn config<P: RedisPolicy>(
         spent: P::spent,
         policy,
         prefetch: None,
+        outage_policy,
+        retuned,
     };
     Ok((Arc::new(config), params))
+}
+
+/// The same limit with other parameters.
+fn retuned<P: RedisPolicy>(
+    made_with: &LimitConfig<P, Connector>,
+    limit: &RedisLimit,
+    params: &Params,
+) -> Option<(LimitConfig<P, Connector>, RedisLimit)> {
+    let mut rest = &params[..];
+    let policy = P::from_script_params(&mut rest).filter(|_| rest.is_empty())?;
+    let (config, fitting) = config(policy, made_with.outage_policy).ok()?;
+    let config = LimitConfig {
+        prefetch: made_with.prefetch,
+        ..LimitConfig::clone(&config)
+    };
+    let keys = Arc::clone(&limit.keys);
+    let limit = RedisLimit {
+        keys,
+        params: fitting,
+    };
+    (limit.params == *params).then_some((config, limit))
 }
 
 /// The keys of a limit. [`tagged`] makes its `name`.

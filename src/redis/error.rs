@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::remote::ServerError;
+use crate::remote::{CallError, ServerError};
 
 /// Parameters, a key or a number of replicas that cannot be used in Redis. The message says which value, and what the bounds are.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,7 +25,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Why an acquisition failed. Nothing was counted.
+/// Why an acquisition failed, and nothing was counted; or why a change of a limit does not hold in all processes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcquireError {
     kind: AcquireKind,
@@ -33,10 +33,17 @@ pub struct AcquireError {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum AcquireKind {
-    TooCostly { cost: u32, capacity: u32 },
-    TooLate { within: Duration },
+    TooCostly {
+        cost: u32,
+        capacity: u32,
+    },
+    TooLate {
+        within: Duration,
+        retry_in: Duration,
+    },
     Server(ServerError),
     Config(ConfigError),
+    Call(CallError),
 }
 
 impl AcquireError {
@@ -46,9 +53,9 @@ impl AcquireError {
         }
     }
 
-    pub(super) const fn too_late(within: Duration) -> Self {
+    pub(super) const fn too_late(within: Duration, retry_in: Duration) -> Self {
         Self {
-            kind: AcquireKind::TooLate { within },
+            kind: AcquireKind::TooLate { within, retry_in },
         }
     }
 
@@ -62,6 +69,18 @@ impl AcquireError {
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
         matches!(self.kind, AcquireKind::TooLate { .. })
+    }
+
+    /// After how long it could pass, as far as is known, if it could not pass in time: what a response 429 says in `Retry-After`.
+    ///
+    /// It is the wait that Redis gave for the next permits. Before Redis gave one, or while it does not answer, it is the time
+    /// in which they did not pass. `None` for every other cause: to ask again does not help.
+    #[must_use]
+    pub const fn retry_in(&self) -> Option<Duration> {
+        match self.kind {
+            AcquireKind::TooLate { retry_in, .. } => Some(retry_in),
+            _ => None,
+        }
     }
 
     /// The server's error, if the server refused the call.
@@ -79,6 +98,23 @@ impl AcquireError {
         match &self.kind {
             AcquireKind::Config(error) => Some(error),
             _ => None,
+        }
+    }
+
+    /// Why there is no answer, if a change was made in this process and other processes may not know of it.
+    #[must_use]
+    pub const fn call_error(&self) -> Option<&CallError> {
+        match &self.kind {
+            AcquireKind::Call(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<CallError> for AcquireError {
+    fn from(error: CallError) -> Self {
+        Self {
+            kind: AcquireKind::Call(error),
         }
     }
 }
@@ -106,9 +142,10 @@ impl fmt::Display for AcquireError {
                 f,
                 "a cost of {cost} can never pass a limit of {capacity} at once"
             ),
-            AcquireKind::TooLate { within } => write!(f, "could not pass within {within:?}"),
+            AcquireKind::TooLate { within, .. } => write!(f, "could not pass within {within:?}"),
             AcquireKind::Server(error) => error.fmt(f),
             AcquireKind::Config(error) => error.fmt(f),
+            AcquireKind::Call(error) => error.fmt(f),
         }
     }
 }

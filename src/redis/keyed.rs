@@ -2,9 +2,10 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limiter::Limits;
+use crate::feedback::Feedback;
+use crate::limiter::{Limits, Mode};
 use crate::policy::Decision;
-use crate::remote::{KeyCache, KeyQueue};
+use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
 use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
 use super::connector::Connector;
@@ -35,6 +36,8 @@ const MAX_KEYS: usize = 100_000;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let users = redis.keyed("calls", TokenBucket::new(Rate::per_second(10), 5))?;
 ///
 /// users.acquire("ann", 1).await?;
@@ -55,7 +58,7 @@ const MAX_KEYS: usize = 100_000;
 /// [insurance](super::OutagePolicy::insured) in the present outage. About a thousand keys stay like that after their last use. Any
 /// other key costs at most 200 bytes, whatever its length (for one policy; each further one of an [`All`](crate::policy::All) takes
 /// 16 more). This process remembers when the key's state was written and when it settles, to detect that the server has
-/// [lost it](super#what-a-failover-can-cost), and until when requests are denied.
+/// [lost it](super#what-a-failover-can-cost), until when requests are denied, and [what was left](RedisLimiter::status).
 ///
 /// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
 /// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so
@@ -122,7 +125,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// let long = "x".repeat(201);
     /// assert!(urls.at(&long).is_err());
     ///
-    /// let urls = urls.hashing_long_keys();
+    /// let urls = urls.with_long_keys_hashed();
     /// assert_eq!(
     ///     urls.at(&long)?.keys(),
     ///     ["paceline:urls:{sha1=4b18791347c9db92f62f44a2dfe9c51a9cd2b11d}:token_bucket:2"]
@@ -131,7 +134,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// # }
     /// ```
     #[must_use]
-    pub fn hashing_long_keys(self) -> Self {
+    pub fn with_long_keys_hashed(self) -> Self {
         Self {
             hashes_long_keys: true,
             ..self
@@ -142,7 +145,7 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// # Errors
     ///
-    /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::hashing_long_keys), or the policy that
+    /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::with_long_keys_hashed), or the policy that
     /// [`keyed_by`](super::Redis::keyed_by) has for it cannot be used.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let (config, params) = match &self.policies {
@@ -213,6 +216,70 @@ impl<P: RedisPolicy> Keyed<P> {
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, AcquireError> {
         Ok(self.at(key)?.try_acquire(cost).await?)
+    }
+
+    /// Lets no request for this key pass before `time` is over, in any process: see [`RedisLimiter::pause_for`].
+    ///
+    /// A host that says "too many requests" does not slow down requests to another.
+    ///
+    /// # Errors
+    ///
+    /// If [`at`](Self::at) has none, or as [`RedisLimiter::pause_for`].
+    pub async fn pause_for(&self, key: &str, time: Duration) -> Result<(), AcquireError> {
+        Ok(self.at(key)?.pause_for(time).await?)
+    }
+
+    /// Pauses this key for as long as a provider asks, and returns for how long: see [`RedisLimiter::apply_feedback`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn apply_feedback(
+        &self,
+        key: &str,
+        feedback: &Feedback,
+    ) -> Result<Option<Duration>, AcquireError> {
+        Ok(self.at(key)?.apply_feedback(feedback).await?)
+    }
+
+    /// Ends every pause of this key, in all processes.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn resume(&self, key: &str) -> Result<(), AcquireError> {
+        Ok(self.at(key)?.resume().await?)
+    }
+
+    /// Gives this key other parameters, in all processes: see [`RedisLimiter::retune`].
+    ///
+    /// Other parameters for all keys are a deploy, or a table that [`keyed_by`](super::Redis::keyed_by) reads.
+    ///
+    /// # Errors
+    ///
+    /// If [`at`](Self::at) has none, or as [`RedisLimiter::retune`].
+    pub async fn retune(&self, key: &str, policy: P) -> Result<(), AcquireError> {
+        self.at(key)?.retune(policy).await
+    }
+
+    /// Whether the limits hold, are only watched, or are off, for all keys and in all processes: see [`RedisLimiter::set_mode`].
+    ///
+    /// A key that was set to another mode than [`Active`](Mode::Active) itself, by [`at`](Self::at), keeps that one.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisLimiter::set_mode`].
+    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
+        let batcher = &self.redis.batcher;
+        batcher
+            .change(&self.redis.prefix, &Change::Mode(mode))
+            .await
+    }
+
+    /// The mode of all keys, as far as this process knows.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.redis.batcher.overrides.mode_of(&self.redis.prefix)
     }
 
     /// Forgets what this process remembers of a key, unless the key is in use. The state in Redis stays.

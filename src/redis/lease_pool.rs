@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::remote::{
-    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, Store, within,
+    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
 };
 
 use crate::time::Tick;
@@ -27,7 +27,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEADLINES: u32 = 4;
 
-type LeaseAnswer = Result<Option<Lease>, ServerError>;
+pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 
 /// A permit in Redis for a limited time. Dropping this guard releases it.
 ///
@@ -59,6 +59,8 @@ type LeaseAnswer = Result<Option<Lease>, ServerError>;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let permits = redis.permits("conversions", 3, Duration::from_secs(10))?;
 ///
 /// let lease = permits.acquire().await?;
@@ -263,8 +265,7 @@ impl LeasePool {
     /// The number of leases of each class.
     pub(super) async fn in_use(self: &Arc<Self>) -> Result<Vec<u32>, CallError> {
         let call = self.with_queue(|queue| queue.count_call());
-        let call = async move |opened: Arc<_>| Connector::lease(&opened, &call).await;
-        let numbers = self.batcher.connection.call(call).await?;
+        let numbers = self.batcher.ask_leases(call).await?;
         self.with_queue(|queue| queue.read_count(&numbers))
     }
 

@@ -5,16 +5,19 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::Limiter;
-use crate::policy::Decision;
+use crate::feedback::Feedback;
+use crate::limiter::{Limiter, Mode};
+use crate::policy::{Decision, Status};
 use crate::remote::{
-    AFTER_FAULT, CallError, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
-    WaitMode, within,
+    AFTER_FAULT, CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError,
+    Task, WaitMode, within,
 };
 
+use super::config::config;
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
-use super::policy::RedisPolicy;
+use super::policy::{RedisPolicy, ScriptParams};
+use super::scripts::StateStamp;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -30,9 +33,10 @@ use super::policy::RedisPolicy;
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
-/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. An
-///   adapter cannot return it: there nothing passes, Redis is asked again each second, and
-///   [`Stats::faults`](super::Stats::faults) counts.
+/// * **A fleet** hears within a second of a pause, a mode or parameters that [one process sets](super#a-fleet-hears-a-429).
+/// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
+///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
+///   [`Stats::faults`](super::Stats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
 ///
 /// # Cancel safety
 ///
@@ -54,7 +58,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     /// Takes up to `permits` ahead on each round trip. They can be used without another one for as long as `lasts`, and are void
-    /// after that.
+    /// after that. While they are used, Redis is still asked once a second: the limit may have been
+    /// [paused](super#a-fleet-hears-a-429).
     ///
     /// For limits that are asked often. The price: a permit may be used `lasts` after it was counted, so a window can hold
     /// `permits` more for each replica than the limit.
@@ -64,7 +69,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once.
-    pub fn prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
+    pub fn with_prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
         let capacity = self.queue.config.capacity;
         if permits == 0 || permits > capacity {
             return Err(ConfigError::new(format!(
@@ -81,6 +86,37 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         Ok(Self::new(Arc::new(self.queue.with_config(config))))
     }
 
+    /// The same limit as a limiter that fails if the server refuses the call, for
+    /// [`try_pace`](crate::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides.
+    ///
+    /// ```
+    /// use futures::TryStreamExt;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
+    /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
+    ///
+    /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());
+    /// while let Some(call) = calls.try_next().await? {
+    ///     println!("call {call}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn fail_fast(self) -> FailFast<P> {
+        FailFast { limiter: self }
+    }
+
     /// Waits until `cost` permits have passed.
     ///
     /// # Errors
@@ -91,6 +127,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire(&self, cost: u32) -> Result<(), AcquireError> {
+        if self.mode() == Mode::Shadow {
+            // It passes within a deadline, whatever the answer is.
+            return Ok(self.try_acquire(cost).await.map(drop)?);
+        }
         let mut handle = self.clone();
         match poll_fn(|cx| handle.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
             Decision::Never { capacity } => Err(AcquireError::too_costly(cost, capacity)),
@@ -103,17 +143,21 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and if they did not pass in time: after `time` at the latest, and at once if Redis is
-    /// known to have none before. Nothing was counted.
+    /// known to have none before. Nothing was counted. The error says [when to ask again](AcquireError::retry_in).
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        if self.queue.denied(cost).is_some_and(|wait| wait > time) {
-            return Err(AcquireError::too_late(time));
+        if let Some(wait) = self.queue.denied(cost).filter(|wait| *wait > time) {
+            return Err(AcquireError::too_late(time, wait));
         }
         let acquired = within(time, self.acquire(cost)).await;
-        acquired.unwrap_or(Err(AcquireError::too_late(time)))
+        acquired.unwrap_or_else(|| {
+            // Also a denial of a higher cost: that request was before this one in the queue.
+            let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
+            Err(AcquireError::too_late(time, retry_in))
+        })
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
@@ -152,13 +196,27 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
-        if most == 0 {
-            return Ok(0);
+        let mode = self.mode();
+        if most == 0 || mode == Mode::Off {
+            return Ok(most);
         }
+        let taken = self.take_up_to(most).await;
+        if mode == Mode::Active {
+            return taken;
+        }
+        if taken != Ok(most) {
+            let connection = &self.queue.batcher.connection;
+            connection.count(|stats| stats.held_back += 1);
+        }
+        Ok(most)
+    }
+
+    async fn take_up_to(&self, most: u32) -> Result<u32, ServerError> {
         let known = self
             .queue
             .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
         if let Some(denial) = known {
+            self.queue.read_if_due();
             return denial.map(|_| 0);
         }
         let deadline = self.queue.batcher.connection.deadline();
@@ -183,20 +241,17 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer.
     pub async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
-        let capacity = self.queue.config.capacity;
+        if cost == 0 || self.mode() != Mode::Active {
+            return Ok(Decision::Pass);
+        }
+        let capacity = self.queue.with_queue(|queue| queue.config.capacity);
         if cost > capacity {
             return Ok(Decision::Never { capacity });
         }
-        if cost == 0 {
-            return Ok(Decision::Pass);
-        }
         let reply = self.queue.call(Task::Peek, vec![(cost, 1)], 0).await?;
-        Ok(match reply.passed {
-            0 => Decision::Wait {
-                retry_in: reply.retry_in,
-            },
-            _ => Decision::Pass,
-        })
+        let denied = (reply.passed == 0).then_some(reply.retry_in);
+        let retry_in = denied.max(self.paused_for());
+        Ok(retry_in.map_or(Decision::Pass, |retry_in| Decision::Wait { retry_in }))
     }
 
     /// Gives back `cost` permits that passed and were not used, the latest first. The limit never gets better than full.
@@ -214,7 +269,164 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         reply.map(|_| ())
     }
 
-    /// The policy that decides.
+    /// What the limit had left at the last round trip. Nothing is asked.
+    ///
+    /// Every answer of Redis brings it along, so after [`try_acquire`](Self::try_acquire) it describes the limit as that call
+    /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
+    /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
+    /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
+    ///
+    /// `None` before the first answer, and if the limit is off. [`fetch_status`](Self::fetch_status) asks for a fresh one.
+    ///
+    /// ```
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("status:{}", std::process::id()))?;
+    /// let calls = redis.limit("calls", SlidingLog::new(10, Duration::from_secs(60)))?;
+    /// assert_eq!(calls.status(), None);
+    ///
+    /// calls.try_acquire(3).await?;
+    /// let status = calls.status().expect("there was an answer");
+    /// assert_eq!(status.remaining, 7);
+    /// assert!(status.reset_in <= Duration::from_secs(60));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let server_time = connection.health().server_time(now)?;
+        self.queue.with_queue(|queue| {
+            let remaining = queue.known.remaining;
+            let remaining = remaining.saturating_add(queue.prefetched.available(now));
+            let scarcest = queue.known.scarcest?.into();
+            let stamps = &queue.known.memory;
+            let params = &queue.limit.params;
+            let status = status(params, scarcest, remaining, stamps, server_time);
+            in_force(status, queue.mode, queue.pause(now))
+        })
+    }
+
+    /// Asks Redis what the limit has left now; `None` if the limit is off. Nothing is counted, and [`status`](Self::status) does
+    /// not change.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer.
+    pub async fn fetch_status(&self) -> Result<Option<Status>, CallError> {
+        let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
+        let connection = &self.queue.batcher.connection;
+        let now = connection.now();
+        let server_time = connection.health().server_time(now).unwrap_or(0);
+        Ok(self.queue.with_queue(|queue| {
+            let params = &queue.limit.params;
+            let stamps = &reply.memory;
+            let status = status(params, reply.scarcest, reply.remaining, stamps, server_time);
+            in_force(status, queue.mode, queue.pause(now))
+        }))
+    }
+
+    /// Lets no request pass before `time` is over, in any process: after a provider has said "too many requests".
+    ///
+    /// It holds for waiters too, here at once and in other processes [soon](super#a-fleet-hears-a-429). Of two pauses the later
+    /// end counts. A request that can never pass is still refused, and cost 0 passes. A pause ends by itself, at the latest after
+    /// 71 years.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer. Then the pause holds in this process, and others may not know of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// This process has changed as soon as the future was polled. If the future is dropped before it is ready, other processes
+    /// may not know.
+    pub async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
+        self.queue.change(&Change::Pause(time)).await
+    }
+
+    /// Pauses for as long as a provider asks, in all processes, and returns for how long; `None` if it asks for nothing.
+    ///
+    /// It is [`pause_for`](Self::pause_for) with [`Feedback::pause`]. Call it with every response: without a pause in it there is
+    /// no call.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub async fn apply_feedback(&self, feedback: &Feedback) -> Result<Option<Duration>, CallError> {
+        let pause = feedback.pause();
+        if let Some(pause) = pause {
+            self.pause_for(pause).await?;
+        }
+        Ok(pause)
+    }
+
+    /// Ends every pause of this limit, in all processes. Waiters pass as soon as the policy allows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for): the pause has ended in this process, and may hold in others.
+    pub async fn resume(&self) -> Result<(), CallError> {
+        self.queue.change(&Change::Resume).await
+    }
+
+    /// Whether the limit holds, is only watched, or is off, in all processes. It stays so until it is changed again, also for
+    /// processes that start later.
+    ///
+    /// [`Off`](Mode::Off) makes no calls. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
+    /// it answers, the request passes, after a deadline at most (in an adapter, after its turn in this process). Those that would
+    /// not have passed are [counted](super::Stats::held_back).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
+    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
+        self.queue.change(&Change::Mode(mode)).await
+    }
+
+    /// Goes on with other parameters, in all processes that made this limit with the parameters that this handle was made with. What
+    /// was spent stays spent.
+    ///
+    /// **A process that makes the limit with other parameters is not affected**: a deploy with new parameters is not overruled by
+    /// a retune from before. Such processes share what is spent, and each decides by its own parameters, as during any rollout.
+    /// The retune stays until another one replaces it, also for processes that start later with the old parameters.
+    /// A retune to the parameters that this handle was made with takes it back.
+    ///
+    /// # Errors
+    ///
+    /// * [`unfit`](AcquireError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
+    ///   insurance. Nothing has changed.
+    /// * [`call_error`](AcquireError::call_error), as [`pause_for`](Self::pause_for): it holds in this process, and others may not
+    ///   know of it.
+    pub async fn retune(&self, policy: P) -> Result<(), AcquireError> {
+        let (_, params) = config(policy, self.queue.config.outage_policy)?;
+        let made_with = &self.queue.limit.params;
+        let is_back = params == *made_with;
+        let params = (!is_back).then(|| [Arc::clone(made_with), params]);
+        Ok(self.queue.change(&Change::Params(params)).await?)
+    }
+
+    /// The mode of this limit, as far as this process knows.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.queue.mode()
+    }
+
+    /// How long the limit is still paused, as far as this process knows; `None` if it is not.
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.queue.pause()
+    }
+
+    /// The policy that this handle was made with. A [`retune`](Self::retune) does not change it.
     #[must_use]
     pub fn policy(&self) -> &P {
         &self.queue.config.policy
@@ -258,6 +470,36 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
     }
+
+    fn status(&self) -> Option<Status> {
+        Self::status(self)
+    }
+}
+
+/// The status at `server_time`, if the limit `scarcest` has only `remaining` permits and the states have these stamps.
+fn status(
+    params: &[ScriptParams],
+    scarcest: usize,
+    remaining: u32,
+    stamps: &[StateStamp],
+    server_time: u64,
+) -> Status {
+    let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
+    let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
+    let quota = params.get(scarcest).and_then(|params| params.quota);
+    Status {
+        binding: (params.len() > 1).then_some(scarcest),
+        ..Status::new(quota, remaining, reset_in)
+    }
+}
+
+/// What a mode and a pause leave of it; `None` if the limit is off.
+fn in_force(status: Status, mode: Mode, pause: Option<Duration>) -> Option<Status> {
+    let status = (mode != Mode::Off).then_some(status);
+    match pause {
+        Some(pause) => status.map(|status| status.paused_for(pause)),
+        None => status,
+    }
 }
 
 /// An adapter cannot return a fault: it waits and asks again.
@@ -265,6 +507,35 @@ fn without_fault(answer: Decided) -> Decision {
     answer.unwrap_or(Decision::Wait {
         retry_in: AFTER_FAULT,
     })
+}
+
+/// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
+///
+/// Such a fault lasts until an operator mends it: a wrong password, a missing permission, a key of another type. It is an error at
+/// once, and for a second after Redis was asked.
+#[derive(Clone, Debug)]
+pub struct FailFast<P: RedisPolicy> {
+    limiter: RedisLimiter<P>,
+}
+
+impl<P: RedisPolicy> Limiter for FailFast<P> {
+    type Error = ServerError;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::WaitFailFast, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.limiter.poll_ask(cost, WaitMode::Try, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.limiter.give_up();
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
+    }
 }
 
 /// Another handle of the same limit, with its own position in the queue.

@@ -14,6 +14,8 @@
 //! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 //! // Three replicas of this program share what the provider allows: 100 in any ten seconds.
 //! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::insured(3))?;
+//! # // A busy machine may be late.
+//! # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 //! let limit = redis.limit("api", SlidingLog::new(100, Duration::from_secs(10)))?;
 //!
 //! // A stream, and a call in between.
@@ -31,6 +33,9 @@
 //! the same too. Each has a twin in Lua that makes the same decisions: one atomic script for each round trip, on the *server's*
 //! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key, with the same parameters
 //! ([`Redis::keyed`]) or by tier ([`Redis::keyed_by`]).
+//!
+//! Each answer brings along what the limit has left. [`RedisLimiter::status`] reads it without a call, for headers such as
+//! `RateLimit`.
 //!
 //! | policy | in Redis | a decision takes |
 //! |---|---|---|
@@ -66,14 +71,65 @@
 //! within 100 ms of the answer is void. So a permit is used at most 125 ms after Redis counted it (100 ms and the deadline), and at
 //! the provider the permits of two windows can come that much closer together. If that matters, make the window longer by as much,
 //! and by the [margin for the network](crate#time) as with any limiter. Spacing, too, counts from the decision here, not from the
-//! emission. [`prefetch`](RedisLimiter::prefetch) adds what it takes ahead.
+//! emission. [`with_prefetch`](RedisLimiter::with_prefetch) adds what it takes ahead.
 //!
 //! # What operators hear
 //!
 //! With feature `tracing`, an event of target `paceline` says when there is a connection (`INFO`), and when Redis is down, refuses
-//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` there are the gauge
-//! `paceline_remote_up` and the counters `paceline_remote_outages_total`, `paceline_remote_faults_total`,
-//! `paceline_remote_lost_states_total` and `paceline_remote_lost_leases_total`. [`Redis::stats`] counts the same without a feature.
+//! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
+//! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
+//!
+//! # A fleet hears a 429
+//!
+//! A provider refuses one process with "too many requests", and all have to stop. What one process does with
+//! [`pause_for`](RedisLimiter::pause_for), [`apply_feedback`](RedisLimiter::apply_feedback), [`resume`](RedisLimiter::resume),
+//! [`set_mode`](RedisLimiter::set_mode) or [`retune`](RedisLimiter::retune) holds for its limit in all processes. [`Keyed`] has the
+//! same for a key.
+//!
+//! ```
+//! use paceline::feedback::Feedback;
+//! use paceline::policy::TokenBucket;
+//! use paceline::redis::{OutagePolicy, Redis};
+//! use paceline::time::Rate;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # // Where the tests run there is a server.
+//! # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+//! let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let redis = redis.with_deadline(Duration::from_secs(1))?;
+//! let limit = redis.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
+//!
+//! // Of a response with the status 429.
+//! let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+//! assert_eq!(limit.apply_feedback(&refused).await?, Some(Duration::from_secs(2)));
+//!
+//! // Another replica of this program.
+//! let other = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+//! let other = other.with_deadline(Duration::from_secs(1))?;
+//! let other = other.limit("sms-429", TokenBucket::new(Rate::per_second(30), 5))?;
+//! assert!(!other.try_acquire(1).await?.is_pass());
+//!
+//! limit.resume().await?;
+//! other.acquire(1).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * **When**: in the process that makes the change, at once. In others with the first call after a second, before its permits pass,
+//!   or after a second if they only wait: at most a second and a round trip later. An idle process reads nothing, and its first request
+//!   does.
+//! * **How long**: a pause ends by itself. A mode and parameters stay until they are changed again, also for processes that start
+//!   later. **A retune does not hold for a process that made the limit with other parameters** than those it replaced: a new deploy
+//!   is not overruled.
+//! * **In an outage**, what a process knows stays in force. A change that cannot be written is an error, and holds in this process
+//!   until another change of that limit succeeds. A server that has lost its data has lost modes and parameters. Processes that know
+//!   of a pause keep it until its end.
+//! * **In Redis** there are three keys for each [prefix](Redis::with_prefix), as `paceline:{overrides}:by_name`. They expire when all
+//!   pauses are over, nothing has a mode or parameters, and nothing was changed for an hour. They have room for 10,000 limits and keys that are paused, have a mode or parameters, or were changed within an
+//!   hour; more is an error. A user without permission for these keys hears of nothing; that is reported as a fault every ten seconds,
+//!   and stops no decision.
 //!
 //! # Limits on concurrency
 //!
@@ -108,7 +164,8 @@
 //!
 //! If a server works and refuses a call (wrong password, no permission, the key holds another type, keys in different slots), that is
 //! no outage: nothing passes, [`Stats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
-//! again a second later.
+//! again a second later. A stream that is [paced](crate::stream::Pace) stands still meanwhile. With
+//! [`try_pace`](crate::stream::PaceStreamExt::try_pace) and [`RedisLimiter::fail_fast`] it ends with the error instead.
 //!
 //! # What a failover can cost
 //!
@@ -144,7 +201,7 @@
 //! * **Round trips**: what keys of a [`Redis`] ask at the same time goes in one call of up to 64 keys, and up to 256 requests a key. A
 //!   call is sent at once if none is under way; otherwise keys gather until the call is full, or for a millisecond. Redis is not asked
 //!   before the retry time it returned. So a limit that is always used up costs about two round trips a permit for each process that
-//!   waits, and one under load far less than one. If that is too much, [`prefetch`](RedisLimiter::prefetch) of n permits divides it by
+//!   waits, and one under load far less than one. If that is too much, [`with_prefetch`](RedisLimiter::with_prefetch) of n permits divides it by
 //!   n; a window can then hold replicas × n more. (A test provokes that: three replicas that take ten of a limit of 40 ahead pass 70.)
 //! * **Many keys**: how many keys are under way is bounded by what Redis was measured to answer in time. The others wait in this
 //!   process, in order, and that wait is no outage. A [`try_acquire`](RedisLimiter::try_acquire) that is not sent in time is told to
@@ -200,6 +257,7 @@ mod lease_pool;
 mod lease_queue;
 mod lease_table;
 mod limiter;
+mod overrides;
 mod permits;
 mod policy;
 mod scripts;
@@ -214,7 +272,7 @@ pub use connector::Tls;
 pub use error::{AcquireError, ConfigError};
 pub use keyed::Keyed;
 pub use lease_pool::Lease;
-pub use limiter::RedisLimiter;
+pub use limiter::{FailFast, RedisLimiter};
 pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
 pub use usage::{FleetUsage, Importance, InUse};

@@ -9,7 +9,7 @@ use crate::remote::{CallError, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool, LeaseRequest};
+use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
@@ -27,6 +27,8 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let permits = redis.permits("conversions", 3, Duration::from_secs(10))?;
 ///
 /// // Waits until fewer than 3 conversions run, in any process.
@@ -96,6 +98,8 @@ pub struct RedisPermits {
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let exports = redis.keyed_permits("exports", 2, Duration::from_secs(10))?;
 ///
 /// match exports.at("alice")?.try_acquire().await? {
@@ -213,11 +217,7 @@ impl Admit for RedisPermits {
     type Guard = Lease;
     type Error = ServerError;
 
-    fn poll_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         loop {
             // A request that waits is never refused.
             if let Some(lease) = ready!(self.pool.poll_ask(&mut self.request, 0, true, cx))? {
@@ -226,11 +226,7 @@ impl Admit for RedisPermits {
         }
     }
 
-    fn poll_try_admit(
-        &mut self,
-        (): (),
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_try_admit(&mut self, (): (), cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         self.pool.poll_ask(&mut self.request, 0, false, cx)
     }
 

@@ -2,7 +2,9 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::policy::{All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket};
+use crate::policy::{
+    All, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
+};
 use crate::time::{Rate, Tick};
 
 use super::error::ConfigError;
@@ -35,6 +37,10 @@ pub(super) mod sealed {
         /// One for each limit, in order.
         fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError>;
 
+        /// The policy that has these parameters: the inverse of [`script_params`](Self::script_params). Takes one for each limit.
+        /// `None` if there is none.
+        fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self>;
+
         /// The part of the limit that each of `replicas` processes may use alone.
         fn share_of(&self, replicas: u32) -> Result<Self, ConfigError>;
 
@@ -45,7 +51,7 @@ pub(super) mod sealed {
 
 /// The parameters of one limit, as its script takes them.
 #[expect(unnameable_types, reason = "as above")]
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ScriptParams {
     pub(super) policy: u8,
     /// The parameters, and zeros.
@@ -56,13 +62,24 @@ pub struct ScriptParams {
     pub(super) settles_in: u64,
     /// How many microseconds after everything was spent the whole limit may pass again: a window, or the time to fill a bucket.
     pub(super) refills_in: u64,
+    /// It follows from the others.
+    pub(super) quota: Option<Quota>,
 }
+
+impl PartialEq for ScriptParams {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_numbers() == other.to_numbers()
+    }
+}
+
+/// One for each limit of an `All`.
+pub(super) type Params = Arc<[ScriptParams]>;
 
 /// The keys of a limit and the parameters of its scripts: one of each for every limit of an `All`.
 #[derive(Clone, Debug)]
 pub(super) struct RedisLimit {
     pub(super) keys: Arc<[String]>,
-    pub(super) params: Arc<[ScriptParams]>,
+    pub(super) params: Params,
 }
 
 /// The policies, by their numbers in the scripts.
@@ -82,6 +99,44 @@ impl ScriptParams {
             SLIDING_LOG => "sliding_log:2",
             _ => "sliding_counter:2",
         }
+    }
+
+    /// As processes exchange them.
+    pub(super) fn to_numbers(&self) -> [u64; 8] {
+        let ([a, b, c, d], capacity) = (self.numbers, self.capacity.into());
+        let policy = self.policy.into();
+        [
+            policy,
+            a,
+            b,
+            c,
+            d,
+            capacity,
+            self.settles_in,
+            self.refills_in,
+        ]
+    }
+
+    pub(super) fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let [policy, a, b, c, d, capacity, settles_in, refills_in] = *numbers else {
+            return None;
+        };
+        Some(Self {
+            policy: policy.try_into().ok()?,
+            numbers: [a, b, c, d],
+            capacity: capacity.try_into().ok()?,
+            settles_in,
+            refills_in,
+            // The policy that is made of these parameters knows its own.
+            quota: None,
+        })
+    }
+
+    /// The first of the parameters, if it is of that policy.
+    fn take(params: &mut &[Self], policy: u8) -> Option<[u64; 4]> {
+        let (first, rest) = params.split_first()?;
+        *params = rest;
+        (first.policy == policy).then_some(first.numbers)
     }
 
     /// Whether the state is one string, so that the first part of the script can decide.
@@ -120,7 +175,18 @@ impl sealed::Scripted for TokenBucket {
             capacity: if self.may_owe { most_of(token) } else { burst },
             settles_in: fills_in,
             refills_in: fills_in,
+            quota: self.quota(),
         }])
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let may_owe = params.first()?.may_owe();
+        let [token, permits, burst, _] = ScriptParams::take(params, TOKEN_BUCKET)?;
+        let (permits, period) = rate_of(token, permits)?;
+        let rate = Rate::try_new(permits, period).ok()?;
+        let mut bucket = Self::try_new(rate, burst.try_into().ok()?).ok()?;
+        bucket.may_owe = may_owe;
+        Some(bucket)
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -168,7 +234,14 @@ impl sealed::Scripted for Interval {
             capacity: most_of(token),
             settles_in: passes_in,
             refills_in: passes_in,
+            quota: self.quota(),
         }])
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [token, permits, ..] = ScriptParams::take(params, INTERVAL)?;
+        let (permits, period) = rate_of(token, permits)?;
+        (permits == 1).then(|| Self::every(period))
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -197,7 +270,12 @@ impl sealed::Scripted for SlidingLog {
                 self.limit()
             )));
         }
-        window_params(SLIDING_LOG, self.limit(), self.window())
+        window_params(SLIDING_LOG, self.limit(), self.window(), self.quota())
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, window, ..] = ScriptParams::take(params, SLIDING_LOG)?;
+        Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -242,7 +320,19 @@ impl sealed::Scripted for SlidingCounter {
             capacity: self.limit(),
             settles_in: bucket * reach,
             refills_in: bucket * (reach - 1),
+            quota: self.quota(),
         }])
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, bucket, reach, is_smooth] = ScriptParams::take(params, SLIDING_COUNTER)?;
+        let limit = limit.try_into().ok()?;
+        if is_smooth == 1 {
+            return Self::try_smooth(limit, Duration::from_micros(bucket)).ok();
+        }
+        let buckets = reach.checked_sub(1)?;
+        let window = Duration::from_micros(bucket.checked_mul(buckets)?);
+        Self::try_strict(limit, window, buckets.try_into().ok()?).ok()
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -260,7 +350,12 @@ impl sealed::Scripted for SlidingCounter {
 
 impl sealed::Scripted for FixedWindow {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        window_params(FIXED_WINDOW, self.limit(), self.window())
+        window_params(FIXED_WINDOW, self.limit(), self.window(), self.quota())
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let [limit, window, ..] = ScriptParams::take(params, FIXED_WINDOW)?;
+        Self::try_new(limit.try_into().ok()?, Duration::from_micros(window)).ok()
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -278,6 +373,10 @@ macro_rules! all_of {
             fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
                 let params = [$(self.limits().$limit.script_params()?),+];
                 Ok(params.into_iter().flatten().collect())
+            }
+
+            fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+                Some(Self::new(($($policy::from_script_params(params)?,)+)))
             }
 
             fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -301,6 +400,7 @@ fn window_params(
     policy: u8,
     limit: u32,
     window: Duration,
+    quota: Option<Quota>,
 ) -> Result<Vec<ScriptParams>, ConfigError> {
     let window = micros(window)?;
     Ok(vec![ScriptParams {
@@ -309,6 +409,7 @@ fn window_params(
         capacity: limit,
         settles_in: window,
         refills_in: window,
+        quota,
     }])
 }
 
@@ -322,7 +423,7 @@ fn spend_all<P: Policy>(policy: &P, now: Tick, all: u32) -> P::State {
 const MOST: u128 = 1 << 52;
 
 /// The longest time in microseconds, 71 years. It can be added to the present date.
-const LONGEST: u64 = 1 << 51;
+pub(super) const LONGEST: u64 = 1 << 51;
 
 /// A token takes the first of these divided by the second, in microseconds.
 fn lowest_terms(rate: Rate) -> (u128, u128) {
@@ -333,6 +434,13 @@ fn lowest_terms(rate: Rate) -> (u128, u128) {
         (divisor, rest) = (rest, divisor % rest);
     }
     (nanos / divisor, permits / divisor)
+}
+
+/// The permits and the period of the rate whose [`lowest_terms`] these are, in its own lowest terms.
+fn rate_of(token: u64, permits: u64) -> Option<(u32, Duration)> {
+    let by = (1..=1_000).find(|by| permits.checked_mul(*by).is_some_and(|it| it % 1_000 == 0))?;
+    let (permits, nanos) = (permits.checked_mul(by)? / 1_000, token.checked_mul(by)?);
+    Some((permits.try_into().ok()?, Duration::from_nanos(nanos)))
 }
 
 /// How many tokens fit below the largest number.
@@ -405,6 +513,46 @@ mod tests {
         }
         let interval = Interval::every(Duration::from_nanos(1_500));
         assert_eq!(interval.script_params().unwrap()[0].numbers, [3, 2, 0, 0]);
+    }
+
+    /// Whether the inverse has the same parameters.
+    fn is_inverse(policy: &(impl Scripted + fmt::Debug)) {
+        let params = policy.script_params().unwrap();
+        let mut rest = &params[..];
+        let inverse = Scripted::from_script_params(&mut rest);
+        let of_same_type = [Some(policy), inverse.as_ref()];
+        let [_, found] = of_same_type.map(|it| it.map(|it| it.script_params().unwrap()));
+        assert_eq!((found, rest.len()), (Some(params), 0), "{policy:?}");
+    }
+
+    #[test]
+    fn a_policy_is_found_by_its_parameters() {
+        let nanos = Duration::from_nanos;
+        let rates = [
+            Rate::per_second(3),
+            Rate::per_minute(u32::MAX),
+            Rate::new(3, nanos(7)),
+            Rate::new(999_983, Duration::from_secs(86_400)),
+            Rate::new(5, nanos(2_500)),
+        ];
+        for rate in rates {
+            is_inverse(&TokenBucket::new(rate, 4));
+            is_inverse(&TokenBucket::new(rate, 9).with_debt());
+        }
+        for every in [1, 1_000, 1_001, 1_500, 333_333_333, 3_600_000_000_000] {
+            is_inverse(&Interval::every(nanos(every)));
+            is_inverse(&SlidingLog::new(7, nanos(every)));
+            is_inverse(&FixedWindow::new(u32::MAX, nanos(every)));
+            is_inverse(&SlidingCounter::smooth(7, nanos(every)));
+            is_inverse(&SlidingCounter::strict(7, nanos(every), 13));
+        }
+        let log = SlidingLog::new(7, nanos(9));
+        let bucket = TokenBucket::new(rates[0], 3);
+        is_inverse(&All::new((log, All::new((bucket, log)), bucket)));
+
+        let params = log.script_params().unwrap();
+        assert!(FixedWindow::from_script_params(&mut &params[..]).is_none());
+        assert!(Interval::from_script_params(&mut &[][..]).is_none());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The script that decides: its text, its argument and its reply.
 
+use core::cmp::Reverse;
 use core::iter;
 use core::time::Duration;
 use std::sync::{Arc, LazyLock};
@@ -160,12 +161,16 @@ pub(super) fn decode(reply: &[u8], asks: &[&Ask<Connector>]) -> Option<Replies<R
     let server_time = u64::from_le_bytes(take(&mut rest)?);
     let replies = asks
         .iter()
-        .map(|ask| take_reply(&mut rest, ask.limit.params.len()))
+        .map(|ask| take_reply(&mut rest, server_time, ask))
         .collect::<Option<_>>()?;
     rest.is_empty().then_some((server_time, replies))
 }
 
-fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>, Failure>> {
+fn take_reply(
+    rest: &mut &[u8],
+    server_time: u64,
+    ask: &Ask<Connector>,
+) -> Option<Result<Reply<Connector>, Failure>> {
     if take(rest)? == [1] {
         let length = usize::try_from(u32::from_le_bytes(take(rest)?)).ok()?;
         let (fault, left) = rest.split_at_checked(length)?;
@@ -177,14 +182,21 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
     let extra = u32::from_le_bytes(take(rest)?);
     let binding = usize::from(u8::from_le_bytes(take(rest)?)).checked_sub(1);
     let retry_in = Duration::from_micros(u64::from_le_bytes(take(rest)?));
-    let (mut memory, mut lost) = (Vec::with_capacity(limits), 0);
-    for _ in 0..limits {
+    let limits = ask.limit.params.len();
+    let (mut memory, mut lost, mut least) = (Vec::with_capacity(limits), 0, None);
+    for limit in 0..limits {
         lost += u64::from(u8::from_le_bytes(take(rest)?));
-        memory.push(StateStamp {
+        let stamp = StateStamp {
             written_at: u64::from_le_bytes(take(rest)?),
             settles_at: u64::from_le_bytes(take(rest)?),
-        });
+        };
+        let room = u32::from_le_bytes(take(rest)?);
+        memory.push(stamp);
+        // Of several with that room the one that settles last, as `Policy::status` has it.
+        let rank = (room, Reverse(stamp.settles_at.max(server_time)), limit);
+        least = Some(least.map_or(rank, |least| rank.min(least)));
     }
+    let (remaining, _, scarcest) = least?;
     // The time of a limit may be ahead of the server's clock, until a clock that was set back has caught up. Of several limits the
     // earliest time is safe: nothing is given back to a state that began later.
     let counted_at = memory.iter().map(|stamp| stamp.written_at).min();
@@ -192,8 +204,11 @@ fn take_reply(rest: &mut &[u8], limits: usize) -> Option<Result<Reply<Connector>
         counted_at: counted_at.unwrap_or(0),
         passed,
         extra,
+        spent: ask.spent(passed, extra),
         binding,
         retry_in,
+        remaining,
+        scarcest,
         memory: memory.into(),
         lost,
     }))
@@ -207,7 +222,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{FixedWindow, SlidingLog};
+    use crate::policy::{All, FixedWindow, SlidingLog};
     use crate::redis::policy::RedisLimit;
     use crate::redis::policy::sealed::Scripted;
     use crate::remote::Return;
@@ -265,21 +280,24 @@ mod tests {
 
     #[test]
     fn a_reply_of_the_right_shape_is_read_and_any_other_is_refused() {
-        let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 3)]);
+        let one = ask(&FixedWindow::new(9, WINDOW), &[(1, 1), (4, 2)]);
         let asks = [&one, &one];
         let mut reply = 9_u64.to_le_bytes().to_vec();
         reply.extend([0, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
         reply.extend(250_u64.to_le_bytes());
         reply.push(1);
         reply.extend([9_u64, 400].map(u64::to_le_bytes).as_flattened());
+        reply.extend(6_u32.to_le_bytes());
         reply.extend(b"\x01\x03\0\0\0why");
 
         let (time, replies) = decode(&reply, &asks).unwrap();
         let first = replies[0].as_ref().unwrap();
         assert_eq!((time, first.counted_at), (9, 9));
         assert_eq!((first.passed, first.extra, first.binding), (2, 0, Some(0)));
+        assert_eq!(first.spent, 5);
         let retry_in = Duration::from_micros(250);
         assert_eq!((first.retry_in, first.lost), (retry_in, 1));
+        assert_eq!((first.remaining, first.scarcest), (6, 0));
         let stamps = [StateStamp {
             written_at: 9,
             settles_at: 400,
@@ -291,6 +309,32 @@ mod tests {
         assert!(decode(&reply, &asks[..1]).is_none());
         for length in 0..reply.len() {
             assert!(decode(&reply[..length], &asks).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn of_several_limits_the_scarcest_has_the_least_room_and_of_these_settles_last() {
+        let window = FixedWindow::new(9, WINDOW);
+        let asked = ask(&All::new((window, window, window)), &[(1, 1)]);
+        let now = 20_u64;
+        for (rooms, settle_at, expected) in [
+            ([7, 4, 5], [30, 21, 40], (4, 1)),
+            ([9, 9, 8], [21, 30, 25], (8, 2)),
+            ([0, 4, 0], [25, 30, 26], (0, 2)),
+            ([0, 4, 0], [25, 30, 25], (0, 0)),
+            // Those that have settled are equal.
+            ([u32::MAX; 3], [18, 20, 19], (u32::MAX, 0)),
+        ] {
+            let mut reply = now.to_le_bytes().to_vec();
+            reply.extend([0; 18]);
+            for (room, settles_at) in rooms.into_iter().zip(settle_at) {
+                reply.extend([0; 9]);
+                reply.extend(u64::to_le_bytes(settles_at));
+                reply.extend(room.to_le_bytes());
+            }
+            let (_, replies) = decode(&reply, &[&asked]).unwrap();
+            let reply = replies[0].as_ref().unwrap();
+            assert_eq!((reply.remaining, reply.scarcest), expected, "{rooms:?}");
         }
     }
 }

@@ -1,7 +1,10 @@
-use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, ServerRun, Store};
+use crate::remote::{
+    Ask, Change, Changes, Failure, Replies, Reply, ServerHealth, ServerRun, Store,
+};
 
 use super::connector::Connector;
-use super::policy::RedisLimit;
+use super::overrides::{self, OVERRIDES};
+use super::policy::{Params, RedisLimit};
 use super::scripts::{DECIDE, LEASES, LeaseCall, StateStamp, decode, encode};
 use super::transport::Transport;
 
@@ -11,6 +14,7 @@ const MOST_KEYS: usize = 64;
 impl Store for Connector {
     type Connection = Transport;
     type Limit = RedisLimit;
+    type Params = Params;
     type Memory = Box<[StateStamp]>;
     type Leases = LeaseCall;
 
@@ -41,6 +45,30 @@ impl Store for Connector {
             #[cfg(feature = "redis-cluster")]
             Self::Cluster { .. } => 1,
         }
+    }
+
+    fn params(limit: &RedisLimit) -> &Params {
+        &limit.params
+    }
+
+    fn override_names(limit: &RedisLimit) -> [String; 2] {
+        overrides::names(limit.keys.first().map_or("", String::as_str))
+    }
+
+    async fn overrides(
+        connection: &Transport,
+        prefix: &str,
+        since: u64,
+        change: Option<(&str, &Change<Params>)>,
+    ) -> Result<Changes<Params>, Failure> {
+        let (keys, args) = (overrides::keys(prefix), overrides::encode(since, change));
+        let call = connection.run_script(&OVERRIDES, &keys, &args);
+        let at_keys = |failure: Failure| failure.at(&format!("the overrides in {}", keys[0]));
+        let reply: Vec<Vec<u8>> = call.await.map_err(at_keys)?;
+        let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
+        overrides::decode(since, &reply)
+            .ok_or_else(malformed)
+            .map_err(at_keys)
     }
 
     async fn decide(

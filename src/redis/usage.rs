@@ -7,7 +7,7 @@ use crate::remote::{CallError, Fallback, ServerError};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
-use super::lease_pool::{Lease, LeasePool, LeaseRequest};
+use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
 /// More leases than there can ever be.
@@ -34,6 +34,8 @@ const SHEDDABLE: usize = 1;
 /// # // Where the tests run there is a server.
 /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
 /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::open())?;
+/// # // A busy machine may be late.
+/// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let usage = redis.fleet_usage("api", 100, 20, Duration::from_secs(10))?;
 ///
 /// match usage.admit(Importance::Sheddable).await? {
@@ -164,11 +166,7 @@ impl Admit<Importance> for FleetUsage {
     type Guard = Lease;
     type Error = ServerError;
 
-    fn poll_admit(
-        &mut self,
-        importance: Importance,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Lease>, ServerError>> {
+    fn poll_admit(&mut self, importance: Importance, cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
         let (request, class) = (&mut self.request, importance.class());
         self.pool.poll_ask(request, class, false, cx)
     }

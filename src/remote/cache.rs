@@ -56,6 +56,10 @@ pub(crate) struct KeyRecord<M> {
     pub(crate) denied_cost: u32,
     /// Which limit was the last to deny a request, from 0.
     pub(crate) binding: Option<u8>,
+    /// How many requests of cost 1 would have passed after the reply with this memory,
+    pub(crate) remaining: u32,
+    /// and which limit had the least left, from 0. `None` before the first reply.
+    pub(crate) scarcest: Option<u8>,
 }
 
 /// Permits that the server counted and no request has used: prefetched permits, or the permits of requests that were dropped or

@@ -116,7 +116,7 @@ impl fmt::Display for Failure {
 }
 
 /// An event for operators: a `tracing` event and a change of metrics, with the features of these names. The target is `paceline`,
-/// as for limits.
+/// as for limits. The docs of `limiter::Metrics` list the metrics.
 ///
 /// Emitted after the lock is released, because a subscriber may ask for the state.
 #[derive(Debug)]

@@ -15,7 +15,8 @@ use super::error::Failure;
 pub struct Stats {
     /// Calls that were answered.
     pub answered: u64,
-    /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them.
+    /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them: if the
+    /// answer comes within a second, and nothing passes in an outage, their permits are given back.
     pub timeouts: u64,
     /// Calls without a connection, or with one that broke. Redis may have counted them.
     pub unreachable: u64,
@@ -33,6 +34,8 @@ pub struct Stats {
     pub lost_states: u64,
     /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::redis::OutagePolicy::open) or an insurance.
     pub passed_alone: u64,
+    /// Requests that passed in [`Mode::Shadow`](crate::limiter::Mode::Shadow) and would have waited or been refused.
+    pub held_back: u64,
     /// Leases that ended before they were given back: see [`Lease`](crate::redis::Lease).
     pub lost_leases: u64,
 }

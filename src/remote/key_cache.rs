@@ -93,6 +93,7 @@ where
         if let Some(mut idle) = self.idle.remove(&fingerprint) {
             if !keeps_denial {
                 idle.denied_until = Tick::ZERO;
+                idle.scarcest = None;
             }
             queue.queue_mut().resume(idle);
         } else if !self.has_place(&health, now) {

@@ -6,35 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::runtime::Handle;
 
+use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Answer, Batcher, Source, Step};
+use super::batcher::Batcher;
 use super::cache::{DenialSource, KeyRecord};
 use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
+use super::overrides::Change;
 use super::queue::RequestQueue;
 use super::request::{Decided, RequestId, WaitMode};
-use super::{AFTER_FAULT, Ask, Reply, SOON, Store, Task, WHILE_DOWN};
-
-/// The fixed settings of a limit, the same for all its keys.
-#[derive(Clone, Debug)]
-pub(crate) struct LimitConfig<P: Policy> {
-    pub(crate) policy: P,
-    /// The largest cost that can pass.
-    pub(crate) capacity: u32,
-    pub(crate) fallback: Fallback<P>,
-    /// The state of an insurance in which everything is spent.
-    pub(crate) spent: fn(&P, Tick) -> P::State,
-    /// How many permits are taken ahead, and for how long they can be used.
-    pub(crate) prefetch: Option<(u32, Duration)>,
-}
+use super::source::{Answer, Source, Step};
+use super::{AFTER_FAULT, LimitConfig, Reply, SOON, Store, Task, WHILE_DOWN};
 
 /// One key of a limit, as this process sees it: a queue of requests that the connection's batcher sends.
 #[derive(Debug)]
 pub(crate) struct KeyQueue<P: Policy, S: Store> {
     pub(crate) batcher: Arc<Batcher<S>>,
-    pub(crate) config: Arc<LimitConfig<P>>,
+    /// What the limit was made with. The queue has what is in force.
+    pub(crate) config: Arc<LimitConfig<P, S>>,
     pub(crate) limit: S::Limit,
     queue: Mutex<RequestQueue<P, S>>,
 }
@@ -46,11 +37,13 @@ where
 {
     pub(crate) fn new(
         batcher: Arc<Batcher<S>>,
-        config: Arc<LimitConfig<P>>,
+        config: Arc<LimitConfig<P, S>>,
         limit: S::Limit,
     ) -> Self {
+        let overrides = batcher.overrides.subscribe();
+        let queue = RequestQueue::new(Arc::clone(&config), limit.clone(), overrides);
         Self {
-            queue: Mutex::new(RequestQueue::new()),
+            queue: Mutex::new(queue),
             batcher,
             config,
             limit,
@@ -65,12 +58,13 @@ where
             // Without the denial, which was for the old parameters.
             (queue.known.clone(), queue.insurance.take())
         });
-        let config = Arc::clone(&self.config);
         let queue = self.queue_mut();
-        queue.known = known;
-        if let (Fallback::Insured(policy), Some((since, _))) = (&config.fallback, insurance) {
-            queue.insurance = Some((since, (config.spent)(policy, now)));
-        }
+        queue.known = KeyRecord {
+            scarcest: None,
+            ..known
+        };
+        queue.insurance = insurance;
+        queue.spend_insurance(now);
         self
     }
 
@@ -79,7 +73,7 @@ where
     }
 
     /// The same limit with other settings, and a queue of its own.
-    pub(crate) fn with_config(self: &Arc<Self>, config: LimitConfig<P>) -> Self {
+    pub(crate) fn with_config(self: &Arc<Self>, config: LimitConfig<P, S>) -> Self {
         let (batcher, limit) = (Arc::clone(&self.batcher), self.limit.clone());
         let mut other = Self::new(batcher, Arc::new(config), limit);
         other.queue_mut().is_duplicate = self.with_queue(|queue| queue.is_duplicate);
@@ -100,23 +94,61 @@ where
         mode: WaitMode,
         cx: &Context<'_>,
     ) -> Poll<Decided> {
-        let capacity = self.config.capacity;
-        if cost == 0 || cost > capacity {
+        if cost == 0 {
             self.leave(position);
-            return Poll::Ready(Ok(match cost {
-                0 => Decision::Pass,
-                _ => Decision::Never { capacity },
-            }));
+            return Poll::Ready(Ok(Decision::Pass));
         }
-        let answer =
-            self.with_present_queue(|queue, now| queue.poll(now, position, cost, mode, cx.waker()));
+        let (answer, in_force) = self.with_present_queue(|queue, now| {
+            let answer = queue.poll(now, position, cost, mode, cx.waker());
+            (answer, queue.mode)
+        });
         if answer.is_pending() {
             let runtime = Handle::try_current();
             let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
             self.batcher.start_task(&runtime);
+        } else {
+            self.read_if_due();
         }
-        answer
+        answer.map(|answer| self.in_mode(in_force, answer))
+    }
+
+    /// After an answer that took no call, which would have read the overrides.
+    pub(crate) fn read_if_due(self: &Arc<Self>) {
+        if self.with_present_queue(|queue, now| queue.read_at <= now) {
+            self.batcher.read_overrides();
+        }
+    }
+
+    /// What an answer becomes in this mode.
+    fn in_mode(&self, mode: Mode, answer: Decided) -> Decided {
+        if mode == Mode::Active || answer == Ok(Decision::Pass) {
+            return answer;
+        }
+        let connection = &self.batcher.connection;
+        connection.count(|stats| stats.held_back += 1);
+        Ok(Decision::Pass)
+    }
+
+    /// The mode that this process knows of.
+    pub(crate) fn mode(self: &Arc<Self>) -> Mode {
+        let mode = self.with_queue(|queue| queue.mode);
+        if mode == Mode::Off {
+            self.read_if_due();
+        }
+        mode
+    }
+
+    /// How long the limit is still paused, as far as this process knows.
+    pub(crate) fn pause(self: &Arc<Self>) -> Option<Duration> {
+        let now = self.now();
+        self.with_queue(|queue| queue.pause(now))
+    }
+
+    /// Changes what is in force for the limit, here at once and in all processes soon.
+    pub(crate) async fn change(&self, change: &Change<S::Params>) -> Result<(), CallError> {
+        let [name, _] = S::override_names(&self.limit);
+        self.batcher.change(&name, change).await
     }
 
     pub(crate) fn leave(self: &Arc<Self>, position: &mut Option<RequestId>) {
@@ -134,27 +166,27 @@ where
             return None;
         }
         let now = self.now();
-        self.with_queue(|queue| queue.is_idle(now, down_since).then(|| queue.record()))
+        self.with_queue(|queue| {
+            let mut record = queue.is_idle(now, down_since).then(|| queue.record())?;
+            if S::params(&queue.limit) != S::params(&self.limit) {
+                // The parameters may be others when the key is used again.
+                record.denied_until = Tick::ZERO;
+            }
+            Some(record)
+        })
     }
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
     pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
-        self.with_present_queue(|queue, now| {
+        let denied = self.with_present_queue(|queue, now| {
             let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
-            queue.denied(now, cost).filter(|_| fault.is_none())
-        })
-    }
-
-    pub(super) fn question(&self, task: Task, memory: S::Memory) -> Ask<S> {
-        Ask {
-            task,
-            limit: self.limit.clone(),
-            memory,
-            is_insured: matches!(self.config.fallback, Fallback::Insured(_)),
-            asked: Vec::new(),
-            extra: 0,
-            returns: Vec::new(),
+            let is_refused = fault.is_none() && queue.mode == Mode::Active;
+            queue.denied(now, cost).filter(|_| is_refused)
+        });
+        if denied.is_some() {
+            self.read_if_due();
         }
+        denied
     }
 
     /// Takes what a reply says of the key's state.
@@ -166,9 +198,15 @@ where
     }
 
     /// When a reply to a call that was `sent` at that time counts as come: within the deadline, also if it is read later.
-    pub(super) fn came(&self, sent: Tick) -> Tick {
+    fn came(&self, sent: Tick) -> Tick {
         let deadline = self.batcher.connection.deadline();
         self.now().min(sent.after(deadline))
+    }
+
+    /// Keeps permits that no caller takes: for other requests, or to return them.
+    pub(super) fn keep_unclaimed(self: &Arc<Self>, sent: Tick, reply: &Reply<S>) {
+        let came = self.came(sent);
+        self.with_queue(|queue| queue.keep_unclaimed(came, reply));
     }
 
     fn count_lost(&self, task: Task, reply: &Reply<S>) {
@@ -188,15 +226,19 @@ where
     ) -> (usize, Duration) {
         let connection = &self.batcher.connection;
         let now = connection.now();
-        let decided = match (&self.config.fallback, connection.health().down_since) {
+        let (config, pause) =
+            self.with_queue(|queue| (Arc::clone(&queue.config), queue.pause(now)));
+        if let Some(pause) = pause {
+            return (0, pause);
+        }
+        let decided = match (&config.fallback, connection.health().down_since) {
             (Fallback::Open, _) => (costs.count(), WHILE_DOWN),
             (Fallback::Insured(policy), Some(since)) => self.with_queue(|queue| {
                 if queue.is_duplicate {
                     return (0, WHILE_DOWN);
                 }
                 let insurance = queue.insurance.take().filter(|(of, _)| *of == since);
-                let insurance =
-                    insurance.unwrap_or_else(|| (since, (self.config.spent)(policy, since)));
+                let insurance = insurance.unwrap_or_else(|| (since, (config.spent)(policy, since)));
                 let (_, state) = queue.insurance.insert(insurance);
                 let mut passed = 0;
                 for cost in costs {
@@ -225,6 +267,13 @@ where
         cost: u32,
     ) -> Decision {
         let connection = &self.batcher.connection;
+        let mode = self.mode();
+        if mode != Mode::Active {
+            self.leave(position);
+            let retry_in = SOON;
+            let in_mode = self.in_mode(mode, Ok(Decision::Wait { retry_in }));
+            return in_mode.unwrap_or(Decision::Pass);
+        }
         let was_sent = self.with_queue(|queue| position.is_some_and(|id| queue.is_in_flight(id)));
         self.leave(position);
         if !was_sent && connection.health().has_answered_since(since) {
@@ -281,6 +330,7 @@ where
         let (done, wakes, dropped, wake) = {
             // Policies do not panic, and no other code under this lock can leave the queue half changed.
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.refresh(&self.config, &self.limit, || self.now());
             let done = work(&mut queue);
             let is_changed = mem::take(&mut queue.is_changed);
             let wake = is_changed.then(|| queue.stage.make_ready()).flatten();
@@ -303,9 +353,7 @@ where
 {
     fn next(self: Arc<Self>, now: Tick) -> Step<S> {
         let is_down = self.batcher.connection.is_down();
-        let (prefetch, _) = self.config.prefetch.unwrap_or_default();
-        let question = self.question(Task::Ask, S::Memory::default());
-        self.with_present_queue(|queue, _| queue.next_step(now, is_down, prefetch, question))
+        self.with_present_queue(|queue, _| queue.next_step(now, is_down))
     }
 
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
@@ -315,11 +363,24 @@ where
             Ok(Answer::Decided(reply)) => {
                 self.count_lost(Task::Ask, &reply);
                 let came = self.came(sent);
-                let (_, lasts) = self.config.prefetch.unwrap_or_default();
-                self.with_queue(|queue| queue.apply_reply(sent, came, &asked, &reply, lasts));
+                self.with_queue(|queue| queue.apply_reply(call, sent, came, &asked, &reply));
             }
             Err(error) => self.failed(&asked, &error),
         }
+    }
+
+    /// The permits are returned, unless the outage policy may have passed as many in their place.
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        self.answered(Task::Ask, reply);
+        if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
+            return;
+        }
+        let void = self.now();
+        self.with_queue(|queue| {
+            queue.unclaimed.add(reply.spent, void, reply.counted_at);
+            // Otherwise with the next question, so that the pause after the failure stays.
+            queue.is_changed = queue.requests.is_empty();
+        });
     }
 
     fn task_dropped(self: Arc<Self>) {

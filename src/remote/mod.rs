@@ -8,33 +8,42 @@
 
 mod batcher;
 mod cache;
+mod calls;
 mod connection;
 mod error;
 mod health;
+mod in_force;
 mod key_cache;
 mod key_queue;
 mod outage_policy;
+mod overrides;
 mod question;
 mod queue;
 mod replies;
 mod request;
+mod source;
 mod window;
 
 use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
-pub(crate) use batcher::{Answer, Batcher, Source, Stage, Step};
+use crate::policy::Policy;
+use crate::time::Tick;
+
+pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};
 pub use error::{CallError, ServerError};
 pub(crate) use error::{Event, Failure};
 pub use health::Stats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
-pub(crate) use key_queue::{KeyQueue, LimitConfig};
+pub(crate) use key_queue::KeyQueue;
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
+pub(crate) use overrides::{Change, Changes, Override};
 pub(crate) use request::{Decided, RequestId, WaitMode};
+pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
 /// and the caller is in another one.
@@ -63,6 +72,9 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// The keys and parameters of a limit, as a call sends them. Cheap to clone.
     type Limit: fmt::Debug + Clone + Send + Sync + 'static;
 
+    /// The parameters of a limit, as processes exchange them.
+    type Params: fmt::Debug + Clone + PartialEq + Send + Sync + 'static;
+
     /// What this process remembers of a limit's state between two calls, to detect that the server has lost the state.
     type Memory: fmt::Debug + Clone + Default + Send + Sync + 'static;
 
@@ -85,6 +97,23 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// The most keys that one call can carry.
     fn keys_per_call(&self) -> usize;
+
+    /// The parameters with which a limit is asked.
+    fn params(limit: &Self::Limit) -> &Self::Params;
+
+    /// The names of the overrides that hold for a limit: its own, and that of all keys of a keyed limit.
+    fn override_names(limit: &Self::Limit) -> [String; 2];
+
+    /// Makes the change, if there is one, and returns the overrides of the namespace that have changed since that version.
+    ///
+    /// Versions are times of the server, and rise with each change. Since a version that the server does not know, or with which
+    /// deletions may have been missed, it returns all.
+    fn overrides(
+        connection: &Self::Connection,
+        namespace: &str,
+        since: u64,
+        change: Option<(&str, &Change<Self::Params>)>,
+    ) -> impl Future<Output = Result<Changes<Self::Params>, Failure>> + Send;
 
     /// Decides for several keys in one call. The replies have the order of the questions; one of them may fail alone.
     fn decide(
@@ -119,6 +148,22 @@ pub(crate) struct Ask<S: Store> {
     pub(crate) returns: Vec<Return>,
 }
 
+impl<S: Store> Ask<S> {
+    /// How many permits the server counts if that many requests pass and that many permits are taken on top.
+    pub(crate) fn spent(&self, passed: u32, extra: u32) -> u32 {
+        if self.task != Task::Ask {
+            return 0;
+        }
+        let (mut left, mut spent) = (passed, extra);
+        for (cost, count) in &self.asked {
+            let passed = left.min(*count);
+            left -= passed;
+            spent = spent.saturating_add(cost.saturating_mul(passed));
+        }
+        spent
+    }
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Task {
     /// Counts the permits that pass.
@@ -145,14 +190,42 @@ pub(crate) struct Reply<S: Store> {
     pub(crate) passed: u32,
     /// How many permits were taken on top.
     pub(crate) extra: u32,
+    /// How many permits were counted in all.
+    pub(crate) spent: u32,
     /// Which limit the first denied request waits for, from 0; `None` if all passed.
     pub(crate) binding: Option<usize>,
     /// How long the first denied request has to wait.
     pub(crate) retry_in: Duration,
+    /// How many requests of cost 1 would pass next.
+    pub(crate) remaining: u32,
+    /// Which limit has the least left, from 0.
+    pub(crate) scarcest: usize,
     pub(crate) memory: S::Memory,
     /// How many states the server had lost.
     pub(crate) lost: u64,
 }
+
+/// The fixed settings of a limit, the same for all its keys.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitConfig<P: Policy, S: Store> {
+    pub(crate) policy: P,
+    /// The largest cost that can pass.
+    pub(crate) capacity: u32,
+    pub(crate) fallback: Fallback<P>,
+    /// The state of an insurance in which everything is spent.
+    pub(crate) spent: fn(&P, Tick) -> P::State,
+    /// How many permits are taken ahead, and for how long they can be used.
+    pub(crate) prefetch: Option<(u32, Duration)>,
+    pub(crate) outage_policy: OutagePolicy,
+    /// The same with other parameters. `None` if they do not fit: another version of this library may have written them.
+    pub(crate) retuned: Retuned<P, S>,
+}
+
+type Retuned<P, S> = fn(
+    &LimitConfig<P, S>,
+    &<S as Store>::Limit,
+    &<S as Store>::Params,
+) -> Option<(LimitConfig<P, S>, <S as Store>::Limit)>;
 
 #[path = "../../tests/remote/mod.rs"]
 #[cfg(test)]

@@ -6,13 +6,14 @@ use tokio::sync::oneshot;
 use crate::policy::Policy;
 use crate::time::Tick;
 
-use super::batcher::{Answer, Source, Stage, Step};
+use super::batcher::Batcher;
 use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
+use super::source::{Answer, Source, Stage, Step};
 use super::{Ask, GRACE, Reply, Store, Task};
 
-type Caller<S> = oneshot::Sender<Result<Reply<S>, CallError>>;
+type Caller<T> = oneshot::Sender<Result<T, CallError>>;
 
 /// One question about a key outside its queue: a peek, a refund, or how many permits are available.
 ///
@@ -23,7 +24,52 @@ struct Question<P: Policy, S: Store> {
     task: Task,
     asked: Vec<(u32, u32)>,
     extra: u32,
-    caller: Mutex<Option<Caller<S>>>,
+    caller: Mutex<Option<Caller<Reply<S>>>>,
+}
+
+/// One question about leases outside their queue: how many there are.
+#[derive(Debug)]
+struct LeaseQuestion<S: Store> {
+    leases: Mutex<Option<S::Leases>>,
+    caller: Mutex<Option<Caller<Vec<i64>>>>,
+}
+
+impl<S: Store> Batcher<S> {
+    /// Asks once about leases. It waits for as long as the server answers others.
+    pub(crate) async fn ask_leases(
+        self: &Arc<Self>,
+        leases: S::Leases,
+    ) -> Result<Vec<i64>, CallError> {
+        let ask = |caller| LeaseQuestion {
+            leases: Mutex::new(Some(leases)),
+            caller: Mutex::new(Some(caller)),
+        };
+        self.ask_once(ask).await
+    }
+
+    /// Pushes the question that is made for a caller, and waits for the reply.
+    async fn ask_once<T, Q: Source<S> + 'static>(
+        self: &Arc<Self>,
+        ask: impl FnOnce(Caller<T>) -> Q,
+    ) -> Result<T, CallError> {
+        let connection = &self.connection;
+        let mut since = connection.now();
+        let (caller, mut reply) = oneshot::channel();
+        self.push(Arc::new(ask(caller)), Stage::Idle);
+        self.start_task(&Handle::current());
+        let time = connection.deadline().saturating_add(GRACE);
+        loop {
+            if let Some(reply) = within(time, &mut reply).await {
+                let ended = |_| Failure::Unreachable("the runtime has ended".into());
+                return reply.map_err(ended).map_err(CallError::failed)?;
+            }
+            if !connection.health().has_answered_since(since) {
+                connection.count(|stats| stats.timeouts += 1);
+                return Err(CallError::failed(Failure::Timeout));
+            }
+            since = connection.now();
+        }
+    }
 }
 
 impl<P, S> KeyQueue<P, S>
@@ -40,43 +86,24 @@ where
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
-        let connection = &self.batcher.connection;
-        let mut since = connection.now();
-        let (caller, mut reply) = oneshot::channel();
-        let question = Arc::new(Question {
+        let ask = |caller| Question {
             queue: Arc::clone(self),
             task,
             asked,
             extra,
             caller: Mutex::new(Some(caller)),
-        });
-        self.batcher.push(question, Stage::Idle);
-        self.batcher.start_task(&Handle::current());
-        let time = connection.deadline().saturating_add(GRACE);
-        loop {
-            if let Some(reply) = within(time, &mut reply).await {
-                let ended = |_| Failure::Unreachable("the runtime has ended".into());
-                return reply.map_err(ended).map_err(CallError::failed)?;
-            }
-            if !connection.health().has_answered_since(since) {
-                connection.count(|stats| stats.timeouts += 1);
-                return Err(CallError::failed(Failure::Timeout));
-            }
-            since = connection.now();
-        }
+        };
+        self.batcher.ask_once(ask).await
     }
 }
 
-impl<P: Policy, S: Store> Question<P, S> {
-    fn take_caller(&self) -> Option<Caller<S>> {
-        let mut caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
-        caller.take()
-    }
+fn take<T>(kept: &Mutex<Option<T>>) -> Option<T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
 
-    fn is_cancelled(&self) -> bool {
-        let caller = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
-        caller.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
+fn is_gone<T>(caller: &Mutex<Option<Caller<T>>>) -> bool {
+    let caller = caller.lock().unwrap_or_else(PoisonError::into_inner);
+    caller.as_ref().is_none_or(oneshot::Sender::is_closed)
 }
 
 impl<P, S> Source<S> for Question<P, S>
@@ -85,14 +112,13 @@ where
     S: Store,
 {
     fn next(self: Arc<Self>, _: Tick) -> Step<S> {
-        if self.is_cancelled() {
+        if is_gone(&self.caller) {
             return Step::Idle;
         }
-        let memory = self.queue.with_queue(|queue| queue.known.memory.clone());
         let ask = Ask {
             asked: self.asked.clone(),
             extra: self.extra,
-            ..self.queue.question(self.task, memory)
+            ..self.queue.with_queue(|queue| queue.question(self.task))
         };
         Step::Ask(0, ask)
     }
@@ -100,25 +126,56 @@ where
     fn complete(self: Arc<Self>, _: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
-            Ok(Answer::Decided(reply)) => {
+            Ok(Answer::Decided(mut reply)) => {
                 self.queue.answered(self.task, &reply);
+                if self.task == Task::Ask && self.queue.pause().is_some() {
+                    // Permits that the server counted before this process knew of the pause.
+                    self.queue.keep_unclaimed(sent, &reply);
+                    reply.extra = 0;
+                }
                 Ok(reply)
             }
             Err(error) => Err(error),
         };
-        let Some(caller) = self.take_caller() else {
+        let Some(caller) = take(&self.caller) else {
             return;
         };
         if let Err(Ok(reply)) = caller.send(answer)
             && self.task == Task::Ask
         {
-            let came = self.queue.came(sent);
-            self.queue
-                .with_queue(|queue| queue.keep_unclaimed(came, &reply));
+            self.queue.keep_unclaimed(sent, &reply);
+        }
+    }
+
+    fn came_late(self: Arc<Self>, reply: &Reply<S>) {
+        if self.task == Task::Ask {
+            Arc::clone(&self.queue).came_late(reply);
         }
     }
 
     fn task_dropped(self: Arc<Self>) {
-        drop(self.take_caller());
+        drop(take(&self.caller));
+    }
+}
+
+impl<S: Store> Source<S> for LeaseQuestion<S> {
+    fn next(self: Arc<Self>, _: Tick) -> Step<S> {
+        let leases = take(&self.leases).filter(|_| !is_gone(&self.caller));
+        leases.map_or(Step::Idle, Step::Lease)
+    }
+
+    fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<S>, CallError>) {
+        let answer = answer.map(|answer| match answer {
+            Answer::Leases(numbers) => numbers,
+            Answer::Decided(_) => Vec::new(),
+        });
+        if let Some(caller) = take(&self.caller) {
+            // The caller may be gone.
+            let _ = caller.send(answer);
+        }
+    }
+
+    fn task_dropped(self: Arc<Self>) {
+        drop(take(&self.caller));
     }
 }

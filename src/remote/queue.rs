@@ -2,14 +2,20 @@ use core::mem;
 use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use tokio::sync::watch;
+
+use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
-use super::batcher::{Stage, Step};
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
+use super::outage_policy::Fallback;
+use super::overrides::Known;
 use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
-use super::{AFTER_FAILURE, Ask, SOON, Store};
+use super::source::{Stage, Step};
+use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -27,8 +33,18 @@ pub(super) const VOID_AFTER: Duration = Duration::from_millis(100);
 /// Does no I/O: its methods are given the time and the replies.
 #[derive(Debug)]
 pub(crate) struct RequestQueue<P: Policy, S: Store> {
+    /// What is in force for the key.
+    pub(crate) config: Arc<LimitConfig<P, S>>,
+    pub(crate) limit: S::Limit,
+    pub(super) paused_until: Tick,
+    pub(crate) mode: Mode,
+    /// Calls with smaller ids asked by other parameters.
+    pub(super) retuned_at: RequestId,
+    /// When the overrides have to be read again. Until then prefetched permits can be used.
+    pub(crate) read_at: Tick,
+    pub(super) overrides: watch::Receiver<Known<S::Params>>,
     pub(super) requests: BTreeMap<RequestId, QueuedRequest>,
-    next_id: RequestId,
+    pub(super) next_id: RequestId,
     pub(crate) stage: Stage,
     /// The calls under way: the id of each, and the requests that it asks for with their costs.
     calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
@@ -51,8 +67,19 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
 
 /// For callers: to ask, fetch the result, and leave.
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(
+        config: Arc<LimitConfig<P, S>>,
+        limit: S::Limit,
+        overrides: watch::Receiver<Known<S::Params>>,
+    ) -> Self {
         Self {
+            config,
+            limit,
+            paused_until: Tick::ZERO,
+            mode: Mode::Active,
+            retuned_at: 0,
+            read_at: Tick::ZERO,
+            overrides,
             requests: BTreeMap::new(),
             next_id: 0,
             stage: Stage::Idle,
@@ -69,6 +96,19 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
     }
 
+    /// A question without requests.
+    pub(crate) fn question(&self, task: Task) -> Ask<S> {
+        Ask {
+            task,
+            limit: self.limit.clone(),
+            memory: self.known.memory.clone(),
+            is_insured: matches!(self.config.fallback, Fallback::Insured(_)),
+            asked: Vec::new(),
+            extra: 0,
+            returns: Vec::new(),
+        }
+    }
+
     /// Fetches the result of a request, or queues a new one. `position` is the caller's request, if it has one.
     pub(crate) fn poll(
         &mut self,
@@ -78,6 +118,21 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         mode: WaitMode,
         waker: &Waker,
     ) -> Poll<Decided> {
+        let capacity = self.config.capacity;
+        if self.mode == Mode::Off || cost > capacity {
+            if let Some(id) = position.take() {
+                self.leave(id);
+            }
+            return Poll::Ready(Ok(match self.mode {
+                Mode::Off => Decision::Pass,
+                _ => Decision::Never { capacity },
+            }));
+        }
+        // A limit that is only watched makes no request wait.
+        let mode = match self.mode {
+            Mode::Shadow => WaitMode::Try,
+            _ => mode,
+        };
         if let Some(answer) = position.and_then(|id| self.fetch(now, id, cost)) {
             *position = None;
             return Poll::Ready(answer);
@@ -142,7 +197,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         mode: WaitMode,
         waker: &Waker,
     ) -> Poll<Decided> {
-        if self.requests.is_empty() && self.prefetched.take(now, cost).is_some() {
+        let may_take = self.requests.is_empty() && now < self.read_at && self.pause(now).is_none();
+        if may_take && self.prefetched.take(now, cost).is_some() {
             return Poll::Ready(Ok(Decision::Pass));
         }
         if let Some(answer) = self.known_outside(now, cost, mode) {
@@ -176,7 +232,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         match &request.state {
             RequestState::Queued | RequestState::InFlight => None,
-            RequestState::Granted { until, .. } if *until <= now => {
+            RequestState::Granted { until, .. } if *until <= now || now < self.paused_until => {
                 let state = mem::replace(&mut request.state, RequestState::Queued);
                 self.reassign(cost, &state);
                 self.is_changed = true;
@@ -222,7 +278,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// How long a request of that cost is known to be denied.
     pub(crate) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
-        self.denial.as_ref()?.wait(now, cost)
+        let denial = self.denial.as_ref().and_then(|it| it.wait(now, cost));
+        denial.max(self.pause(now))
     }
 
     /// The server can be asked again: drops what the outage policy decided.
@@ -265,19 +322,19 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
 /// For the batcher, which sends the requests.
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    /// The next step now. `question` has no requests yet. `prefetch` is how many permits are taken ahead.
-    pub(crate) fn next_step(
-        &mut self,
-        now: Tick,
-        is_down: bool,
-        prefetch: u32,
-        question: Ask<S>,
-    ) -> Step<S> {
+    /// The next step now.
+    pub(crate) fn next_step(&mut self, now: Tick, is_down: bool) -> Step<S> {
         self.stage = Stage::Idle;
+        let pause = self.pause(now);
+        // In mode `Off` the callers have been woken, and pass.
+        let is_held = pause.is_some() || self.mode == Mode::Off;
+        let (prefetch, _) = self.config.prefetch.unwrap_or_default();
         // Only one call at a time takes permits ahead.
         let prefetch = if self.calls.is_empty() { prefetch } else { 0 };
         let extra = prefetch.saturating_sub(self.prefetched.available(now));
-        self.grant_locally(now);
+        if !is_held {
+            self.grant_locally(now);
+        }
         if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
             // A waiter's turn is decided by the call under way. Tries need not wait for each other.
             return Step::Idle;
@@ -288,17 +345,26 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         self.fail_denied_tries(now);
         let first = self.requests.values().find(|request| request.is_queued());
-        if first.is_none() && returns.is_empty() {
+        if returns.is_empty() && (first.is_none() || self.mode == Mode::Off) {
             return Step::Idle;
         }
+        if returns.is_empty() && pause.is_some() {
+            let until = self.paused_until;
+            self.stage = Stage::Sleeping(until);
+            return Step::Sleep {
+                until,
+                or_connected: false,
+            };
+        }
         if let (Some(first), Some(denial)) = (first, &self.denial)
+            && !is_held
             && denial.wait(now, first.cost).is_some()
         {
             let or_connected = denial.source == DenialSource::Fallback;
             let until = match denial.until {
                 until if !or_connected => until,
                 until if !is_down => until.min(now.after(AFTER_FAILURE)),
-                until if question.is_insured => until,
+                until if matches!(self.config.fallback, Fallback::Insured(_)) => until,
                 until => until.max(now.after(WHILE_CLOSED)),
             };
             self.stage = Stage::Sleeping(until);
@@ -312,16 +378,15 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         let queued = self.requests.iter_mut();
         let queued = queued.filter(|(_, request)| request.is_queued());
         let mut sent = Vec::new();
-        for (id, request) in queued.take(MAX_BATCH) {
+        for (id, request) in queued.take(if is_held { 0 } else { MAX_BATCH }) {
             request.state = RequestState::InFlight;
             sent.push((*id, request.cost));
         }
         let question = Ask {
-            memory: self.known.memory.clone(),
             extra: if sent.is_empty() { 0 } else { extra },
             asked: groups(&sent),
             returns,
-            ..question
+            ..self.question(Task::Ask)
         };
         let call = self.next_id;
         self.next_id += 1;
@@ -342,6 +407,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         for request in queued.filter(|request| request.is_queued()) {
             let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
                 Some(taken) => taken,
+                None if self.read_at <= now => return,
                 None => match self.prefetched.take(now, request.cost) {
                     Some((_, counted_at)) => (now.after(VOID_AFTER), counted_at),
                     None => return,
@@ -357,12 +423,17 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// Answers queued `Try` requests if the cached denial covers their cost, or a waiter before them.
     fn fail_denied_tries(&mut self, now: Tick) {
-        let Some(denial) = &self.denial else { return };
+        let (denial, pause) = (self.denial.as_ref(), self.pause(now));
+        if denial.is_none() && pause.is_none() {
+            return;
+        }
+        let fault = denial.and_then(|denial| denial.fault(now));
         let mut is_blocked = false;
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
             let cost = if is_blocked { u32::MAX } else { request.cost };
-            let answer = match (denial.fault(now), denial.wait(now, cost)) {
+            let denied = denial.and_then(|denial| denial.wait(now, cost)).max(pause);
+            let answer = match (fault, denied) {
                 (Some(fault), _) if request.mode != WaitMode::Wait => Err(fault.clone()),
                 (None, Some(retry_in)) if request.mode == WaitMode::Try => {
                     Ok(Decision::Wait { retry_in })

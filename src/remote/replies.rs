@@ -11,27 +11,30 @@ use super::request::{Decided, RequestId, RequestState, WaitMode};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
-    /// Applies the reply to the requests of a call.
+    /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
     ///
     /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
     /// caller passes the end of the deadline.
     pub(crate) fn apply_reply(
         &mut self,
+        call: RequestId,
         sent: Tick,
         came: Tick,
         asked: &[(RequestId, u32)],
         reply: &Reply<S>,
-        prefetch_lasts: Duration,
     ) {
         self.remember(reply);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
         self.grant(came, Some(reply.counted_at), passed);
         if reply.extra > 0 {
-            let until = sent.after(prefetch_lasts);
+            let (_, lasts) = self.config.prefetch.unwrap_or_default();
+            let until = sent.after(lasts);
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
-        if let Some((_, cost)) = denied.first() {
+        if call < self.retuned_at {
+            self.requeue(denied);
+        } else if let Some((_, cost)) = denied.first() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
             let retry_in = reply.retry_in;
             self.cache_denial(came, retry_in, *cost, DenialSource::Server);
@@ -45,6 +48,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         if reply.counted_at >= self.known.memory_from || reply.lost > 0 {
             self.known.memory_from = reply.counted_at;
             self.known.memory = reply.memory.clone();
+            self.known.remaining = reply.remaining;
+            self.known.scarcest = reply.scarcest.try_into().ok();
         }
     }
 
@@ -78,6 +83,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 None => {}
             }
             self.reassign(*cost, &granted);
+        }
+    }
+
+    fn requeue(&mut self, asked: &[(RequestId, u32)]) {
+        for (id, _) in asked {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.state = RequestState::Queued;
+            }
         }
     }
 

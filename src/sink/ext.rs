@@ -141,7 +141,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
 
     /// Groups items for a sink that takes groups: a group leaves when it has `max` items, or at the first poll after its window.
     ///
-    /// The window starts with the first item of the group, unless [`GroupSends::window`] says otherwise. `send`, and `send_all`
+    /// The window starts with the first item of the group, unless [`GroupSends::with_window`] says otherwise. `send`, and `send_all`
     /// and `forward` with a source that is sometimes pending, flush early: for items that arrive over time use
     /// [`grouped_within`](crate::stream::PaceStreamExt::grouped_within), and [`pace`](crate::stream::PaceStreamExt::pace) the
     /// groups. See [`GroupSends`] for exactly when.

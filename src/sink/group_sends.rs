@@ -107,7 +107,7 @@ impl<S, Item> GroupSends<S, Item> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(self, window: Window) -> Self {
+    pub fn with_window(self, window: Window) -> Self {
         Self {
             group: self.group.with_window(window),
             ..self

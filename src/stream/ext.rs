@@ -12,8 +12,8 @@ use crate::time::OutOfRange;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, PaceByKey, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
-    TryPaceByKey,
+    PaceByCost, PaceByKey, PaceByKeyAndCost, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin,
+    TryGroupedWithin, TryPace, TryPaceByKey,
 };
 
 /// Throttling for every stream.
@@ -51,6 +51,43 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         Pace::new(self, limiter)
+    }
+
+    /// As [`pace`](Self::pace), for a limiter that can fail: its error is the last item of the stream.
+    ///
+    /// For a limit in Redis, where a wrong password or a missing permission is an error (`RedisLimiter::fail_fast`). What was not
+    /// emitted is in [`into_parts`](TryPace::into_parts). See [`TryPace`] for exactly when.
+    ///
+    /// ```
+    /// use futures::{Stream, TryStreamExt};
+    /// use paceline::limiter::Limiter;
+    /// use paceline::policy::Interval;
+    /// use paceline::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// async fn send_all<L: Limiter>(limiter: L) -> Result<u32, L::Error> {
+    ///     let mut sent = 0;
+    ///     let mut calls = Box::pin(futures::stream::iter(["a", "b", "c"]).try_pace(limiter));
+    ///     while let Some(call) = calls.try_next().await? {
+    ///         println!("{call}");
+    ///         sent += 1;
+    ///     }
+    ///     Ok(sent)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(100)).owned();
+    /// assert_eq!(send_all(limit).await, Ok(3));
+    /// assert_eq!(start.elapsed(), Duration::from_millis(200));
+    /// # }
+    /// ```
+    fn try_pace<L: Limiter>(self, limiter: L) -> TryPace<Self, L>
+    where
+        Self: Sized,
+    {
+        TryPace::new(self, limiter)
     }
 
     /// Keeps two items at least `interval` apart, even if the timer, the source or the consumer is late.
@@ -242,9 +279,60 @@ pub trait PaceStreamExt: Stream {
         or_panic(TryPaceByKey::try_new(self, limits, key_of, held))
     }
 
+    /// Emits each item as soon as the limit of its key grants as many permits as the item costs. Keys do not wait for each other.
+    ///
+    /// It takes any [`Limits`]. An item that can never pass is returned in an error: it costs more than the limit can ever grant,
+    /// or its key has no limit. The stream holds at most `held` items, over all keys. See [`PaceByKeyAndCost`] for exactly when.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let users = TokenBucket::new(Rate::per_second(10), 20).keyed();
+    /// let prompts = futures::stream::iter([("ann", 15), ("ann", 10), ("bob", 20), ("bob", 99)]);
+    ///
+    /// let paced = prompts.pace_by_key_and_cost(users, |(user, _)| *user, |(_, tokens)| *tokens, 100);
+    /// let sent: Vec<_> = paced.collect().await;
+    /// assert_eq!(sent[0], Ok(("ann", 15)));
+    /// assert_eq!(sent[1], Ok(("bob", 20)));
+    /// assert_eq!(sent[2].unwrap_err().into_item(), ("bob", 99)); // more than 20 never pass at once
+    /// assert_eq!(sent[3], Ok(("ann", 10))); // five were missing
+    /// assert_eq!(start.elapsed(), Duration::from_millis(500));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `held` is zero. [`PaceByKeyAndCost::try_new`] returns an error instead.
+    #[track_caller]
+    fn pace_by_key_and_cost<K, L, F, C>(
+        self,
+        limits: L,
+        key_of: F,
+        cost_of: C,
+        held: usize,
+    ) -> PaceByKeyAndCost<Self, K, L, F, C>
+    where
+        Self: Sized,
+        K: Hash + Eq + Clone,
+        L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+        F: FnMut(&Self::Item) -> K,
+        C: FnMut(&Self::Item) -> u32,
+    {
+        or_panic(PaceByKeyAndCost::try_new(
+            self, limits, key_of, cost_of, held,
+        ))
+    }
+
     /// Groups items: a group leaves when it has `max` items, or when its window ends.
     ///
-    /// The window starts with the first item of the group, unless [`GroupedWithin::window`] says otherwise. See
+    /// The window starts with the first item of the group, unless [`GroupedWithin::with_window`] says otherwise. See
     /// [`GroupedWithin`] for exactly when.
     ///
     /// ```
@@ -413,7 +501,7 @@ pub trait PaceStreamExt: Stream {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let progress = futures::stream::iter(0..=100).min_interval(Duration::from_millis(10));
-    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).keep_last().collect().await;
+    /// let shown: Vec<_> = progress.sample(Duration::from_millis(250)).with_keep_last().collect().await;
     ///
     /// assert_eq!(shown, [24, 49, 74, 99, 100]); // an item that arrives with a tick waits for the next tick
     /// # }
@@ -550,7 +638,7 @@ pub trait PaceTryStreamExt: TryStream {
     /// let texts = futures::stream::iter([Ok("four"), Ok("seven.."), Err("cut off"), Ok("five.")]);
     /// let mut calls = texts
     ///     .try_grouped_weighted_within(10, Duration::from_millis(20), |text| text.len() as u64)
-    ///     .on_error(OnError::Discard);
+    ///     .with_on_error(OnError::Discard);
     ///
     /// assert_eq!(calls.next().await, Some(Ok(vec!["four"])));
     /// assert_eq!(calls.next().await, Some(Err("cut off")));

@@ -125,7 +125,7 @@ impl<S: Stream, F> GroupedWithin<S, F> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(mut self, window: Window) -> Self {
+    pub fn with_window(mut self, window: Window) -> Self {
         self.collector.accumulator = self.collector.accumulator.with_window(window);
         self
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::runtime::Id;
 
-use crate::limiter::{Gate, Limiter};
+use crate::limiter::{Gate, Limiter, PassError, TooCostly};
 use crate::time::this_runtime;
 
 use super::ready_set::ReadySet;
@@ -27,8 +27,8 @@ pub(super) struct KeyQueues<T, K, L: Limiter> {
 struct KeyQueue<T, K, L: Limiter> {
     /// `None` in a free slot.
     key: Option<(K, Gate<L>)>,
-    /// Each item with its number in order of arrival. A free slot keeps the memory.
-    items: VecDeque<(u64, T)>,
+    /// Each item with its number in order of arrival, and its cost. A free slot keeps the memory.
+    items: VecDeque<(u64, u32, T)>,
 }
 
 impl<T, K, L> KeyQueues<T, K, L>
@@ -57,6 +57,7 @@ where
     pub(super) fn push<E>(
         &mut self,
         key: K,
+        cost: u32,
         item: T,
         limit_of: impl FnOnce(K) -> Result<L, E>,
     ) -> Result<(), (T, E)> {
@@ -70,12 +71,16 @@ where
         let number = self.pushed;
         self.pushed += 1;
         self.len += 1;
-        self.queues.slot(index).0.items.push_back((number, item));
+        self.queues
+            .slot(index)
+            .0
+            .items
+            .push_back((number, cost, item));
         Ok(())
     }
 
-    /// The next item whose key gets a permit.
-    pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+    /// The next item whose key grants its cost, or can never grant it.
+    pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>) -> Poll<(T, Result<(), TooCostly>)> {
         self.move_to_this_runtime();
         self.queues.poll_ready(cx, |queues, index| {
             let (queue, waker) = queues.slot(index);
@@ -83,8 +88,11 @@ where
             let Some((key, gate)) = &mut queue.key else {
                 return Poll::Pending;
             };
-            let Ok(()) = ready!(gate.poll_one(&mut Context::from_waker(waker)));
-            let Some((_, item)) = queue.items.pop_front() else {
+            let Some((_, cost, _)) = queue.items.front() else {
+                return Poll::Pending;
+            };
+            let passed = ready!(gate.poll_pass(*cost, &mut Context::from_waker(waker)));
+            let Some((_, _, item)) = queue.items.pop_front() else {
                 return Poll::Pending;
             };
             self.len -= 1;
@@ -95,7 +103,7 @@ where
             } else {
                 queues.mark_ready(index);
             }
-            Poll::Ready(item)
+            Poll::Ready((item, passed.map_err(PassError::into_too_costly)))
         })
     }
 
@@ -103,8 +111,8 @@ where
     pub(super) fn into_items(self) -> Vec<T> {
         let queues = self.queues.into_values();
         let mut items: Vec<_> = queues.flat_map(|queue| queue.items).collect();
-        items.sort_unstable_by_key(|(number, _)| *number);
-        items.into_iter().map(|(_, item)| item).collect()
+        items.sort_unstable_by_key(|(number, _, _)| *number);
+        items.into_iter().map(|(_, _, item)| item).collect()
     }
 
     /// In another runtime every queue has to be polled once: its timer in the runtime before does not wake it any more.

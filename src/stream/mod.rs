@@ -3,8 +3,8 @@
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. They differ in what they do
 //! with an item that comes too soon, and each has a type of its own:
 //!
-//! * The item is emitted late: [`Pace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`], and [`Concurrent`],
-//!   which limits how many futures run at once.
+//! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`],
+//!   [`PaceByKeyAndCost`], and [`Concurrent`], which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
 //! * It is dropped and counted: [`Shed`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
 //!
@@ -23,7 +23,7 @@
 //! # Functions over any limiter
 //!
 //! A stream of items has no place for the error of a limiter, so the methods ask for a limiter that cannot fail:
-//! `Limiter<Error = Infallible>`. A function over any limiter says the same, and so does a boxed limiter that is chosen while
+//! `Limiter<Error = Infallible>`. ([`TryPace`] is a stream of results, and takes any.) A function over any limiter says the same, and so does a boxed limiter that is chosen while
 //! the program runs:
 //!
 //! ```
@@ -77,11 +77,13 @@ mod pace;
 mod pace_batches;
 mod pace_by_cost;
 mod pace_by_key;
+mod pace_by_key_and_cost;
 mod ready_set;
 mod sample;
 mod shed;
 mod throttle_first;
 mod try_grouped_within;
+mod try_pace;
 
 pub use concurrent::Concurrent;
 pub use debounce::Debounce;
@@ -92,10 +94,12 @@ pub use pace::Pace;
 pub use pace_batches::PaceBatches;
 pub use pace_by_cost::PaceByCost;
 pub use pace_by_key::{NoLimit, PaceByKey, TryPaceByKey};
+pub use pace_by_key_and_cost::{PaceByKeyAndCost, PaceByKeyError};
 pub use sample::Sample;
 pub use shed::Shed;
 pub use throttle_first::ThrottleFirst;
 pub use try_grouped_within::{OnError, TryGroupedWeightedWithin, TryGroupedWithin};
+pub use try_pace::TryPace;
 
 #[doc(no_inline)]
 pub use crate::batch::Window;

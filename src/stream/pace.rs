@@ -91,7 +91,7 @@ impl<S: Stream, P: Policy> Pace<S, Owned<P>> {
     /// # async fn main() {
     /// let start = tokio::time::Instant::now();
     /// let every = Duration::from_millis(100);
-    /// let mut paced = stream::iter(0..3).min_interval(every).from_next_poll();
+    /// let mut paced = stream::iter(0..3).min_interval(every).with_count_from_next_poll();
     ///
     /// while let Some(_) = paced.next().await {
     ///     tokio::time::sleep(Duration::from_millis(30)).await; // the work
@@ -99,7 +99,7 @@ impl<S: Stream, P: Policy> Pace<S, Owned<P>> {
     /// assert_eq!(start.elapsed(), Duration::from_millis(30 + 100 + 30 + 100 + 30));
     /// # }
     /// ```
-    pub fn from_next_poll(mut self) -> Self {
+    pub fn with_count_from_next_poll(mut self) -> Self {
         if self.counts == Counts::AtOnce {
             self.counts = Counts::AtNextPoll;
         }

@@ -13,8 +13,7 @@ use crate::limiter::{Keyed, Limiter, Limits};
 use crate::policy::Policy;
 use crate::time::OutOfRange;
 
-use super::input::{Input, poll_taken, with_held};
-use super::key_queues::KeyQueues;
+use super::pace_by_key_and_cost::{PaceByKeyAndCost, PaceByKeyError};
 
 pin_project! {
     /// Stream for the [`pace_by_key`](super::PaceStreamExt::pace_by_key) method: each key has a limit of its own, and an item
@@ -133,7 +132,7 @@ where
     P::State: Send,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_as("PaceByKey", f)
+        self.inner.inner.fmt_as("PaceByKey", f)
     }
 }
 
@@ -174,11 +173,7 @@ pin_project! {
         L: Limits<K>,
     {
         #[pin]
-        input: Input<S>,
-        key_of: F,
-        max: usize,
-        limits: L,
-        queues: KeyQueues<S::Item, K, L::Limiter>,
+        inner: PaceByKeyAndCost<S, K, L, F, fn(&S::Item) -> u32>,
     }
 }
 
@@ -194,56 +189,14 @@ where
     ///
     /// If `held` is zero.
     pub fn try_new(stream: S, limits: L, key_of: F, held: usize) -> Result<Self, OutOfRange> {
-        if held == 0 {
-            return Err(OutOfRange::new(
-                "held",
-                "pacing by key needs room for at least 1 item, got 0",
-            ));
-        }
-        Ok(Self {
-            input: Input::new(stream),
-            key_of,
-            max: held,
-            limits,
-            queues: KeyQueues::new(),
-        })
+        let one: fn(&S::Item) -> u32 = |_| 1;
+        let inner = PaceByKeyAndCost::try_new(stream, limits, key_of, one, held)?;
+        Ok(Self { inner })
     }
 
     /// The input, and the items that were waiting for a permit, in order of arrival.
     pub fn into_parts(self) -> (S, Vec<S::Item>) {
-        (self.input.into_inner(), self.queues.into_items())
-    }
-
-    /// Takes the items that have arrived, while there is room. Returns the first whose key has no limit.
-    fn collect(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Result<(), NoLimit<S::Item, L::Error>>
-    where
-        F: FnMut(&S::Item) -> K,
-    {
-        let mut this = self.project();
-        let mut taken = 0;
-        while this.queues.len() < *this.max {
-            let Poll::Ready(Some(item)) = this.input.as_mut().poll_next(cx) else {
-                break;
-            };
-            let key = (this.key_of)(&item);
-            let pushed = this.queues.push(key, item, |key| this.limits.at(key));
-            pushed.map_err(|(item, error)| NoLimit { item, error })?;
-            if poll_taken(&mut taken, cx).is_pending() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
-    where
-        S: fmt::Debug,
-    {
-        f.debug_struct(name)
-            .field("input", &self.input)
-            .field("max", &self.max)
-            .field("held", &self.queues.len())
-            .finish_non_exhaustive()
+        self.inner.into_parts()
     }
 }
 
@@ -256,19 +209,13 @@ where
 {
     type Item = Result<S::Item, NoLimit<S::Item, L::Error>>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Err(no_limit) = self.as_mut().collect(cx) {
-            return Poll::Ready(Some(Err(no_limit)));
-        }
-        let this = self.project();
-        if this.queues.len() == 0 && this.input.is_ended() {
-            return Poll::Ready(None);
-        }
-        this.queues.poll_pass(cx).map(|item| Some(Ok(item)))
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let item = self.project().inner.poll_next(cx);
+        item.map(|item| item.map(|item| item.map_err(NoLimit::of)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        with_held(self.input.size_hint(), self.queues.len())
+        self.inner.size_hint()
     }
 }
 
@@ -280,7 +227,7 @@ where
     F: FnMut(&S::Item) -> K,
 {
     fn is_terminated(&self) -> bool {
-        self.input.is_ended() && self.queues.len() == 0
+        self.inner.is_terminated()
     }
 }
 
@@ -292,7 +239,7 @@ where
     L: Limits<K, Limiter: Limiter<Error = Infallible>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fmt_as("TryPaceByKey", f)
+        self.inner.fmt_as("TryPaceByKey", f)
     }
 }
 
@@ -304,6 +251,14 @@ pub struct NoLimit<T, E> {
 }
 
 impl<T, E> NoLimit<T, E> {
+    /// Of an item of cost 1.
+    fn of(refused: PaceByKeyError<T, E>) -> Self {
+        match refused.into_parts() {
+            (item, Ok(error)) => Self { item, error },
+            (_, Err(never)) => panic!("a limiter must let cost 1 pass in the end, but: {never}"),
+        }
+    }
+
     /// The item that was refused.
     pub fn into_item(self) -> T {
         self.item

@@ -32,7 +32,7 @@ pin_project! {
     ///   item that arrives in the instant of a tick waits for the next tick. The grid holds even if the input is never
     ///   pending, and late polls do not move it. Every item that arrived is emitted, dropped or held.
     /// * **Waits** on the input, and on the next tick while it holds an item.
-    /// * **Ends** with the input. An item that is held then is dropped and counted, unless [`keep_last`](Self::keep_last)
+    /// * **Ends** with the input. An item that is held then is dropped and counted, unless [`with_keep_last`](Self::with_keep_last)
     ///   was called.
     /// * **Holds** at most one item, which the upper bound of `size_hint` counts and [`into_parts`](Self::into_parts)
     ///   returns. If the stream is polled late, it emits that item before it reads the input again; what it reads then waits
@@ -69,8 +69,8 @@ impl<S: Stream> Sample<S> {
     }
 
     /// Emits the item that is held when the input ends, at once, instead of dropping it.
-    pub fn keep_last(mut self) -> Self {
-        self.collector.accumulator = self.collector.accumulator.keep_last();
+    pub fn with_keep_last(mut self) -> Self {
+        self.collector.accumulator = self.collector.accumulator.with_keep_last();
         self
     }
 

@@ -118,13 +118,13 @@ impl<S: TryStream, F> TryGroupedWithin<S, F> {
     }
 
     /// Where the windows start; the default is [`Window::FirstItem`]. Call it before the first poll.
-    pub fn window(mut self, window: Window) -> Self {
+    pub fn with_window(mut self, window: Window) -> Self {
         self.collector.accumulator = self.collector.accumulator.with_window(window);
         self
     }
 
     /// What an error does to the group that is being collected; the default is [`OnError::Flush`].
-    pub fn on_error(self, on_error: OnError) -> Self {
+    pub fn with_on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
     }
 

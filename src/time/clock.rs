@@ -12,8 +12,8 @@ use super::Tick;
 
 /// The only reader of time: tokio's clock, as [`Tick`]s since its first reading.
 ///
-/// It can be built anywhere, also outside a runtime and in a `static`, and reads the time only when asked. While tokio's clock
-/// is paused, it stands still too.
+/// It can be built outside a runtime and in a `static`, and reads the time only in [`now`](Self::now). While tokio's clock is
+/// paused, its readings are equal.
 ///
 /// ```
 /// use paceline::time::{Clock, Tick};
@@ -59,7 +59,7 @@ pub(super) fn instant() -> Instant {
     Instant::now()
 }
 
-/// Whether tokio's clock is the real one. A clock that is paused, or was once, stands still or lags behind.
+/// Whether tokio's clock shows the real time. It does not while it is paused, nor after it was paused, since it lags then.
 #[expect(
     clippy::disallowed_types,
     reason = "there is no other way to see that tokio's clock is paused"

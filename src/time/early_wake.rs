@@ -1,16 +1,16 @@
 use core::time::Duration;
 
-/// How much earlier than its due instant a task asks to be woken, so that it is seldom woken late.
+/// How long before its due instant a task asks to be woken, so that it is seldom woken late.
 ///
-/// It is learnt from the lateness of the wake-ups themselves, apart for short waits and long ones: a core that sleeps for longer
-/// sleeps more deeply and wakes later.
+/// It is learnt from how late wake-ups came, and separately for short and long waits: a core that is idle for longer sleeps more
+/// deeply and wakes later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyWake([Estimate; AIMS.len()]);
 
-/// One for waits shorter than [`SHORT`], and one for each doubling of that. The last has no end.
+/// The first is for waits shorter than [`SHORT`], and each other one for waits up to twice as long. The last has no end.
 ///
-/// To be early costs processor time, and to be late costs a part of the wait, which is smaller for long waits. So of short waits
-/// 19 in 20 are to be woken in time, and of longer ones 3 in 4, 1 in 2 and 1 in 3.
+/// A wake-up that is early costs processor time. One that is late makes the wait longer, which matters less for a long wait. So
+/// the aim is that 19 in 20 short waits are woken in time, and 3 in 4, 1 in 2 and 1 in 3 of longer ones.
 const AIMS: [Aim; 5] = [
     Aim::new(19, 1, 100_000),
     Aim::new(3, 1, 100_000),
@@ -23,10 +23,14 @@ const SHORT: Duration = Duration::from_micros(900);
 
 impl EarlyWake {
     pub(super) const fn new() -> Self {
-        Self([Estimate::new(); AIMS.len()])
+        let first = Estimate {
+            nanos: UNKNOWN,
+            learned: 0,
+        };
+        Self([first; AIMS.len()])
     }
 
-    /// For a wait of this length.
+    /// How long before the end of a wait of this length to wake up.
     pub(super) fn before(&self, wait: Duration) -> Duration {
         Duration::from_nanos(self.0[class(wait)].nanos.into())
     }
@@ -50,8 +54,8 @@ fn class(wait: Duration) -> usize {
 struct Aim {
     in_time: u32,
     late: u32,
-    /// The maximum in nanoseconds. The rest of the wait keeps a core busy, so there is a limit. Wake-ups that are later than this teach nothing:
-    /// the task or the machine was busy with something else.
+    /// The maximum in nanoseconds. There is one because the rest of the wait keeps a core busy. A wake-up that is later than this
+    /// changes no estimate: the task or the machine was busy with something else.
     most: u32,
 }
 
@@ -67,15 +71,15 @@ impl Aim {
 
 /// A running estimate of a quantile of the lateness.
 ///
-/// The first wake-up sets it. Each other one moves it by small steps, a late one up and one in time down, so it comes to rest
-/// where steps up and steps down are equally many (stochastic approximation, Robbins and Monro 1951).
+/// The first wake-up sets it. Each later one moves it by a small step: up if the wake-up was late, down if it was in time. It
+/// settles where the steps up and down cancel out (stochastic approximation, Robbins and Monro 1951).
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     nanos: u32,
     learned: u32,
 }
 
-/// Before the first wake-up.
+/// The estimate before the first wake-up, in nanoseconds.
 const UNKNOWN: u32 = 40_000;
 
 /// The maximum of the estimate, in steps.
@@ -85,13 +89,6 @@ const STEPS: u32 = 2_000;
 const FIRST: u32 = 32;
 
 impl Estimate {
-    const fn new() -> Self {
-        Self {
-            nanos: UNKNOWN,
-            learned: 0,
-        }
-    }
-
     fn learn(&mut self, aim: Aim, late: Duration) {
         let late = match u32::try_from(late.as_nanos()) {
             Ok(late) if late <= aim.most => late,

@@ -8,16 +8,16 @@ use tokio::time::Instant;
 use super::clock::{instant, is_real, this_runtime};
 use super::timer_fd::{Key, TimerFd};
 
-/// The last stretch of a wait is not worth another pass through the scheduler: it is waited in a loop.
+/// The last part of a wait is shorter than a pass through the scheduler, so it is spent in a busy loop.
 const LAST_STRETCH: Duration = Duration::from_micros(5);
 
-/// The loop reads the clock at most this often, in case the clock stands still.
+/// The busy loop reads the clock at most this often, in case the clock is paused meanwhile.
 const MOST_READINGS: u32 = 1_000;
 
 /// Waits to the microsecond: the kernel wakes the task a little early, and from then on the task yields until it is time.
 ///
 /// It allocates one box, when it first has to wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct KernelTimer {
     wait: Option<Box<KernelWait>>,
 }
@@ -48,7 +48,7 @@ impl KernelTimer {
     }
 
     pub(super) fn home(&self) -> Option<Id> {
-        self.wait.as_ref().map(|wait| wait.fd.home())
+        self.wait.as_ref().map(|wait| wait.fd.home)
     }
 
     /// Waits for `due`, which is later than `now`. `None` if the kernel cannot time this wait: tokio's clock is paused, or there is
@@ -73,7 +73,11 @@ impl KernelTimer {
     fn poll_real(&mut self, due: Instant, now: Instant, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let wait = match &mut self.wait {
             Some(wait) => wait,
-            none => none.insert(Box::new(KernelWait::new(TimerFd::of_this_runtime()?))),
+            none => none.insert(Box::new(KernelWait {
+                fd: TimerFd::of_this_runtime()?,
+                wake_up: None,
+                late: None,
+            })),
         };
         if !wait.is_set_for(due, now, cx) {
             wait.set(due, now, cx.waker())?;
@@ -89,7 +93,7 @@ impl KernelTimer {
         Some(Poll::Pending)
     }
 
-    /// Nothing waits any more. Takes no lock if the wake-up was due by `now`.
+    /// Ends the wait. Takes no lock if the wake-up was due by `now`.
     #[inline]
     pub(super) fn end(&mut self, now: impl FnOnce() -> Instant) {
         if let Some(wait) = &mut self.wait {
@@ -101,31 +105,23 @@ impl KernelTimer {
 }
 
 impl KernelWait {
-    const fn new(fd: Arc<TimerFd>) -> Self {
-        Self {
-            fd,
-            wake_up: None,
-            late: None,
-        }
-    }
-
-    /// While it sleeps, the wake-up must be for this task, and in this runtime. Polled outside any runtime it stays where it is.
-    /// After a wake-up the rest is set anew: a long wait is woken so early that it may sleep once more.
+    /// Whether the wake-up is right for this poll: for this instant, and, until it comes, for this task and in this runtime. A
+    /// poll outside any runtime leaves it where it is. After a wake-up the next poll sets another one for the rest, since a long
+    /// wait is woken so early that the task may sleep once more.
     fn is_set_for(&self, due: Instant, now: Instant, cx: &Context<'_>) -> bool {
         let Some(wake_up) = &self.wake_up else {
             return false;
         };
-        let is_right = if now < wake_up.key.0 {
-            wake_up.wakes(cx) && self.is_here()
-        } else {
-            wake_up.waker.is_none()
+        let is_right = match &wake_up.waker {
+            Some(waker) => now < wake_up.key.0 && waker.will_wake(cx.waker()) && self.is_here(),
+            None => wake_up.key.0 <= now,
         };
         wake_up.due == due && is_right
     }
 
     fn is_here(&self) -> bool {
         let here = this_runtime();
-        here.is_none_or(|here| here == self.fd.home()) && !self.fd.has_stopped()
+        here.is_none_or(|here| here == self.fd.home) && !self.fd.has_stopped()
     }
 
     fn set(&mut self, due: Instant, now: Instant, waker: &Waker) -> Option<()> {
@@ -144,7 +140,7 @@ impl KernelWait {
         Some(())
     }
 
-    /// Whether the wake-up is still to come. If not, this is when it came.
+    /// Whether the wake-up is still to come. At the first poll after it, notes how late it came.
     fn sleeps_at(&mut self, now: Instant) -> bool {
         let Some(wake_up) = &mut self.wake_up else {
             return false;
@@ -165,13 +161,6 @@ impl KernelWait {
             }
         }
         self.wake_up = None;
-    }
-}
-
-impl WakeUp {
-    fn wakes(&self, cx: &Context<'_>) -> bool {
-        let waker = self.waker.as_ref();
-        waker.is_some_and(|waker| waker.will_wake(cx.waker()))
     }
 }
 

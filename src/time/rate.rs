@@ -6,7 +6,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use super::OutOfRange;
-use super::tick::saturating_duration;
+use super::tick::{NANOS_PER_SEC, saturating_duration};
 
 /// A number of permits in each period: an exact fraction, never rounded to nanoseconds.
 ///
@@ -201,8 +201,6 @@ impl fmt::Display for ParseRateError {
 
 impl Error for ParseRateError {}
 
-const NANOS_PER_SEC: u128 = 1_000_000_000;
-
 /// The names of each unit, of which the first is displayed, and its nanoseconds. From the shortest to the longest.
 const UNITS: [(&[&str], u128); 7] = [
     (&["ns"], 1),
@@ -231,12 +229,9 @@ fn parse(text: &str) -> Result<Rate, String> {
 
 fn parse_period(text: &str) -> Result<Duration, String> {
     let (count, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(0));
-    let (_, nanos) = UNITS
-        .iter()
-        .find(|(names, _)| names.contains(&unit))
-        .ok_or_else(|| {
-            format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`")
-        })?;
+    let nanos = unit_nanos(unit).ok_or_else(|| {
+        format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`")
+    })?;
     let count = match count.trim() {
         "" => 1,
         count => whole(count).ok_or_else(|| {
@@ -247,6 +242,13 @@ fn parse_period(text: &str) -> Result<Duration, String> {
     let nanos = nanos.filter(|nanos| *nanos <= Duration::MAX.as_nanos());
     let nanos = nanos.ok_or("the period is longer than a Duration can be")?;
     Ok(saturating_duration(nanos))
+}
+
+/// The nanoseconds of a unit of time.
+pub(crate) fn unit_nanos(name: &str) -> Option<u128> {
+    let mut units = UNITS.iter();
+    let (_, nanos) = units.find(|(names, _)| names.contains(&name))?;
+    Some(*nanos)
 }
 
 /// Digits alone: `parse` would accept a sign too.

@@ -90,6 +90,8 @@ impl Tick {
     }
 }
 
+pub(super) const NANOS_PER_SEC: u128 = 1_000_000_000;
+
 /// More than 584 years are [`Tick::MAX`].
 const fn saturating_nanos(duration: Duration) -> u64 {
     let nanos = duration.as_nanos();
@@ -110,7 +112,6 @@ const fn saturating_nanos(duration: Duration) -> u64 {
     reason = "seconds are compared before, and the rest is less than a second"
 )]
 pub(crate) const fn saturating_duration(nanos: u128) -> Duration {
-    const NANOS_PER_SEC: u128 = 1_000_000_000;
     if nanos >= Duration::MAX.as_nanos() {
         return Duration::MAX;
     }

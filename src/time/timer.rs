@@ -19,7 +19,7 @@ use super::wheel_timer::WheelTimer;
 /// On tokio's paused clock a timer that is set to a whole millisecond fires exactly then, and any other at the next whole
 /// millisecond.
 ///
-/// It takes part in tokio's cooperative scheduling: a task that waits again and again for what is already over yields now and then.
+/// It takes part in tokio's cooperative scheduling: a task that polls one elapsed timer after the other yields now and then.
 ///
 /// ```
 /// use core::future::poll_fn;
@@ -37,7 +37,7 @@ use super::wheel_timer::WheelTimer;
 /// assert_eq!(start.elapsed(), Duration::from_millis(250));
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Timer {
     due: Option<Instant>,
     was_polled: bool,
@@ -79,17 +79,17 @@ pub enum Resolution {
     /// the panic is caught. Its message appears once for each runtime without I/O, and may appear again in a program with more than
     /// 64 runtimes.)
     ///
-    /// The kernel wakes the task a little early, and then the task yields again and again until it is time. The last 5 µs are a busy
-    /// loop. How early follows from how late wake-ups are on this machine: so early that of waits below 900 µs 19 of 20 are woken in
-    /// time, up to 3.6 ms 3 of 4, up to 7.2 ms 1 of 2, and beyond 1 of 3. It is at most 100 µs, or about a ninth of longer waits; what
-    /// is left of these may be slept once more.
+    /// The kernel wakes the task a little early, and then the task yields again and again until its instant. The last 5 µs are a busy
+    /// loop. How early follows from how late wake-ups are on this machine. The aim is that 19 of 20 waits below 900 µs are woken in
+    /// time, 3 of 4 up to 3.6 ms, 1 of 2 up to 7.2 ms, and 1 of 3 beyond. The task is woken at most 100 µs early, or about a ninth of
+    /// a longer wait, and may then sleep once more.
     ///
     /// All timers of a runtime share one timer of the kernel and one small task, which ends with the last of them. A wait of 1 ms
     /// costs about 25 µs of processor time, a little more than a `tokio::time::sleep`. So one emission each millisecond takes 2.5 % of
-    /// a core and one each 100 µs a quarter. From about 50 µs down a core is kept busy. Where many timers wait, tokio's are
+    /// a core and one each 100 µs a quarter. Intervals below about 50 µs keep a core busy. Where many timers wait, tokio's are
     /// cheaper, since they wake the thread at most once a millisecond for all: of 10,000 timers of 1 s each wait costs 8 µs, and 4 µs
-    /// with `Millis`. A wake-up passes through the small task, so where another task keeps the only thread busy it takes one more turn
-    /// of that task: beside turns of 1 ms an interval of 1 ms reached 0.83 of its rate, and 0.98 with `Millis`.
+    /// with `Millis`. A wake-up passes through the small task. So on a thread that another task keeps busy, it waits for one more poll
+    /// of that task: beside polls of 1 ms an interval of 1 ms reached 0.83 of its rate, and 0.98 with `Millis`.
     #[default]
     Exact,
     /// To the millisecond, by tokio's own timers. It saves power where many timers wait and the exact instant does not matter.
@@ -99,7 +99,7 @@ pub enum Resolution {
     Millis,
 }
 
-/// Two instants so close together are the same: they are computed from different readings of the clock.
+/// Two due instants closer than this are the same wait, computed from different readings of the clock.
 const SAME: Duration = Duration::from_micros(1);
 
 impl Timer {
@@ -183,7 +183,7 @@ impl Timer {
         let Some(due) = self.due else {
             return Poll::Ready(());
         };
-        // A wait that is over when it is first polled costs some of the task's budget: else a loop of such waits would never yield.
+        // A wait that is over at its first poll costs some of the task's budget, or a loop of such waits would never yield.
         // The other polls ask for no budget. A stream that is always ready may have used it up, and the timer could starve.
         let is_first_poll = !core::mem::replace(&mut self.was_polled, true);
         let budget = if is_first_poll {
@@ -221,11 +221,5 @@ impl Timer {
             return Some(home);
         }
         self.wheel.home()
-    }
-}
-
-impl Default for Timer {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -26,15 +26,15 @@ use super::early_wake::EarlyWake;
 /// is dropped, or with its runtime.
 #[derive(Debug)]
 pub(super) struct TimerFd {
-    home: Id,
+    pub(super) home: Id,
     fd: AsyncFd<OwnedFd>,
     schedule: Mutex<Schedule>,
 }
 
-/// The runtimes that waited, with their timers. A runtime without an I/O driver has none.
+/// The runtimes in which an exact wait began, with their timers. A runtime without an I/O driver has `None`.
 static RUNTIMES: Mutex<Vec<(Id, Option<Weak<TimerFd>>)>> = Mutex::new(Vec::new());
 
-/// When there are more, those without an I/O driver are forgotten. If they wait again, the panic is caught again.
+/// If there are more, the runtimes without an I/O driver are removed. At their next wait the panic is caught once more.
 const MOST_RUNTIMES: usize = 64;
 
 /// Which tasks to wake, and when.
@@ -52,20 +52,21 @@ struct Schedule {
 /// The instant of a wake-up, and a number that makes it unique.
 pub(super) type Key = (Instant, u64);
 
-/// The number of an entry that is never due. It keeps the map from being empty, so that the map keeps its memory.
+/// The number of an entry that is never due. An empty `BTreeMap` would free its memory and allocate again at each wait.
 const NEVER: u64 = u64::MAX;
 
 impl TimerFd {
-    /// `None` outside a runtime, in one that ends, in one without an I/O driver, and when the process has no file descriptor left.
+    /// `None` outside a runtime, in one that shuts down, in one without an I/O driver, and if the process has no file descriptor
+    /// left.
     ///
-    /// tokio cannot be asked whether there is an I/O driver. It panics where there is none, so that panic is caught, once a
-    /// runtime. A program that aborts on panic cannot catch it, and has no such timer.
+    /// tokio has no way to ask for an I/O driver, and panics if there is none. That panic is caught, once for each runtime. A
+    /// program with `panic = "abort"` cannot catch it, so it has no such timer.
     pub(super) fn of_this_runtime() -> Option<Arc<Self>> {
         let runtime = Handle::try_current().ok()?;
         let mut runtimes = RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = runtimes.iter().find(|(home, _)| *home == runtime.id());
         if let Some((_, fd)) = known {
-            // A runtime without an I/O driver ends here.
+            // A runtime without an I/O driver has `None`.
             let fd = fd.as_ref()?.upgrade();
             if let Some(fd) = fd.filter(|fd| !fd.has_stopped()) {
                 return Some(fd);
@@ -120,19 +121,15 @@ impl TimerFd {
         Ok(timer)
     }
 
-    pub(super) const fn home(&self) -> Id {
-        self.home
-    }
-
-    /// Whether its runtime has ended. Then it wakes nothing any more.
+    /// Whether its runtime has ended. After that it wakes no task.
     pub(super) fn has_stopped(&self) -> bool {
         self.schedule().has_stopped
     }
 
-    /// Wakes `waker` a little before `due`, at the instant that is given back; `None` if it has stopped. There is no wake-up if
-    /// that instant is not after `now`.
+    /// Sets a wake-up of `waker` a little before `due`. The key that is returned has its instant; without one that is after `now`
+    /// there is no wake-up. `None` if this timer has stopped.
     ///
-    /// `late` says how long a wait was, and how late its wake-up came.
+    /// `late` is the length of the wait before this one, and how late its wake-up came.
     pub(super) fn set(
         &self,
         due: Instant,
@@ -159,18 +156,18 @@ impl TimerFd {
 
     pub(super) fn cancel(&self, key: Key) {
         let cancelled = self.schedule().wakers.remove(&key);
-        // Dropping a waker may run foreign code, so not under the lock.
+        // To drop a waker may run foreign code, so it is dropped after unlock.
         drop(cancelled);
     }
 
     pub(super) fn learn(&self, length: Duration, late: Duration) {
-        // The lock is not worth waiting for.
+        // One estimate less does no harm, so this does not wait for the lock.
         if let Ok(mut schedule) = self.schedule.try_lock() {
             schedule.early_wake.learn(length, late);
         }
     }
 
-    /// Lets the kernel timer fire for the first entry.
+    /// Sets the kernel timer to fire for the first entry.
     fn rearm(&self, schedule: &mut Schedule, now: Instant) {
         let Some((first, number)) = schedule.wakers.keys().next().copied() else {
             return;
@@ -180,25 +177,24 @@ impl TimerFd {
         }
         schedule.fires_at = Some(first);
         let wait = first.saturating_duration_since(now);
-        // Zero would stop the timer.
-        let it_value = timespec(wait.max(Duration::from_nanos(1)));
-        let it_interval = timespec(Duration::ZERO);
+        // Zero would stop the timer. A wait is at most 30 years, so it is a `Timespec`.
+        let wait = wait.max(Duration::from_nanos(1)).try_into();
         let value = Itimerspec {
-            it_interval,
-            it_value,
+            it_interval: Timespec::default(),
+            it_value: wait.unwrap_or_default(),
         };
         // The time is valid, and so is the descriptor.
         let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value);
     }
 
-    /// The kernel timer has fired. `due` is empty, and its memory is used again.
+    /// Wakes the tasks that are due, after the kernel timer has fired. `due` is empty; its memory is reused.
     fn fire(&self, due: &mut Vec<Waker>) {
         let (now, is_real) = (instant(), is_real());
         let mut schedule = self.schedule();
         schedule.fires_at = None;
         while let Some(first) = schedule.wakers.first_entry() {
             let (at, number) = *first.key();
-            // If tokio's clock was paused meanwhile, all are woken, and wait in another way.
+            // If tokio's clock was paused meanwhile, all tasks are woken, and wait on tokio's timers.
             if number == NEVER || (is_real && at > now) {
                 break;
             }
@@ -214,18 +210,11 @@ impl TimerFd {
     }
 }
 
-/// The listener has nothing to listen to any more.
+/// Wakes the listener, which ends.
 impl Drop for TimerFd {
     fn drop(&mut self) {
         let listener = self.schedule().listener.take();
         listener.into_iter().for_each(Waker::wake);
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 
@@ -247,14 +236,14 @@ impl Future for Listener {
             let Ok(mut fired) = ready!(timer.fd.poll_read_ready(cx)) else {
                 return Poll::Ready(());
             };
-            // It need not be read: to set it anew clears the count of expirations.
+            // A timer is read for its count of expirations. To set it clears that count too.
             fired.clear_ready();
             timer.fire(&mut self.due);
         }
     }
 }
 
-/// The runtime has ended. Tasks of other runtimes find another timer.
+/// Runs when the runtime ends. Tasks that were waiting are woken, and find the timer of the runtime that polls them.
 impl Drop for Listener {
     fn drop(&mut self) {
         let Some(timer) = self.timer.upgrade() else {

@@ -23,7 +23,7 @@ const GRID: Duration = Duration::from_nanos(999_999);
 /// Waits on tokio's timer wheel: until the last whole millisecond before an instant, and then for the rest.
 ///
 /// It allocates one box, when it first has to wait.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WheelTimer {
     wait: Option<Pin<Box<WheelWait>>>,
 }
@@ -48,7 +48,7 @@ impl WheelTimer {
         self.wait.as_ref()?.home
     }
 
-    /// Allocates, and waits for nothing.
+    /// Allocates what a wait needs.
     pub(super) fn prepare(&mut self) {
         let far = instant() + FAR_AHEAD;
         self.set(far, far);
@@ -76,7 +76,7 @@ impl WheelTimer {
         Poll::Ready(())
     }
 
-    /// Leaves the wheel, in which it would move a paused clock.
+    /// Removes the entry from tokio's wheel. A paused clock would advance to it.
     pub(super) fn disarm(&mut self) {
         if let Some(wait) = &mut self.wait {
             if !wait.sleep.is_elapsed() && wait.home == this_runtime() {
@@ -112,7 +112,7 @@ impl WheelTimer {
 }
 
 impl WheelWait {
-    /// Whether it is polled in another runtime than its own, which may have ended. Polled outside any runtime it stays.
+    /// Whether it is polled in another runtime than its own, which may have ended. A poll outside any runtime does not count.
     fn is_elsewhere(&self) -> bool {
         let here = this_runtime();
         here.is_some() && self.home != here

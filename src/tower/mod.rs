@@ -111,7 +111,8 @@
 //! # What it leaves to others
 //!
 //! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
-//!   [`Observed`](crate::limiter::Observed) or a `limiter::Switched` is a limiter too, and goes into `new` or `by_key`.
+//!   [`Observed`](crate::limiter::Observed) or a [`Switched`](crate::limiter::Switched) one is a limiter too. A `Switched` around
+//!   limits by key goes into `by_key`.
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
 //! * It does not retry. [`retry_in`](Error::retry_in) says when to.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.

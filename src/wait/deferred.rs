@@ -7,16 +7,14 @@ use tokio::runtime::Id;
 
 use crate::time::{Resolution, Timer, this_runtime};
 
-use super::head_timeout::StartTask;
-
-/// What an operation leaves to be done after unlock.
+/// The part of an operation that runs after unlock.
 #[derive(Default)]
 pub(super) struct DeferredWakes {
     /// Whether there is anything: one flag is cheaper to read on every unlock.
     is_pending: bool,
     dropped: Option<Waker>,
     wakes: Vec<Waker>,
-    start: Option<StartTask>,
+    starts_task: bool,
     head: Option<HeadWake>,
     disarm: Option<u64>,
 }
@@ -28,7 +26,7 @@ pub(super) struct HeadWake {
     pub(super) waker: Waker,
     /// The runtime in which the head waits, if the timer of the queue may wake it there.
     pub(super) home: Option<(Id, Resolution)>,
-    /// Counts the settings of the timer, which may arrive there in another order.
+    /// The number of this setting of the timer. Settings may arrive at the timer in another order; the largest number wins.
     pub(super) generation: u64,
 }
 
@@ -38,7 +36,7 @@ impl DeferredWakes {
         self.is_pending
     }
 
-    /// A spurious wake-up does no harm, so a waker that finds the slot taken is woken and dropped.
+    /// There is one slot. A waker that was in it already is woken instead, which does no harm.
     pub(super) fn drop_later(&mut self, waker: Waker) {
         self.is_pending = true;
         self.wakes.extend(self.dropped.replace(waker));
@@ -49,9 +47,10 @@ impl DeferredWakes {
         self.is_pending |= !self.wakes.is_empty();
     }
 
-    pub(super) fn start(&mut self, start: Option<StartTask>) {
-        self.is_pending |= start.is_some();
-        self.start = start.or(self.start.take());
+    /// Starts the task of the head-of-line timeout.
+    pub(super) fn start_task(&mut self) {
+        self.is_pending = true;
+        self.starts_task = true;
     }
 
     pub(super) fn wake_head(&mut self, head: HeadWake) {
@@ -66,13 +65,15 @@ impl DeferredWakes {
         self.disarm = Some(generation);
     }
 
-    pub(super) fn run(self, timer: &Mutex<HeadTimer>) {
+    pub(super) fn run(self, timer: &Mutex<HeadTimer>, start_task: impl FnOnce()) {
         drop(self.dropped);
         if let Some(generation) = self.disarm {
             disarm(timer, generation);
         }
         self.wakes.into_iter().for_each(Waker::wake);
-        self.start.into_iter().for_each(|start| start());
+        if self.starts_task {
+            start_task();
+        }
         if let Some(head) = self.head {
             head.run(timer);
         }
@@ -80,35 +81,26 @@ impl DeferredWakes {
 }
 
 /// The timer that wakes a queued waiter when it has become the head and its permits are due.
+#[derive(Default)]
 pub(super) struct HeadTimer {
     timer: Timer,
     resolution: Resolution,
     generation: u64,
 }
 
-impl HeadTimer {
-    pub(super) const fn new() -> Self {
-        Self {
-            timer: Timer::new(),
-            resolution: Resolution::Exact,
-            generation: 0,
-        }
-    }
-}
-
 impl HeadWake {
     fn run(self, timer: &Mutex<HeadTimer>) {
-        // A timer of a runtime that shuts down panics, and a second panic ends the program.
+        // A timer panics if its runtime shuts down, and a second panic aborts the program.
         let is_now = self.wait.is_zero() || std::thread::panicking();
         if is_now || !self.is_armed(timer) {
             self.waker.wake();
         }
     }
 
-    /// Arms the timer, or says that the head has to be woken now: then it asks, and sleeps on a timer of its own.
+    /// Arms the timer. If it cannot be armed, the head has to be woken now; it then sleeps on a timer of its own.
     ///
-    /// The timer belongs to the runtime that arms it, so it wakes only heads of this runtime. Its mutex is only ever tried,
-    /// since arming and disarming drop wakers, which may come here again.
+    /// The timer belongs to the runtime that arms it, so it wakes only heads of this runtime. Its mutex is locked with
+    /// `try_lock` alone: to arm and to disarm it drops wakers, and that code may lock it again.
     fn is_armed(&self, timer: &Mutex<HeadTimer>) -> bool {
         let Some((home, resolution)) = self.home else {
             return false;
@@ -128,7 +120,8 @@ impl HeadWake {
             timer.timer = Timer::new().with_resolution(resolution);
         }
         let mut cx = Context::from_waker(&self.waker);
-        // Without timers, or while it shuts down, a runtime panics. That concerns the head, and not the caller that is here.
+        // A runtime without timers panics, and so does one that shuts down. The head meets that panic itself, on a timer of
+        // its own. The caller of this function has nothing to do with it.
         let arm = || {
             timer.timer.arm(self.wait);
             timer.timer.poll_elapsed(&mut cx).is_pending()
@@ -141,7 +134,7 @@ impl HeadWake {
     }
 }
 
-/// If it is being armed right now, it fires for nothing, which does no harm.
+/// A timer that is being armed in this instant stays armed and causes a spurious wake-up, which does no harm.
 fn disarm(timer: &Mutex<HeadTimer>, generation: u64) {
     if let Ok(mut timer) = timer.try_lock() {
         if timer.generation <= generation {

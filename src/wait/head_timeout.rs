@@ -1,15 +1,15 @@
 //! The head-of-line timeout: a head that does not ask when its permits are due is passed over.
 //!
-//! A task that runs at all asks within microseconds, so [`TIMEOUT`] is long enough, and a queue whose head was forgotten
-//! stands still no longer than this. It is waited for in two halves, the second one from the instant in which the first was
-//! noticed to be over: where the whole runtime is late, no head is passed over for that.
+//! A task that runs at all asks within microseconds, so [`TIMEOUT`] is long enough. A head that is kept and not polled
+//! holds up the queue for this time at most. The timeout has two halves, and the second one begins when a task notices that the
+//! first is over. So a runtime that is late as a whole passes over no head.
 //!
-//! A small task sleeps through the timeout while a second waiter is queued, since none of the waiters may be polled. It is a
-//! task and not a bare timer, because a task ends quietly with its runtime; the next request starts another one.
+//! While a second waiter is queued, a small task sleeps until the timeout is over, since it may be that none of the waiters is
+//! polled. It is a task and not a bare timer, because a task ends without a panic when its runtime shuts down; the next
+//! request starts another one.
 
 use core::task::Waker;
 use core::time::Duration;
-use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
@@ -19,10 +19,7 @@ use super::waiters::Ticket;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
 
-/// Starts the task of the timeout. Not to be called under the lock of the queue.
-pub(super) type StartTask = Arc<dyn Fn() + Send + Sync>;
-
-/// How long the head has let its turn go by, and the task that watches that.
+/// Since when the permits of the head are due, and the task that waits for the end of the timeout.
 pub(super) struct HeadTimeout {
     head: Option<Ticket>,
     /// When the permits of the head are due; [`Tick::MAX`] if that is not known.
@@ -31,14 +28,13 @@ pub(super) struct HeadTimeout {
     noticed_at: Option<Tick>,
     is_running: bool,
     is_starting: bool,
-    /// How long the task sleeps, and its waker.
+    /// Until when the task sleeps, and its waker.
     sleeps_until: Tick,
     task: Option<Waker>,
-    start: StartTask,
 }
 
 impl HeadTimeout {
-    pub(super) fn new(start: StartTask) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             head: None,
             due: Tick::MAX,
@@ -47,13 +43,12 @@ impl HeadTimeout {
             is_starting: false,
             sleeps_until: Tick::MAX,
             task: None,
-            start,
         }
     }
 
-    /// The permits of this head are due then. Returns the waker of the task if that is earlier than it sleeps.
+    /// Starts the timeout of this head for permits that are `due` then. Returns the waker of the task if it would sleep too long.
     ///
-    /// For a head whose permits were due already, the timeout goes on.
+    /// If the permits of the same head were due before, its timeout continues.
     pub(super) fn expect(&mut self, head: Ticket, due: Tick, now: Tick) -> Option<Waker> {
         if self.head == Some(head) && self.due <= now && due <= now {
             return None;
@@ -65,21 +60,21 @@ impl HeadTimeout {
         self.task.take_if(|_| sleeps_too_long)
     }
 
-    /// A second waiter is queued. Returns what starts the task, if none runs and this is in a runtime.
-    pub(super) fn begin(&mut self) -> Option<StartTask> {
+    /// A second waiter is queued. Returns whether the task has to be started: none runs, and this is in a runtime.
+    pub(super) fn begin(&mut self) -> bool {
         if self.is_running || Handle::try_current().is_err() {
-            return None;
+            return false;
         }
         self.is_running = true;
         self.is_starting = true;
-        Some(Arc::clone(&self.start))
+        true
     }
 
     pub(super) fn has_started(&mut self) {
         self.is_starting = false;
     }
 
-    /// The queue is empty. Returns the waker of the task if it would wait for ever.
+    /// The queue is empty. Returns the waker of the task if it would never wake up, so that it can end.
     pub(super) fn dismiss(&mut self) -> Option<Waker> {
         self.task.take_if(|_| self.sleeps_until == Tick::MAX)
     }
@@ -90,11 +85,6 @@ impl HeadTimeout {
         self.sleeps_until = Tick::MAX;
         self.task = None;
         core::mem::take(&mut self.is_starting)
-    }
-
-    /// Whether the head has let its turn go by for too long.
-    pub(super) fn is_over(&mut self, now: Tick) -> bool {
-        self.left(now).is_zero()
     }
 
     /// How long the task has to sleep; [`Duration::MAX`] until it is woken.
@@ -109,7 +99,8 @@ impl HeadTimeout {
         }
     }
 
-    fn left(&mut self, now: Tick) -> Duration {
+    /// How much of the timeout is left.
+    pub(super) fn left(&mut self, now: Tick) -> Duration {
         let first_half = self.due.after(TIMEOUT / 2);
         if now < first_half {
             return first_half.since(now);

@@ -12,11 +12,87 @@
 mod deferred;
 mod head_timeout;
 mod queue;
-mod resource;
 mod wait_queue;
 mod waiters;
 
+use crate::policy::{Decision, Policy};
+use crate::time::Tick;
+
 pub(crate) use queue::Caller;
-pub(crate) use resource::{Intent, Resource};
 pub(crate) use wait_queue::WaitQueue;
 pub(crate) use waiters::{Position, Waiters};
+
+/// The thing that waiters queue for. It answers one request at a time, receives the time as an argument, and knows no waiters.
+pub(crate) trait Resource {
+    /// What handles use without the lock: prefetched permits, or an observer.
+    type Front: Default + Send + Sync;
+
+    /// Whether a queued request that is too large is refused at once, or only when it is the head.
+    const REFUSES_QUEUED: bool;
+
+    /// Takes `cost` permits without the lock, or only checks whether it could.
+    fn take_prefetched(prefetched: &Self::Front, intent: Intent, cost: u32) -> bool {
+        let _ = (prefetched, intent, cost);
+        false
+    }
+
+    /// Called on every lock: ends the prefetch and counts the permits that were taken from it.
+    fn reclaim(&mut self, prefetched: &Self::Front) {
+        let _ = prefetched;
+    }
+
+    /// Called when a request has passed and no waiter is queued: offers permits to be taken without the lock.
+    fn prefetch(&mut self, prefetched: &Self::Front, now: Tick, cost: u32) {
+        let _ = (prefetched, now, cost);
+    }
+
+    /// The time of one operation. A resource that does not depend on the time need not read a clock while nothing is queued.
+    fn now(&mut self, is_queued: bool) -> Tick;
+
+    /// Answers a request, and counts it if it passes and `intent` is [`Intent::Acquire`]. A wait of
+    /// [`Duration::MAX`](core::time::Duration::MAX) lasts until the resource is changed.
+    ///
+    /// A request that passes only because the resource does not hold leaves in `shadowed` what it would have been answered.
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision;
+
+    /// Whether the order of the queue does not matter, since every request passes.
+    fn is_unordered(&self) -> bool {
+        false
+    }
+
+    /// A request was queued.
+    fn on_queued(&mut self) {}
+
+    /// A waiter was refused for ever.
+    fn on_refused(&mut self) {}
+}
+
+/// Whether a request takes permits or only asks whether it could.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Intent {
+    Acquire,
+    Peek,
+}
+
+impl Intent {
+    /// Asks a policy.
+    #[inline]
+    pub(crate) fn decide<P: Policy>(
+        self,
+        policy: &P,
+        state: &mut P::State,
+        now: Tick,
+        cost: u32,
+    ) -> Decision {
+        match self {
+            Self::Acquire => policy.decide(state, now, cost),
+            Self::Peek => policy.peek(state, now, cost),
+        }
+    }
+}

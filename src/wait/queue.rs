@@ -7,11 +7,11 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
-use super::head_timeout::{HeadTimeout, StartTask};
-use super::resource::{Intent, Resource};
+use super::head_timeout::HeadTimeout;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
+use super::{Intent, Resource};
 
-/// What a queued handle is woken with, and how exactly.
+/// The waker of a handle that is queued, and how exact its timer is.
 pub(crate) struct Caller<'a> {
     waker: &'a Waker,
     resolution: Resolution,
@@ -28,7 +28,7 @@ impl<'a> Caller<'a> {
 
 /// What the mutex of a [`WaitQueue`](super::WaitQueue) guards.
 ///
-/// Whatever changes the head, or when its permits are due, ends in [`schedule_head`](Self::schedule_head).
+/// Every change of the head, and of when its permits are due, ends with [`schedule_head`](Self::schedule_head).
 pub(super) struct Queue<R> {
     pub(super) resource: R,
     pub(super) waiters: Waiters,
@@ -39,40 +39,46 @@ pub(super) struct Queue<R> {
     generation: u64,
 }
 
-/// What the resource has answered.
+/// The answer of the resource to a request.
 pub(super) struct Answer {
     pub(super) now: Tick,
-    /// Whether no other waiter is ahead. Else the request was not counted.
+    /// Whether no other waiter is ahead. If one is, the request took no permits.
     pub(super) is_turn: bool,
     pub(super) decision: Decision,
 }
 
 impl<R: Resource> Queue<R> {
-    pub(super) fn new(resource: R, start: StartTask) -> Self {
+    pub(super) fn new(resource: R) -> Self {
         Self {
             resource,
-            waiters: Waiters::new(),
+            waiters: Waiters::default(),
             deferred: DeferredWakes::default(),
-            timeout: HeadTimeout::new(start),
+            timeout: HeadTimeout::new(),
             timed: None,
             generation: 0,
         }
     }
 
-    /// Asks the resource. It only looks for a queued request (see [`pass`](Self::pass)), and behind others.
+    /// Asks the resource. A request behind others takes no permits. A queued request takes its permits in [`pass`](Self::pass).
     #[expect(
         clippy::inline_always,
         reason = "a fifth of what a request costs that need not wait"
     )]
     #[inline(always)]
-    pub(super) fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> Answer {
+    pub(super) fn decide(
+        &mut self,
+        position: Position,
+        cost: u32,
+        intent: Intent,
+        shadowed: &mut Option<Decision>,
+    ) -> Answer {
         let is_empty = self.waiters.is_empty();
         let now = self.resource.now(!is_empty);
         let is_turn = is_empty || self.is_turn_of(position, cost);
         let is_queued = matches!(position, Position::Queued(_));
         let may_take = is_turn && !is_queued;
         let intent = if may_take { intent } else { Intent::Peek };
-        let decision = self.resource.decide(intent, now, cost);
+        let decision = self.resource.decide(intent, now, cost, shadowed);
         Answer {
             now,
             is_turn,
@@ -80,14 +86,14 @@ impl<R: Resource> Queue<R> {
         }
     }
 
-    /// The common case: no waiter is queued and the request has passed. Nothing is left to be done after it.
+    /// The common case: the request has passed and no waiter is queued, so there is nothing else to do.
     #[inline]
     pub(super) fn passes_alone(
         &mut self,
         position: Position,
         cost: u32,
         answer: &Answer,
-        prefetched: &R::Prefetched,
+        prefetched: &R::Front,
     ) -> bool {
         let passes = answer.decision.is_pass() && position.is_none() && self.waiters.is_empty();
         if passes {
@@ -151,14 +157,15 @@ impl<R: Resource> Queue<R> {
         }));
     }
 
-    /// The head has let its turn go by for too long: `None` to end, or after how long to look again.
+    /// Called by the task of the timeout: passes over the head at the end of the timeout. Returns how long the task has to sleep;
+    /// `None` if it has to end.
     pub(super) fn on_head_timeout(&mut self, task: &Waker) -> Option<Duration> {
         if !self.waiters.has_second() {
             self.timeout.end();
             return None;
         }
         let now = self.resource.now(true);
-        if self.timeout.is_over(now) {
+        if self.timeout.left(now).is_zero() {
             self.wake_timed_head();
             self.waiters.pass_over_head();
             self.schedule_head(now);
@@ -166,10 +173,10 @@ impl<R: Resource> Queue<R> {
         Some(self.timeout.sleep(now, task))
     }
 
-    /// The task of the timeout is gone before its time. A waiter that is still there starts another one where it is.
+    /// The task of the timeout was dropped before it ended. Every waiter is woken, and one of them starts another task.
     pub(super) fn on_task_lost(&mut self) {
         let was_starting = self.timeout.end();
-        // One that could not even be started is tried again with the next request, or this would go on for ever.
+        // If the task could not be started at all, waiters that are woken would try in a loop. The next request starts it.
         if !was_starting {
             let waiters = self.waiters.iter_mut();
             let wakers = waiters.map(|waiter| waiter.waker.clone());
@@ -177,7 +184,8 @@ impl<R: Resource> Queue<R> {
         }
     }
 
-    /// The timer of the queue is armed for another head next. It may not have fired: its runtime may stand still.
+    /// Wakes the head for which the timer of the queue was armed. That timer may not have fired, since its runtime may not
+    /// run, and it is armed for another head next.
     fn wake_timed_head(&mut self) {
         let timed = self.timed.take();
         let timed = timed.and_then(|ticket| self.waiters.get_mut(ticket));
@@ -195,16 +203,17 @@ impl<R: Resource> Queue<R> {
             }
     }
 
-    /// Leaves the queue and passes; after a look it keeps its position.
+    /// The request passes and leaves the queue. After a peek the handle keeps its position.
     ///
-    /// A queued request is counted last, by a clock reading of its own. Whatever is done between that reading and the caller
-    /// makes the gap to the next element look too short.
+    /// A queued request takes its permits last, at a new reading of the clock. The next element may follow one interval after
+    /// that reading, so time spent between it and the return to the caller would shorten the interval that the caller sees.
     pub(super) fn pass(
         &mut self,
         position: &mut Position,
         cost: u32,
         intent: Intent,
         now: Tick,
+        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let (reserved, is_counted) = match *position {
             Position::Queued(ticket) => (Position::Reserved(ticket), false),
@@ -214,9 +223,9 @@ impl<R: Resource> Queue<R> {
         let head_has_left = self.remove(*position, paid);
         let mut decision = Decision::Pass;
         if !is_counted {
-            // What passes now passes later too.
+            // A request that passes now also passes later.
             let now = self.resource.now(true).max(now);
-            decision = self.resource.decide(intent, now, cost);
+            decision = self.resource.decide(intent, now, cost, shadowed);
             if head_has_left {
                 self.schedule_head(now);
             }
@@ -228,7 +237,7 @@ impl<R: Resource> Queue<R> {
         decision
     }
 
-    /// Queues the request, or renews it. `sleeps_until`: it is the head and sleeps on a timer of its own.
+    /// Queues the request, or updates it if it is queued. A head that sleeps on a timer of its own has `sleeps_until`.
     fn enqueue(
         &mut self,
         position: &mut Position,
@@ -282,9 +291,11 @@ impl<R: Resource> Queue<R> {
         *position = Position::None;
     }
 
-    /// Leaves the queue, having paid that much. Returns whether there is another head now, which has to be scheduled.
+    /// Takes the request out of the queue, after it has taken `paid` permits. Returns whether the head has changed and has to
+    /// be scheduled.
     ///
-    /// The position is cleared after that: if the policy panics, the handle comes here again when it is dropped.
+    /// The caller clears the position after that. If the policy panics before, the handle comes here again when it is dropped,
+    /// without a waiter to remove, and the head is scheduled then.
     fn remove(&mut self, position: Position, paid: Option<u32>) -> bool {
         let ticket = match position {
             Position::None => return false,
@@ -304,18 +315,18 @@ impl<R: Resource> Queue<R> {
         was_head
     }
 
-    /// Sees to it that the head is woken when its permits are due, and passed over when it does not ask then.
+    /// Makes sure that the head is woken when its permits are due, and passed over if it does not ask then.
     fn schedule_head(&mut self, now: Tick) {
         let Some((ticket, head)) = self.waiters.head_mut() else {
             self.deferred.wake(self.timeout.dismiss());
             return;
         };
-        // A handle that is dropped because a policy panicked must not ask it again: a second panic ends the program.
+        // A handle that is dropped because a policy panicked must not ask it again: a second panic aborts the program.
         let wait = if std::thread::panicking() {
             Duration::ZERO
         } else {
             self.resource
-                .decide(Intent::Peek, now, head.cost)
+                .decide(Intent::Peek, now, head.cost, &mut None)
                 .retry_in()
                 .unwrap_or_default()
         };
@@ -341,7 +352,7 @@ impl<R: Resource> Queue<R> {
         self.watch_head();
     }
 
-    /// The waiter asks or leaves, and needs the timer of the queue no more.
+    /// The waiter asks or leaves, and no longer needs the timer of the queue.
     fn disarm(&mut self, ticket: Ticket) {
         if self.timed.take_if(|timed| *timed == ticket).is_some() {
             self.generation += 1;
@@ -358,9 +369,8 @@ impl<R: Resource> Queue<R> {
     }
 
     fn watch_head(&mut self) {
-        if self.waiters.has_second() {
-            let start = self.timeout.begin();
-            self.deferred.start(start);
+        if self.waiters.has_second() && self.timeout.begin() {
+            self.deferred.start_task();
         }
     }
 }

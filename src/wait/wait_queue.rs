@@ -1,7 +1,7 @@
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker, ready};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -11,54 +11,66 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, Timer};
 
 use super::deferred::{DeferredWakes, HeadTimer};
-use super::head_timeout::StartTask;
 use super::queue::{Caller, Queue};
-use super::resource::{Intent, Resource};
 use super::waiters::{Position, Waiters};
+use super::{Intent, Resource};
 
-/// A resource and its waiters behind a mutex, and an offer of prefetched permits in front of it.
+/// A resource and its waiters behind a mutex, with prefetched permits that are taken without it.
 pub(crate) struct WaitQueue<R: Resource> {
-    prefetched: R::Prefetched,
+    front: R::Front,
     queue: Mutex<Queue<R>>,
     timer: Mutex<HeadTimer>,
+    /// Spawns the task of the head-of-line timeout. It is a pointer, since only [`new`](Self::new) has the bounds of a task.
+    spawn_task: fn(&Weak<Self>),
+    this: Weak<Self>,
 }
 
 impl<R: Resource + Send + 'static> WaitQueue<R> {
     pub(crate) fn new(resource: R) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
-            prefetched: R::Prefetched::default(),
-            queue: Mutex::new(Queue::new(resource, starter(this))),
-            timer: Mutex::new(HeadTimer::new()),
+            front: R::Front::default(),
+            queue: Mutex::new(Queue::new(resource)),
+            timer: Mutex::default(),
+            spawn_task,
+            this: Weak::clone(this),
         })
     }
 }
 
 impl<R: Resource> WaitQueue<R> {
-    /// Takes prefetched permits without the lock, or looks whether they are there. A handle with a position has to ask.
+    /// What handles use without the lock.
+    #[inline]
+    pub(crate) const fn front(&self) -> &R::Front {
+        &self.front
+    }
+
+    /// Takes prefetched permits without the lock, or only checks whether it could. A handle with a position has to ask.
     #[inline]
     pub(crate) fn takes_prefetched(&self, position: Position, cost: u32, intent: Intent) -> bool {
-        position.is_none() && R::take_prefetched(&self.prefetched, intent, cost)
+        position.is_none() && R::take_prefetched(&self.front, intent, cost)
     }
 
     /// Asks, and is queued while there is something to wait for.
     ///
-    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept.
+    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept. `shadowed`: see
+    /// [`Resource::decide`].
     pub(crate) fn poll_acquire(
         &self,
         position: &mut Position,
         cost: u32,
         intent: Intent,
         caller: &Caller<'_>,
+        shadowed: &mut Option<Decision>,
     ) -> Poll<Decision> {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent);
-        if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
+        let answer = queue.decide(*position, cost, intent, shadowed);
+        if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Poll::Ready(Decision::Pass);
         }
         let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
-                Poll::Ready(queue.pass(position, cost, intent, answer.now))
+                Poll::Ready(queue.pass(position, cost, intent, answer.now, shadowed))
             }
             Decision::Never { .. } if refuses => {
                 queue.refuse(position, answer.now);
@@ -76,11 +88,12 @@ impl<R: Resource> WaitQueue<R> {
         position: &mut Position,
         cost: u32,
         intent: Intent,
+        shadowed: &mut Option<Decision>,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent);
-        if queue.passes_alone(*position, cost, &answer, &self.prefetched) {
+        let answer = queue.decide(*position, cost, intent, shadowed);
+        if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Decision::Pass;
         }
         let decision = match answer.decision {
@@ -89,7 +102,7 @@ impl<R: Resource> WaitQueue<R> {
                 wait_behind(&mut queue.resource, &queue.waiters, cost)
             }
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
-                queue.pass(position, cost, intent, answer.now)
+                queue.pass(position, cost, intent, answer.now, shadowed)
             }
             decision => decision,
         };
@@ -103,9 +116,7 @@ impl<R: Resource> WaitQueue<R> {
     /// Leaves the queue.
     pub(crate) fn cancel(&self, position: &mut Position) {
         if !position.is_none() {
-            let mut queue = self.lock();
-            queue.cancel(position);
-            self.unlock(queue);
+            self.locked(|queue| queue.cancel(position));
         }
     }
 
@@ -117,10 +128,7 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Changes the resource, and wakes the head if that lets it pass earlier.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut R, Tick) -> T) -> T {
-        let mut queue = self.lock();
-        let done = queue.update(change);
-        self.unlock(queue);
-        done
+        self.locked(|queue| queue.update(change))
     }
 
     /// Changes the resource, and wakes every waiter.
@@ -131,29 +139,23 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Wakes every waiter, so that it asks again.
     pub(crate) fn wake_all(&self) {
-        let mut queue = self.lock();
-        queue.wake_all();
-        self.unlock(queue);
+        self.locked(Queue::wake_all);
     }
 
-    fn on_head_timeout(&self, task: &Waker) -> Option<Duration> {
+    /// Works under the lock, and wakes after unlock.
+    #[inline]
+    fn locked<T>(&self, work: impl FnOnce(&mut Queue<R>) -> T) -> T {
         let mut queue = self.lock();
-        let sleep = queue.on_head_timeout(task);
+        let done = work(&mut queue);
         self.unlock(queue);
-        sleep
-    }
-
-    fn on_task_lost(&self) {
-        let mut queue = self.lock();
-        queue.on_task_lost();
-        self.unlock(queue);
+        done
     }
 
     #[inline]
     fn lock(&self) -> MutexGuard<'_, Queue<R>> {
-        // A policy must not panic. If one does, its state is as it left it, and the queue is whole.
+        // A policy must not panic. If one does, the queue is still consistent, and the state is as the policy left it.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.resource.reclaim(&self.prefetched);
+        queue.resource.reclaim(&self.front);
         queue
     }
 
@@ -169,7 +171,10 @@ impl<R: Resource> WaitQueue<R> {
     fn unlock_and_wake(&self, mut queue: MutexGuard<'_, Queue<R>>) {
         let deferred: DeferredWakes = core::mem::take(&mut queue.deferred);
         drop(queue);
-        deferred.run(&self.timer);
+        deferred.run(&self.timer, || {
+            (self.spawn_task)(&self.this);
+            self.lock().timeout.has_started();
+        });
     }
 }
 
@@ -181,22 +186,16 @@ impl<R: Resource> fmt::Debug for WaitQueue<R> {
     }
 }
 
-/// What starts the task of the head-of-line timeout for this queue.
-fn starter<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) -> StartTask {
-    let queue = Weak::clone(queue);
-    Arc::new(move || {
-        let task = TimeoutTask {
-            queue: Weak::clone(&queue),
-            timer: Timer::new().with_resolution(Resolution::Millis),
-            is_lost: true,
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(task);
-        }
-        if let Some(queue) = queue.upgrade() {
-            queue.lock().timeout.has_started();
-        }
-    })
+/// Without a runtime the task is dropped at once.
+fn spawn_task<R: Resource + Send + 'static>(queue: &Weak<WaitQueue<R>>) {
+    let task = TimeoutTask {
+        queue: Weak::clone(queue),
+        timer: Timer::new().with_resolution(Resolution::Millis),
+        is_lost: true,
+    };
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(task);
+    }
 }
 
 /// The task of the head-of-line timeout. It ends when no second waiter is queued, when the queue is gone, or with its runtime.
@@ -213,8 +212,8 @@ impl<R: Resource> Future for TimeoutTask<R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let queue = self.queue.upgrade();
-            let sleep = queue.and_then(|queue| queue.on_head_timeout(cx.waker()));
-            let Some(sleep) = sleep else {
+            let on_timeout = |queue: &mut Queue<R>| queue.on_head_timeout(cx.waker());
+            let Some(sleep) = queue.and_then(|queue| queue.locked(on_timeout)) else {
                 self.is_lost = false;
                 return Poll::Ready(());
             };
@@ -224,7 +223,7 @@ impl<R: Resource> Future for TimeoutTask<R> {
                 return Poll::Pending;
             }
             self.timer.arm(sleep);
-            // In a runtime without timers this panics, and another task would fare no better there.
+            // In a runtime without timers this panics, and so would another task.
             self.is_lost = false;
             let elapsed = self.timer.poll_elapsed(cx);
             self.is_lost = true;
@@ -233,11 +232,11 @@ impl<R: Resource> Future for TimeoutTask<R> {
     }
 }
 
-/// Also when it could not be started, or when its runtime has ended.
+/// Also runs if the task could not be started, or if its runtime has ended.
 impl<R: Resource> Drop for TimeoutTask<R> {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade().filter(|_| self.is_lost) {
-            queue.on_task_lost();
+            queue.locked(Queue::on_task_lost);
         }
     }
 }

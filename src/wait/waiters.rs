@@ -16,7 +16,7 @@ pub(crate) enum Position {
     None,
     /// In the queue, or an overdue head.
     Queued(Ticket),
-    /// Out of the queue since a look has passed; ahead of every waiter that joined later; it blocks none.
+    /// Out of the queue after a peek that passed. It is ahead of every waiter that joined later, and blocks none.
     Reserved(Ticket),
 }
 
@@ -32,16 +32,17 @@ pub(super) struct Waiter {
     pub(super) waker: Waker,
     /// The runtime in which it waits, if the timer of the queue may wake it there.
     pub(super) home: Option<(Id, Resolution)>,
-    /// A timer, its own or that of the queue, wakes it then: zero if it was woken already, [`Tick::MAX`] for never.
+    /// When a timer wakes it, its own or that of the queue. Zero if it was woken already; [`Tick::MAX`] for never.
     pub(super) wakes_at: Tick,
 }
 
-/// The waiters in order of arrival. To join, to look up and to leave is logarithmic in their number, on average.
+/// The waiters in order of arrival. To join, to be found and to leave takes logarithmic time in their number, on average.
 ///
-/// Overdue heads stand beside the queue: others pass before them, and they are the head again when they ask.
+/// Overdue heads are kept apart from the queue: others pass before them, and they return to its front when they ask.
+#[derive(Default)]
 pub(crate) struct Waiters {
-    /// One that leaves from the middle leaves a gap, which is closed when it comes to the front or when there are more gaps
-    /// than waiters. So joining and leaving needs no new memory. The front is never a gap.
+    /// A waiter that leaves from the middle leaves a gap. Gaps are removed at the front, and everywhere when they outnumber the
+    /// waiters. So joining and leaving allocates nothing. The front is never a gap.
     queued: VecDeque<(Ticket, Option<Waiter>)>,
     len: usize,
     overdue: BTreeMap<Ticket, Waiter>,
@@ -52,21 +53,10 @@ pub(crate) struct Waiters {
     reorders: usize,
 }
 
-/// So few places are neither given back nor closed up.
+/// A queue of at most this many places keeps its memory and its gaps.
 const FEW: usize = 32;
 
 impl Waiters {
-    pub(super) const fn new() -> Self {
-        Self {
-            queued: VecDeque::new(),
-            len: 0,
-            overdue: BTreeMap::new(),
-            next_ticket: 0,
-            changes: 0,
-            reorders: 0,
-        }
-    }
-
     /// Whether none is queued. Overdue heads do not count.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
@@ -85,7 +75,7 @@ impl Waiters {
         self.reorders
     }
 
-    /// What the queued waiters from this ticket on ask for, in order.
+    /// The costs of the queued waiters from this ticket on, in order.
     pub(crate) fn costs_from(&self, ticket: Ticket) -> impl Iterator<Item = u32> + '_ {
         let first = self.index_of(ticket).unwrap_or_else(|next| next);
         let queued = self.queued.iter().skip(first);
@@ -151,7 +141,7 @@ impl Waiters {
         }
     }
 
-    /// `as_foreseen`: it was the head and has passed.
+    /// `as_foreseen`: the waiter was the head and has passed, which an estimate expects.
     pub(super) fn remove(&mut self, ticket: Ticket, as_foreseen: bool) -> Option<Waiter> {
         let removed = self.remove_queued(ticket);
         if as_foreseen && removed.is_some() {
@@ -162,7 +152,7 @@ impl Waiters {
         removed.or_else(|| self.overdue.remove(&ticket))
     }
 
-    /// From now on an estimate of the wait has to begin anew.
+    /// Estimates of a wait that were made before this are no longer valid.
     pub(super) fn reorder(&mut self) {
         self.changes = self.changes.wrapping_add(1);
         self.reorders = self.reorders.wrapping_add(1);

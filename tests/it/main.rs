@@ -6,6 +6,7 @@ mod io;
 mod limiter;
 mod names;
 mod neighbours;
+mod prelude;
 mod sink;
 mod stream;
 mod time;

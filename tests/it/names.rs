@@ -8,20 +8,23 @@ use std::future::Ready;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use futures::Stream;
 use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
+use futures::{Stream, StreamExt};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
-    AcquirePermit, AcquirePermits, Aimd, Gradient, Outcome, Permit, Permits, TooMany,
+    AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Admit, AdmitByKey, Aimd,
+    Gradient, KeyedPermits, Outcome, Permit, Permits, PermitsAt, TooMany,
 };
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireWithin, AcquireWithinAt, Event, Exceeded, Gate, Keyed,
-    KeyedAt, Limiter, Limits, Mode, Observed, Observer, Owned, PassError, PolicyExt, Quota, Shared,
-    Stats, Status, TooCostly, WhenFull,
+    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
+    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Observed, Observer, Owned, PassError,
+    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
+    TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -33,9 +36,9 @@ use paceline::sink::{
 };
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
-    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceStreamExt,
-    PaceTryStreamExt, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin,
-    TryPaceByKey,
+    GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost,
+    PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
 
@@ -72,6 +75,8 @@ fn values_are_plain() {
     value::<Stats>();
     value::<Quota>();
     value::<Status>();
+    value::<Share>();
+    value::<SwitchStats>();
     value::<OnError>();
     value::<Outcome>();
 }
@@ -86,10 +91,13 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<TooCostly<Secret>>();
     error::<PassError<RateError>>();
     error::<AcquireError>();
+    error::<ShareError>();
     error::<Exceeded<Secret>>();
     error::<ExceededInStream<Secret>>();
     error::<SendError<RateError, TooCostly<Secret>>>();
     error::<SendError<RateError, ExceededInSink<Secret>>>();
+    error::<NoLimit<Secret, RateError>>();
+    error::<PaceByKeyError<Secret, RateError>>();
     error::<TooMany>();
 }
 
@@ -111,15 +119,20 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     free::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     free::<Acquire<Shared<Interval>>>();
+    free::<AcquireOne<Shared<Interval>>>();
+    free::<Switch>();
+    free::<Switched<Shared<Interval>>>();
     free::<Keyed<String, Interval>>();
     free::<KeyedAt<String, Interval>>();
     free::<AcquireAt<String, Interval>>();
     free::<AcquireWithinAt<String, Interval>>();
     free::<AcquireWithin<Shared<Interval>>>();
     free::<Pace<Input, Owned<Interval>>>();
+    free::<TryPace<Input, Owned<Interval>>>();
     free::<PaceByCost<Input, Shared<Interval>, fn(&u8) -> u32>>();
     free::<PaceByKey<Input, u8, Interval, fn(&u8) -> u8>>();
     free::<TryPaceByKey<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8>>();
+    free::<PaceByKeyAndCost<Input, u8, Keyed<u8, Interval>, fn(&u8) -> u8, fn(&u8) -> u32>>();
     free::<PaceBatches<Input, Owned<Interval>>>();
     free::<GroupedWithin<Input>>();
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
@@ -140,6 +153,11 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Permit>();
     free::<AcquirePermit>();
     free::<AcquirePermits>();
+    free::<AcquirePermitWithin<Permits>>();
+    free::<KeyedPermits<String>>();
+    free::<PermitsAt<String>>();
+    free::<AcquirePermitAt<String>>();
+    free::<AcquirePermitWithin<PermitsAt<String>>>();
     free::<Aimd>();
     free::<Gradient>();
 }
@@ -188,16 +206,23 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceRead<tokio::io::Empty, Owned<Interval>>>();
     shown::<PaceWrite<tokio::io::Sink, Shared<Interval>>>();
     shown::<Acquire<Shared<Interval>>>();
+    shown::<AcquireOne<Shared<Interval>>>();
+    shown::<Switch>();
+    shown::<Switched<Shared<Interval>>>();
     shown::<Keyed<String, Interval>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
     shown::<AcquireWithinAt<String, Interval>>();
     shown::<AcquireWithin<Shared<Interval>>>();
     shown::<Pace<Secrets, Owned<Interval>>>();
+    shown::<TryPace<Secrets, Owned<Interval>>>();
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
     shown::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8>>();
     shown::<NoLimit<Secret, RateError>>();
+    shown::<
+        PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8, fn(&Secret) -> u32>,
+    >();
     shown::<PaceBatches<Secrets, Owned<Interval>>>();
     shown::<GroupedWithin<Secrets>>();
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
@@ -219,6 +244,11 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Permit>();
     shown::<AcquirePermit>();
     shown::<AcquirePermits>();
+    shown::<AcquirePermitWithin<Permits>>();
+    shown::<KeyedPermits<Secret>>();
+    shown::<PermitsAt<Secret>>();
+    shown::<AcquirePermitWithin<PermitsAt<Secret>>>();
+    shown::<AcquirePermitAt<u8>>();
     shown::<Aimd>();
     shown::<Gradient>();
 }
@@ -228,6 +258,8 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
+    fn handles<L: LimiterExt>() {}
+    fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
     fn streams<S: PaceStreamExt>() {}
@@ -236,12 +268,44 @@ fn traits_can_be_named_and_limiters_made_objects() {
     policy::<Interval>();
     observer::<fn(Event)>();
     limits::<Keyed<u8, Interval>>();
+    limits::<Switched<Keyed<u8, Interval>>>();
+    handles::<Switched<KeyedAt<u8, Interval>>>();
+    guards::<KeyedPermits<u8>>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
     results::<Results>();
     sinks::<Output>();
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
+    let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
+        Box::new(Permits::new(1));
+}
+
+/// Each option is called `with_…`. Programs that were written before still compile.
+#[test]
+#[expect(deprecated, reason = "the former names are the test")]
+fn the_former_names_of_options_still_work() {
+    let (every, input) = (Duration::from_millis(1), futures::stream::pending::<u8>);
+    let bucket = TokenBucket::new(Rate::per_second(1), 2);
+    assert_eq!(
+        Interval::every(every).delayed(),
+        Interval::every(every).with_delayed_start()
+    );
+    assert_eq!(bucket.empty(), bucket.with_empty_start());
+    assert_eq!(Aimd::new(1, 9).starting_at(5).limit(), 5);
+    assert_eq!(Gradient::new(1, 9).starting_at(5).limit(), 5);
+
+    let keyed = bucket.keyed::<u8>().max_keys(1).when_full(WhenFull::Pass);
+    assert!(keyed.try_acquire(&1, 1).is_pass() && keyed.try_acquire(&2, 1).is_pass());
+    assert!(bucket.keyed::<u8>().try_max_keys(0).is_err());
+
+    let _ = input().min_interval(every).from_next_poll();
+    let _ = input().sample(every).keep_last();
+    let _ = input().grouped_within(1, every).window(Window::Grid);
+    let results = input().map(Ok::<_, ()>).try_grouped_within(1, every);
+    let _ = results.window(Window::Grid).on_error(OnError::Discard);
+    let sink = futures::sink::drain::<Vec<u8>>().group_sends(1, every);
+    let _ = sink.window(Window::Grid);
 }
 
 /// A type that is added has to be named above.
@@ -305,7 +369,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Inner = tower::util::ServiceFn<fn(u8) -> Ready<Result<u8, ()>>>;
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
     type Many = Direct<Permits>;
-    type Permit = PermitsByKey<paceline::concurrency::KeyedPermits<u8>, Key>;
+    type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
     fn answer<A: Answer<u8>>() {}
     fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
@@ -365,8 +429,10 @@ fn limits_in_redis_can_be_shared_and_moved() {
     policy::<All<(SlidingLog, TokenBucket)>>();
     free::<Redis>();
     free::<RedisLimiter<SlidingLog>>();
+    free::<redis::FailFast<SlidingLog>>();
     free::<redis::Keyed<TokenBucket>>();
     shown::<RedisLimiter<TokenBucket>>();
+    shown::<redis::FailFast<TokenBucket>>();
     shown::<redis::Keyed<TokenBucket>>();
     value::<OutagePolicy>();
     value::<redis::Stats>();

@@ -23,10 +23,13 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let limit = Interval::every(d).shared();
 
     let _ = stream::iter([1]).pace(limit.clone());
+    let _ = stream::iter([1]).try_pace(limit.clone());
     let _ = stream::iter([1]).min_interval(d);
     let _ = stream::iter([1]).pace_by_cost(limit.clone(), |cost| *cost);
     let _ = stream::iter([1]).pace_by_key(Interval::every(d).keyed(), |key| *key, 1);
     let _ = stream::iter([1]).try_pace_by_key(Interval::every(d).keyed(), |key| *key, 1);
+    let limits = Interval::every(d).keyed();
+    let _ = stream::iter([1]).pace_by_key_and_cost(limits, |key| *key, |_| 1, 1);
     let _ = stream::iter([1]).pace_batches(limit.clone(), 1);
     let _ = stream::iter([1]).grouped_within(1, d);
     let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);

@@ -129,3 +129,24 @@ fn a_cluster_without_an_address_is_refused() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_pause_of_a_key_on_any_node_is_heard_by_another_client() {
+    let cluster = Cluster::start().await;
+    let clients = [
+        redis(&cluster, OutagePolicy::closed()).await,
+        redis(&cluster, OutagePolicy::closed()).await,
+    ];
+    let users = clients.map(|redis| redis.keyed("users", SlidingLog::new(5, MINUTE)).unwrap());
+    for user in 0..10 {
+        let user = user.to_string();
+        assert!(users[1].try_acquire(&user, 1).await.unwrap().is_pass());
+        users[0].pause_for(&user, MINUTE).await.unwrap();
+    }
+    pause(Duration::from_secs(1)).await;
+    let _ = users[1].try_acquire("x", 1).await;
+    for user in 0..10 {
+        let answer = users[1].try_acquire(&user.to_string(), 1).await;
+        assert!(wait_of(answer) > MINUTE / 2);
+    }
+}

@@ -41,10 +41,13 @@ fn fits<P: RedisPolicy>(policy: P) {
 fn a_policy_that_starts_empty_or_delayed_is_refused() {
     let bucket = TokenBucket::new(Rate::per_second(1), 2);
     let interval = Interval::every(MINUTE);
-    says(bucket.empty(), &["token bucket", "starts full"]);
-    says(interval.delayed(), &["interval", "first pass at once"]);
+    says(bucket.with_empty_start(), &["token bucket", "starts full"]);
     says(
-        All::new((bucket, interval.delayed())),
+        interval.with_delayed_start(),
+        &["interval", "first pass at once"],
+    );
+    says(
+        All::new((bucket, interval.with_delayed_start())),
         &["first pass at once"],
     );
     fits(All::new((bucket, interval)));

@@ -106,6 +106,43 @@ async fn a_herd_of_questions_outside_the_queues_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_herd_of_questions_about_leases_is_no_outage() {
+    let process = process(&slow(), OutagePolicy::open()).await;
+    let mut asking = JoinSet::new();
+    for _ in 0..10_000 {
+        let batcher = Arc::clone(&process.batcher);
+        asking.spawn(async move { batcher.ask_leases(()).await });
+    }
+    for counted in asking.join_all().await {
+        assert_eq!(counted, Ok(vec![]));
+    }
+    assert_calm(process.stats());
+}
+
+/// Before it is sent, and while it is under way.
+#[tokio::test(start_paused = true)]
+async fn a_question_about_leases_may_be_dropped() {
+    let server = slow();
+    let process = process(&server, OutagePolicy::open()).await;
+    for polls in 1..4 {
+        let mut asking = Box::pin(process.batcher.ask_leases(()));
+        for _ in 0..polls {
+            assert!(futures::poll!(&mut asking).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(process.batcher.ask_leases(()).await, Ok(vec![]));
+    assert_calm(process.stats());
+
+    server.kill();
+    while process.is_up() {
+        assert!(process.batcher.ask_leases(()).await.is_err());
+    }
+    let error = process.batcher.ask_leases(()).await.unwrap_err();
+    assert!(error.is_skipped(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_herd_of_keys_is_no_outage_and_each_key_gets_its_permits() {
     for outage_policy in [OutagePolicy::closed(), OutagePolicy::open()] {
         let process = process(&slow(), outage_policy).await;

@@ -228,3 +228,72 @@ async fn a_process_that_sleeps_while_nothing_is_under_way_notices_nothing() {
         (0, 0)
     );
 }
+
+/// What the server counts of a limit, in all.
+fn counted(server: &Server<SlidingLog>) -> u32 {
+    let world = server.world();
+    world.counted.iter().map(|(_, _, cost)| cost).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_reply_that_comes_after_its_call_has_failed_are_returned() {
+    for (latency, left) in [(30, 0), (990, 0), (1_010, 2)] {
+        let server = Server::start();
+        let process = process(&server, OutagePolicy::closed()).await;
+        let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+        server.world().reply_in = ms(latency);
+        assert!(!limit.passes(2).await);
+        assert_eq!(counted(&server), 2);
+
+        server.world().reply_in = ms(1);
+        sleep(ms(latency)).await;
+        settle().await;
+        assert_eq!(counted(&server), left, "a reply after {latency} ms");
+        assert_eq!(limit.passes(5).await, left == 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_permits_taken_by_a_call_that_has_failed_are_returned() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    server.world().reply_in = ms(30);
+    assert!(limit.take_all().await.is_err());
+    assert_eq!(counted(&server), 5);
+    server.world().reply_in = ms(1);
+    sleep(ms(30)).await;
+    settle().await;
+    assert_eq!(counted(&server), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_first_call_is_answered_late_pays_once() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(9, MINUTE));
+    server.world().reply_in = ms(30);
+    let waiter = tokio::spawn(async move { limit.acquire(3).await });
+    settle().await;
+    server.world().reply_in = ms(1);
+    waiter.await.unwrap().unwrap();
+    assert_eq!(counted(&server), 6);
+    sleep(ms(30)).await;
+    settle().await;
+    assert_eq!(counted(&server), 3);
+}
+
+/// The server has to count them, because as many have passed.
+#[tokio::test(start_paused = true)]
+async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    server.world().reply_in = ms(30);
+    assert!(limit.passes(2).await);
+    server.world().reply_in = ms(1);
+    sleep(ms(60)).await;
+    assert_eq!(counted(&server), 2);
+    assert!(!limit.passes(4).await);
+    assert!(limit.passes(3).await);
+}

@@ -8,6 +8,7 @@ mod herd;
 mod late;
 mod order;
 mod outages;
+mod overrides;
 mod prefetch;
 mod runtimes;
 mod schedule;
@@ -61,7 +62,7 @@ impl<P: Rule> Process<P> {
         };
         let connection = Arc::new(Connection::new(client, deadline));
         Self {
-            batcher: Arc::new(Batcher::new(connection)),
+            batcher: Arc::new(Batcher::new(connection, "app".into())),
             outage_policy,
         }
     }
@@ -84,6 +85,8 @@ impl<P: Rule> Process<P> {
             fallback: self.outage_policy.fallback(share_of).unwrap(),
             spent: P::spent,
             prefetch,
+            outage_policy: self.outage_policy,
+            retuned,
             policy: policy.clone(),
         };
         let batcher = Arc::clone(&self.batcher);
@@ -101,6 +104,24 @@ impl<P: Rule> Process<P> {
     fn is_up(&self) -> bool {
         self.batcher.connection.is_up()
     }
+}
+
+/// The settings of a limit.
+type Config<P> = LimitConfig<P, Client<P>>;
+
+fn retuned<P: Rule>(
+    made_with: &Config<P>,
+    (key, _): &(u32, P),
+    policy: &P,
+) -> Option<(Config<P>, (u32, P))> {
+    let share_of = |replicas| Ok::<_, ()>(policy.share_of(replicas));
+    let config = LimitConfig {
+        capacity: policy.capacity(),
+        fallback: made_with.outage_policy.fallback(share_of).ok()?,
+        policy: policy.clone(),
+        ..made_with.clone()
+    };
+    Some((config, (*key, policy.clone())))
 }
 
 /// A handle of a limit, with its position in the queue of its process.

@@ -175,3 +175,30 @@ async fn a_try_made_during_a_denied_call_is_denied_too() {
         assert!(wait >= MINUTE.saturating_sub(ms(20)), "{wait:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_what_the_newest_reply_says() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(9, MINUTE));
+    let left = || {
+        limit.queue.with_queue(|queue| {
+            let scarcest = queue.known.scarcest;
+            scarcest.map(|_| queue.known.remaining)
+        })
+    };
+    let tried = |cost| {
+        let limit = limit.clone();
+        tokio::spawn(async move { limit.passes(cost).await })
+    };
+    assert_eq!(left(), None);
+
+    server.world().reply_in = ms(20);
+    let first = tried(1);
+    super::sleep(ms(5)).await;
+    server.world().reply_in = ms(1);
+    assert!(tried(2).await.unwrap());
+    assert_eq!(left(), Some(6));
+    assert!(first.await.unwrap());
+    assert_eq!(left(), Some(6), "the reply to the first was older");
+}

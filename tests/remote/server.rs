@@ -1,6 +1,6 @@
 //! A server in memory: a task behind a channel, which decides by the library's own policies.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,14 +8,21 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::limiter::Mode;
 use crate::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
 use crate::remote::connection::sleep;
-use crate::remote::{Ask, Failure, Replies, Reply, Return, ServerHealth, ServerRun, Store, Task};
+use crate::remote::{
+    Ask, Change, Changes, Failure, Override, Replies, Reply, Return, ServerHealth, ServerRun,
+    Store, Task,
+};
 use crate::time::{Clock, Rate, Tick};
+
+/// Larger limits do not say what they have left: it may be counted one by one.
+const MOST_COUNTED: u32 = 100;
 
 /// A policy that the server can keep.
 pub(super) trait Rule:
-    Policy<State: Send> + Clone + fmt::Debug + Send + Sync + 'static
+    Policy<State: Send> + Clone + PartialEq + fmt::Debug + Send + Sync + 'static
 {
     fn capacity(&self) -> u32;
 
@@ -125,7 +132,19 @@ pub(super) struct World<P: Rule> {
     pub(super) calls: Vec<(Tick, Tick, usize)>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
     pub(super) counted: Vec<(Tick, u64, u32)>,
+    /// The overrides, by the version of their last change, and the first version.
+    overrides: BTreeMap<u64, (String, Kept<P>)>,
+    first_version: u64,
+    /// When overrides were read, and the version that the client knew.
+    pub(super) reads: Vec<(Tick, u64)>,
+    /// How each read and change of overrides fails.
+    pub(super) override_failure: Option<Failure>,
+    /// Whether the replies to them are lost.
+    pub(super) loses_overrides: bool,
 }
+
+/// The end of a pause, a mode, and the replaced and the new parameters.
+type Kept<P> = (u64, Mode, Option<[P; 2]>);
 
 /// What the server stores under a key.
 struct KeyState<P: Rule> {
@@ -185,6 +204,11 @@ impl<P: Rule> Server<P> {
             panics_on_connecting: false,
             calls: Vec::new(),
             counted: Vec::new(),
+            overrides: BTreeMap::new(),
+            first_version: 0,
+            reads: Vec::new(),
+            override_failure: None,
+            loses_overrides: false,
         };
         let server = Self {
             world: Arc::new(Mutex::new(world)),
@@ -228,9 +252,11 @@ impl<P: Rule> Server<P> {
         self.cut();
     }
 
-    /// Forgets all states.
+    /// Forgets all states and overrides.
     pub(super) fn flush(&self) {
-        self.world().states.clear();
+        let mut world = self.world();
+        world.states.clear();
+        world.overrides.clear();
     }
 
     /// Starts a new run without the states of the old one.
@@ -241,6 +267,7 @@ impl<P: Rule> Server<P> {
         world.run += 1;
         world.started = world.time();
         world.states.clear();
+        world.overrides.clear();
     }
 
     /// Sends a job over the connection, and waits for the reply.
@@ -379,8 +406,11 @@ impl<P: Rule> World<P> {
             counted_at: now,
             passed: 0,
             extra: 0,
+            spent: 0,
             binding: None,
             retry_in: Duration::ZERO,
+            remaining: 0,
+            scarcest: 0,
             memory: Stamp::default(),
             lost: u64::from(lost),
         };
@@ -410,6 +440,10 @@ impl<P: Rule> World<P> {
                 self.count(now, 1);
             }
         }
+        reply.spent = ask.spent(reply.passed, reply.extra);
+        if policy.capacity() <= MOST_COUNTED {
+            reply.remaining = policy.room(&kept.state, tick(now));
+        }
         if ask.task != Task::Peek {
             if lost || reply.passed + reply.extra > 0 || !ask.returns.is_empty() {
                 kept.written_at = now;
@@ -422,6 +456,52 @@ impl<P: Rule> World<P> {
             self.states.insert(*key, kept);
         }
         Ok(reply)
+    }
+
+    fn change(&mut self, name: &str, change: &Change<P>) {
+        let now = self.time();
+        let last = self.overrides.last_key_value();
+        let version = last.map_or(now, |(last, _)| now.max(last + 1));
+        if self.overrides.is_empty() {
+            self.first_version = version;
+        }
+        let known = self.overrides.iter();
+        let known = known.filter(|(_, (of, _))| of == name);
+        let known = known.map(|(version, _)| *version).next();
+        let known = known.and_then(|version| self.overrides.remove(&version));
+        let (_, mut kept) = known.unwrap_or_default();
+        match change {
+            Change::Pause(time) => kept.0 = kept.0.max(now + micros(*time)),
+            Change::Resume => kept.0 = 0,
+            Change::Mode(mode) => kept.1 = *mode,
+            Change::Params(params) => kept.2.clone_from(params),
+        }
+        self.overrides.insert(version, (name.to_owned(), kept));
+    }
+
+    fn changes_since(&mut self, since: u64) -> Changes<P> {
+        let (now, time) = (self.now(), self.time());
+        self.reads.push((now, since));
+        let version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
+        let is_known = version > 0 && (self.first_version..=version).contains(&since);
+        let from = if is_known { since + 1 } else { 0 };
+        let changed = self.overrides.range(from..).map(|(_, (name, kept))| {
+            let (paused_until, mode, params) = kept.clone();
+            let left = paused_until.checked_sub(time).map(Duration::from_micros);
+            let new = Override {
+                mode,
+                params,
+                ..Override::NONE
+            };
+            (name.as_str().into(), left, new)
+        });
+        Changes {
+            since,
+            time,
+            version,
+            is_all: !is_known,
+            changed: changed.collect(),
+        }
     }
 
     fn count(&mut self, counted_at: u64, cost: u32) {
@@ -534,6 +614,9 @@ impl Stamp {
     }
 }
 
+/// The name of the overrides for all keys.
+pub(super) const ALL: &str = "all";
+
 /// The store of one process.
 #[derive(Clone, Debug)]
 pub(super) struct Client<P: Rule> {
@@ -560,6 +643,7 @@ impl<P: Rule> Opened<P> {
 impl<P: Rule> Store for Client<P> {
     type Connection = Opened<P>;
     type Limit = (u32, P);
+    type Params = P;
     type Memory = Stamp;
     /// Leases are not kept here.
     type Leases = ();
@@ -601,6 +685,37 @@ impl<P: Rule> Store for Client<P> {
 
     fn keys_per_call(&self) -> usize {
         self.keys_per_call
+    }
+
+    fn params((_, policy): &(u32, P)) -> &P {
+        policy
+    }
+
+    fn override_names((key, _): &(u32, P)) -> [String; 2] {
+        [key.to_string(), ALL.to_owned()]
+    }
+
+    async fn overrides(
+        connection: &Opened<P>,
+        _namespace: &str,
+        since: u64,
+        change: Option<(&str, &Change<P>)>,
+    ) -> Result<Changes<P>, Failure> {
+        let change = change.map(|(name, change)| (name.to_owned(), change.clone()));
+        let exchange = move |world: &mut World<P>| {
+            if let Some(failure) = &world.override_failure {
+                return Err(failure.clone());
+            }
+            if let Some((name, change)) = change {
+                world.change(&name, &change);
+            }
+            Ok((world.changes_since(since), world.loses_overrides))
+        };
+        let (changes, is_lost) = connection.ask(Vec::new(), exchange).await??;
+        if is_lost {
+            std::future::pending::<()>().await;
+        }
+        Ok(changes)
     }
 
     async fn decide(

@@ -21,7 +21,7 @@ pub(crate) const FROM_NEXT_POLL: Paced = Paced {
     name: "paceline min_interval, from_next_poll",
     run: |interval, tape| {
         let paced = source().min_interval(interval);
-        Box::pin(drain(paced.from_next_poll(), tape))
+        Box::pin(drain(paced.with_count_from_next_poll(), tape))
     },
 };
 

@@ -96,7 +96,7 @@ local function decide(offset, keys_before)
 
   local reply = { to_bytes('<BI4I4BI8', 0, passed, granted, binding, retry_in) }
   for number, limit in ipairs(limits) do
-    reply[number + 1] = to_bytes('<BI8I8', limit.lost and 1 or 0, limit.at, limit.settles_at())
+    reply[number + 1] = to_bytes('<BI8I8I4', limit.lost and 1 or 0, limit.at, limit.settles_at(), limit.room())
   end
   return table.concat(reply)
 end

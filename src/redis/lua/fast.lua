@@ -23,7 +23,8 @@
 --            how many extra permits were taken
 --            which limit the first denied request waits for, from 1; 0 if all passed
 --            how long that request has to wait, in microseconds
---            and for each limit: whether its state had been lost, when it was written, and when it settles
+--            and for each limit: whether its state had been lost, when it was written, when it settles, and how many requests of
+--            cost 1 would pass next
 --
 -- A state that is one string begins with: the number of its policy, when it was written, and until when its key lives at least.
 -- The key lives a second longer than the state, so that most writes leave its lifetime as it is.
@@ -123,6 +124,7 @@ for decision = 1, decisions do
       if passed + granted == 0 then short = unit - there end
     end
     local has_passed = passed + granted > 0
+    local room = there < unit and 0 or (there - fmod(there, unit)) / unit
 
     local settles
     if simple == 1 then
@@ -176,9 +178,9 @@ for decision = 1, decisions do
     if at == 0 or dies >= settles then
       local binding = short > 0 and 1 or 0
       if decisions == 1 then
-        return to_bytes('<I8BI4I4BI8BI8I8', server_now, 0, passed, granted, binding, retry_in, 0, at, settles)
+        return to_bytes('<I8BI4I4BI8BI8I8I4', server_now, 0, passed, granted, binding, retry_in, 0, at, settles, room)
       end
-      reply = to_bytes('<BI4I4BI8BI8I8', 0, passed, granted, binding, retry_in, 0, at, settles)
+      reply = to_bytes('<BI4I4BI8BI8I8I4', 0, passed, granted, binding, retry_in, 0, at, settles, room)
       if written then written[key] = true end
     end
   end

@@ -87,10 +87,10 @@ async fn a_queued_handle_that_is_not_polled_is_passed_over_and_keeps_its_positio
 async fn the_head_of_the_queue_may_try() {
     let permits = Permits::new(1);
     let (mut head, mut behind) = (permits.clone(), permits.clone());
-    let held = permits.try_acquire();
+    let permit = permits.try_acquire();
     assert!(asked(&mut head).is_none());
     assert!(asked(&mut behind).is_none());
-    drop(held);
+    drop(permit);
     assert!(tried(&mut behind).is_none());
     assert!(tried(&mut head).is_some());
     assert_eq!((permits.in_use(), permits.stats().waiting), (0, 0));

@@ -1,5 +1,8 @@
 //! Permits for each key.
 
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -188,6 +191,42 @@ async fn a_request_that_waits_for_room_and_leaves_leaves_nothing() {
     assert_eq!(users.len(), 1);
     drop(ann);
     assert!(users.try_acquire(&"eve").is_some());
+}
+
+/// A key that runs something when it is hashed next: the permits have been dropped, and their key is not forgotten yet.
+#[derive(Clone, Eq, PartialEq)]
+struct Busybody;
+
+thread_local! {
+    static WHEN_HASHED: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+}
+
+impl Hash for Busybody {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if let Some(run) = WHEN_HASHED.take() {
+            run();
+        }
+        0.hash(state);
+    }
+}
+
+#[test]
+fn a_key_that_is_used_again_while_it_is_forgotten_keeps_its_limit() {
+    let users = KeyedPermits::new(1);
+    let held = users.try_acquire(&Busybody);
+    let next = Rc::new(Cell::new(None));
+    WHEN_HASHED.set(Some(Box::new({
+        let (users, next) = (users.clone(), Rc::clone(&next));
+        move || next.set(users.try_acquire(&Busybody))
+    })));
+
+    drop(held);
+    let next = next.take();
+    assert!(next.is_some(), "it was free");
+    assert!(users.try_acquire(&Busybody).is_none());
+    assert_eq!(users.len(), 1);
+    drop(next);
+    assert_eq!((users.len(), users.stats().passed), (0, 2));
 }
 
 #[test]

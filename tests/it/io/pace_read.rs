@@ -8,7 +8,7 @@ use paceline::time::Rate;
 use testkit::clock::jump;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use crate::timed::{ms, now, since};
+use crate::timed::{ms, now, since, sleep};
 
 /// A hundred bytes at once, then one each millisecond.
 fn bucket() -> TokenBucket {
@@ -69,7 +69,7 @@ async fn the_end_comes_at_once() {
     assert_eq!((read.len(), since(start)), (100, 0));
 
     let nothing: &[u8] = &[];
-    let mut reader = nothing.pace_reads(Interval::every(ms(1_000)).delayed().owned());
+    let mut reader = nothing.pace_reads(Interval::every(ms(1_000)).with_delayed_start().owned());
     assert_eq!(reader.read_to_end(&mut read).await.unwrap(), 0);
     assert_eq!(since(start), 0);
 }
@@ -200,4 +200,19 @@ async fn slices_grow_again_with_the_limit() {
     assert_eq!(buf, file);
     let passed = limit.stats().passed;
     assert!(passed < 400, "{passed} slices");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_bucket_fills_from_the_first_poll_on() {
+    let start = now();
+    let (mut theirs, ours) = duplex(200);
+    let sending = tokio::spawn(async move {
+        sleep(50).await;
+        theirs.write_all(&bytes(50)).await.unwrap();
+    });
+    let mut reader = ours.pace_reads(bucket().with_empty_start().owned());
+    let mut read = [0; 50];
+    reader.read_exact(&mut read).await.unwrap();
+    sending.await.unwrap();
+    assert_eq!(since(start), 50);
 }

@@ -1,5 +1,9 @@
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
 use futures::FutureExt;
-use paceline::policy::TokenBucket;
+use paceline::limiter::Limiter;
+use paceline::policy::{Decision, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
@@ -31,6 +35,14 @@ async fn a_flush_and_a_shutdown_do_not_wait_for_the_limit() {
     assert!(writer.shutdown().now_or_never().unwrap().is_ok());
     let mut read = Vec::new();
     assert_eq!(theirs.read_to_end(&mut read).await.unwrap(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_write_does_not_wait_for_the_limit() {
+    let mut writer = Vec::new().pace_writes(bucket().owned());
+    assert_eq!(writer.write(&[]).await.unwrap(), 0);
+    writer.write_all(&[1; 100]).await.unwrap();
+    assert_eq!(writer.write(&[]).now_or_never().unwrap().unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,4 +93,23 @@ async fn a_late_wake_up_takes_no_more_than_the_burst() {
         100
     );
     assert!(writer.write(&[1; 500]).now_or_never().is_none());
+}
+
+/// A limiter that breaks the law: it refuses every cost, and says that a larger one could pass.
+struct Closed;
+
+impl Limiter for Closed {
+    type Error = Infallible;
+
+    fn poll_decide(&mut self, _: u32, _: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
+        Poll::Ready(Ok(Decision::Never { capacity: 1_000 }))
+    }
+
+    fn give_up(&mut self) {}
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "a limiter must let cost 1 pass in the end")]
+async fn names_the_law_that_a_limiter_breaks() {
+    let _ = Vec::new().pace_writes(Closed).write(&[1; 9]).await;
 }

@@ -263,7 +263,7 @@ async fn requests_that_passed_while_it_was_off_are_not_in_the_estimate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_mode_does_not_start_the_clock_of_an_unused_limit() {
-    let limit = Interval::every(ms(100)).delayed().shared();
+    let limit = Interval::every(ms(100)).with_delayed_start().shared();
     limit.set_mode(Mode::Active);
     jump(ms(100)).await;
     assert_eq!(limit.try_acquire(1).retry_in(), Some(ms(100)));

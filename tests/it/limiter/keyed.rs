@@ -81,7 +81,7 @@ async fn a_key_may_have_parameters_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_has_settled_is_forgotten_when_others_come() {
     // With a number of keys there is one shard, so that the counts are exact.
-    let limits = buckets(1).max_keys(1_000);
+    let limits = buckets(1).with_max_keys(1_000);
     for key in 0..64 {
         assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
     }
@@ -252,7 +252,9 @@ async fn slower_parameters_do_not_count_permits_of_a_key_that_had_settled() {
 
 #[tokio::test(start_paused = true)]
 async fn the_clock_of_a_delayed_key_starts_at_the_adapters_first_poll() {
-    let limits = Interval::every(ms(1_000)).delayed().keyed::<u32>();
+    let limits = Interval::every(ms(1_000))
+        .with_delayed_start()
+        .keyed::<u32>();
     let input = crate::timed::arriving([(800, 'a')], 800);
     let left = crate::timed::drained(input.pace(limits.at(1))).await;
     crate::timed::assert_left(&left, [(1_000, 'a')], 1_000);
@@ -391,7 +393,7 @@ async fn a_reset_key_begins_anew_and_its_waiters_feel_it_at_once() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_retuned_keys_go_when_they_are_forgotten_or_have_the_common_parameters() {
     let common = Interval::every(ms(100));
-    let limits = common.keyed::<u32>().max_keys(100);
+    let limits = common.keyed::<u32>().with_max_keys(100);
     for key in 0..10_000 {
         limits.retune(&key, Interval::every(ms(1_000)));
         assert!(limits.try_acquire(&key, 1).is_pass());

@@ -25,15 +25,15 @@ fn buckets(burst: u32) -> Keyed<u32, TokenBucket> {
 #[test]
 #[should_panic(expected = "a keyed limit needs room for at least 1 key, got 0")]
 fn room_for_no_key_is_refused() {
-    let _ = buckets(1).max_keys(0);
+    let _ = buckets(1).with_max_keys(0);
 }
 
 #[test]
 fn a_number_of_keys_from_a_configuration_is_checked() {
-    let refused = buckets(1).try_max_keys(0).unwrap_err();
+    let refused = buckets(1).try_with_max_keys(0).unwrap_err();
     let message = "a keyed limit needs room for at least 1 key, got 0";
     assert_eq!(refused.to_string(), message);
-    let limits = buckets(1).try_max_keys(1).unwrap();
+    let limits = buckets(1).try_with_max_keys(1).unwrap();
     assert!(limits.try_acquire(&1, 1).is_pass());
     assert!(!limits.try_acquire(&2, 1).is_pass());
 }
@@ -41,7 +41,7 @@ fn a_number_of_keys_from_a_configuration_is_checked() {
 #[tokio::test(start_paused = true)]
 async fn when_there_is_no_room_a_new_key_waits_until_the_first_settles() {
     let start = now();
-    let limits = buckets(2).max_keys(2);
+    let limits = buckets(2).with_max_keys(2);
     assert_eq!(limits.try_acquire(&1, 2), Decision::Pass);
     sleep(10).await;
     assert_eq!(limits.try_acquire(&2, 1), Decision::Pass);
@@ -69,7 +69,7 @@ async fn when_there_is_no_room_a_new_key_waits_until_the_first_settles() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rush_of_new_keys_resets_no_key_and_is_bounded() {
-    let limits = buckets(1).max_keys(1_000);
+    let limits = buckets(1).with_max_keys(1_000);
     for key in 0..1_000 {
         assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
     }
@@ -90,7 +90,7 @@ async fn a_rush_of_new_keys_resets_no_key_and_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle() {
-    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().with_max_keys(100);
     for key in 0..100 {
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
@@ -103,7 +103,7 @@ async fn a_full_map_lets_new_keys_in_as_fast_as_the_old_ones_settle() {
 #[tokio::test(start_paused = true)]
 async fn every_request_that_waits_for_room_gets_it() {
     let start = now();
-    let limits = Interval::every(ms(1_000)).keyed::<u32>().max_keys(100);
+    let limits = Interval::every(ms(1_000)).keyed::<u32>().with_max_keys(100);
     for key in 0..100 {
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
@@ -114,7 +114,7 @@ async fn every_request_that_waits_for_room_gets_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_room_is_not_counted_as_refused() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
     assert!(limits.try_acquire(&1, 1).is_pass());
     assert_eq!(limits.peek(&2, 1), wait(100));
     limits.acquire(2, 1).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_request_that_waits_for_room_is_not_counted_as_refused() {
 #[tokio::test(start_paused = true)]
 async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
     let start = now();
-    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(2);
+    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(2);
     assert!(limits.try_acquire(&1, 1).is_pass());
     let refused = limits.acquire_within(1, 1, ms(99)).await.unwrap_err();
     assert!(refused.is_too_late());
@@ -158,7 +158,7 @@ async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_room_asks_again_after_a_second_at_the_latest() {
     let start = now();
-    let limits = Interval::every(ms(10)).keyed::<u32>().max_keys(1);
+    let limits = Interval::every(ms(10)).keyed::<u32>().with_max_keys(1);
     limits.pause_for(&1, Duration::MAX);
     let waiting = tokio::spawn(limits.acquire(2, 1));
     sleep(100).await;
@@ -170,7 +170,7 @@ async fn a_request_that_waits_for_room_asks_again_after_a_second_at_the_latest()
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_request_for_room_holds_up_no_other() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
     let mut idle = Driven::new(limits.acquire(1, 1));
     assert!(idle.poll().is_pending());
@@ -187,7 +187,7 @@ async fn an_idle_request_for_room_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_for_room_feels_a_mode_when_it_asks_again() {
     let start = now();
-    let limits = Interval::every(ms(60_000)).keyed::<u32>().max_keys(1);
+    let limits = Interval::every(ms(60_000)).keyed::<u32>().with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
     let waiting = [1, 2].map(|key| tokio::spawn(limits.acquire(key, 1)));
     sleep(10).await;
@@ -201,7 +201,7 @@ async fn a_request_that_waits_for_room_feels_a_mode_when_it_asks_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_request_for_room_leaves_no_trace() {
-    let limits = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    let limits = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
     let cancelled = tokio::time::timeout(ms(10), limits.acquire(1, 1)).await;
     assert!(cancelled.is_err());
@@ -214,7 +214,7 @@ async fn a_cancelled_request_for_room_leaves_no_trace() {
 
 #[tokio::test(start_paused = true)]
 async fn when_full_may_pass_without_remembering_the_key() {
-    let limits = buckets(1).max_keys(1).when_full(WhenFull::Pass);
+    let limits = buckets(1).with_max_keys(1).with_when_full(WhenFull::Pass);
     assert!(limits.try_acquire(&1, 1).is_pass());
     for _ in 0..3 {
         assert!(limits.try_acquire(&2, 1).is_pass());
@@ -244,7 +244,7 @@ async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
     let start = now();
     let shared = WhenFull::Share(Interval::every(ms(100)));
     let limits = Interval::every(ms(60_000)).keyed::<u32>();
-    let limits = limits.max_keys(1).when_full(shared);
+    let limits = limits.with_max_keys(1).with_when_full(shared);
     assert!(limits.try_acquire(&0, 1).is_pass());
     let tasks = [1, 2, 1, 3].map(|key| tokio::spawn(limits.acquire(key, 1)));
     sleep(10).await;
@@ -266,7 +266,7 @@ async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
 async fn the_limit_that_new_keys_share_has_the_mode_of_all() {
     let shared = WhenFull::Share(Interval::every(ms(60_000)));
     let limits = Interval::every(ms(60_000)).keyed::<u32>();
-    let limits = limits.max_keys(1).when_full(shared);
+    let limits = limits.with_max_keys(1).with_when_full(shared);
     for key in 0..2 {
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
@@ -282,8 +282,8 @@ async fn the_limit_that_new_keys_share_has_the_mode_of_all() {
 async fn options_can_be_given_in_any_order() {
     let pass = || WhenFull::<TokenBucket>::Pass;
     for limits in [
-        buckets(1).max_keys(1).when_full(pass()),
-        buckets(1).when_full(pass()).max_keys(1),
+        buckets(1).with_max_keys(1).with_when_full(pass()),
+        buckets(1).with_when_full(pass()).with_max_keys(1),
     ] {
         for key in 0..3 {
             assert!(limits.try_acquire(&key, 1).is_pass());
@@ -294,7 +294,7 @@ async fn options_can_be_given_in_any_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_and_a_retuned_key_are_remembered_beyond_the_room() {
-    let limits = buckets(1).max_keys(1);
+    let limits = buckets(1).with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
     limits.pause_for(&1, ms(500));
     limits.retune(&2, TokenBucket::new(Rate::new(1, ms(300)), 1));

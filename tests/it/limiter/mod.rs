@@ -1,3 +1,4 @@
+mod by_hand;
 mod control;
 mod gate;
 mod keyed;
@@ -11,4 +12,6 @@ mod runtimes;
 mod schedules;
 mod shared;
 mod status;
+mod switched;
+mod watched;
 mod within;

@@ -21,7 +21,7 @@ fn decided(poll: Poll<Result<Decision, Infallible>>) -> Decision {
 #[tokio::test(start_paused = true)]
 async fn its_clock_starts_when_it_is_first_asked() {
     let cx = &mut Context::from_waker(Waker::noop());
-    let mut limit = Interval::every(ms(100)).delayed().owned();
+    let mut limit = Interval::every(ms(100)).with_delayed_start().owned();
     jump(ms(500)).await;
 
     assert_eq!(

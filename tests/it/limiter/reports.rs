@@ -1,5 +1,6 @@
 //! The ready observers, behind features.
 #![cfg(all(feature = "metrics", feature = "tracing"))]
+#![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -7,11 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt, StreamExt, stream};
 use metrics::{
-    Counter, CounterFn, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
 };
-use paceline::limiter::{Metrics, Observed, Observer, TracingObserver};
-use paceline::policy::TokenBucket;
+use paceline::concurrency::Permits;
+use paceline::feedback::Feedback;
+use paceline::limiter::{Metrics, Mode, Observed, Observer, TracingObserver};
+use paceline::policy::{TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
@@ -30,11 +33,24 @@ async fn a_day_in_the_life(observer: impl Observer + Clone) {
     jump(ms(30)).await;
 }
 
-/// Every value that a counter or a histogram was given, by its name and labels.
+/// The value of a counter or a gauge, and every value that a histogram was given, by its name and labels.
 #[derive(Clone, Default)]
 struct Recorded(Arc<Mutex<BTreeMap<String, Vec<f64>>>>);
 
 impl Recorded {
+    /// What was recorded, a line each.
+    fn lines(&self) -> Vec<String> {
+        let recorded = self.0.lock().unwrap();
+        let lines = recorded.iter();
+        lines
+            .map(|(name, values)| format!("{name} {values:?}"))
+            .collect()
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.0.lock().unwrap()[name][0]
+    }
+
     fn series(&self, key: &Key) -> Arc<Series> {
         let labels = key
             .labels()
@@ -58,8 +74,10 @@ impl Recorder for Recorded {
         Counter::from_arc(self.series(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        unreachable!("there are no gauges")
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        let series = self.series(key);
+        series.change(|_| 0.0);
+        Gauge::from_arc(series)
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
@@ -72,6 +90,28 @@ struct Series {
     all: Recorded,
 }
 
+impl Series {
+    fn change(&self, change: impl FnOnce(f64) -> f64) {
+        let mut all = self.all.0.lock().unwrap();
+        let value = all.entry(self.name.clone()).or_insert_with(|| vec![0.0]);
+        value[0] = change(value[0]);
+    }
+}
+
+impl GaugeFn for Series {
+    fn increment(&self, by: f64) {
+        self.change(|value| value + by);
+    }
+
+    fn decrement(&self, by: f64) {
+        self.change(|value| value - by);
+    }
+
+    fn set(&self, value: f64) {
+        self.change(|_| value);
+    }
+}
+
 impl HistogramFn for Series {
     fn record(&self, value: f64) {
         let mut all = self.all.0.lock().unwrap();
@@ -81,9 +121,7 @@ impl HistogramFn for Series {
 
 impl CounterFn for Series {
     fn increment(&self, by: u64) {
-        let mut all = self.all.0.lock().unwrap();
-        let count = all.entry(self.name.clone()).or_insert_with(|| vec![0.0]);
-        count[0] += f64::from(u32::try_from(by).unwrap());
+        self.change(|count| count + f64::from(u32::try_from(by).unwrap()));
     }
 
     fn absolute(&self, _: u64) {
@@ -97,22 +135,127 @@ async fn metrics_count_requests_permits_and_waits() {
     let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
     a_day_in_the_life(metrics).await;
 
-    let recorded = recorded.0.lock().unwrap();
-    let seen: Vec<String> = recorded
-        .iter()
-        .map(|(name, values)| format!("{name} {values:?}"))
-        .collect();
     assert_eq!(
-        seen,
+        recorded.lines(),
         [
+            "paceline_paused_until_timestamp_seconds{limit=sms} [0.0]",
             "paceline_permits_total{limit=sms} [3.0]",
             "paceline_requests_total{limit=sms,outcome=gave_up} [1.0]",
             "paceline_requests_total{limit=sms,outcome=passed} [2.0]",
             "paceline_requests_total{limit=sms,outcome=refused} [1.0]",
             "paceline_requests_total{limit=sms,outcome=too_costly} [1.0]",
             "paceline_wait_seconds{limit=sms} [0.0, 0.1]",
+            "paceline_waiting_requests{limit=sms} [0.0]",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_a_limit_that_carries_them_count_each_request() {
+    let recorded = Recorded::default();
+    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
+    let limit = limit.with_observer(metrics);
+
+    assert_eq!(stream::iter(0..8).pace(limit.clone()).count().await, 8);
+    limit.acquire(1).await.unwrap();
+    for _ in 0..3 {
+        assert!(!limit.try_acquire(1).is_pass());
+    }
+    let waiting = tokio::spawn(limit.acquire(1));
+    tokio::task::yield_now().await;
+    let of = |outcome: &str| {
+        recorded.value(&format!(
+            "paceline_requests_total{{limit=sms,outcome={outcome}}}"
+        ))
+    };
+    assert_eq!((of("passed"), of("refused")), (9.0, 3.0));
+    assert_eq!(recorded.value("paceline_waiting_requests{limit=sms}"), 1.0);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(recorded.value("paceline_waiting_requests{limit=sms}"), 0.0);
+
+    limit.set_mode(Mode::Shadow);
+    assert!(limit.try_acquire(1).is_pass());
+    assert_eq!((of("passed"), of("shadowed")), (10.0, 1.0));
+    assert_eq!(recorded.value("paceline_permits_total{limit=sms}"), 10.0);
+}
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_types, reason = "what the gauge shows")]
+fn unix_time() -> f64 {
+    let now = std::time::SystemTime::now();
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    now.duration_since(epoch).unwrap().as_secs_f64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gauge_of_pauses_is_the_time_at_which_the_last_one_ends() {
+    let recorded = Recorded::default();
+    let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
+    let limit = limit.with_observer(metrics);
+    let until = || recorded.value("paceline_paused_until_timestamp_seconds{limit=sms}");
+    assert_eq!(until(), 0.0);
+
+    let before = unix_time();
+    limit.pause_for(ms(2_000));
+    assert!(until() >= before + 2.0);
+    assert!(until() <= unix_time() + 2.0);
+    limit.pause_for(ms(1_000));
+    assert!(
+        until() >= before + 2.0,
+        "of two pauses the later end counts"
+    );
+    limit.apply_feedback(&Feedback::parse([("Retry-After", "60")], ms(0)));
+    assert!(until() >= before + 60.0);
+    limit.resume();
+    assert_eq!(until(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_permits_show_how_many_there_are_and_are_in_use() {
+    let recorded = Recorded::default();
+    let metrics = metrics::with_local_recorder(&recorded, || Metrics::for_permits("db"));
+    let permits = Permits::new(3).with_observer(metrics);
+    let in_use = || recorded.value("paceline_permits_in_use{limit=db}");
+    let limit = || recorded.value("paceline_permits_limit{limit=db}");
+    assert_eq!((in_use(), limit()), (0.0, 3.0));
+
+    let one = permits.acquire().await;
+    let two = permits.try_acquire_many(2);
+    assert!(permits.try_acquire().is_none());
+    assert_eq!(in_use(), 3.0);
+    drop(one);
+    assert_eq!(in_use(), 2.0);
+    permits.resize(7);
+    drop(two);
+    assert_eq!((in_use(), limit()), (0.0, 7.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_busiest_keys_have_labels_and_the_others_share_one() {
+    let recorded = Recorded::default();
+    let count = || {
+        let limits = Unlimited.keyed::<u32>();
+        let limits = limits.with_observer_by_key(Metrics::by_key("users", 2));
+        // Two of three requests are for users 1 and 2, and all others come once.
+        for round in 0..1_000 {
+            for user in [1, 2, 1_000 + round] {
+                assert!(limits.try_acquire(&user, 1).is_pass());
+            }
+        }
+    };
+    metrics::with_local_recorder(&recorded, count);
+    let passed = |key: &str| {
+        recorded.value(&format!(
+            "paceline_requests_total{{limit=users,key={key},outcome=passed}}"
+        ))
+    };
+    let (one, two, other) = (passed("1"), passed("2"), passed("other"));
+    assert_eq!(one + two + other, 3_000.0, "each request is counted once");
+    let lines = recorded.lines();
+    let keys = lines.iter().filter(|line| line.contains("permits_total"));
+    assert_eq!(keys.count(), 3, "{lines:?}");
 }
 
 /// Writes down every event.

@@ -54,7 +54,7 @@ fn an_owned_limit_may_wait_to_the_millisecond() {
 #[test]
 fn a_keyed_limit_may_wait_to_the_millisecond() {
     let limits = Interval::every(SPACING).keyed::<u32>();
-    let limits = limits.with_resolution(Resolution::Millis).max_keys(10);
+    let limits = limits.with_resolution(Resolution::Millis).with_max_keys(10);
     assert_eq!(limits.clone().at(1).resolution(), Resolution::Millis);
     takes_as_long_as_it_should(async {
         for _ in 0..GRANTS {

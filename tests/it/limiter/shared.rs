@@ -148,7 +148,7 @@ async fn a_waiter_that_can_never_pass_under_new_parameters_is_refused_at_once() 
 
 #[tokio::test(start_paused = true)]
 async fn the_clock_of_an_empty_limit_starts_at_its_first_use() {
-    let limit = bucket(2).empty().shared();
+    let limit = bucket(2).with_empty_start().shared();
     jump(ms(1_000)).await;
 
     assert_eq!(limit.peek(1), wait(100));

@@ -57,7 +57,7 @@ async fn every_handle_says_what_is_left() {
             permits: 5,
             window: ms(500),
         };
-        assert_eq!(status, (&mut *handle).status().unwrap());
+        assert_eq!(Limiter::status(&handle), Some(status), "lent");
         assert_eq!(status.quota, Some(quota));
         assert_eq!(status.binding, None);
         assert_eq!(left(Some(status)), (2, 250));
@@ -74,7 +74,7 @@ async fn every_handle_says_what_is_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_does_not_start_the_clock_of_an_unused_limit() {
-    let delayed = Interval::every(ms(100)).delayed();
+    let delayed = Interval::every(ms(100)).with_delayed_start();
     let shared = delayed.shared();
     let keyed = delayed.keyed::<String>();
     let mut handles: [Box<dyn Limiter<Error = Infallible>>; 3] = [
@@ -183,7 +183,7 @@ async fn a_status_disturbs_no_waiter_and_says_what_the_policy_has() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_not_a_look_that_keeps_a_position() {
-    let (waker, wakes): (_, Wakes) = counter();
+    let (waker, counted): (_, Wakes) = counter();
     let cx = &mut Context::from_waker(&waker);
     let mut limit = bucket(1).shared();
     assert!(passes(&mut limit, 1));
@@ -191,7 +191,7 @@ async fn a_status_is_not_a_look_that_keeps_a_position() {
     for _ in 0..3 {
         assert_eq!(left(limit.status()), (0, 100));
     }
-    assert_eq!((limit.waiting(), wakes.count()), (1, 0));
+    assert_eq!((limit.waiting(), counted.count()), (1, 0));
     assert_eq!(limit.stats().held_back, 1);
 }
 
@@ -205,9 +205,11 @@ async fn permits_that_passed_without_a_clock_reading_count_as_spent() {
     for handle in &mut handles {
         for spent in 1..1_000 {
             assert!(passes(handle, 1));
-            let status = handle.status().unwrap();
-            assert_eq!(status.remaining, 10_000 - spent);
-            assert!(spent % 7 > 0 || passes(handle, 0));
+            // To ask a shared limit ends its prefetch.
+            if spent % 7 == 0 {
+                let status = handle.status().unwrap();
+                assert_eq!(status.remaining, 10_000 - spent);
+            }
         }
     }
     assert_eq!(shared.stats().passed, 999);
@@ -238,7 +240,7 @@ async fn reading_a_key_neither_creates_nor_keeps_it() {
     assert_eq!(left(users.status("ann")), (3, 0));
     users.forget_settled();
     assert_eq!(users.len(), 0);
-    let empty = bucket(3).empty().keyed::<String>();
+    let empty = bucket(3).with_empty_start().keyed::<String>();
     assert_eq!(left(empty.status("ann")), (0, 300));
     assert_eq!(empty.len(), 0);
 }
@@ -278,7 +280,7 @@ async fn a_key_with_a_queue_a_pause_or_its_own_policy_is_read_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_room_has_what_would_answer_it() {
-    let users = || bucket(2).keyed::<u32>().max_keys(1);
+    let users = || bucket(2).keyed::<u32>().with_max_keys(1);
     let waits = users();
     assert!(waits.try_acquire(&1, 1).is_pass());
     assert_eq!(left(waits.status(&1)), (1, 100));
@@ -291,10 +293,10 @@ async fn a_key_without_room_has_what_would_answer_it() {
     jump(ms(100)).await;
     assert_eq!(left(waits.status(&2)), (2, 0));
 
-    let passing = users().when_full(WhenFull::Pass);
+    let passing = users().with_when_full(WhenFull::Pass);
     assert!(passing.try_acquire(&1, 1).is_pass());
     assert_eq!(passing.status(&2), Unlimited.shared().status());
-    let sharing = users().when_full(WhenFull::Share(bucket(9)));
+    let sharing = users().with_when_full(WhenFull::Share(bucket(9)));
     assert!(sharing.try_acquire(&1, 1).is_pass());
     assert!(sharing.try_acquire(&2, 2).is_pass());
     assert!(sharing.try_acquire(&3, 1).is_pass());

@@ -96,10 +96,7 @@ async fn within_no_time_means_now_or_never() {
 async fn within_the_longest_time_it_waits() {
     let limit = Interval::every(ms(86_400_000)).shared();
     limit.acquire(1).await.unwrap();
-    limit
-        .acquire_within(1, std::time::Duration::MAX)
-        .await
-        .unwrap();
+    limit.acquire_within(1, Duration::MAX).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +238,7 @@ async fn there_is_no_retry_for_a_request_that_can_no_longer_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_without_room_says_when_there_may_be_some() {
-    let users = Interval::every(ms(100)).keyed::<u32>().max_keys(1);
+    let users = Interval::every(ms(100)).keyed::<u32>().with_max_keys(1);
     users.acquire(1, 1).await.unwrap();
     jump(ms(10)).await;
     let refused = users.acquire_within(2, 1, ms(50)).await.unwrap_err();

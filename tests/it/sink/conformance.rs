@@ -46,7 +46,8 @@ async fn pace_sends() {
 
 #[tokio::test(start_paused = true)]
 async fn pace_sends_over_a_shared_limit() {
-    let build = |inner: Inner<u32>| inner.pace_sends(Interval::every(D).delayed().shared());
+    let build =
+        |inner: Inner<u32>| inner.pace_sends(Interval::every(D).with_delayed_start().shared());
     Subject::new(build, Failure::Inner)
         .into_parts(|adapter| parts(adapter.into_parts()))
         .spacing(D)
@@ -176,7 +177,7 @@ async fn shed_sends() {
 async fn group_sends() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
-            let build = move |inner: Inner<Vec<u32>>| inner.group_sends(max, D).window(window);
+            let build = move |inner: Inner<Vec<u32>>| inner.group_sends(max, D).with_window(window);
             Subject::new(build, Failure::Inner)
                 .into_parts(paceline::sink::GroupSends::into_parts)
                 .scale(D)

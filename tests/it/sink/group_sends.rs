@@ -160,7 +160,7 @@ async fn windows_start_as_configured() {
     ] {
         let (handle, sink) = inner();
         handle.accept_all();
-        let mut sink = sink.group_sends(9, ms(100)).window(window);
+        let mut sink = sink.group_sends(9, ms(100)).with_window(window);
         let mut last = 0;
         for (at, item) in [
             (0, 'a'),
@@ -196,7 +196,7 @@ async fn windows_are_counted_from_the_first_poll_although_nothing_is_held() {
     for window in [Window::LastGroup, Window::Grid] {
         let (handle, sink) = inner();
         handle.accept_all();
-        let mut sink = Driven::new(sink.group_sends(9, ms(100)).window(window));
+        let mut sink = Driven::new(sink.group_sends(9, ms(100)).with_window(window));
         assert!(sink.ready().is_ready());
         jump(ms(30)).await;
         feed(&mut sink, "a");
@@ -243,7 +243,9 @@ async fn groups_of_one_leave_one_by_one() {
 async fn the_largest_group_and_the_longest_window_work() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         let (outlet, writes) = mpsc::unbounded();
-        let sink = outlet.group_sends(usize::MAX, Duration::MAX).window(window);
+        let sink = outlet
+            .group_sends(usize::MAX, Duration::MAX)
+            .with_window(window);
         stream::iter(0..500).map(Ok).forward(sink).await.unwrap();
         let sizes = writes.map(|group| group.len());
         assert_eq!(sizes.collect::<Vec<_>>().await, [500]);

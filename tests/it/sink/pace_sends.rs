@@ -362,7 +362,7 @@ async fn a_bucket_passes_its_burst_then_its_rate() {
 async fn a_delayed_interval_counts_from_the_first_poll_of_any_kind() {
     let (handle, sink) = probe::sink();
     handle.accept_all();
-    let mut sink = sink.pace_sends(Interval::every(ms(100)).delayed().owned());
+    let mut sink = sink.pace_sends(Interval::every(ms(100)).with_delayed_start().owned());
     sleep(77).await; // built, and not polled yet
     sink.flush().await.unwrap();
     sleep(30).await;

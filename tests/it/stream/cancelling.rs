@@ -177,6 +177,18 @@ proptest! {
     }
 
     #[test]
+    fn try_pace_loses_nothing_and_pays_once(calls in calls()) {
+        let outcome = outcome(
+            calls,
+            PaceStreamExt::try_pace,
+            |paced| one(Pin::into_inner(paced).into_parts()),
+        );
+        let emitted: Vec<u32> = items(&outcome.emitted).into_iter().map(|Ok(item)| item).collect();
+        prop_assert!(emitted.is_sorted() && outcome.accounts_for(&emitted));
+        prop_assert!(outcome.is_paid(), "{:?}", outcome.emitted);
+    }
+
+    #[test]
     fn pace_by_cost_loses_nothing_and_pays_what_it_costs(calls in calls()) {
         let outcome = outcome(
             calls,

@@ -7,7 +7,9 @@ use futures::stream::Map;
 use paceline::concurrency::Permits;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::stream::{NoLimit, OnError, PaceByKey, TryPaceByKey, Window};
+use paceline::stream::{
+    NoLimit, OnError, PaceByKey, PaceByKeyAndCost, PaceByKeyError, TryPaceByKey, Window,
+};
 use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
@@ -31,7 +33,7 @@ async fn pace() {
 
 #[tokio::test(start_paused = true)]
 async fn pace_counted_from_the_next_poll() {
-    Subject::new(|input: Input| input.min_interval(D).from_next_poll())
+    Subject::new(|input: Input| input.min_interval(D).with_count_from_next_poll())
         .items(|item| vec![item])
         .into_parts(|adapter| {
             let (input, held) = adapter.into_parts();
@@ -44,7 +46,7 @@ async fn pace_counted_from_the_next_poll() {
 
 #[tokio::test(start_paused = true)]
 async fn pace_over_a_shared_limit() {
-    Subject::new(|input: Input| input.pace(Interval::every(D).delayed().shared()))
+    Subject::new(|input: Input| input.pace(Interval::every(D).with_delayed_start().shared()))
         .items(|item| vec![item])
         .into_parts(|adapter| {
             let (input, held) = adapter.into_parts();
@@ -64,6 +66,22 @@ async fn pace_over_a_bucket() {
             (input, held.into_iter().collect())
         })
         .scale(D)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_pace() {
+    Subject::new(|input: Input| input.try_pace(Interval::every(D).owned()))
+        .items(|item| {
+            let Ok(item) = item;
+            vec![item]
+        })
+        .into_parts(|adapter| {
+            let (input, held) = adapter.into_parts();
+            (input, held.into_iter().collect())
+        })
+        .spacing(D)
         .check()
         .await;
 }
@@ -118,6 +136,21 @@ async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
         .await;
 }
 
+/// Of the items, whose costs are 0 to 4, those of cost 4 are too costly.
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_and_cost() {
+    Subject::new(|input: Input| {
+        let limits = TokenBucket::new(Rate::new(3, D), 3).keyed();
+        input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5)
+    })
+    .items(|item| vec![item.unwrap_or_else(PaceByKeyError::into_item)])
+    .into_parts(PaceByKeyAndCost::into_parts)
+    .unordered()
+    .scale(D)
+    .check()
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn pace_batches() {
     for max in [1, 3, usize::MAX] {
@@ -134,7 +167,7 @@ async fn pace_batches() {
 async fn grouped_within() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input: Input| input.grouped_within(max, D).window(window))
+            Subject::new(move |input: Input| input.grouped_within(max, D).with_window(window))
                 .items(|group| group)
                 .into_parts(paceline::stream::GroupedWithin::into_parts)
                 .scale(D)
@@ -151,7 +184,9 @@ async fn grouped_weighted_within() {
         for max in [1, 5, u64::MAX] {
             Subject::new(move |input: Input| {
                 let weigh = |item: &u32| u64::from(item * 7 % 8);
-                input.grouped_weighted_within(max, D, weigh).window(window)
+                input
+                    .grouped_weighted_within(max, D, weigh)
+                    .with_window(window)
             })
             .items(|group| group)
             .into_parts(paceline::stream::GroupedWeightedWithin::into_parts)
@@ -186,12 +221,16 @@ fn parts((input, held): (Results, Vec<Result<u32, u32>>)) -> (Input, Vec<u32>) {
 async fn try_grouped_within() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input| results(input).try_grouped_within(max, D).window(window))
-                .items(carried)
-                .into_parts(|adapter| parts(adapter.into_parts()))
-                .scale(D)
-                .check()
-                .await;
+            Subject::new(move |input| {
+                results(input)
+                    .try_grouped_within(max, D)
+                    .with_window(window)
+            })
+            .items(carried)
+            .into_parts(|adapter| parts(adapter.into_parts()))
+            .scale(D)
+            .check()
+            .await;
         }
     }
 }
@@ -202,7 +241,7 @@ async fn try_grouped_within_that_discards() {
         for max in [1, 3, usize::MAX] {
             Subject::new(move |input| {
                 let groups = results(input).try_grouped_within(max, D);
-                groups.window(window).on_error(OnError::Discard)
+                groups.with_window(window).with_on_error(OnError::Discard)
             })
             .items(carried)
             .into_parts(|adapter| parts(adapter.into_parts()))
@@ -221,7 +260,7 @@ async fn try_grouped_weighted_within() {
             let subject = Subject::new(move |input| {
                 let weigh = |item: &u32| u64::from(item * 7 % 8);
                 let groups = results(input).try_grouped_weighted_within(max, D, weigh);
-                groups.on_error(rule)
+                groups.with_on_error(rule)
             });
             let subject = subject
                 .items(carried)
@@ -306,7 +345,7 @@ async fn sample() {
         Subject::new(move |input: Input| {
             let sampled = input.sample(D);
             if keep_last {
-                sampled.keep_last()
+                sampled.with_keep_last()
             } else {
                 sampled
             }
@@ -338,8 +377,14 @@ async fn throttle_first() {
 async fn inputs_need_not_be_unpin() {
     let limit = || Interval::every(D).owned();
     check_unmovable(|input| input.min_interval(D)).await;
+    check_unmovable(|input| input.try_pace(limit())).await;
     check_unmovable(|input| input.pace_by_cost(limit(), |_| 1)).await;
     check_unmovable(|input| input.pace_batches(limit(), 3)).await;
+    check_unmovable(|input| {
+        let limits = Interval::every(D).keyed();
+        input.pace_by_key_and_cost(limits, |_| (), |_| 1, 3)
+    })
+    .await;
     check_unmovable(|input| input.grouped_within(3, D)).await;
     check_unmovable(|input| input.grouped_weighted_within(3, D, |_| 2)).await;
     check_unmovable(|input| input.map(Ok::<_, ()>).try_grouped_within(3, D)).await;

@@ -19,7 +19,7 @@ fn digit(item: char) -> u64 {
 async fn check(window: Window, input: &str, output: &str) {
     let group = |s: marble::Source| {
         s.grouped_weighted_within(5, TICK * 4, |item| digit(*item))
-            .window(window)
+            .with_window(window)
     };
     marble::check(group, input, output).await;
 }
@@ -75,7 +75,7 @@ async fn the_window_rules_are_those_of_groups_by_count() {
         let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000);
         let groups = input
             .grouped_weighted_within(10, ms(1_000), |_| 1)
-            .window(window);
+            .with_window(window);
         assert_left(&drained(groups).await, expected, 5_000);
     }
 }

@@ -11,7 +11,7 @@ use crate::timed::{arriving, assert_left, busy, drained, ms, now, since, sleep};
 /// An input for which the three kinds of window give different groups.
 async fn grouped(window: Window) -> crate::timed::Left<Vec<char>> {
     let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000);
-    drained(input.grouped_within(10, ms(1_000)).window(window)).await
+    drained(input.grouped_within(10, ms(1_000)).with_window(window)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,7 +36,7 @@ async fn a_window_on_a_grid_ends_at_whole_windows() {
 async fn a_full_group_leaves_in_the_instant_of_its_last_item() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         marble::check(
-            |s| s.grouped_within(2, TICK * 9).window(window),
+            |s| s.grouped_within(2, TICK * 9).with_window(window),
             "a - b c - d |",
             "- - [ab] - - [cd] |",
         )
@@ -47,7 +47,7 @@ async fn a_full_group_leaves_in_the_instant_of_its_last_item() {
 #[tokio::test(start_paused = true)]
 async fn a_full_group_starts_the_grid_anew() {
     marble::check(
-        |s| s.grouped_within(2, TICK * 4).window(Window::Grid),
+        |s| s.grouped_within(2, TICK * 4).with_window(Window::Grid),
         "a b c - - - - - |",
         "- [ab] - - - [c] - - |",
     )
@@ -58,7 +58,7 @@ async fn a_full_group_starts_the_grid_anew() {
 async fn an_item_that_arrives_with_the_end_of_the_window_is_in_the_next_group() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         marble::check(
-            |s| s.grouped_within(9, TICK * 3).window(window),
+            |s| s.grouped_within(9, TICK * 3).with_window(window),
             "a - - b - - - |",
             "- - - [a] - - [b] |",
         )
@@ -69,7 +69,7 @@ async fn an_item_that_arrives_with_the_end_of_the_window_is_in_the_next_group() 
 #[tokio::test(start_paused = true)]
 async fn the_group_held_leaves_with_the_end() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
-        let group = |s: marble::Source| s.grouped_within(9, TICK * 9).window(window);
+        let group = |s: marble::Source| s.grouped_within(9, TICK * 9).with_window(window);
         marble::check(group, "a b |", "- - ([ab]|)").await;
         marble::check(group, "- - |", "- - |").await;
     }
@@ -98,7 +98,7 @@ async fn a_group_leaves_at_the_next_poll_if_the_stream_is_polled_late() {
 async fn a_late_timer_costs_no_item_and_no_window() {
     let start = now();
     let input = arriving([(0, 'a'), (170, 'b'), (175, 'c')], 175);
-    let mut groups = Box::pin(input.grouped_within(9, ms(100)).window(Window::Grid));
+    let mut groups = Box::pin(input.grouped_within(9, ms(100)).with_window(Window::Grid));
     assert!(groups.next().now_or_never().is_none());
     jump(ms(172)).await;
     assert_eq!(groups.next().await, Some(vec!['a']));
@@ -123,7 +123,7 @@ async fn the_largest_group_and_the_longest_window_work() {
         let input = arriving([(0, 1), (1_000_000, 2)], 2_000_000);
         let groups = input
             .grouped_within(usize::MAX, Duration::MAX)
-            .window(window);
+            .with_window(window);
         assert_left(&drained(groups).await, [(2_000_000, vec![1, 2])], 2_000_000);
     }
 }

@@ -79,7 +79,7 @@ async fn sample_accounts_for_every_item() {
     )
     .await;
     adds_up(
-        |input| input.sample(ms(100)).keep_last(),
+        |input| input.sample(ms(100)).with_keep_last(),
         paceline::stream::Sample::dropped_count,
         |adapter| u64::from(adapter.into_parts().1.is_some()),
     )

@@ -9,8 +9,8 @@ use paceline::policy::{Interval, OutOfRange};
 use paceline::prelude::*;
 use paceline::sink::GroupSends;
 use paceline::stream::{
-    Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByKey, Sample, ThrottleFirst,
-    TryGroupedWeightedWithin, TryGroupedWithin, TryPaceByKey,
+    Debounce, GroupedWeightedWithin, GroupedWithin, PaceBatches, PaceByKey, PaceByKeyAndCost,
+    Sample, ThrottleFirst, TryGroupedWeightedWithin, TryGroupedWithin, TryPaceByKey,
 };
 
 const D: Duration = Duration::from_millis(1);
@@ -110,6 +110,13 @@ fn batches_and_queues_of_keys_need_room_for_an_item() {
     assert_refused(
         || input().try_pace_by_key(limits(), key, 0),
         TryPaceByKey::try_new(input(), limits(), key, 0),
+        "held",
+        "pacing by key needs room for at least 1 item, got 0",
+    );
+    let cost = |_: &u8| 1;
+    assert_refused(
+        || input().pace_by_key_and_cost(limits(), key, cost, 0),
+        PaceByKeyAndCost::try_new(input(), limits(), key, cost, 0),
         "held",
         "pacing by key needs room for at least 1 item, got 0",
     );

@@ -15,7 +15,9 @@ use crate::timed::{arriving, assert_left, drained, ms, now, since, sleep};
 
 #[tokio::test(start_paused = true)]
 async fn an_emission_may_count_from_the_next_poll() {
-    let mut paced = stream::iter(0..4).min_interval(ms(100)).from_next_poll();
+    let mut paced = stream::iter(0..4)
+        .min_interval(ms(100))
+        .with_count_from_next_poll();
     let start = now();
     assert_eq!(paced.next().await, Some(0));
     sleep(30).await;
@@ -32,9 +34,11 @@ async fn an_emission_may_count_from_the_next_poll() {
 #[tokio::test(start_paused = true)]
 async fn calling_from_next_poll_twice_forgets_no_emission() {
     let start = now();
-    let mut paced = stream::iter(0..3).min_interval(ms(100)).from_next_poll();
+    let mut paced = stream::iter(0..3)
+        .min_interval(ms(100))
+        .with_count_from_next_poll();
     assert_eq!(paced.next().await, Some(0));
-    let mut paced = paced.from_next_poll();
+    let mut paced = paced.with_count_from_next_poll();
     assert_eq!(paced.next().await, Some(1));
     assert_eq!(since(start), 100);
 }
@@ -79,7 +83,7 @@ async fn a_late_consumer_moves_the_slots_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_interval_counts_from_the_first_poll() {
-    let limit = Interval::every(ms(100)).delayed();
+    let limit = Interval::every(ms(100)).with_delayed_start();
     for first in [0, 30] {
         let paced = arriving([(first, 1), (first, 2)], 500).pace(limit.owned());
         sleep(77).await; // built, and not polled yet
@@ -92,7 +96,7 @@ async fn a_delayed_interval_counts_from_the_first_poll() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_bucket_fills_from_the_first_poll() {
-    let limit = TokenBucket::new(Rate::new(1, ms(100)), 5).empty();
+    let limit = TokenBucket::new(Rate::new(1, ms(100)), 5).with_empty_start();
     let input = arriving([(350, 1), (350, 2), (350, 3), (350, 4)], 350);
 
     let left = drained(input.pace(limit.owned())).await;
@@ -241,7 +245,11 @@ async fn groups_first_and_then_spacing_ends_one_interval_later() {
     };
 
     assert_left(&drained(groups(every)).await, expected(0), 200);
-    assert_left(&drained(groups(every.delayed())).await, expected(1), 300);
+    assert_left(
+        &drained(groups(every.with_delayed_start())).await,
+        expected(1),
+        300,
+    );
 }
 
 #[test]

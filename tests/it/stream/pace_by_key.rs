@@ -15,7 +15,7 @@ use testkit::wakes::Driven;
 use crate::timed::{arriving, assert_left, drained, ms, now, since};
 
 /// Limits that refuse odd keys.
-pub(super) struct EvenKeys<K>(pub(super) Keyed<K, Interval>);
+pub(crate) struct EvenKeys<K>(pub(crate) Keyed<K, Interval>);
 
 impl<K: Copy + Eq + Hash + Into<u64>> Limits<K> for EvenKeys<K> {
     type Limiter = KeyedAt<K, Interval>;

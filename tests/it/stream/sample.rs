@@ -46,7 +46,7 @@ async fn the_end_drops_the_last_and_counts_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_emits_the_last_at_once_if_it_is_to_be_kept() {
-    let sample = |s: marble::Source| s.sample(TICK * 3).keep_last();
+    let sample = |s: marble::Source| s.sample(TICK * 3).with_keep_last();
     marble::check(sample, "a - - b |", "- - - a (b|)").await;
     marble::check(sample, "(ab|)", "(b|)").await;
     marble::check(sample, "- |", "- |").await;
@@ -128,7 +128,7 @@ async fn other_tasks_run_while_the_input_is_never_pending() {
 async fn the_widest_grid_has_no_tick() {
     let input = || arriving([(0, 1), (1_000_000, 2)], 2_000_000);
     assert_left(&drained(input().sample(Duration::MAX)).await, [], 2_000_000);
-    let kept = drained(input().sample(Duration::MAX).keep_last()).await;
+    let kept = drained(input().sample(Duration::MAX).with_keep_last()).await;
     assert_left(&kept, [(2_000_000, 2)], 2_000_000);
 }
 
@@ -138,7 +138,7 @@ async fn into_parts_returns_the_item_held() {
     let mut sampled = input.sample(ms(50));
     assert!(sampled.next().now_or_never().is_none());
     assert_eq!(sampled.size_hint().0, 0, "the end would drop it");
-    let mut sampled = sampled.keep_last();
+    let mut sampled = sampled.with_keep_last();
     assert!(sampled.next().now_or_never().is_none());
     assert_eq!(sampled.size_hint().0, 1);
 

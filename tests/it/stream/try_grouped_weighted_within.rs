@@ -10,7 +10,7 @@ async fn check(rule: OnError, input: &str, output: &str) {
     let group = |s: marble::TrySource| {
         let weigh = |item: &char| item.to_digit(10).unwrap().into();
         s.try_grouped_weighted_within(5, TICK * 4, weigh)
-            .on_error(rule)
+            .with_on_error(rule)
     };
     marble::try_check(group, input, output).await;
 }
@@ -46,7 +46,7 @@ async fn an_error_leaves_no_weight_behind() {
     for (rule, dropped) in [(OnError::Flush, 0), (OnError::Discard, 1)] {
         let input = stream::iter([Ok(4), Err("no"), Ok(3), Ok(2)]);
         let groups = input.try_grouped_weighted_within(5, ms(50), |item| *item);
-        let mut groups = groups.on_error(rule);
+        let mut groups = groups.with_on_error(rule);
         let all: Vec<_> = groups.by_ref().collect().await;
         assert_eq!(all.last(), Some(&Ok(vec![3, 2])));
         assert_eq!(groups.dropped_count(), dropped);
@@ -57,7 +57,7 @@ async fn an_error_leaves_no_weight_behind() {
 async fn a_heavy_item_that_is_due_is_not_discarded() {
     let input = stream::iter([Ok(1), Ok(9), Err("no")]);
     let groups = input.try_grouped_weighted_within(5, ms(50), |item| *item);
-    let mut groups = groups.on_error(OnError::Discard);
+    let mut groups = groups.with_on_error(OnError::Discard);
     assert_eq!(groups.next().await, Some(Ok(vec![1])));
     assert_eq!(groups.size_hint(), (1, Some(2)));
 

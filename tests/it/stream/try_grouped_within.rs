@@ -12,7 +12,7 @@ const WINDOWS: [Window; 3] = [Window::FirstItem, Window::LastGroup, Window::Grid
 
 /// At most three items, at most four ticks.
 async fn check(rule: OnError, input: &str, output: &str) {
-    let group = |s: marble::TrySource| s.try_grouped_within(3, TICK * 4).on_error(rule);
+    let group = |s: marble::TrySource| s.try_grouped_within(3, TICK * 4).with_on_error(rule);
     marble::try_check(group, input, output).await;
 }
 
@@ -46,7 +46,7 @@ async fn an_error_discards_the_group_with_on_error_discard() {
     let input = stream::iter([Ok(1), Ok(2), Err("no"), Ok(3)]);
     let mut groups = input
         .try_grouped_within(9, ms(50))
-        .on_error(OnError::Discard);
+        .with_on_error(OnError::Discard);
     assert_eq!(groups.next().await, Some(Err("no")));
     assert_eq!(groups.dropped_count(), 2);
     assert_eq!(groups.next().await, Some(Ok(vec![3])));
@@ -75,7 +75,7 @@ async fn an_error_that_comes_with_the_end_of_the_window_finds_the_group_gone() {
     }
     let input = arriving([(0, Ok(1)), (100, Err("no"))], 200);
     let groups = input.try_grouped_within(9, ms(100));
-    let mut groups = Box::pin(groups.on_error(OnError::Discard));
+    let mut groups = Box::pin(groups.with_on_error(OnError::Discard));
     let left = drained(groups.by_ref()).await;
     assert_left(&left, [(100, Ok(vec![1])), (100, Err("no"))], 200);
     assert_eq!(groups.dropped_count(), 0);
@@ -91,7 +91,7 @@ async fn an_error_of_a_slow_poll_finds_the_group_gone() {
     });
     let groups = input
         .try_grouped_within(9, ms(10))
-        .on_error(OnError::Discard);
+        .with_on_error(OnError::Discard);
     let left = drained(groups).await;
     let expected = [(20, Ok(vec![1])), (20, Err("no")), (20, Ok(vec![2]))];
     assert_left(&left, expected, 20);
@@ -99,7 +99,10 @@ async fn an_error_of_a_slow_poll_finds_the_group_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_with_nothing_before_it_starts_no_window() {
-    let group = |s: marble::TrySource| s.try_grouped_within(9, TICK * 4).window(Window::LastGroup);
+    let group = |s: marble::TrySource| {
+        s.try_grouped_within(9, TICK * 4)
+            .with_window(Window::LastGroup)
+    };
     marble::try_check(group, "- X a - - - |", "- X - - [a] - |").await;
 }
 
@@ -117,7 +120,7 @@ async fn the_windows_are_those_of_groups_without_errors() {
         (Window::Grid, [(1_000, vec!['a', 'b']), (3_000, vec!['c'])]),
     ] {
         let input = arriving([(900, 'a'), (950, 'b'), (2_100, 'c')], 5_000).map(Ok::<_, ()>);
-        let groups = input.try_grouped_within(10, ms(1_000)).window(window);
+        let groups = input.try_grouped_within(10, ms(1_000)).with_window(window);
         let expected = expected.map(|(at, group)| (at, Ok(group)));
         assert_left(&drained(groups).await, expected, 5_000);
     }
@@ -128,7 +131,7 @@ async fn a_late_timer_costs_neither_group_nor_error() {
     for rule in [OnError::Flush, OnError::Discard] {
         let start = now();
         let input = arriving([(0, Ok('a')), (150, Err("no"))], 200);
-        let mut groups = Box::pin(input.try_grouped_within(9, ms(100)).on_error(rule));
+        let mut groups = Box::pin(input.try_grouped_within(9, ms(100)).with_on_error(rule));
         assert!(groups.next().now_or_never().is_none());
         jump(ms(170)).await;
         assert_eq!(groups.next().await, Some(Ok(vec!['a'])));
@@ -179,7 +182,7 @@ async fn the_largest_group_and_the_longest_window_work() {
         let input = arriving([(0, Ok::<_, ()>(1)), (1_000_000, Ok(2))], 2_000_000);
         let groups = input
             .try_grouped_within(usize::MAX, Duration::MAX)
-            .window(window);
+            .with_window(window);
         let expected = [(2_000_000, Ok(vec![1, 2]))];
         assert_left(&drained(groups).await, expected, 2_000_000);
     }

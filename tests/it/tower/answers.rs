@@ -119,6 +119,21 @@ async fn a_wait_is_rounded_up_and_at_least_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_window_of_a_refusal_ends_when_the_request_can_pass_and_not_when_the_bucket_is_full() {
+    let limit = TokenBucket::new(Rate::per_minute(6), 2).shared();
+    let layer = EnforceLayer::new(limit).answering(Answers::new("api").with_success_headers(true));
+    let mut service = layer.layer(hello());
+    call(&mut service, get("/")).await.unwrap();
+    let response = call(&mut service, get("/")).await.unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""api";r=0;t=20"#);
+    let response = call(&mut service, get("/")).await.unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""api";r=0;t=10"#);
+    assert_eq!(response.headers()["retry-after"], "10");
+    sleep(10_000).await;
+    assert_eq!(call(&mut service, get("/")).await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn jitter_only_adds_and_leaves_the_window_as_it_is() {
     let answers = Answers::new("api").with_jitter(secs(100));
     let mut service = EnforceLayer::new(minute(1))

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
-use paceline::limiter::{Limits, PolicyExt, Status};
+use paceline::limiter::{Limits, Mode, PolicyExt, Status, Switch, Switched};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::time::Rate;
 use paceline::tower::{Answer, EnforceLayer, Error, Refusal};
@@ -325,6 +325,25 @@ async fn an_answer_reads_what_is_left_after_the_request_had_passed() {
     });
     let expected = [(204, "1"), (204, "0"), (429, "0")].map(|(s, l)| (s, l.to_owned()));
     assert_eq!(left.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_around_the_limits_turns_the_layer_off_and_on() {
+    let switch = Switch::new();
+    let users = Interval::every(ms(100)).keyed::<u32>();
+    let users = Switched::new(users, switch.clone());
+    let layer = EnforceLayer::by_key(users, |n: &u32| Some(*n));
+    let mut service = layer.layer(echo());
+    assert!(call(&mut service, 0).await.is_ok());
+    for (mode, passes) in [
+        (Mode::Active, false),
+        (Mode::Shadow, true),
+        (Mode::Off, true),
+        (Mode::Active, false),
+    ] {
+        switch.set_mode(mode);
+        assert_eq!(call(&mut service, 0).await.is_ok(), passes, "{mode:?}");
+    }
 }
 
 /// Limits that refuse the key 13.

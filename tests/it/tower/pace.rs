@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use futures::FutureExt;
 use futures::future::join_all;
-use paceline::limiter::{Event, Observed, PolicyExt, Shared};
+use paceline::limiter::{Event, Observed, PolicyExt, Shared, Switch, Switched};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::time::Rate;
 use paceline::tower::PaceLayer;
@@ -128,13 +128,18 @@ async fn what_cannot_pass_in_time_is_refused_at_once_and_says_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_and_an_observer_know_at_once_what_is_too_late() {
+async fn a_key_an_observer_and_a_switch_know_at_once_what_is_too_late() {
     let users = Interval::every(ms(100)).keyed::<u32>();
     let by_key = PaceLayer::by_key(users, |n: &u32| Some(*n)).within(ms(99));
     let observed = Observed::new(every(100), |_: Event| ());
     let observed = PaceLayer::new(observed).within(ms(99));
+    let switched = Switched::new(every(100), Switch::new());
+    let switched = PaceLayer::new(switched).within(ms(99));
     let watch = Stopwatch::start();
     let (mut by_key, mut observed) = (by_key.layer(echo()), observed.layer(echo()));
+    let mut switched = switched.layer(echo());
+    assert!(call(&mut switched, 0).await.is_ok());
+    assert!(call(&mut switched, 0).await.unwrap_err().is_too_late());
     assert!(call(&mut by_key, 0).await.is_ok());
     assert!(call(&mut by_key, 0).await.unwrap_err().is_too_late());
     assert!(call(&mut observed, 0).await.is_ok());

@@ -158,7 +158,7 @@ fn joins_or_passes(request: &mut Request, waker: &Waker) {
 }
 
 async fn a_waker_that_is_woken_by_the_timer_on_the_spot_may_ask_the_limit<K: Kind>() {
-    let limit = K::new(2, std::time::Duration::from_micros(100_250));
+    let limit = K::new(2, Duration::from_micros(100_250));
     let one = limit.try_acquire(1);
     let two = limit.try_acquire(1);
     let mut waiter = limit.acquire(2);

@@ -13,6 +13,7 @@ mod clock_steps;
 mod far;
 mod herd;
 mod late_joiners;
+mod paused;
 
 use std::time::{Duration, Instant};
 

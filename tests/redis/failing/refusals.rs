@@ -1,6 +1,10 @@
+use std::future::poll_fn;
 use std::time::Duration;
 
-use paceline::policy::SlidingLog;
+use futures::{StreamExt, TryStreamExt, stream};
+use paceline::limiter::Limiter;
+use paceline::policy::{Decision, SlidingLog};
+use paceline::prelude::*;
 use paceline::redis::{OutagePolicy, Redis};
 
 use super::{opened, redis};
@@ -99,6 +103,68 @@ async fn a_wait_with_a_time_limit_returns_a_fault() {
         let error = limit.acquire_within(1, PATIENT).await.unwrap_err();
         assert!(error.server_error().is_some(), "{error}");
     }
+}
+
+/// Before the first permit, and in the middle.
+#[tokio::test]
+async fn a_stream_that_fails_fast_ends_with_the_fault_and_keeps_its_items() {
+    let server = Server::start().await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
+    let wrong = server.url().replace("redis://", "redis://:wrong@");
+    let refused = opened(&wrong, OutagePolicy::open());
+    let policy = SlidingLog::new(5, MINUTE);
+
+    for (redis, passes) in [(redis, 2), (refused, 0)] {
+        let limit = redis.limit("a", policy).unwrap();
+        let key = limit.keys()[0].clone();
+        let mut paced = stream::iter(0..5).try_pace(limit.fail_fast());
+        for item in 0..passes {
+            assert_eq!(paced.next().await, Some(Ok(item)));
+        }
+        server.cli::<()>(&["DEL", &key]).await;
+        server.cli::<()>(&["RPUSH", &key, "x"]).await;
+        let error = paced.next().await.unwrap().unwrap_err().to_string();
+        let why = if passes > 0 {
+            "WRONGTYPE"
+        } else {
+            "authentication"
+        };
+        assert!(error.contains(why), "{error}");
+        assert_eq!(paced.next().await, None);
+        let (rest, held) = paced.into_parts();
+        assert_eq!(held, Some(passes));
+        assert_eq!(rest.collect::<Vec<_>>().await.len(), 4 - passes);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_fails_fast_is_else_as_any() {
+    let mut server = Server::start().await;
+    let redis = redis(&server.url(), OutagePolicy::open()).await;
+    let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
+    let mut fast = limit.clone().fail_fast();
+    for _ in 0..2 {
+        let passed = poll_fn(|cx| fast.poll_decide(1, cx)).await;
+        assert_eq!(passed, Ok(Decision::Pass));
+    }
+    assert_eq!(fast.status().map(|status| status.remaining), Some(1));
+    let mut other = fast.clone();
+    assert!(
+        poll_fn(|cx| other.poll_try(2, cx))
+            .await
+            .unwrap()
+            .retry_in()
+            > Some(MINUTE / 2)
+    );
+
+    // Queued, and out of the queue again.
+    assert!(futures::poll!(poll_fn(|cx| fast.poll_decide(3, cx))).is_pending());
+    fast.give_up();
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+
+    server.kill();
+    let passed = stream::iter(0..20).try_pace(fast).try_collect::<Vec<_>>();
+    assert_eq!(passed.await.unwrap().len(), 20, "an outage is no fault");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt, stream};
-use paceline::limiter::{Event, Observed, TooCostly};
+use paceline::limiter::{Event, Mode, Observed, Switch, Switched, TooCostly};
 use paceline::policy::{SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
 
-use super::{MINUTE, Passed, redis};
+use super::{MINUTE, Passed, pause, redis};
 use crate::servers::Server;
 
 #[tokio::test]
@@ -93,4 +93,44 @@ async fn an_observer_of_the_limit_sees_each_decision() {
         .collect();
     assert_eq!(waits.len(), 2);
     assert!(waits[1] >= Duration::from_millis(40), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_switch_watches_a_limit_in_redis_and_turns_it_off_while_redis_hangs() {
+    let mut server = Server::start().await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(3, MINUTE)).unwrap();
+    let switch = Switch::new().with_mode(Mode::Shadow);
+    let limit = Switched::new(limit, switch.clone());
+
+    // What conforms is counted in Redis.
+    for _ in 0..5 {
+        limit.acquire_one().await;
+    }
+    let stats = switch.stats();
+    assert_eq!(
+        (stats.shadowed, stats.held_back, stats.unreachable),
+        (5, 2, 0)
+    );
+    switch.set_mode(Mode::Active);
+    assert!(!limit.try_acquire(1).await.is_pass());
+
+    let waits = tokio::spawn(limit.acquire_one());
+    pause(Duration::from_millis(20)).await;
+    assert!(!waits.is_finished());
+    switch.set_mode(Mode::Off);
+    waits.await.unwrap();
+
+    // No denial of this one is cached.
+    let limit = redis.limit("b", SlidingLog::new(3, MINUTE)).unwrap();
+    let limit = Switched::new(limit, switch.clone());
+    server.freeze();
+    switch.set_mode(Mode::Shadow);
+    let asks = tokio::spawn(limit.acquire_one());
+    pause(Duration::from_millis(20)).await;
+    assert!(!asks.is_finished(), "the answer is under way");
+    switch.set_mode(Mode::Off);
+    asks.await.unwrap();
+    limit.acquire_one().await;
+    assert_eq!(switch.stats(), stats);
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use paceline::limiter::{Limits, Share, Switch, Switched};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
@@ -20,7 +21,7 @@ async fn one_a_minute(server: &Server) -> (Redis, Keyed<SlidingLog>) {
 }
 
 /// Ends the queues of all keys that are not in use.
-async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
+pub(super) async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
     // The task that asked for a key may not have put it down yet.
     pause(Duration::from_millis(50)).await;
     keyed.forget_settled();
@@ -210,7 +211,7 @@ async fn a_long_key_is_refused_or_hashed_by_choice() {
     let error = refusing.at(&long("a")).unwrap_err().to_string();
     assert!(error.ends_with("has 1 to 200 bytes, got 201"), "{error}");
 
-    let hashing = refusing.hashing_long_keys();
+    let hashing = refusing.with_long_keys_hashed();
     let keys = |key: &str| hashing.at(key).unwrap().keys()[0].clone();
     assert_eq!(
         keys(&long("a")),
@@ -227,7 +228,7 @@ async fn a_long_key_is_refused_or_hashed_by_choice() {
     assert!(hashing.at("").is_err());
 
     let (_, elsewhere) = one_a_minute(&server).await;
-    let elsewhere = elsewhere.hashing_long_keys();
+    let elsewhere = elsewhere.with_long_keys_hashed();
     for key in [long("a"), long("b")] {
         assert_eq!(hashing.try_acquire(&key, 1).await, Ok(Decision::Pass));
         assert!(wait_of(elsewhere.try_acquire(&key, 1).await) > MINUTE / 2);
@@ -303,7 +304,7 @@ async fn a_policy_that_cannot_be_used_is_an_error_for_its_keys_only() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed_by("users", |key| match key {
-        "delayed" => Interval::every(MINUTE).delayed(),
+        "delayed" => Interval::every(MINUTE).with_delayed_start(),
         _ => Interval::every(MINUTE),
     });
     let users = users.unwrap();
@@ -352,4 +353,51 @@ async fn a_stream_is_paced_by_key_and_an_unusable_key_is_an_error_with_its_item(
     assert!(took >= 100_000, "{took} µs");
     passed.sort_unstable();
     assert_eq!(passed, [1, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_stream_pays_by_key_and_cost_and_what_can_never_pass_is_returned() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let users = redis.keyed("users", SlidingLog::new(5, MINUTE)).unwrap();
+    let calls = [("ann", 5), ("bob", 3), ("", 1), ("bob", 6), ("bob", 2)];
+
+    let paced = stream::iter(calls).pace_by_key_and_cost(users, |call| call.0, |call| call.1, 10);
+    let left: Vec<_> = paced.collect().await;
+    let (passed, refused): (Vec<_>, Vec<_>) = left.into_iter().partition(Result::is_ok);
+    let mut passed: Vec<_> = passed.into_iter().map(Result::unwrap).collect();
+    passed.sort_unstable();
+    assert_eq!(passed, [("ann", 5), ("bob", 2), ("bob", 3)]);
+    let refused: Vec<_> = refused.into_iter().map(Result::unwrap_err).collect();
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused[0]
+            .no_limit()
+            .unwrap()
+            .to_string()
+            .ends_with("got 0")
+    );
+    let never = refused[1].too_costly().unwrap();
+    assert_eq!((never.cost(), never.capacity()), (6, 5));
+}
+
+#[tokio::test]
+async fn keys_in_redis_are_limited_for_a_share_and_an_unusable_key_is_an_error_only_there() {
+    let server = Server::start().await;
+    let (_redis, users) = one_a_minute(&server).await;
+    let switch = Switch::new().with_share(Share::percent(30));
+    let users = Switched::new(users, switch.clone());
+    for (user, second) in [("bob", false), ("ann", true)] {
+        let limit = users.at(user).unwrap();
+        assert!(limit.try_acquire(1).await.is_pass());
+        assert_eq!(limit.try_acquire(1).await.is_pass(), second, "{user}");
+    }
+    assert_eq!(switch.stats().held_back, 1);
+
+    switch.set_share(Share::NONE);
+    let unusable = users.at("").unwrap();
+    assert!(unusable.try_acquire(1).await.is_pass());
+    assert_eq!(switch.stats().unreachable, 1);
+    switch.set_share(Share::FULL);
+    assert!(users.at("").is_err());
 }

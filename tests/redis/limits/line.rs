@@ -41,6 +41,9 @@ async fn taking_all_available_permits_never_overtakes_a_waiter() {
 
     let first = stand(&redis, &limit, 5).await;
     assert_eq!(limit.try_acquire_up_to(9).await, Ok(0));
+    let behind = limit.acquire_within(1, Duration::from_millis(10)).await;
+    let retry_in = behind.unwrap_err().retry_in().unwrap();
+    assert!(retry_in > MINUTE / 2, "{retry_in:?}");
     drop(first);
     assert_eq!(limit.try_acquire_up_to(9).await, Ok(2));
     let trips = redis.stats().answered;
@@ -57,6 +60,11 @@ async fn zero_and_endless_time_limits_work() {
 
     let error = limit.acquire_within(1, Duration::ZERO).await.unwrap_err();
     assert!(error.is_too_late());
+    assert_eq!(
+        error.retry_in(),
+        Some(Duration::ZERO),
+        "as long as it waited"
+    );
     limit.acquire_within(1, Duration::MAX).await.unwrap();
     let redis = redis.with_deadline(Duration::MAX).unwrap();
     let limit = redis.limit("b", SlidingLog::new(1, MINUTE)).unwrap();

@@ -1,10 +1,12 @@
 //! Limits in Redis, through the public API, in real time.
 
 mod adapters;
+mod control;
 mod keyed;
 mod line;
 mod passing;
 mod sharing;
+mod status;
 
 use std::future::poll_fn;
 use std::time::Duration;

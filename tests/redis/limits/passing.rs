@@ -254,12 +254,18 @@ async fn a_request_that_cannot_pass_in_time_fails_and_is_not_counted() {
         .unwrap_err();
     assert!(error.is_too_late());
     assert_eq!(error.to_string(), "could not pass within 1s");
+    let retry_in = error.retry_in().unwrap();
+    assert!((MINUTE / 2..=MINUTE).contains(&retry_in), "{retry_in:?}");
     let trips = redis.stats().answered;
     let error = limit
         .acquire_within(2, Duration::from_secs(20))
         .await
         .unwrap_err();
     assert!(error.is_too_late());
+    assert!(error.retry_in().unwrap() > MINUTE / 2);
     assert_eq!(redis.stats().answered, trips, "it was known");
     assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    let error = limit.acquire_within(3, MINUTE).await.unwrap_err();
+    assert!(error.is_too_costly());
+    assert_eq!(error.retry_in(), None);
 }

@@ -50,7 +50,7 @@ async fn a_prefetch_of_nothing_or_too_much_is_refused() {
         assert_eq!(
             limit
                 .clone()
-                .prefetch(permits, lasts)
+                .with_prefetch(permits, lasts)
                 .unwrap_err()
                 .to_string(),
             why

@@ -99,6 +99,8 @@ pub(super) struct Answer {
     pub(super) retry_in: u64,
     pub(super) known: Vec<Known>,
     pub(super) lost: Vec<bool>,
+    /// How many requests of cost 1 would pass next, for each limit.
+    pub(super) rooms: Vec<u32>,
     /// The lifetime in milliseconds that this call set for each key, 0 if it wrote nothing. Empty without [`LASTING`].
     pub(super) lives: Vec<u64>,
 }
@@ -129,6 +131,14 @@ impl Question {
         Self {
             task: Task::Peek,
             ..Self::ask(now, cost)
+        }
+    }
+
+    /// Without a request: what is left.
+    pub(super) fn look(now: u64) -> Self {
+        Self {
+            task: Task::Peek,
+            ..Self::ahead(now, 0)
         }
     }
 
@@ -382,12 +392,14 @@ impl Answer {
             retry_in: reply.u64(),
             known: vec![],
             lost: vec![],
+            rooms: vec![],
             lives: vec![],
         };
         for _ in 0..limits {
             answer.lost.push(reply.u8() == 1);
             let (at, until) = (reply.u64(), reply.u64());
             answer.known.push(Known { at, until });
+            answer.rooms.push(reply.u32());
         }
         Ok(answer)
     }

@@ -105,6 +105,7 @@ impl<'a, P: Policy> Beside<'a, P> {
         let said = (there.passed, there.ahead, there.retry_in, there.binding);
         let expected = (passed, granted, wait.unwrap_or(0), binding);
         prop_assert_eq!(said, expected, "at {}", now);
+        self.has_the_same_room(&there)?;
         self.last_wait = there.retry_in;
         self.remember(&there, passed + granted > 0)
     }
@@ -142,7 +143,8 @@ impl<'a, P: Policy> Beside<'a, P> {
             "at {}",
             self.now
         );
-        Ok(())
+        let there = self.ask_there(&Question::look(self.now))?;
+        self.has_the_same_room(&there)
     }
 
     fn give_back(&mut self, cost: u32) -> Tried {
@@ -157,6 +159,14 @@ impl<'a, P: Policy> Beside<'a, P> {
         for part in &mut self.parts {
             part.give_back(self.now, cost);
         }
+        self.has_the_same_room(&there)
+    }
+
+    /// Of every limit, after what was counted.
+    fn has_the_same_room(&self, there: &Answer) -> Tried {
+        let parts = self.parts.iter();
+        let rooms = parts.map(|part| part.room(self.now, part.policy.burst()));
+        prop_assert_eq!(&there.rooms, &rooms.collect::<Vec<_>>(), "at {}", self.now);
         Ok(())
     }
 

@@ -118,6 +118,7 @@ trait AnyState: Debug {
     fn decide(&mut self, now: Tick, cost: u32) -> Decision;
     fn refund(&mut self, now: Tick, cost: u32);
     fn settled_at(&self) -> Tick;
+    fn room(&self, now: Tick) -> u32;
     fn boxed(&self) -> Box<dyn AnyState>;
 }
 
@@ -144,6 +145,10 @@ impl<P: Policy + Clone + Debug + 'static> AnyState for Here<P> {
 
     fn settled_at(&self) -> Tick {
         self.policy.settled_at(&self.state)
+    }
+
+    fn room(&self, now: Tick) -> u32 {
+        self.policy.room(&self.state, now)
     }
 
     fn boxed(&self) -> Box<dyn AnyState> {
@@ -173,7 +178,14 @@ impl Policy for Subject {
     fn settled_at(&self, state: &State) -> Tick {
         state.0.settled_at()
     }
+
+    fn room(&self, state: &State, now: Tick) -> u32 {
+        state.0.room(now)
+    }
 }
+
+/// The largest burst that is counted permit by permit.
+const MOST_COUNTED: u32 = 10_000;
 
 /// A policy with its state in memory, on a clock of microseconds. Waits are rounded up.
 #[derive(Clone, Debug)]
@@ -213,6 +225,24 @@ impl<P: Policy> Here<P> {
             policy: policy.clone(),
             state,
         }
+    }
+
+    /// How many requests of cost 1 pass, of at most `burst`: by the policy, and by asking for all of them at once.
+    pub(super) fn room(&self, now: u64, burst: u32) -> u32 {
+        let (mut room, mut too_many) = (0, u64::from(burst) + 1);
+        while u64::from(room) + 1 < too_many {
+            let middle = u64::midpoint(room.into(), too_many);
+            let cost = u32::try_from(middle).unwrap();
+            if self.peek(now, cost).is_none() {
+                room = cost;
+            } else {
+                too_many = middle;
+            }
+        }
+        if burst <= MOST_COUNTED {
+            assert_eq!(self.policy.room(&self.state, at(now)), room);
+        }
+        room
     }
 
     pub(super) fn until(&self) -> u64 {

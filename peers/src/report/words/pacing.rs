@@ -67,7 +67,7 @@ pub(super) const PRECISION: Words = Words {
           by one that comes too soon.\n\n\
           A gap of `paceline` that seems too short was not let through too soon: its thread was interrupted between the reading \
           of the clock and the emission before it, and so the emission was seen later than it was decided. It shows where \
-          intervals are of the size of such an interruption. Counted `from_next_poll` there are none.",
+          intervals are of the size of such an interruption. Counted `with_count_from_next_poll` there are none.",
 };
 
 pub(super) const LOAD: Words = Words {
@@ -97,7 +97,7 @@ pub(super) const GAPS: Words = Words {
     ],
     drawings: &[],
     why: "The limit counts from the instant at which an element passed. If the thread is interrupted between that instant and \
-          the reading of the program, the element is seen late and the gap after it is seen short. `from_next_poll` counts \
+          the reading of the program, the element is seen late and the gap after it is seen short. `with_count_from_next_poll` counts \
           from the instant at which the program asks for the next element, so none of its gaps is short.",
 };
 

@@ -101,7 +101,7 @@ async fn round(crowd: &Crowd, prefetch: u32, permits: u32, server: &Server) -> (
     let limit = match prefetch {
         0 => limit,
         permits => limit
-            .prefetch(permits, LASTS)
+            .with_prefetch(permits, LASTS)
             .expect("the limit has that many at once"),
     };
     limit.acquire(1).await.expect("it passes");

@@ -1,0 +1,238 @@
+use core::borrow::Borrow;
+use core::hash::Hash;
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::feedback::Feedback;
+use crate::policy::Policy;
+use crate::wait::WaitQueue;
+
+use super::key_map::lock;
+use super::limit::LimitState;
+use super::reporter::KeyedObserver;
+use super::shared::LimitHandle;
+use super::{Event, Keyed, Mode};
+
+/// Changes of a key, and of the mode.
+impl<K, P> Keyed<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`](super::Shared::refund).
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 2).is_pass());
+    ///
+    /// users.refund("ann", 1);
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn refund<Q>(&self, key: &Q, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.refund(now, cost));
+        });
+    }
+
+    /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
+    ///
+    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
+    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
+    /// and had settled may have been forgotten: slower parameters do not count it then.
+    pub fn retune<Q>(&self, key: &Q, policy: P)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        P: PartialEq,
+    {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = policy != of_all;
+                limit.retune(now, policy);
+            });
+        });
+        self.report(key, Event::Retuned);
+    }
+
+    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
+    pub fn pause_for<Q>(&self, key: &Q, duration: Duration)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let duration = self.pause(key, duration);
+        self.report(key, Event::Paused { duration });
+    }
+
+    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
+    ///
+    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    ///
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
+    ///
+    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn apply_feedback<Q>(&self, key: &Q, feedback: &Feedback) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let asked = feedback.pause()?;
+        let pause = self.pause(key, asked);
+        self.report(key, Event::FeedbackApplied { pause });
+        Some(asked)
+    }
+
+    /// Ends every pause of this key.
+    pub fn resume<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
+        self.report(key, Event::Resumed);
+    }
+
+    /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
+    /// at once if it has settled, and otherwise when it settles, like any other.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
+    /// assert_eq!(hosts.len(), 1);
+    ///
+    /// hosts.forget("a.example");
+    /// assert_eq!(hosts.len(), 0);
+    /// # }
+    /// ```
+    pub fn forget<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.retune(now, of_all);
+                limit.resume();
+            });
+        });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
+    }
+
+    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
+    /// pause. Its waiters feel it at once.
+    ///
+    /// What it had spent comes on top of the window bound.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    ///
+    /// users.reset("ann");
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn reset<Q>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| limit.reset(now, of_all));
+        });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
+    }
+
+    /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
+    pub fn set_mode(&self, mode: Mode) {
+        // All shards at once, so that of two modes one is the last for every key.
+        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
+        let limits: Vec<Arc<LimitHandle<P>>> = shards
+            .iter_mut()
+            .flat_map(|shard| shard.set_mode(mode))
+            .collect();
+        drop(shards);
+        for limit in limits {
+            limit.wake_all();
+        }
+        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
+            observer.report(Event::ModeChanged { mode });
+        }
+    }
+
+    fn report<Q>(&self, key: &Q, event: Event)
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+            observer.report(event);
+        }
+    }
+
+    /// Pauses a key, and returns for how long.
+    fn pause<Q>(&self, key: &Q, duration: Duration) -> Duration
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.pause_for(now, duration))
+        })
+    }
+
+    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
+    fn change<Q, T>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T) -> T
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut shard = self.shard(key);
+        let policy = shard.policy_of(key);
+        let limit = shard.activate(key, &mut None);
+        drop(shard);
+        let changed = change(&limit, policy);
+        drop(limit);
+        self.shard(key).release(key);
+        changed
+    }
+}

@@ -1,0 +1,341 @@
+use core::fmt;
+use core::panic::AssertUnwindSafe;
+use core::task::Poll;
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::policy::Decision;
+use crate::time::{Clock, Tick};
+
+use super::Answer;
+use super::observer::{Event, Observer};
+
+/// Turns the answers to one handle into events: for [`Observed`](super::Observed), and for a limit that carries its observer.
+pub(crate) struct Reporter<O> {
+    observer: O,
+    clock: Clock,
+    /// Since when its request is queued.
+    since: Option<Tick>,
+}
+
+impl<O> Reporter<O> {
+    pub(crate) const fn new(observer: O) -> Self {
+        Self {
+            observer,
+            clock: Clock::new(),
+            since: None,
+        }
+    }
+
+    pub(crate) const fn observer(&self) -> &O {
+        &self.observer
+    }
+}
+
+impl<O: Observer> Reporter<O> {
+    /// Reports the answer to a request that is queued if it has to wait. `shadowed`: see [`Limiter`](super::Limiter::shadowed).
+    pub(crate) fn asked<E>(
+        &mut self,
+        cost: u32,
+        answer: &Poll<Result<Decision, E>>,
+        shadowed: Option<Decision>,
+    ) {
+        match answer {
+            _ if cost == 0 => {}
+            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
+            Poll::Ready(Ok(decision)) => self.decided(cost, *decision, shadowed),
+            Poll::Ready(Err(_)) => {}
+        }
+    }
+
+    /// Reports the answer to a request that does not wait.
+    pub(crate) fn tried<E>(
+        &mut self,
+        cost: u32,
+        answer: &Poll<Result<Decision, E>>,
+        shadowed: Option<Decision>,
+    ) {
+        match answer {
+            _ if cost == 0 => {}
+            // The handle stays queued for its next request.
+            Poll::Ready(Ok(Decision::Wait { retry_in })) => {
+                let retry_in = *retry_in;
+                self.observer.observe(Event::Refused { cost, retry_in });
+            }
+            Poll::Ready(Ok(decision)) => self.decided(cost, *decision, shadowed),
+            Poll::Pending | Poll::Ready(Err(_)) => {}
+        }
+    }
+
+    /// Reports the answer to a look.
+    pub(crate) fn looked<E>(
+        &mut self,
+        cost: u32,
+        answer: &Poll<Result<Decision, E>>,
+        _shadowed: Option<Decision>,
+    ) {
+        match answer {
+            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
+            Poll::Ready(Ok(never @ Decision::Never { .. })) => self.decided(cost, *never, None),
+            // It has not passed yet, and has been waiting for it.
+            Poll::Ready(Ok(Decision::Pass) | Err(_)) => {}
+        }
+    }
+
+    /// Its request waits no more, since that would take too long.
+    pub(crate) fn too_late(&mut self, cost: u32, retry_in: Duration) {
+        self.decided(cost, Decision::Wait { retry_in }, None);
+    }
+
+    /// Its request has left the queue, if it was queued.
+    pub(crate) fn gave_up(&mut self) {
+        if self.since.is_some() {
+            let waited = self.waited();
+            self.observer.observe(Event::GaveUp { waited });
+        }
+    }
+
+    fn waits(&mut self) {
+        if self.since.is_none() {
+            self.since = Some(self.clock.now());
+            self.observer.queued();
+        }
+    }
+
+    fn decided(&mut self, cost: u32, decision: Decision, shadowed: Option<Decision>) {
+        let waited = self.waited();
+        let event = Event::of(cost, decision, shadowed, waited);
+        self.observer.observe(event);
+    }
+
+    /// How long it was queued, now that it is no more.
+    fn waited(&mut self) -> Duration {
+        let Some(since) = self.since.take() else {
+            return Duration::ZERO;
+        };
+        self.observer.dequeued();
+        self.clock.now().since(since)
+    }
+}
+
+/// The observer that a limit carries: one for all its handles.
+pub(crate) struct SharedObserver(AssertUnwindSafe<Arc<dyn Report>>);
+
+impl SharedObserver {
+    pub(crate) fn new<O>(observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self(AssertUnwindSafe(Arc::new(observer)))
+    }
+
+    #[cold]
+    pub(crate) fn report(&self, event: Event) {
+        self.0.report(event);
+    }
+
+    /// Reports the answer to a request that did not wait.
+    #[cold]
+    pub(crate) fn report_try(&self, cost: u32, decision: Decision, shadowed: Option<Decision>) {
+        if cost > 0 {
+            self.report(Event::of(cost, decision, shadowed, Duration::ZERO));
+        }
+    }
+}
+
+impl fmt::Debug for SharedObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedObserver").finish_non_exhaustive()
+    }
+}
+
+/// The same observer.
+impl Clone for SharedObserver {
+    fn clone(&self) -> Self {
+        Self(AssertUnwindSafe(Arc::clone(&self.0)))
+    }
+}
+
+impl Observer for SharedObserver {
+    fn observe(&mut self, event: Event) {
+        self.0.report(event);
+    }
+
+    fn queued(&mut self) {
+        self.0.queued();
+    }
+
+    fn dequeued(&mut self) {
+        self.0.dequeued();
+    }
+}
+
+/// What a handle keeps if it is observed, or if its last request passed only in shadow mode: nothing otherwise, so that a limit
+/// without an observer pays for one check.
+pub(crate) struct Watch(Option<Box<Watched>>);
+
+#[derive(Default)]
+struct Watched {
+    reporter: Option<Reporter<SharedObserver>>,
+    shadowed: Option<Decision>,
+}
+
+impl Watch {
+    pub(crate) const NONE: Self = Self(None);
+
+    #[inline]
+    pub(crate) fn of(observer: Option<&SharedObserver>) -> Self {
+        observer.map_or(Self::NONE, Self::new)
+    }
+
+    #[cold]
+    fn new(observer: &SharedObserver) -> Self {
+        Self(Some(Box::new(Watched {
+            reporter: Some(Reporter::new(observer.clone())),
+            shadowed: None,
+        })))
+    }
+
+    /// That of another handle with the same observer.
+    #[inline]
+    pub(crate) fn of_clone(&self) -> Self {
+        Self::of(self.observer())
+    }
+
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&SharedObserver> {
+        let reporter = self.0.as_ref()?.reporter.as_ref();
+        reporter.map(Reporter::observer)
+    }
+
+    /// What the last request would have been answered by an active limit.
+    pub(crate) fn shadowed(&self) -> Option<Decision> {
+        self.0.as_ref()?.shadowed
+    }
+
+    /// Notes an answer, and reports it: see [`Reporter::asked`], [`Reporter::tried`] and [`Reporter::looked`].
+    #[inline]
+    pub(crate) fn answered(
+        &mut self,
+        cost: u32,
+        answer: &Answer,
+        shadowed: Option<Decision>,
+        report: fn(&mut Reporter<SharedObserver>, u32, &Answer, Option<Decision>),
+    ) {
+        if self.0.is_some() || shadowed.is_some() {
+            self.note(cost, answer, shadowed, report);
+        }
+    }
+
+    #[cold]
+    fn note(
+        &mut self,
+        cost: u32,
+        answer: &Answer,
+        shadowed: Option<Decision>,
+        report: fn(&mut Reporter<SharedObserver>, u32, &Answer, Option<Decision>),
+    ) {
+        let watched = self.0.get_or_insert_default();
+        watched.shadowed = shadowed;
+        if let Some(reporter) = &mut watched.reporter {
+            report(reporter, cost, answer, shadowed);
+        }
+    }
+
+    /// See [`Reporter::too_late`].
+    pub(crate) fn too_late(&mut self, cost: u32, estimate: Decision) {
+        let retry_in = estimate.retry_in().unwrap_or_default();
+        if let Some(watched) = &mut self.0 {
+            watched.report(|reporter| reporter.too_late(cost, retry_in));
+        }
+    }
+
+    /// See [`Reporter::gave_up`].
+    #[inline]
+    pub(crate) fn gave_up(&mut self) {
+        if let Some(watched) = &mut self.0 {
+            watched.report(Reporter::gave_up);
+        }
+    }
+}
+
+impl Watched {
+    #[cold]
+    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
+        if let Some(reporter) = &mut self.reporter {
+            report(reporter);
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").finish_non_exhaustive()
+    }
+}
+
+/// The observer that a limit for each key carries.
+pub(super) enum KeyedObserver<K> {
+    /// It is not told the key.
+    Same(SharedObserver),
+    /// Makes one that knows the key.
+    ByKey(AssertUnwindSafe<Arc<dyn Fn(K) -> SharedObserver + Send + Sync>>),
+}
+
+impl<K> KeyedObserver<K> {
+    pub(super) fn by_key(observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    where
+        K: Send + Sync + 'static,
+    {
+        let observer = Arc::new(observer);
+        Self::ByKey(AssertUnwindSafe(Arc::new(move |key| {
+            let observer = Arc::clone(&observer);
+            SharedObserver::new(move |event: Event| observer(&key, event))
+        })))
+    }
+
+    pub(super) fn of(&self, key: impl FnOnce() -> K) -> SharedObserver {
+        match self {
+            Self::Same(observer) => observer.clone(),
+            Self::ByKey(observer_of) => observer_of(key()),
+        }
+    }
+}
+
+/// The same observers.
+impl<K> Clone for KeyedObserver<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Same(observer) => Self::Same(observer.clone()),
+            Self::ByKey(observer_of) => Self::ByKey(AssertUnwindSafe(Arc::clone(observer_of))),
+        }
+    }
+}
+
+/// An [`Observer`] that many handles use at once.
+trait Report: Send + Sync {
+    fn report(&self, event: Event);
+
+    fn queued(&self);
+
+    fn dequeued(&self);
+}
+
+impl<O> Report for O
+where
+    O: Send + Sync,
+    for<'a> &'a O: Observer,
+{
+    fn report(&self, event: Event) {
+        Observer::observe(&mut &*self, event);
+    }
+
+    fn queued(&self) {
+        Observer::queued(&mut &*self);
+    }
+
+    fn dequeued(&self) {
+        Observer::dequeued(&mut &*self);
+    }
+}

@@ -1,0 +1,346 @@
+use core::fmt;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+#[cfg(loom)]
+use loom::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64},
+};
+
+use super::limit::Mode;
+use super::share::Share;
+
+/// Turns the limits behind it on, off, or to watching only, while the program runs.
+///
+/// Each [`Switched`](super::Switched) limiter has one. Clones are the same switch: keep one where the configuration is read or an
+/// operator's command arrives. A change takes effect at once, for requests that wait too.
+///
+/// | [`Mode`] | a request in the [`Share`] | any other request |
+/// |---|---|---|
+/// | `Active` | what the limiter says | as in `Shadow` |
+/// | `Shadow` | passes; the limiter is asked, and what would have waited or been refused is counted | the same |
+/// | `Off` | passes; the limiter is not asked | the same |
+///
+/// ```
+/// use paceline::limiter::{Mode, PolicyExt, Share, Switch, Switched};
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let start = tokio::time::Instant::now();
+/// let switch = Switch::new().with_mode(Mode::Shadow);
+/// let limit = Switched::new(Interval::every(Duration::from_millis(100)).shared(), switch.clone());
+///
+/// for _ in 0..3 {
+///     limit.acquire_one().await;
+/// }
+/// assert_eq!(start.elapsed(), Duration::ZERO);
+/// assert_eq!(switch.stats().held_back, 2);
+///
+/// switch.set_mode(Mode::Active);
+/// limit.acquire_one().await;
+/// assert_eq!(start.elapsed(), Duration::from_millis(100));
+/// # }
+/// ```
+#[derive(Clone)]
+#[doc(alias("kill switch", "feature flag", "dark launch", "dry run", "canary"))]
+pub struct Switch {
+    state: Arc<State>,
+}
+
+struct State {
+    /// The mode and the share in one word, so that a reader never sees a mixture. It is written under the lock of `waiters`, and
+    /// read without. Every order is `Relaxed`: the word guards nothing, and what must not be missed is checked under the lock.
+    setting: AtomicU32,
+    /// How many requests without a key have drawn a number. `Relaxed`, as the counts below: they are only ever added to.
+    drawn: AtomicU64,
+    shadowed: AtomicU64,
+    held_back: AtomicU64,
+    unreachable: AtomicU64,
+    waiters: Mutex<Waiters>,
+}
+
+/// The requests that wait, to be woken when the setting changes.
+struct Waiters {
+    next: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+/// What a switch is set to.
+pub(super) type Setting = (Mode, Share);
+
+impl Switch {
+    /// A switch that is on: [`Mode::Active`] for all, [`Share::FULL`].
+    #[must_use]
+    pub fn new() -> Self {
+        let state = State {
+            setting: AtomicU32::new(packed((Mode::Active, Share::FULL))),
+            drawn: AtomicU64::new(0),
+            shadowed: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
+            unreachable: AtomicU64::new(0),
+            waiters: Mutex::new(Waiters {
+                next: 0,
+                wakers: BTreeMap::new(),
+            }),
+        };
+        Self {
+            state: Arc::new(state),
+        }
+    }
+
+    /// Starts in this mode.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        self.set_mode(mode);
+        self
+    }
+
+    /// Starts with this share.
+    #[must_use]
+    pub fn with_share(self, share: Share) -> Self {
+        self.set_share(share);
+        self
+    }
+
+    /// Changes the mode. The share stays.
+    pub fn set_mode(&self, mode: Mode) {
+        self.change(|(_, share)| (mode, share));
+    }
+
+    /// Changes the share that is limited while the mode is [`Mode::Active`]. The mode stays.
+    pub fn set_share(&self, share: Share) {
+        self.change(|(mode, _)| (mode, share));
+    }
+
+    /// Changes both at once: no request sees one without the other.
+    pub fn set(&self, mode: Mode, share: Share) {
+        self.change(|_| (mode, share));
+    }
+
+    /// The mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.setting().0
+    }
+
+    /// The share that is limited while the mode is [`Mode::Active`].
+    #[must_use]
+    pub fn share(&self) -> Share {
+        self.setting().1
+    }
+
+    /// What has passed so far without being limited, over all limiters of this switch.
+    #[must_use]
+    pub fn stats(&self) -> SwitchStats {
+        let State {
+            shadowed,
+            held_back,
+            unreachable,
+            ..
+        } = &*self.state;
+        SwitchStats {
+            shadowed: shadowed.load(Ordering::Relaxed),
+            held_back: held_back.load(Ordering::Relaxed),
+            unreachable: unreachable.load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    pub(super) fn setting(&self) -> Setting {
+        unpacked(self.state.setting.load(Ordering::Relaxed))
+    }
+
+    /// How many requests without a key have come before this one.
+    pub(super) fn draw(&self) -> u64 {
+        self.state.drawn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a request that was not limited; `would_pass` is what the limiter said, `None` if it could not be reached.
+    pub(super) fn count_shadowed(&self, would_pass: Option<bool>) {
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        count(&self.state.shadowed);
+        match would_pass {
+            Some(true) => {}
+            Some(false) => {
+                count(&self.state.held_back);
+            }
+            None => {
+                count(&self.state.unreachable);
+            }
+        }
+    }
+
+    /// Keeps `waker` under this ticket until the setting changes. `false` if it has changed since it was `seen`: the caller has to
+    /// look again.
+    pub(super) fn watch(&self, ticket: &mut Option<u64>, seen: Setting, waker: &Waker) -> bool {
+        let mut waiters = self.waiters();
+        if self.setting() != seen {
+            return false;
+        }
+        let number = *ticket.get_or_insert(waiters.next);
+        waiters.next = waiters.next.max(number + 1);
+        let known = waiters.wakers.get(&number);
+        if known.is_some_and(|known| known.will_wake(waker)) {
+            return true;
+        }
+        let replaced = waiters.wakers.insert(number, waker.clone());
+        drop(waiters);
+        drop(replaced);
+        true
+    }
+
+    /// Forgets the waker of this ticket.
+    pub(super) fn unwatch(&self, ticket: &mut Option<u64>) {
+        if let Some(number) = ticket.take() {
+            let waker = self.waiters().wakers.remove(&number);
+            drop(waker);
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(Setting) -> Setting) {
+        let mut waiters = self.waiters();
+        let old = self.setting();
+        let new = change(old);
+        if new == old {
+            return;
+        }
+        self.state.setting.store(packed(new), Ordering::Relaxed);
+        let wakers = core::mem::take(&mut waiters.wakers);
+        drop(waiters);
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        let waiters = self.state.waiters.lock();
+        // No code under this lock can leave the map half changed.
+        waiters.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Switch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mode, share) = self.setting();
+        f.debug_struct("Switch")
+            .field("mode", &mode)
+            .field("share", &format_args!("{share}"))
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+/// What has passed without being limited, in requests, whatever they cost. Requests of cost 0 and in [`Mode::Off`] are not counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct SwitchStats {
+    /// Requests that passed in [`Mode::Shadow`] or outside the share, whatever the limiter said.
+    pub shadowed: u64,
+    /// Those of them that would have waited or been refused.
+    pub held_back: u64,
+    /// Those of them for which there was no answer: the limiter returned an error, or the key has no limit.
+    pub unreachable: u64,
+}
+
+const fn packed((mode, share): Setting) -> u32 {
+    let mode = match mode {
+        Mode::Active => 0,
+        Mode::Shadow => 1,
+        Mode::Off => 2,
+    };
+    (mode << 16) | share.ten_thousandths()
+}
+
+#[inline]
+fn unpacked(word: u32) -> Setting {
+    let mode = match word >> 16 {
+        0 => Mode::Active,
+        1 => Mode::Shadow,
+        _ => Mode::Off,
+    };
+    let share = Share::try_of_ten_thousand(word & 0xffff);
+    (mode, share.unwrap_or(Share::FULL))
+}
+
+// A package of its own runs them: see `models/`.
+#[cfg(all(test, loom))]
+mod tests {
+    use std::task::Wake;
+
+    use loom::model;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    use super::*;
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn in_every_order_a_waiter_sees_the_change_or_is_woken() {
+        model(|| {
+            let switch = Switch::new();
+            let woken = std::sync::Arc::new(Woken(AtomicBool::new(false)));
+            let other = switch.clone();
+            let setter = thread::spawn(move || other.set_mode(Mode::Off));
+
+            let seen = switch.setting();
+            let mut ticket = None;
+            let waits = seen.0 == Mode::Active
+                && switch.watch(
+                    &mut ticket,
+                    seen,
+                    &Waker::from(std::sync::Arc::clone(&woken)),
+                );
+            setter.join().unwrap();
+            assert_eq!(waits, woken.0.load(Ordering::Relaxed));
+            assert_eq!(switch.mode(), Mode::Off);
+        });
+    }
+
+    #[test]
+    fn in_every_order_of_two_changes_both_stay_and_no_reader_sees_a_mixture() {
+        model(|| {
+            let switch = Switch::new();
+            let setters = [
+                |switch: Switch| switch.set(Mode::Shadow, Share::NONE),
+                |switch: Switch| switch.set_mode(Mode::Off),
+            ];
+            let setters = setters.map(|set| {
+                let switch = switch.clone();
+                thread::spawn(move || set(switch))
+            });
+            let settings = [
+                (Mode::Active, Share::FULL),
+                (Mode::Off, Share::FULL),
+                (Mode::Shadow, Share::NONE),
+                (Mode::Off, Share::NONE),
+            ];
+            assert!(settings.contains(&switch.setting()));
+            for setter in setters {
+                setter.join().unwrap();
+            }
+            assert!(settings[2..].contains(&switch.setting()));
+        });
+    }
+}

@@ -1,0 +1,79 @@
+//! What is in force for a key: what its limit was made with, and overrides.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::policy::{Decision, Policy};
+use crate::time::Tick;
+
+use super::outage_policy::Fallback;
+use super::queue::RequestQueue;
+use super::request::RequestState;
+use super::{LimitConfig, Store};
+
+impl<P: Policy, S: Store> RequestQueue<P, S> {
+    /// Takes over overrides that have changed. `config` and `limit` are what the limit was made with.
+    pub(crate) fn refresh(
+        &mut self,
+        config: &Arc<LimitConfig<P, S>>,
+        limit: &S::Limit,
+        now: impl FnOnce() -> Tick,
+    ) {
+        if !self.overrides.has_changed().unwrap_or(false) {
+            return;
+        }
+        let known = self.overrides.borrow_and_update();
+        self.read_at = known.read_at;
+        let found = known.of(|| S::override_names(limit), S::params(limit));
+        drop(known);
+        let params = found
+            .params
+            .as_ref()
+            .map_or(S::params(limit), |[_, new]| new);
+        let in_force = S::params(&self.limit);
+        let retuned = (params != in_force).then(|| {
+            let retuned = (config.retuned)(config, limit, params);
+            let retuned = retuned.map(|(config, limit)| (Arc::new(config), limit));
+            retuned.unwrap_or_else(|| (Arc::clone(config), limit.clone()))
+        });
+        let retuned = retuned.filter(|(_, limit)| S::params(limit) != in_force);
+        let is_same = (self.paused_until, self.mode) == (found.paused_until, found.mode);
+        if is_same && retuned.is_none() {
+            return;
+        }
+        (self.paused_until, self.mode) = (found.paused_until, found.mode);
+        if let Some((config, limit)) = retuned {
+            (self.config, self.limit) = (config, limit);
+            self.retuned_at = self.next_id;
+            // They were for other parameters.
+            self.denial = None;
+            self.known.scarcest = None;
+            self.spend_insurance(now());
+        }
+        let capacity = self.config.capacity;
+        for request in self.requests.values_mut() {
+            if request.is_queued() && request.cost > capacity {
+                let never = Ok(Decision::Never { capacity });
+                request.finish(RequestState::Answered(never), &mut self.wakes);
+            } else {
+                self.wakes.push(request.waker.clone());
+            }
+        }
+        self.is_changed = true;
+    }
+
+    /// Spends all of an insurance, which was made for other parameters.
+    pub(crate) fn spend_insurance(&mut self, now: Tick) {
+        self.insurance = match (&self.config.fallback, self.insurance.take()) {
+            (Fallback::Insured(policy), Some((since, _))) => {
+                Some((since, (self.config.spent)(policy, now)))
+            }
+            _ => None,
+        };
+    }
+
+    /// How long the limit is still paused.
+    pub(crate) fn pause(&self, now: Tick) -> Option<Duration> {
+        (now < self.paused_until).then(|| self.paused_until.since(now))
+    }
+}

@@ -1,0 +1,230 @@
+//! What operators have changed of limits while they are in use, in any process: pauses, modes and parameters.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::limiter::Mode;
+use crate::time::Tick;
+
+use super::Store;
+use super::connection::Connection;
+use super::error::Failure;
+
+/// How old the knowledge of overrides may become while limits are in use.
+const READ_EVERY: Duration = Duration::from_secs(1);
+
+/// The pause after the server refused a read. It would refuse the next one too.
+const AFTER_REFUSAL: Duration = Duration::from_secs(10);
+
+/// What holds for a limit in place of what it was made with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Override<T> {
+    pub(crate) paused_until: Tick,
+    pub(crate) mode: Mode,
+    /// The parameters that were replaced, and those that replace them. A limit with other parameters keeps its own.
+    pub(crate) params: Option<[T; 2]>,
+    /// Whether it was changed here, and the server has not yet returned it.
+    pub(crate) is_local: bool,
+}
+
+/// A change of one override.
+#[derive(Clone, Debug)]
+pub(crate) enum Change<T> {
+    /// Of two pauses the later end counts.
+    Pause(Duration),
+    Resume,
+    Mode(Mode),
+    Params(Option<[T; 2]>),
+}
+
+/// The server's reply to a read or a change.
+#[derive(Debug)]
+pub(crate) struct Changes<T> {
+    /// The version since which they are.
+    pub(crate) since: u64,
+    /// The server's time.
+    pub(crate) time: u64,
+    /// Identifies the last change. Later changes have a larger version.
+    pub(crate) version: u64,
+    /// Whether these are all overrides, and not only what has changed since a version.
+    pub(crate) is_all: bool,
+    /// Names, and for each how much of a pause is left, and the rest of the override.
+    pub(crate) changed: Vec<(Box<str>, Option<Duration>, Override<T>)>,
+}
+
+/// The overrides of one namespace, as far as this process knows them.
+#[derive(Debug)]
+pub(crate) struct Overrides<S: Store> {
+    namespace: Arc<str>,
+    /// A channel, because each queue has to know at little cost whether it has seen the present value.
+    known: watch::Sender<Known<S::Params>>,
+}
+
+/// The queue of a limit looks at this when it has changed.
+#[derive(Debug)]
+pub(crate) struct Known<T> {
+    by_name: HashMap<Box<str>, Override<T>>,
+    /// The server's last version that was read, and how many connections had been made then. Another server may have other
+    /// overrides.
+    version: u64,
+    connects: u64,
+    /// When the next read is due.
+    pub(crate) read_at: Tick,
+    /// Counts the changes for which waiters have to wake.
+    changes: u64,
+}
+
+impl<T: Clone> Override<T> {
+    pub(crate) const NONE: Self = Self {
+        paused_until: Tick::ZERO,
+        mode: Mode::Active,
+        params: None,
+        is_local: false,
+    };
+
+    fn apply(&mut self, now: Tick, change: &Change<T>) {
+        self.is_local = true;
+        match change {
+            Change::Pause(time) => self.paused_until = self.paused_until.max(now.after(*time)),
+            Change::Resume => self.paused_until = Tick::ZERO,
+            Change::Mode(mode) => self.mode = *mode,
+            Change::Params(params) => self.params.clone_from(params),
+        }
+    }
+
+    fn is_over(&self, now: Tick) -> bool {
+        self.paused_until <= now && self.mode == Mode::Active && self.params.is_none()
+    }
+}
+
+impl<T: Clone + PartialEq> Known<T> {
+    /// What holds for a limit that was made with these parameters: the override of its own name before that of all keys.
+    pub(crate) fn of(&self, names: impl FnOnce() -> [String; 2], made_with: &T) -> Override<T> {
+        let mut found = Override::NONE;
+        if self.by_name.is_empty() {
+            return found;
+        }
+        let names = names();
+        let overrides = names.iter().filter_map(|name| self.by_name.get(&**name));
+        for other in overrides {
+            found.paused_until = found.paused_until.max(other.paused_until);
+            if found.mode == Mode::Active {
+                found.mode = other.mode;
+            }
+            let is_for_this = |params: &&[T; 2]| params[0] == *made_with;
+            let params = other.params.as_ref().filter(is_for_this);
+            found.params = found.params.or_else(|| params.cloned());
+        }
+        found
+    }
+
+    fn accept(&mut self, now: Tick, reply: Changes<T>) {
+        if reply.since != self.version && reply.version <= self.version {
+            // A later reply has overtaken this one.
+            return;
+        }
+        self.version = reply.version;
+        let has_changed = !reply.changed.is_empty() || reply.is_all && !self.by_name.is_empty();
+        self.changes += u64::from(has_changed);
+        if reply.is_all {
+            let of_server = self.by_name.values_mut().filter(|known| !known.is_local);
+            of_server.for_each(|known| {
+                // A server that has lost its data does not know of the pause. One that was taken back is in the reply.
+                let paused_until = known.paused_until;
+                *known = Override::NONE;
+                known.paused_until = paused_until;
+            });
+        }
+        for (name, pause, mut new) in reply.changed {
+            new.paused_until = pause.map_or(Tick::ZERO, |pause| now.after(pause));
+            self.by_name.insert(name, new);
+        }
+        self.by_name.retain(|_, known| !known.is_over(now));
+    }
+}
+
+impl<S: Store> Overrides<S> {
+    pub(crate) fn new(namespace: Arc<str>) -> Self {
+        let known = watch::Sender::new(Known {
+            by_name: HashMap::new(),
+            version: 0,
+            connects: 0,
+            read_at: Tick::ZERO,
+            changes: 0,
+        });
+        Self { namespace, known }
+    }
+
+    /// For a queue. It has not seen the present value.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Known<S::Params>> {
+        let mut known = self.known.subscribe();
+        known.mark_changed();
+        known
+    }
+
+    /// When the next read is due. `None` if this process has no limits.
+    pub(crate) fn read_at(&self) -> Option<Tick> {
+        (self.known.receiver_count() > 0).then(|| self.known.borrow().read_at)
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.known.borrow().changes
+    }
+
+    pub(crate) fn mode_of(&self, name: &str) -> Mode {
+        let known = self.known.borrow();
+        known.by_name.get(name).map_or(Mode::Active, |of| of.mode)
+    }
+
+    /// Changes an override in this process.
+    pub(crate) fn apply(&self, now: Tick, name: &str, change: &Change<S::Params>) {
+        self.known.send_modify(|known| {
+            known.by_name.retain(|_, known| !known.is_over(now));
+            let of_name = known.by_name.entry(name.into()).or_insert(Override::NONE);
+            of_name.apply(now, change);
+            known.changes += 1;
+        });
+    }
+
+    /// Reads what has changed on the server since the last read, after the change if there is one.
+    pub(crate) async fn exchange(
+        &self,
+        connection: &Connection<S>,
+        opened: &S::Connection,
+        change: Option<(&str, &Change<S::Params>)>,
+    ) -> Result<Changes<S::Params>, Failure> {
+        let connects = connection.stats().connects;
+        self.known.send_if_modified(|known| {
+            if known.connects != connects {
+                (known.connects, known.version) = (connects, 0);
+            }
+            false
+        });
+        let since = self.known.borrow().version;
+        S::overrides(opened, &self.namespace, since, change).await
+    }
+
+    /// Takes the reply to a read that was `sent` at that time. `None` if there was none in time.
+    pub(crate) fn accept(
+        &self,
+        now: Tick,
+        sent: Tick,
+        reply: Option<Result<Changes<S::Params>, Failure>>,
+    ) {
+        let is_refused = matches!(&reply, Some(Err(failure)) if failure.is_fault());
+        let pause = if is_refused {
+            AFTER_REFUSAL
+        } else {
+            READ_EVERY
+        };
+        self.known.send_modify(|known| {
+            known.read_at = known.read_at.max(sent.after(pause));
+            if let Some(Ok(reply)) = reply {
+                known.accept(now, reply);
+            }
+        });
+    }
+}

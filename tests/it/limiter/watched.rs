@@ -1,0 +1,610 @@
+//! A limit that carries its observer: each request is one event, however it is made.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::concurrency::Permits;
+use paceline::feedback::Feedback;
+use paceline::io::PaceReadExt;
+use paceline::limiter::{
+    Event, Keyed, Limiter, Mode, Observed, Observer, PolicyExt, Shared, Stats, Switch, Switched,
+    WhenFull,
+};
+use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use testkit::clock::jump;
+use tokio::io::AsyncReadExt;
+
+use crate::timed::{ms, sleep};
+
+/// Writes down what it is told, and counts as a limit does.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<(Vec<Event>, Stats)>>);
+
+impl Seen {
+    /// What was seen since the last time.
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock().unwrap().0)
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.lock().unwrap().1
+    }
+
+    /// In short, since the last time.
+    fn lines(&self) -> Vec<String> {
+        let line = |event: &Event| match event {
+            Event::Passed { cost, waited, .. } => format!("passed {cost} after {waited:?}"),
+            Event::Refused { cost, retry_in, .. } => format!("refused {cost} for {retry_in:?}"),
+            Event::TooCostly { cost, capacity, .. } => format!("{cost} of {capacity}"),
+            Event::GaveUp { waited, .. } => format!("gave up after {waited:?}"),
+            Event::Shadowed { cost, retry_in, .. } => format!("shadowed {cost} for {retry_in:?}"),
+            Event::Paused { duration, .. } => format!("paused for {duration:?}"),
+            Event::FeedbackApplied { pause, .. } => format!("feedback of {pause:?}"),
+            Event::ModeChanged { mode, .. } => format!("mode {mode:?}"),
+            Event::Released { count, .. } => format!("released {count}"),
+            Event::Resized { limit, .. } => format!("resized to {limit}"),
+            other => format!("{other:?}"),
+        };
+        self.take().iter().map(line).collect()
+    }
+}
+
+impl Observer for &Seen {
+    fn observe(&mut self, event: Event) {
+        let (events, stats) = &mut *self.0.lock().unwrap();
+        events.push(event);
+        match event {
+            Event::Passed { .. } => stats.passed += 1,
+            Event::Shadowed { .. } => {
+                stats.passed += 1;
+                stats.held_back += 1;
+            }
+            Event::Refused { .. } | Event::TooCostly { .. } => stats.refused += 1,
+            _ => {}
+        }
+    }
+
+    fn queued(&mut self) {
+        let stats = &mut self.0.lock().unwrap().1;
+        stats.held_back += 1;
+        stats.waiting += 1;
+    }
+
+    fn dequeued(&mut self) {
+        self.0.lock().unwrap().1.waiting -= 1;
+    }
+}
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::new(1, ms(100)), 2)
+}
+
+fn shared() -> (Shared<TokenBucket>, Seen) {
+    let seen = Seen::default();
+    (bucket().shared().with_observer(seen.clone()), seen)
+}
+
+fn keyed() -> (Keyed<String, TokenBucket>, Seen) {
+    let seen = Seen::default();
+    (bucket().keyed().with_observer(seen.clone()), seen)
+}
+
+/// Polls a future once, and drops it.
+fn gives_up<F: Future>(future: F) {
+    let mut future = pin!(future);
+    assert!(future.as_mut().now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_by_hand_goes_past_the_observer() {
+    let (limit, seen) = shared();
+    let by_hand = limit.clone();
+    assert_eq!(stream::iter(0..8).pace(limit.clone()).count().await, 8);
+    by_hand.acquire(1).await.unwrap();
+    for _ in 0..3 {
+        assert!(!by_hand.try_acquire(1).is_pass());
+    }
+    assert_eq!((seen.stats().passed, seen.stats().refused), (9, 3));
+    assert_eq!(limit.stats(), seen.stats());
+}
+
+/// Everything that can be done with a limiter.
+async fn is_asked_in_every_way<L: Limiter<Error = std::convert::Infallible> + Clone + Unpin>(
+    limit: L,
+    seen: Seen,
+    stats: impl Fn() -> Stats,
+) {
+    let check = |how: &str, requests: usize| {
+        assert_eq!(seen.stats(), stats(), "{how}");
+        let events = seen.take();
+        let of_requests = events.iter().filter(|event| event.is_of_request()).count();
+        assert_eq!(of_requests, requests, "{how}: {events:?}");
+    };
+    let items = || stream::iter([1, 1, 1]);
+    assert_eq!(items().pace(limit.clone()).count().await, 3);
+    check("pace", 3);
+    let costs = stream::iter([2, 9, 0, 1]);
+    assert_eq!(
+        costs
+            .pace_by_cost(limit.clone(), |cost| *cost)
+            .count()
+            .await,
+        4
+    );
+    check("pace_by_cost", 3);
+    assert_eq!(items().pace_batches(limit.clone(), 2).count().await, 2);
+    check("pace_batches", 2);
+    assert_eq!(items().enforce(limit.clone()).count().await, 3);
+    check("enforce", 3);
+    sleep(1_000).await;
+    assert_eq!(items().shed(limit.clone()).count().await, 2);
+    check("shed", 3);
+    gives_up(items().pace(limit.clone()).next());
+    check("a stream that is dropped", 1);
+
+    let mut sink = futures::sink::drain().pace_sends(limit.clone());
+    for item in 0..3 {
+        sink.send(item).await.unwrap();
+    }
+    check("pace_sends", 3);
+    let mut sink = futures::sink::drain().pace_sends_by_cost(limit.clone(), |cost| *cost);
+    for cost in [2, 1, 0] {
+        sink.send(cost).await.unwrap();
+    }
+    assert!(sink.send(9).await.is_err());
+    // An item that finds no slot is refused, and passes later: `Stats` counts both.
+    check("pace_sends_by_cost", 5);
+    let mut sink = futures::sink::drain().enforce_sends(limit.clone());
+    assert!(sink.send(1).await.is_err());
+    check("enforce_sends", 1);
+    let mut sink = futures::sink::drain().shed_sends(limit.clone());
+    sink.send(1).await.unwrap();
+    check("shed_sends", 1);
+
+    let mut bytes = [0; 4];
+    let mut read = (&[1_u8, 2, 3, 4][..]).pace_reads(limit.clone());
+    read.read_exact(&mut bytes).await.unwrap();
+    let requests = seen.take().len();
+    assert!(requests > 0);
+    assert_eq!(seen.stats(), stats(), "pace_read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_limit_reports_each_request_of_an_adapter_once() {
+    let (limit, seen) = shared();
+    let asked = limit.clone();
+    is_asked_in_every_way(asked, seen, move || limit.stats()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_reports_each_request_of_an_adapter_once() {
+    let (limits, seen) = keyed();
+    let asked = limits.at("ann".to_owned());
+    is_asked_in_every_way(asked, seen, move || limits.stats()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_limit_reports_each_call_once() {
+    let (limit, seen) = shared();
+    let check = |how: &str, line: &str| {
+        assert_eq!(seen.lines(), [line], "{how}");
+        assert_eq!(limit.stats(), seen.stats(), "{how}");
+    };
+    assert_eq!(limit.try_acquire(2), Decision::Pass);
+    check("try_acquire", "passed 2 after 0ns");
+    assert!(!limit.try_acquire(1).is_pass());
+    check("try_acquire", "refused 1 for 100ms");
+    assert!(!limit.try_acquire(3).is_pass());
+    check("try_acquire", "3 of 2");
+    limit.acquire(1).await.unwrap();
+    check("acquire", "passed 1 after 100ms");
+    assert!(limit.acquire(3).await.is_err());
+    check("acquire", "3 of 2");
+    gives_up(limit.acquire(1));
+    check("acquire", "gave up after 0ns");
+    limit.acquire_within(1, ms(100)).await.unwrap();
+    check("acquire_within", "passed 1 after 100ms");
+    assert!(limit.acquire_within(1, ms(99)).await.is_err());
+    check("acquire_within", "refused 1 for 100ms");
+    assert!(limit.acquire_within(3, ms(99)).await.is_err());
+    check("acquire_within", "3 of 2");
+    gives_up(limit.acquire_within(1, ms(100)));
+    check("acquire_within", "gave up after 0ns");
+
+    let late = tokio::spawn(limit.acquire_within(1, ms(150)));
+    sleep(50).await;
+    limit.pause_for(ms(1_000));
+    assert!(late.await.unwrap().is_err());
+    assert_eq!(
+        seen.lines(),
+        ["paused for 1s", "refused 1 for 900ms"],
+        "too late in the queue"
+    );
+    assert_eq!(limit.stats(), seen.stats());
+
+    // What is no request is no event.
+    let _ = (limit.peek(1), limit.try_acquire(0), limit.acquire(0).await);
+    drop(limit.acquire(1));
+    limit.refund(1);
+    assert_eq!(seen.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keyed_limit_reports_each_call_once() {
+    let (limits, seen) = keyed();
+    let check = |how: &str, line: &str| {
+        assert_eq!(seen.lines(), [line], "{how}");
+        assert_eq!(limits.stats(), seen.stats(), "{how}");
+    };
+    assert_eq!(limits.try_acquire("ann", 2), Decision::Pass);
+    check("try_acquire", "passed 2 after 0ns");
+    assert!(!limits.try_acquire("ann", 1).is_pass());
+    check("try_acquire", "refused 1 for 100ms");
+    assert!(!limits.try_acquire("bob", 3).is_pass());
+    check("try_acquire", "3 of 2");
+    limits.acquire("ann".to_owned(), 1).await.unwrap();
+    check("acquire", "passed 1 after 100ms");
+    assert!(limits.acquire("ann".to_owned(), 3).await.is_err());
+    check("acquire", "3 of 2");
+    gives_up(limits.acquire("ann".to_owned(), 1));
+    check("acquire", "gave up after 0ns");
+    limits
+        .acquire_within("ann".to_owned(), 1, ms(100))
+        .await
+        .unwrap();
+    check("acquire_within", "passed 1 after 100ms");
+    assert!(
+        limits
+            .acquire_within("ann".to_owned(), 1, ms(99))
+            .await
+            .is_err()
+    );
+    check("acquire_within", "refused 1 for 100ms");
+    gives_up(limits.acquire_within("ann".to_owned(), 1, ms(100)));
+    check("acquire_within", "gave up after 0ns");
+
+    let waiting = tokio::spawn(limits.acquire("ann".to_owned(), 1));
+    tokio::task::yield_now().await;
+    assert!(!limits.try_acquire("ann", 1).is_pass());
+    check("try_acquire behind a waiter", "refused 1 for 200ms");
+    waiting.await.unwrap().unwrap();
+    check("acquire", "passed 1 after 100ms");
+
+    let keys = stream::iter(["ann", "ann", "bob"]);
+    let paced = keys.pace_by_key(limits.clone(), |key| (*key).to_owned(), 3);
+    assert_eq!(paced.count().await, 3);
+    assert_eq!(
+        seen.lines(),
+        [
+            "passed 1 after 0ns",
+            "passed 1 after 100ms",
+            "passed 1 after 100ms"
+        ],
+        "pace_by_key"
+    );
+    assert_eq!(limits.stats(), seen.stats());
+    let _ = (limits.peek("ann", 1), limits.try_acquire("ann", 0));
+    assert_eq!(seen.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_report_each_request_once_and_each_release() {
+    let seen = Seen::default();
+    let permits = Permits::new(2).with_observer(seen.clone());
+    assert_eq!(seen.lines(), ["resized to 2"]);
+
+    let one = permits.acquire().await;
+    let two = permits.try_acquire().unwrap();
+    assert!(permits.try_acquire().is_none());
+    assert!(permits.try_acquire_many(3).is_none());
+    assert!(permits.acquire_many(3).await.is_err());
+    gives_up(permits.acquire());
+    let max = Duration::MAX;
+    assert_eq!(
+        seen.lines(),
+        [
+            "passed 1 after 0ns",
+            "passed 1 after 0ns",
+            &format!("refused 1 for {max:?}"),
+            "3 of 2",
+            "3 of 2",
+            "gave up after 0ns"
+        ]
+    );
+    let waiting = tokio::spawn(permits.acquire_many(2));
+    sleep(30).await;
+    assert_eq!(seen.stats().waiting, 1);
+    drop((one, two));
+    drop(waiting.await.unwrap().unwrap());
+    permits.resize(7);
+    assert_eq!(
+        seen.lines(),
+        [
+            "released 1",
+            "released 1",
+            "passed 2 after 30ms",
+            "released 2",
+            "resized to 7"
+        ]
+    );
+    assert_eq!(permits.stats(), seen.stats());
+    let _ = (permits.try_acquire_many(0), permits.acquire_many(0).await);
+    assert_eq!(seen.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_is_one_request_for_each_item() {
+    let seen = Seen::default();
+    let permits = Permits::new(2).with_observer(seen.clone());
+    let work = |_| async { sleep(10).await };
+    let asked = permits.clone();
+    let done = stream::iter(0..5).concurrent(permits, work);
+    assert_eq!(done.count().await, 5);
+    let events = seen.take();
+    let count = |test: fn(&Event) -> bool| events.iter().filter(|event| test(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Passed { .. })), 5);
+    assert_eq!(count(|event| matches!(event, Event::Released { .. })), 5);
+    assert_eq!(events.len(), 11, "and the number of permits");
+    assert_eq!(asked.stats(), seen.stats());
+}
+
+#[tokio::test]
+async fn a_prefetched_permit_is_an_event_too() {
+    let seen = Seen::default();
+    let limit = Unlimited.shared().with_observer(seen.clone());
+    for _ in 0..1_000 {
+        limit.acquire(1).await.unwrap();
+        assert!(limit.try_acquire(1).is_pass());
+    }
+    assert_eq!(
+        stream::iter(0..1_000).pace(limit.clone()).count().await,
+        1_000
+    );
+    assert_eq!(seen.stats().passed, 3_000);
+    assert_eq!(limit.stats(), seen.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
+    let (limit, seen) = shared();
+    limit.set_mode(Mode::Shadow);
+    for cost in [2, 1, 3] {
+        assert!(limit.try_acquire(cost).is_pass());
+    }
+    limit.acquire(1).await.unwrap();
+    assert_eq!(stream::iter([1]).pace(limit.clone()).count().await, 1);
+    jump(ms(200)).await;
+    assert!(limit.try_acquire(2).is_pass());
+    assert_eq!(
+        seen.lines(),
+        [
+            "mode Shadow",
+            "passed 2 after 0ns",
+            "shadowed 1 for Some(100ms)",
+            "shadowed 3 for None",
+            "shadowed 1 for Some(100ms)",
+            "shadowed 1 for Some(100ms)",
+            "passed 2 after 0ns",
+        ]
+    );
+    assert_eq!(limit.stats().held_back, 4);
+    assert_eq!(limit.stats(), seen.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_let_through_by_shadow_mode_has_waited() {
+    let (limit, seen) = shared();
+    assert!(limit.try_acquire(2).is_pass());
+    let waiting = tokio::spawn(limit.acquire(2));
+    sleep(30).await;
+    limit.set_mode(Mode::Shadow);
+    waiting.await.unwrap().unwrap();
+    let events = seen.take();
+    let [
+        ..,
+        Event::Shadowed {
+            cost,
+            waited,
+            retry_in,
+            ..
+        },
+    ] = events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!((cost, waited, retry_in), (2, ms(30), Some(ms(170))));
+    assert_eq!(limit.stats(), seen.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_in_shadow_mode_and_one_without_room_are_events_of_their_own() {
+    let (limits, seen) = keyed();
+    limits.set_mode(Mode::Shadow);
+    for _ in 0..3 {
+        assert!(limits.try_acquire("ann", 2).is_pass());
+    }
+    limits.acquire("ann".to_owned(), 1).await.unwrap();
+    assert_eq!(
+        seen.lines(),
+        [
+            "mode Shadow",
+            "passed 2 after 0ns",
+            "shadowed 2 for Some(200ms)",
+            "shadowed 2 for Some(200ms)",
+            "shadowed 1 for Some(100ms)"
+        ]
+    );
+    assert_eq!(limits.stats(), seen.stats());
+
+    let (limits, seen) = keyed();
+    let limits = limits.with_max_keys(1).with_when_full(WhenFull::Pass);
+    assert!(limits.try_acquire("ann", 2).is_pass());
+    limits.acquire("bob".to_owned(), 1).await.unwrap();
+    assert_eq!(
+        seen.lines(),
+        ["passed 2 after 0ns", "shadowed 1 for Some(200ms)"]
+    );
+    assert_eq!(limits.stats(), seen.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_around_a_limit_sees_shadow_mode_too() {
+    let limit = Interval::every(ms(100)).shared();
+    limit.set_mode(Mode::Shadow);
+    let (sender, events) = std::sync::mpsc::channel();
+    let observed = Observed::new(limit, move |event: Event| sender.send(event).unwrap());
+    assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
+    assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_around_a_switch_sees_its_shadow_mode_too() {
+    let (sender, events) = std::sync::mpsc::channel();
+    let switch = Switch::new();
+    switch.set_mode(Mode::Shadow);
+    let switched = Switched::new(Interval::every(ms(100)).shared(), switch);
+    let observed = Observed::new(switched, move |event: Event| sender.send(event).unwrap());
+    assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
+    assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_report_what_is_too_late_once() {
+    let seen = Seen::default();
+    let permits = Permits::new(1).with_observer(seen.clone());
+    let max = Duration::MAX;
+    let permit = permits.acquire_within(ms(50)).await.unwrap();
+    assert!(permits.acquire_within(ms(50)).await.is_err());
+    assert_eq!(
+        seen.lines(),
+        [
+            "resized to 1",
+            "passed 1 after 0ns",
+            &format!("refused 1 for {max:?}")
+        ]
+    );
+    gives_up(permits.acquire_within(ms(50)));
+    drop(permit);
+    assert_eq!(seen.lines(), ["gave up after 0ns", "released 1"]);
+
+    let cooling = permits.with_cooldown(ms(100));
+    drop(cooling.acquire().await);
+    assert!(cooling.acquire_within(ms(50)).await.is_err());
+    assert_eq!(
+        seen.lines(),
+        ["passed 1 after 0ns", "released 1", "refused 1 for 100ms"]
+    );
+    assert_eq!(seen.stats().waiting, 0);
+    assert_eq!(cooling.stats(), seen.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_a_shared_limit_is_an_event_of_the_clone_on_which_it_was_made() {
+    let (limit, seen) = shared();
+    let unobserved = bucket().shared();
+    let clone = limit.clone();
+    clone.pause_for(ms(500));
+    clone.pause_for(ms(200));
+    let feedback = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    assert_eq!(limit.apply_feedback(&feedback), Some(ms(2_000)));
+    let nothing = Feedback::parse([("X-RateLimit-Remaining", "7")], Duration::ZERO);
+    assert_eq!(limit.apply_feedback(&nothing), None);
+    clone.resume();
+    clone.retune(bucket());
+    clone.set_mode(Mode::Off);
+    assert_eq!(
+        seen.lines(),
+        [
+            "paused for 500ms",
+            "paused for 500ms",
+            "feedback of 2s",
+            "Resumed",
+            "Retuned",
+            "mode Off"
+        ]
+    );
+    unobserved.pause_for(ms(500));
+    assert_eq!(seen.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_a_key_is_an_event_with_its_key() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let limits = bucket().keyed::<String>();
+    let limits = limits.with_observer_by_key({
+        let seen = Arc::clone(&seen);
+        move |key, event| seen.lock().unwrap().push((key.clone(), event))
+    });
+    limits.pause_for("ann", ms(500));
+    let feedback = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    limits.apply_feedback("bob", &feedback);
+    limits.resume("ann");
+    limits.retune("ann", bucket());
+    limits.forget("ann");
+    limits.reset("bob");
+    limits.set_mode(Mode::Shadow);
+    assert!(limits.try_acquire("bob", 1).is_pass());
+    limits.acquire("cat".to_owned(), 1).await.unwrap();
+    let seen: Vec<String> = seen
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(key, event)| format!("{key}: {event:?}"))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "ann: Paused { duration: 500ms }",
+            "bob: FeedbackApplied { pause: 2s }",
+            "ann: Resumed",
+            "ann: Retuned",
+            "ann: Retuned",
+            "ann: Resumed",
+            "bob: Retuned",
+            "bob: Resumed",
+            "bob: Passed { cost: 1, waited: 0ns }",
+            "cat: Passed { cost: 1, waited: 0ns }",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_may_use_its_limit() {
+    let own = Arc::new(Mutex::new(None::<Shared<TokenBucket>>));
+    let limit = bucket().shared().with_observer({
+        let own = Arc::clone(&own);
+        move |_: Event| {
+            if let Ok(own) = own.try_lock() {
+                let _ = own.as_ref().map(Shared::stats);
+            }
+        }
+    });
+    *own.lock().unwrap() = Some(limit.clone());
+    assert!(limit.try_acquire(2).is_pass());
+    limit.acquire(1).await.unwrap();
+    limit.pause_for(ms(1));
+    limit.retune(bucket());
+
+    let own = Arc::new(Mutex::new(None::<Keyed<u8, TokenBucket>>));
+    let limits = bucket().keyed().with_observer({
+        let own = Arc::clone(&own);
+        move |_: Event| {
+            if let Ok(own) = own.try_lock() {
+                let _ = own.as_ref().map(Keyed::stats);
+            }
+        }
+    });
+    *own.lock().unwrap() = Some(limits.clone());
+    assert!(limits.try_acquire(&1, 2).is_pass());
+    limits.acquire(1, 1).await.unwrap();
+    assert!(limits.acquire_within(1, 1, ms(1)).await.is_err());
+    limits.pause_for(&1, ms(1));
+    limits.set_mode(Mode::Shadow);
+}

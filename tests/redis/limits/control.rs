@@ -1,0 +1,322 @@
+//! Pauses, modes and parameters that hold for all processes.
+
+use std::time::Duration;
+
+use paceline::feedback::Feedback;
+use paceline::limiter::Mode;
+use paceline::policy::{
+    All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
+};
+use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError};
+use paceline::time::Rate;
+
+use super::{MINUTE, PATIENT, pause, redis, wait_of};
+use crate::servers::Server;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Long enough for a process to read what has changed, with its next call.
+async fn second() {
+    pause(SECOND).await;
+}
+
+async fn two<P: RedisPolicy>(server: &Server, policy: P) -> [RedisLimiter<P>; 2] {
+    let one = redis(server).await.limit("a", policy.clone()).unwrap();
+    let other = redis(server).await.limit("a", policy).unwrap();
+    [one, other]
+}
+
+#[tokio::test]
+async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
+    let server = Server::start().await;
+    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
+    assert!(other.try_acquire(1).await.unwrap().is_pass());
+
+    one.pause_for(MINUTE).await.unwrap();
+    assert!(one.paused_for().unwrap() > MINUTE / 2);
+    second().await;
+    assert!(wait_of(other.try_acquire(1).await) > MINUTE / 2);
+    assert!(wait_of(other.peek(1).await) > MINUTE / 2);
+    assert_eq!(other.try_acquire_up_to(5).await, Ok(0));
+    let refused = Feedback::parse([("Retry-After", "120")], Duration::ZERO);
+    let paused = other.apply_feedback(&refused).await;
+    assert_eq!(paused, Ok(Some(2 * MINUTE)));
+    second().await;
+    let _ = one.try_acquire(1).await;
+    second().await;
+    assert!(wait_of(one.try_acquire(1).await) > MINUTE);
+
+    let waits = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire(1).await }
+    });
+    second().await;
+    one.resume().await.unwrap();
+    waits.await.unwrap().unwrap();
+    assert_eq!((one.paused_for(), other.paused_for()), (None, None));
+    // What was granted while the pause was not known has been given back.
+    assert_eq!(one.try_acquire_up_to(5).await, Ok(3));
+}
+
+#[tokio::test]
+async fn pauses_expire_in_redis_and_modes_stay() {
+    let server = Server::start().await;
+    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
+    for _ in 0..3 {
+        one.pause_for(Duration::from_millis(20)).await.unwrap();
+        pause(Duration::from_millis(40)).await;
+    }
+    for key in ["by_name", "versions", "ends"] {
+        let key = format!("paceline:{{overrides}}:{key}");
+        assert_eq!(server.cli::<u64>(&["EXISTS", &key]).await, 0, "{key}");
+    }
+
+    one.set_mode(Mode::Off).await.unwrap();
+    let lives: i64 = server.cli(&["PTTL", "paceline:{overrides}:by_name"]).await;
+    assert_eq!(lives, -1);
+    assert!(
+        other
+            .try_acquire(9)
+            .await
+            .is_ok_and(|answer| !answer.is_pass())
+            || other.mode() == Mode::Off
+    );
+    second().await;
+    let _ = other.try_acquire(1).await;
+    second().await;
+    assert_eq!(other.try_acquire(9).await, Ok(Decision::Pass));
+    assert_eq!(
+        (other.mode(), other.try_acquire_up_to(70).await),
+        (Mode::Off, Ok(70))
+    );
+
+    one.set_mode(Mode::Active).await.unwrap();
+    let lives: i64 = server.cli(&["PTTL", "paceline:{overrides}:by_name"]).await;
+    assert!((3_500_000..3_700_000).contains(&lives), "{lives}");
+}
+
+#[tokio::test]
+async fn a_key_is_paused_alone_and_a_mode_is_for_all_keys() {
+    let server = Server::start().await;
+    let clients = [redis(&server).await, redis(&server).await];
+    let hosts = clients.map(|redis| redis.keyed("hosts", SlidingLog::new(2, MINUTE)).unwrap());
+    let [one, other] = &hosts;
+    one.pause_for("a.example", MINUTE).await.unwrap();
+    one.retune("c.example", SlidingLog::new(1, MINUTE))
+        .await
+        .unwrap();
+    assert!(wait_of(other.try_acquire("a.example", 1).await) > MINUTE / 2);
+    assert!(other.try_acquire("b.example", 2).await.unwrap().is_pass());
+    let never = Decision::Never { capacity: 1 };
+    assert_eq!(other.try_acquire("c.example", 2).await, Ok(never));
+    one.resume("a.example").await.unwrap();
+    assert!(one.try_acquire("a.example", 1).await.unwrap().is_pass());
+
+    one.set_mode(Mode::Shadow).await.unwrap();
+    second().await;
+    assert!(other.try_acquire("b.example", 2).await.unwrap().is_pass());
+    assert_eq!((one.mode(), other.mode()), (Mode::Shadow, Mode::Shadow));
+    assert_eq!(other.at("b.example").unwrap().mode(), Mode::Shadow);
+    let error = one.pause_for("", MINUTE).await.unwrap_err();
+    assert!(error.unfit().is_some(), "{error}");
+}
+
+/// Whether two permits can pass within half a minute.
+fn is_fast(answer: Result<Decision, ServerError>) -> bool {
+    match answer.unwrap() {
+        Decision::Pass => true,
+        Decision::Wait { retry_in } => retry_in < MINUTE / 2,
+        Decision::Never { .. } => false,
+    }
+}
+
+/// Retunes a limit to parameters that do not pass two permits within a minute, and back.
+async fn is_retuned_and_back<P: RedisPolicy>(server: &Server, name: &str, made: P, less: P) {
+    let made_of = |redis: Redis| redis.limit(name, made.clone()).unwrap();
+    let (one, other) = (made_of(redis(server).await), made_of(redis(server).await));
+    assert!(other.try_acquire(1).await.unwrap().is_pass(), "{name}");
+    one.retune(less.clone()).await.unwrap();
+    assert!(!is_fast(one.try_acquire(2).await), "{name}");
+    second().await;
+    // The first call hears of it, and that of a process that starts with the old parameters.
+    let started = made_of(redis(server).await);
+    for limit in [&other, &started] {
+        let _ = limit.peek(1).await;
+        assert!(!is_fast(limit.try_acquire(2).await), "{name}");
+    }
+
+    one.retune(made.clone()).await.unwrap();
+    second().await;
+    let _ = other.peek(1).await;
+    assert!(is_fast(other.try_acquire(2).await), "{name}");
+}
+
+#[tokio::test]
+async fn each_policy_is_retuned_in_another_client_and_back() {
+    let server = Server::start().await;
+    let bucket = |permits, burst| TokenBucket::new(Rate::new(permits, MINUTE / 7), burst);
+    let log = |limit| SlidingLog::new(limit, MINUTE);
+    let fixed = |limit| FixedWindow::new(limit, MINUTE);
+    tokio::join!(
+        is_retuned_and_back(&server, "bucket", bucket(3, 7), bucket(2, 1)),
+        is_retuned_and_back(
+            &server,
+            "interval",
+            Interval::every(Duration::from_millis(3)),
+            Interval::every(MINUTE)
+        ),
+        is_retuned_and_back(&server, "log", log(9), log(1)),
+        is_retuned_and_back(&server, "fixed", fixed(9), fixed(1)),
+        is_retuned_and_back(
+            &server,
+            "strict",
+            SlidingCounter::strict(9, MINUTE, 7),
+            SlidingCounter::strict(1, MINUTE, 5),
+        ),
+        is_retuned_and_back(
+            &server,
+            "smooth",
+            SlidingCounter::smooth(9, MINUTE),
+            SlidingCounter::smooth(1, MINUTE),
+        ),
+        is_retuned_and_back(
+            &server,
+            "all",
+            All::new((bucket(3, 7), All::new((log(9), fixed(9))))),
+            All::new((bucket(5, 6), All::new((log(8), fixed(1))))),
+        ),
+    );
+}
+
+#[tokio::test]
+async fn parameters_that_do_not_fit_are_refused_with_the_reason() {
+    let server = Server::start().await;
+    let redis = redis(&server).await.when_down(OutagePolicy::insured(3));
+    let limit = redis.limit("a", SlidingLog::new(9, MINUTE)).unwrap();
+    let error = limit.retune(SlidingLog::new(2, MINUTE)).await.unwrap_err();
+    let why = "a limit of 2 cannot be divided among 3 replicas: each needs at least 1";
+    assert_eq!(error.unfit().unwrap().to_string(), why);
+    assert!(limit.try_acquire(9).await.unwrap().is_pass());
+}
+
+#[tokio::test]
+async fn overrides_of_another_type_are_named_and_stop_no_decision() {
+    let server = Server::start().await;
+    let key = "paceline:{overrides}:versions";
+    server.cli::<()>(&["SET", key, "x"]).await;
+    let redis = redis(&server).await;
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    assert!(limit.try_acquire(1).await.unwrap().is_pass());
+    assert_eq!((redis.stats().faults, redis.stats().outages), (1, 0));
+    let failure = redis.last_failure().unwrap();
+    let place = "the overrides in paceline:{overrides}:by_name";
+    assert!(
+        failure.contains(place) && failure.contains("WRONGTYPE"),
+        "{failure}"
+    );
+    let error = limit.pause_for(MINUTE).await.unwrap_err();
+    assert!(error.server_error().is_some(), "{error}");
+    assert!(
+        wait_of(limit.try_acquire(1).await) > MINUTE / 2,
+        "it holds here"
+    );
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_read_overrides_can_use_limits() {
+    let server = Server::start().await;
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "bob",
+        "on",
+        ">pass",
+        "~paceline:{a}:*",
+        "+@all",
+    ];
+    server.cli::<()>(&rules).await;
+    let url = server.url().replace("redis://", "redis://bob:pass@");
+    let redis = Redis::open(&url, OutagePolicy::closed()).unwrap();
+    let redis = redis.with_deadline(PATIENT).unwrap();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    for _ in 0..5 {
+        assert!(limit.try_acquire(1).await.unwrap().is_pass());
+    }
+    assert_eq!((redis.stats().faults, redis.stats().outages), (1, 0));
+    let failure = redis.last_failure().unwrap();
+    assert!(failure.contains("the overrides in paceline:"), "{failure}");
+}
+
+#[tokio::test]
+async fn more_than_ten_thousand_overrides_are_refused() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let hosts = redis.keyed("hosts", SlidingLog::new(2, MINUTE)).unwrap();
+    let versions: Vec<String> = (0..10_000)
+        .flat_map(|n| [n.to_string(), format!("n{n}")])
+        .collect();
+    let mut add = redis::cmd("ZADD");
+    add.arg("paceline:{overrides}:versions").arg(versions);
+    server.command::<()>(&add).await;
+    let error = hosts.pause_for("a.example", MINUTE).await.unwrap_err();
+    assert!(error.to_string().contains("10000 overrides"), "{error}");
+}
+
+#[tokio::test]
+async fn prefixes_have_overrides_of_their_own() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let of = |prefix| redis.clone().with_prefix(prefix).unwrap();
+    let limits =
+        ["one", "two"].map(|prefix| of(prefix).limit("a", SlidingLog::new(5, MINUTE)).unwrap());
+    limits[0].pause_for(MINUTE).await.unwrap();
+    assert!(!limits[0].try_acquire(1).await.unwrap().is_pass());
+    assert!(limits[1].try_acquire(1).await.unwrap().is_pass());
+    assert_eq!(redis.stats().connects, 1);
+}
+
+#[tokio::test]
+async fn a_flushed_server_has_no_modes_any_more() {
+    let server = Server::start().await;
+    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
+    one.set_mode(Mode::Off).await.unwrap();
+    let _ = other.try_acquire(1).await;
+    assert_eq!(other.mode(), Mode::Off);
+    server.flush_all().await;
+    second().await;
+    for limit in [&one, &other] {
+        while limit.mode() == Mode::Off {
+            let _ = limit.try_acquire(1).await;
+            pause(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_taken_back_is_dropped_after_an_hour_and_still_heard_by_an_idle_client() {
+    let server = Server::start_with_clock().await;
+    let (own, idle) = (redis(&server).await, redis(&server).await);
+    let policy = SlidingLog::new(5, MINUTE);
+    let of = |name| own.limit(name, policy).unwrap();
+    of("stays").set_mode(Mode::Shadow).await.unwrap();
+    of("back").set_mode(Mode::Off).await.unwrap();
+    let idle = idle.limit("back", policy).unwrap();
+    let _ = idle.try_acquire(1).await;
+    assert_eq!(idle.mode(), Mode::Off);
+    of("back").set_mode(Mode::Active).await.unwrap();
+    let before = server.time_us().await;
+    server.set_clock(7_200);
+    while server.time_us().await < before + 7_000_000_000 {
+        pause(Duration::from_millis(20)).await;
+    }
+    of("other").set_mode(Mode::Off).await.unwrap();
+    let names: Vec<String> = server
+        .cli(&["ZRANGE", "paceline:{overrides}:versions", "0", "-1"])
+        .await;
+    assert_eq!(names, ["paceline:{stays}", "paceline:{other}"]);
+    second().await;
+    while idle.mode() == Mode::Off {
+        let _ = idle.try_acquire(1).await;
+        pause(Duration::from_millis(20)).await;
+    }
+}

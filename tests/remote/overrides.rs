@@ -1,0 +1,577 @@
+//! Pauses, modes and parameters that hold for all processes.
+
+use testkit::clock::Stopwatch;
+
+use super::server::{ALL, Rule, Server};
+use super::{DEADLINE, Limit, MINUTE, Process, ms, plenty, process, settle, wait_of};
+use crate::limiter::Mode;
+use crate::policy::{Decision, SlidingLog};
+use crate::remote::connection::sleep;
+use crate::remote::{Change, Failure, OutagePolicy};
+
+const SECOND: std::time::Duration = ms(1_000);
+const HOUR: std::time::Duration = ms(3_600_000);
+
+/// Two processes with the same limit.
+async fn two<P: Rule>(
+    server: &Server<P>,
+    when_down: OutagePolicy,
+    policy: P,
+) -> ([Process<P>; 2], [Limit<P>; 2]) {
+    let processes = [
+        process(server, when_down).await,
+        process(server, when_down).await,
+    ];
+    let limits = processes
+        .each_ref()
+        .map(|process| process.limit(0, policy.clone()));
+    (processes, limits)
+}
+
+impl<P: Rule> Limit<P> {
+    async fn change(&self, change: Change<P>) {
+        self.queue.change(&change).await.unwrap();
+    }
+
+    /// As `RedisLimiter::retune`.
+    async fn retune(&self, policy: P) {
+        let made_with = self.queue.limit.1.clone();
+        let is_back = policy == made_with;
+        let params = (!is_back).then_some([made_with, policy]);
+        self.change(Change::Params(params)).await;
+    }
+}
+
+/// Waits in a task of its own, and returns for how long.
+fn acquiring<P: Rule>(limit: &Limit<P>) -> tokio::task::JoinHandle<std::time::Duration> {
+    let limit = limit.clone();
+    let watch = Stopwatch::start();
+    tokio::spawn(async move {
+        limit.acquire(1).await.unwrap();
+        watch.elapsed()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_here_at_once_and_ends_by_itself() {
+    let server = Server::start();
+    server.world().reply_in = ms(7);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(5, MINUTE));
+    let watch = Stopwatch::start();
+
+    let changed = tokio::spawn({
+        let limit = limit.clone();
+        async move { limit.change(Change::Pause(2 * SECOND)).await }
+    });
+    settle().await;
+    assert_eq!(
+        limit.try_acquire(1).await,
+        Ok(Decision::Wait {
+            retry_in: 2 * SECOND
+        })
+    );
+    assert_eq!(watch.elapsed(), ms(0));
+    assert_eq!(limit.try_acquire(0).await, Ok(Decision::Pass));
+    assert_eq!(
+        limit.try_acquire(6).await,
+        Ok(Decision::Never { capacity: 5 })
+    );
+    changed.await.unwrap();
+    // By the server's clock the pause begins when the server hears of it, and the reply takes 7 ms.
+    assert_eq!(limit.queue.pause(), Some(2 * SECOND));
+    limit.acquire(1).await.unwrap();
+    assert_eq!(watch.elapsed(), 2 * SECOND + ms(14));
+    assert_eq!(server.world().counted.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_process_hears_of_a_pause_within_a_second_and_a_trip() {
+    let server = Server::start();
+    server.world().reply_in = ms(3);
+    let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
+    let watch = Stopwatch::start();
+    let passing = tokio::spawn(async move {
+        let mut passed = vec![];
+        while watch.elapsed() < 8 * SECOND {
+            if other.passes(1).await {
+                passed.push(watch.elapsed());
+            }
+            sleep(ms(1)).await;
+        }
+        passed
+    });
+    sleep(ms(2_500)).await;
+    one.change(Change::Pause(4 * SECOND)).await;
+    let passed = passing.await.unwrap();
+    let (ends, begins) = passed
+        .windows(2)
+        .find(|pair| pair[1] > pair[0] + SECOND)
+        .map(|pair| (pair[0], pair[1]))
+        .unwrap();
+    assert!(ends <= ms(2_500) + SECOND + ms(3), "{ends:?}");
+    assert!(begins >= ms(6_500), "{begins:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit() {
+    let server = Server::start();
+    server.world().reply_in = ms(3);
+    let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
+    assert!(other.passes(1).await);
+    sleep(MINUTE).await;
+    one.change(Change::Pause(HOUR)).await;
+    sleep(MINUTE).await;
+    let reads = server.world().reads.len();
+
+    let watch = Stopwatch::start();
+    let wait = wait_of(other.try_acquire(1).await);
+    // One round trip, for the decision and the read.
+    assert_eq!(
+        (watch.elapsed(), server.world().reads.len()),
+        (ms(3), reads + 1)
+    );
+    assert_eq!(wait + MINUTE + ms(3), HOUR);
+    assert!(
+        other
+            .queue
+            .call(super::Task::Ask, vec![], 5)
+            .await
+            .unwrap()
+            .extra
+            == 0
+    );
+    sleep(ms(50)).await;
+    // What the server had granted was returned.
+    let counted: u32 = server.world().counted.iter().map(|(.., cost)| cost).sum();
+    assert_eq!(counted, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsewhere() {
+    for change in 0..3 {
+        let server = Server::start();
+        server.world().reply_in = ms(3);
+        let slow = SlidingLog::new(1, HOUR);
+        let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;
+        assert!(one.passes(1).await);
+        if change == 0 {
+            one.retune(SlidingLog::new(2, HOUR)).await;
+            one.change(Change::Pause(HOUR)).await;
+        }
+        let waited = acquiring(&other);
+        let watch = Stopwatch::start();
+        sleep(10 * SECOND).await;
+        match change {
+            0 => one.change(Change::Resume).await,
+            1 => one.retune(SlidingLog::new(2, HOUR)).await,
+            _ => one.change(Change::Mode(Mode::Off)).await,
+        }
+        let changed = watch.elapsed();
+        let waited = waited.await.unwrap();
+        assert!(waited <= changed + SECOND + ms(6), "{change} {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_waiters_pass_at_once_after_a_resume() {
+    let server = Server::start();
+    server.world().reply_in = ms(3);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    limit.change(Change::Pause(HOUR)).await;
+    let waited = acquiring(&limit);
+    sleep(ms(500)).await;
+    limit.change(Change::Resume).await;
+    assert_eq!(waited.await.unwrap(), ms(503));
+    assert_eq!(limit.queue.pause(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_read_once_a_second_and_an_idle_process_never() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limits: Vec<_> = (0..20)
+        .map(|key| process.limit(key, SlidingLog::new(1, HOUR)))
+        .collect();
+    for limit in &limits {
+        assert!(limit.passes(1).await);
+    }
+    sleep(MINUTE).await;
+    let reads = server.world().reads.len();
+    assert_eq!((reads, server.world().calls.len()), (1, 20));
+
+    let waiting: Vec<_> = limits.iter().map(acquiring).collect();
+    sleep(MINUTE).await;
+    let reads: Vec<_> = server.world().reads[1..]
+        .iter()
+        .map(|(at, _)| *at)
+        .collect();
+    assert_eq!(reads.len(), 60);
+    assert!(
+        reads
+            .windows(2)
+            .all(|pair| pair[1].since(pair[0]) >= SECOND)
+    );
+    for waiting in waiting {
+        waiting.abort();
+    }
+    settle().await;
+    sleep(2 * SECOND).await;
+    let reads = server.world().reads.len();
+    sleep(MINUTE).await;
+    assert_eq!(server.world().reads.len(), reads);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_only_tries_hears_of_a_resume_and_of_a_retune_within_a_second() {
+    let server = Server::start();
+    let slow = SlidingLog::new(1, HOUR);
+    let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), slow).await;
+    one.change(Change::Pause(HOUR)).await;
+    assert!(!other.passes(1).await);
+    sleep(ms(300)).await;
+    one.change(Change::Resume).await;
+    let tries = async || {
+        let watch = Stopwatch::start();
+        while !other.passes(1).await {
+            sleep(ms(10)).await;
+        }
+        watch.elapsed()
+    };
+    assert!(tries().await <= SECOND);
+    assert!(!other.passes(1).await);
+    one.retune(SlidingLog::new(2, HOUR)).await;
+    assert!(tries().await <= SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_pauses_in_two_processes_the_later_end_counts() {
+    let server = Server::start();
+    let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
+    let (long, short) = (Change::Pause(10 * SECOND), Change::Pause(2 * SECOND));
+    tokio::join!(one.change(long), other.change(short));
+    for limit in [&one, &other] {
+        assert_eq!(wait_of(limit.try_acquire(1).await), 10 * SECOND);
+    }
+    one.change(Change::Pause(SECOND)).await;
+    assert_eq!(one.queue.pause(), Some(10 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_off_makes_no_calls_and_hears_within_a_second_that_it_holds() {
+    let server = Server::start();
+    let (_processes, [one, other]) =
+        two(&server, OutagePolicy::closed(), SlidingLog::new(1, HOUR)).await;
+    one.change(Change::Mode(Mode::Off)).await;
+    // The server was asked once, before this process knew.
+    assert!(other.passes(1).await && other.passes(1).await);
+    let calls = server.world().calls.len();
+    for _ in 0..50 {
+        assert!(one.passes(7).await && other.passes(7).await);
+        sleep(ms(100)).await;
+    }
+    // At first the permit that nobody needed is returned.
+    assert!(server.world().calls.len() <= calls + 1);
+    let reads = server.world().reads.len();
+    assert!((10..=13).contains(&reads), "{reads}");
+    assert_eq!(
+        server
+            .world()
+            .counted
+            .iter()
+            .map(|(.., cost)| cost)
+            .sum::<u32>(),
+        0
+    );
+
+    one.change(Change::Mode(Mode::Active)).await;
+    let watch = Stopwatch::start();
+    assert!(one.passes(1).await);
+    while other.passes(1).await {
+        sleep(ms(10)).await;
+    }
+    assert!(watch.elapsed() <= SECOND + ms(10), "{:?}", watch.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(2, HOUR));
+    limit.change(Change::Mode(Mode::Shadow)).await;
+    let watch = Stopwatch::start();
+    for _ in 0..5 {
+        limit.acquire(1).await.unwrap();
+    }
+    assert!(limit.passes(3).await, "more than the limit");
+    assert_eq!(watch.elapsed(), ms(0));
+    assert_eq!(
+        (process.stats().held_back, server.world().counted.len()),
+        (4, 2)
+    );
+
+    limit.change(Change::Pause(HOUR)).await;
+    limit.acquire(1).await.unwrap();
+    server.world().refused_keys.insert(1);
+    let refused = process.limit(1, SlidingLog::new(2, HOUR));
+    refused.change(Change::Mode(Mode::Shadow)).await;
+    refused.acquire(1).await.unwrap();
+    assert_eq!(process.stats().held_back, 6);
+
+    server.world().refused_keys.clear();
+    let silent = process.limit(2, SlidingLog::new(2, HOUR));
+    silent.change(Change::Mode(Mode::Shadow)).await;
+    server.freeze();
+    let watch = Stopwatch::start();
+    silent.acquire(1).await.unwrap();
+    assert_eq!(watch.elapsed(), DEADLINE);
+    assert_eq!(process.stats().held_back, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_pass_when_their_limit_is_only_watched() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, HOUR));
+    assert!(limit.passes(1).await);
+    let waiting = [acquiring(&limit), acquiring(&limit)];
+    sleep(SECOND).await;
+    limit.change(Change::Mode(Mode::Shadow)).await;
+    for waited in waiting {
+        assert_eq!(waited.await.unwrap(), SECOND);
+    }
+    assert_eq!(process.stats().held_back, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mode_of_all_keys_holds_for_each_and_a_key_may_have_another() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limits = [0, 1].map(|key| process.limit(key, SlidingLog::new(1, HOUR)));
+    let all = Change::Mode(Mode::Off);
+    process.batcher.change(ALL, &all).await.unwrap();
+    limits[1].change(Change::Mode(Mode::Shadow)).await;
+    let modes = limits.each_ref().map(|limit| limit.queue.mode());
+    assert_eq!(modes, [Mode::Off, Mode::Shadow]);
+    let all = Change::Mode(Mode::Active);
+    process.batcher.change(ALL, &all).await.unwrap();
+    let modes = limits.each_ref().map(|limit| limit.queue.mode());
+    assert_eq!(modes, [Mode::Active, Mode::Shadow]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retune_holds_for_processes_with_the_replaced_parameters_and_no_others() {
+    let server = Server::start();
+    let (_processes, [one, other]) =
+        two(&server, OutagePolicy::closed(), SlidingLog::new(9, HOUR)).await;
+    let deployed = process(&server, OutagePolicy::closed()).await;
+    let deployed = deployed.limit(0, SlidingLog::new(5, HOUR));
+    one.retune(SlidingLog::new(3, HOUR)).await;
+    assert!(other.passes(3).await);
+    assert!(!one.passes(1).await);
+    assert_eq!(
+        other.try_acquire(4).await,
+        Ok(Decision::Never { capacity: 3 })
+    );
+    assert!(deployed.passes(2).await && !deployed.passes(1).await);
+    // Taken back, within a second.
+    one.retune(SlidingLog::new(9, HOUR)).await;
+    sleep(SECOND).await;
+    assert!(one.passes(2).await && other.passes(2).await && !other.passes(1).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_costs_more_than_the_new_limit_is_refused() {
+    let server = Server::start();
+    let (_processes, [one, other]) =
+        two(&server, OutagePolicy::closed(), SlidingLog::new(9, HOUR)).await;
+    assert!(one.passes(9).await);
+    let mut waiting = other.join(5);
+    let _behind = other.join(1);
+    sleep(10 * SECOND).await;
+    one.retune(SlidingLog::new(3, HOUR)).await;
+    sleep(SECOND + ms(1)).await;
+    let cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let never = std::task::Poll::Ready(Ok(Decision::Never { capacity: 3 }));
+    assert_eq!(waiting.poll(5, super::WaitMode::Wait, &cx), never);
+    // The server was not asked for five of three, which it cannot answer.
+    assert_eq!(server.world().counted.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_insurance_follows_a_retune() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, SlidingLog::new(2, SECOND));
+    assert!(limit.passes(1).await);
+    limit.retune(SlidingLog::new(8, SECOND)).await;
+    server.kill();
+    while !process.batcher.connection.is_down() {
+        let _ = limit.try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+    sleep(2 * SECOND).await;
+    let passed = process.stats().passed_alone;
+    for _ in 0..8 {
+        let _ = limit.try_acquire(1).await;
+    }
+    assert_eq!(
+        process.stats().passed_alone - passed,
+        4,
+        "a half of the limit"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_stays_in_force_during_an_outage() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, plenty());
+    limit.change(Change::Pause(5 * SECOND)).await;
+    let other = process.limit(1, plenty());
+    server.kill();
+    while !process.batcher.connection.is_down() {
+        let _ = other.try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+    let watch = Stopwatch::start();
+    assert!(other.passes(1).await && !limit.passes(1).await);
+    let left = limit.queue.pause().unwrap();
+    limit.acquire(1).await.unwrap();
+    assert_eq!(watch.elapsed(), left);
+
+    // A change is made here, and the error says that others may not know.
+    let error = limit
+        .queue
+        .change(&Change::Pause(SECOND))
+        .await
+        .unwrap_err();
+    assert!(error.is_skipped());
+    assert!(!limit.passes(1).await);
+    limit
+        .queue
+        .change(&Change::Mode(Mode::Off))
+        .await
+        .unwrap_err();
+    server.world().is_reachable = true;
+    while !process.is_up() {
+        sleep(ms(10)).await;
+    }
+    other.acquire(1).await.unwrap();
+    assert_eq!(
+        limit.queue.mode(),
+        Mode::Off,
+        "also when all overrides were read"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_parameters() {
+    for restarts in [false, true] {
+        let server = Server::start();
+        let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
+        one.change(Change::Pause(10 * SECOND)).await;
+        let mode = process(&server, OutagePolicy::closed()).await;
+        let mode = mode.limit(1, SlidingLog::new(1, HOUR));
+        mode.change(Change::Mode(Mode::Off)).await;
+        assert!(!other.passes(1).await);
+        if restarts {
+            server.restart();
+        } else {
+            server.flush();
+        }
+        sleep(2 * SECOND).await;
+        for _ in 0..200 {
+            let _ = mode.try_acquire(1).await;
+            let _ = other.try_acquire(1).await;
+            sleep(ms(10)).await;
+        }
+        assert_eq!(mode.queue.mode(), Mode::Active, "{restarts}");
+        assert_eq!(other.queue.pause(), Some(6 * SECOND), "{restarts}");
+        while one.try_acquire(1).await.is_err() || restarts && server.world().attempts < 6 {
+            sleep(ms(100)).await;
+        }
+        // The versions of the new server are not those of the old one.
+        one.change(Change::Mode(Mode::Off)).await;
+        sleep(SECOND).await;
+        let _ = other.try_acquire(1).await;
+        settle().await;
+        assert!(other.passes(1).await, "{restarts}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_read_delays_a_decision_by_half_of_the_deadline_and_is_no_outage() {
+    let server = Server::start();
+    server.world().reply_in = ms(5);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().loses_overrides = true;
+    for _ in 0..5 {
+        let watch = Stopwatch::start();
+        assert!(limit.passes(1).await);
+        assert_eq!(watch.elapsed(), (ms(5) + DEADLINE) / 2);
+        let watch = Stopwatch::start();
+        assert!(limit.passes(1).await);
+        assert_eq!(watch.elapsed(), ms(5), "the next read is a second later");
+        sleep(SECOND).await;
+    }
+    let stats = process.stats();
+    assert_eq!((stats.outages, stats.timeouts, stats.faults), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_read_stops_no_decision_and_is_repeated_after_ten_seconds() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.world().override_failure = Some(Failure::Fault("NOPERM".into()));
+    for _ in 0..400 {
+        assert!(limit.passes(1).await);
+        sleep(ms(100)).await;
+    }
+    let stats = process.stats();
+    assert_eq!((stats.outages, stats.faults), (0, 4));
+    let failure = process.batcher.connection.last_failure();
+    assert_eq!(failure, Some(Failure::Fault("NOPERM".into())));
+    let error = limit
+        .queue
+        .change(&Change::Pause(SECOND))
+        .await
+        .unwrap_err();
+    assert!(error.server_error().is_some());
+    assert!(!limit.passes(1).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prefetched_permits_do_not_pass_a_limit_that_was_paused_a_second_ago() {
+    let server = Server::start();
+    let processes = [
+        process(&server, OutagePolicy::closed()).await,
+        process(&server, OutagePolicy::closed()).await,
+    ];
+    let one = processes[0].limit(0, plenty());
+    let other = processes[1].limit_with(0, plenty(), Some((1_000, MINUTE)));
+    assert!(other.passes(1).await);
+    one.change(Change::Pause(HOUR)).await;
+    sleep(ms(999)).await;
+    assert!(other.passes(1).await, "it may not know yet");
+    sleep(ms(1)).await;
+    assert!(!other.passes(1).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_by_replaced_parameters_that_comes_after_the_retune_does_not_count() {
+    let server = Server::start();
+    server.world().reply_in = ms(7);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, HOUR));
+    assert!(limit.passes(1).await);
+    let waiting = [acquiring(&limit), acquiring(&limit)];
+    sleep(ms(1)).await;
+    limit.retune(SlidingLog::new(3, HOUR)).await;
+    for waited in waiting {
+        assert_eq!(waited.await.unwrap(), ms(14), "asked twice");
+    }
+}
