@@ -2,47 +2,47 @@
 
 use std::time::Duration;
 
-use paceline::limiter::{Keyed, Status};
+use paceline::feedback::LimitHeaders;
+use paceline::limiter::Keyed;
 use paceline::policy::TokenBucket;
 use paceline::prelude::*;
 use paceline::time::Rate;
-
-/// Whole seconds, rounded up: a caller that waits that long is never early.
-fn seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
-/// The fields of draft-ietf-httpapi-ratelimit-headers.
-fn headers(left: &Status) -> Option<String> {
-    let quota = left.quota?;
-    let policy = format!("q={};w={}", quota.permits, seconds(quota.window));
-    let now = format!("r={};t={}", left.remaining, seconds(left.reset_in));
-    let fields = format!("RateLimit-Policy: \"user\";{policy}, RateLimit: \"user\";{now}");
-    Some(fields)
-}
 
 /// Waits for up to 50 ms, and answers "too many requests" otherwise.
 async fn answer(users: &Keyed<String, TokenBucket>, user: &str) -> String {
     let patience = Duration::from_millis(50);
     let admitted = users.acquire_within(user.into(), 1, patience).await;
-    let status = match admitted.map_err(|late| late.retry_in()) {
-        Ok(()) => "200".into(),
-        Err(Some(retry_in)) => format!("429, Retry-After: {}", seconds(retry_in)),
-        Err(None) => "413".into(),
+    let retry_in = admitted.map_err(|late| late.retry_in());
+
+    let mut left = users.status(user).unwrap();
+    if let Err(Some(retry_in)) = retry_in {
+        // A refused caller needs to wait for one permit, and not for all.
+        left.reset_in = retry_in;
+    }
+    let headers = LimitHeaders::try_new("user").unwrap();
+    let mut response = match retry_in {
+        Ok(()) => String::from("200"),
+        Err(Some(_)) => format!(
+            "429, retry-after: {}",
+            left.reset_in.as_nanos().div_ceil(1_000_000_000)
+        ),
+        Err(None) => String::from("413"),
     };
-    let headers = users.status(user).and_then(|left| headers(&left));
-    format!("{status}, {}", headers.unwrap_or_default())
+    for (name, value) in headers.headers(&left) {
+        response += &[", ", name, ": ", &value].concat();
+    }
+    response
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let users = TokenBucket::new(Rate::per_minute(30), 2).keyed::<String>();
 
-    let policy = "RateLimit-Policy: \"user\";q=30;w=60";
+    let policy = "ratelimit-policy: \"user\";q=30;w=60";
     for expected in [
-        format!("200, {policy}, RateLimit: \"user\";r=1;t=2"),
-        format!("200, {policy}, RateLimit: \"user\";r=0;t=4"),
-        format!("429, Retry-After: 2, {policy}, RateLimit: \"user\";r=0;t=4"),
+        format!("200, {policy}, ratelimit: \"user\";r=1;t=2"),
+        format!("200, {policy}, ratelimit: \"user\";r=0;t=4"),
+        format!("429, retry-after: 2, {policy}, ratelimit: \"user\";r=0;t=2"),
     ] {
         let response = answer(&users, "ann").await;
         println!("{response}");

@@ -48,7 +48,8 @@
 //!   number.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
-//!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it.
+//!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
+//!   your own callers.
 //! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
 //! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
 //!   `redis`).

@@ -1,4 +1,4 @@
-//! The names of the headers that are read.
+//! The names of the headers that are read, and of the parameters that are read and written.
 
 use core::time::Duration;
 
@@ -25,6 +25,16 @@ pub(super) enum Header {
     LimitPerWindow,
     /// `3:1,17:120`, used requests in windows.
     UsedPerWindow,
+}
+
+/// The names of the parameters of the structured fields, as they are written. Readers know older names too.
+pub(super) mod param {
+    pub(crate) const QUOTA: &str = "q";
+    pub(crate) const UNIT: &str = "qu";
+    pub(crate) const WINDOW: &str = "w";
+    pub(crate) const REMAINING: &str = "r";
+    pub(crate) const RESET: &str = "t";
+    pub(crate) const PARTITION_KEY: &str = "pk";
 }
 
 /// A limit in a response: the family of its headers, and the rest of their names without the part.

@@ -2,6 +2,8 @@
 //! are allowed.
 //!
 //! [`Feedback::parse`] reads the headers of any HTTP library, and [`Shared::apply_feedback`](crate::limiter::Shared::apply_feedback) obeys them.
+//! [`LimitHeaders`] is the other side: it writes the headers that say what a limit of this side has left.
+//!
 //! Nothing in this module has a clock or sends anything. The caller does the retries and decides which requests may be
 //! repeated.
 //!
@@ -102,7 +104,13 @@ mod header;
 mod parse;
 mod reader;
 mod value;
+mod write;
 
 pub use caps::Caps;
 pub use parse::Feedback;
 pub use reader::Ignored;
+#[cfg(feature = "tower")]
+pub(crate) use value::{split, unquoted};
+pub use write::{InvalidName, LimitHeaders, QuotaUnit};
+#[cfg(feature = "tower")]
+pub(crate) use write::{quoted, whole_seconds};

@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::time::Rate;
 
 use super::date::{Unit, http_date, wait};
-use super::header::{Header, Key, STANDARD, counts_requests, header_named, window_named};
+use super::header::{Header, Key, STANDARD, counts_requests, header_named, param, window_named};
 use super::value::{Member, count, count_left, members, millis, seconds};
 
 // What a value must be; the end of a message of `Ignored`.
@@ -182,11 +182,11 @@ impl HeaderReader {
             return self.add_policy((STANDARD, ""), quota, window_of(&member)?);
         }
         let key = (STANDARD, member.name());
-        let unit = member.params().find(|(param, _)| *param == "qu");
-        let counts_requests = unit.is_none_or(|(_, unit)| unit == "requests");
+        let unit = member.params().find(|(key, _)| *key == param::UNIT);
+        let counts_requests = unit.is_none_or(|(_, unit)| matches!(unit, "request" | "requests"));
         let limit = self.limit(key, counts_requests);
         limit.counts_requests &= counts_requests;
-        for (_, quota) in member.params().filter(|(param, _)| *param == "q") {
+        for (_, quota) in member.params().filter(|(key, _)| *key == param::QUOTA) {
             merge_min(&mut limit.quota, count(quota).ok_or(POLICY)?);
         }
         let quota = limit.quota.ok_or(POLICY)?;
@@ -201,11 +201,13 @@ impl HeaderReader {
         let limit = self.limit((STANDARD, name), true);
         for (key, value) in in_version_7.into_iter().chain(member.params()) {
             match key {
-                "r" | "remaining" => {
+                param::REMAINING | "remaining" => {
                     merge_min(&mut limit.remaining, count_left(value).ok_or(COUNT)?);
                 }
                 "limit" => merge_min(&mut limit.quota, count(value).ok_or(COUNT)?),
-                "t" | "reset" => merge_waits(&mut limit.reset_in, value, Unit::Seconds, now)?,
+                param::RESET | "reset" => {
+                    merge_waits(&mut limit.reset_in, value, Unit::Seconds, now)?;
+                }
                 _ => {}
             }
         }
@@ -371,7 +373,7 @@ fn each(text: &str, read: impl FnMut(Member<'_>) -> Understood) -> Understood {
 fn window_of(member: &Member<'_>) -> Result<Option<Duration>, &'static str> {
     let mut longest = None;
     for (key, window) in member.params() {
-        if matches!(key, "w" | "window") {
+        if matches!(key, param::WINDOW | "window") {
             merge_max(&mut longest, seconds(window).ok_or(POLICY)?);
         }
     }

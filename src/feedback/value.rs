@@ -102,7 +102,8 @@ pub(super) fn members(text: &str) -> impl Iterator<Item = Member<'_>> {
         .filter(|member| !member.item.is_empty())
 }
 
-fn split(text: &str, mark: char) -> impl Iterator<Item = &str> {
+/// The texts between the marks outside of quotes.
+pub(crate) fn split(text: &str, mark: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     core::iter::from_fn(move || {
         let (piece, after) = cut(rest?, mark);
@@ -126,7 +127,8 @@ fn cut(text: &str, mark: char) -> (&str, &str) {
     (text, "")
 }
 
-fn unquoted(text: &str) -> &str {
+/// The text without the quotes around it, if it has both.
+pub(crate) fn unquoted(text: &str) -> &str {
     text.strip_prefix('"')
         .and_then(|text| text.strip_suffix('"'))
         .unwrap_or(text)

@@ -75,7 +75,7 @@ impl<T, A> Config<T, A> {
         let Some(limit) = catch(|| self.terms.limit(request)) else {
             return self.failed(&Fault::<Infallible>::KeyPanic).map(|()| None);
         };
-        let Some(limit) = limit.map_err(|_| Refusal::new(RefusalKind::BadKey))? else {
+        let Some(limit) = limit.map_err(|bad| Refusal::new(RefusalKind::BadKey(bad)))? else {
             return Ok(None);
         };
         let Some(cost) = catch(|| self.terms.cost(request)) else {

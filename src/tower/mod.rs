@@ -62,6 +62,52 @@
 //! * **Under way is not refused.** While the answer of a limit on a server is under way, a request waits for the answer. No request
 //!   is shed because a task has used up its cooperative budget.
 //!
+//! # Which key
+//!
+//! | key | from | limits |
+//! |---|---|---|
+//! | the user or account that a layer in front has authenticated | [`extension_key`] | a person, on any network and device |
+//! | an API key | [`header_key`], [`ByHeader`] | a program; only after the key has been checked, or a caller invents a new one for each request |
+//! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
+//!
+//! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
+//! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
+//! by user, and as soon as the user is known, the user is the key. The other way round, one client has all the addresses of an IPv6
+//! /64, so those are one key.
+//!
+//! **A request without a key is not limited.** A caller can leave out a header. The address can stand in:
+//!
+//! ```
+//! use http::Request;
+//! use paceline::policy::TokenBucket;
+//! use paceline::prelude::*;
+//! use paceline::time::Rate;
+//! use paceline::tower::{Answers, ClientIp, EnforceLayer, extension_key};
+//! use std::net::SocketAddr;
+//! # use std::convert::Infallible;
+//! # use tower::{Layer, ServiceExt, service_fn};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip));
+//! let user = extension_key::<String, ()>();
+//! let limits = TokenBucket::new(Rate::per_minute(100), 100).keyed::<String>();
+//! let layer = EnforceLayer::by_key(limits, move |request: &Request<()>| {
+//!     // The texts differ, so that no user can have the key of an address.
+//!     let user = user(request).map(|user| format!("user {user}"));
+//!     user.or_else(|| Some(client.key(request).to_string()))
+//! });
+//! let layer = layer.answering(Answers::new("api").with_success_headers(true));
+//! # let inner = service_fn(|_: Request<()>| async {
+//! #     Ok::<_, Infallible>(http::Response::new(String::new()))
+//! # });
+//! # let peer: SocketAddr = "192.0.2.1:80".parse().unwrap();
+//! # let request = Request::get("/").extension(peer).body(()).unwrap();
+//! # let response = layer.layer(inner).oneshot(request).await.unwrap();
+//! # assert_eq!(response.headers()["ratelimit"], r#""api";r=99;t=1"#);
+//! # }
+//! ```
+//!
 //! # What it leaves to others
 //!
 //! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
@@ -73,23 +119,29 @@
 
 mod admission;
 mod answer;
+mod answers;
 mod call;
+mod client_ip;
 mod concurrency;
 mod enforce;
 mod error;
 mod failure;
 mod held;
+mod keys;
 mod layer;
 mod pace;
 mod refusal;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
+pub use answers::Answers;
+pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};
 pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
 pub use error::Error;
 pub use failure::{Failures, OnFailure};
 pub use held::{Held, Hold, UntilBody, UntilResponse};
+pub use keys::{ByHeader, extension_key, header_key};
 pub use layer::{LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;

@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use crate::limiter::Status;
 
+use super::terms::BadKey;
+
 /// Why a request did not reach the service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Refusal {
@@ -23,7 +25,7 @@ pub(super) enum RefusalKind {
     /// Too many requests wait, or are under way.
     NoRoom,
     /// The limits have none for the key of the request.
-    BadKey,
+    BadKey(BadKey),
     /// The limiter failed, and the layer is closed then.
     LimiterFailed,
 }
@@ -88,7 +90,7 @@ impl Refusal {
     /// Whether the key of the request cannot be used: the limits refused it, such as one that is too long for limits in Redis.
     #[must_use]
     pub const fn is_bad_key(&self) -> bool {
-        matches!(self.kind, RefusalKind::BadKey)
+        matches!(self.kind, RefusalKind::BadKey(_))
     }
 
     /// Whether the limiter failed.
@@ -125,7 +127,7 @@ impl fmt::Display for Refusal {
                 write!(f, "could not pass within {within:?}")
             }
             (RefusalKind::NoRoom, _) => f.write_str("too many requests are under way"),
-            (RefusalKind::BadKey, _) => f.write_str("the key of the request cannot be used"),
+            (RefusalKind::BadKey(bad), _) => bad.fmt(f),
             (RefusalKind::LimiterFailed, _) => f.write_str("the limiter failed"),
         }
     }

@@ -1,3 +1,6 @@
+use core::error::Error;
+use core::fmt;
+
 use crate::concurrency::AdmitByKey;
 use crate::limiter::Limits;
 
@@ -74,8 +77,28 @@ pub trait Terms<R> {
 
 /// The key of a request cannot be used.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct BadKey;
+pub struct BadKey {
+    header: Option<&'static str>,
+}
+
+impl BadKey {
+    /// The key is the value of this header. The refusal names it.
+    #[must_use]
+    pub const fn in_header(name: &'static str) -> Self {
+        Self { header: Some(name) }
+    }
+}
+
+impl fmt::Display for BadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.header {
+            Some(name) => write!(f, "the key in header `{name}` cannot be used"),
+            None => f.write_str("the key of the request cannot be used"),
+        }
+    }
+}
+
+impl Error for BadKey {}
 
 /// One limit for all requests.
 #[derive(Clone, Debug)]
@@ -108,7 +131,7 @@ where
     fn limit(&self, request: &R) -> Result<Option<M::Limiter>, BadKey> {
         let key = (self.key)(request);
         let limit = key.map(|key| self.limits.at(key)).transpose();
-        limit.map_err(|_| BadKey)
+        limit.map_err(|_| BadKey::default())
     }
 }
 
@@ -129,7 +152,7 @@ where
     fn limit(&self, request: &R) -> Result<Option<M::Admit>, BadKey> {
         let key = (self.key)(request);
         let permits = key.map(|key| self.permits.at(key)).transpose();
-        permits.map_err(|_| BadKey)
+        permits.map_err(|_| BadKey::default())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod providers;
+mod written;
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use paceline::concurrency::{
     AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Admit, AdmitByKey, Aimd,
     Gradient, KeyedPermits, Outcome, Permit, Permits, PermitsAt, TooMany,
 };
-use paceline::feedback::{Caps, Feedback, Ignored};
+use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
@@ -68,6 +68,7 @@ fn values_are_plain() {
     value::<All<(Interval, SlidingLog)>>();
     value::<Window>();
     value::<Caps>();
+    value::<QuotaUnit>();
     value::<Mode>();
     value::<WhenFull<Interval>>();
     value::<Event>();
@@ -84,6 +85,7 @@ fn values_are_plain() {
 fn errors_are_errors_whatever_is_in_them() {
     struct Secret;
     error::<OutOfRange>();
+    error::<InvalidName>();
     error::<RateError>();
     error::<ParseRateError>();
     error::<TooCostly<Secret>>();
@@ -109,6 +111,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Group<u8>>();
     free::<Feedback>();
     free::<Ignored>();
+    free::<LimitHeaders>();
     free::<Owned<TokenBucket>>();
     free::<Shared<TokenBucket>>();
     free::<Gate<Shared<Interval>>>();
@@ -195,6 +198,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Group<Secret>>();
     shown::<Feedback>();
     shown::<Ignored>();
+    shown::<LimitHeaders>();
     shown::<Owned<TokenBucket>>();
     shown::<Shared<TokenBucket>>();
     shown::<Gate<Shared<Interval>>>();
@@ -352,10 +356,11 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, AsError, AsResponse, BadKey, ByKey, Concurrency, ConcurrencyFuture,
-        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
-        Failures, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
-        PaceLayer, Pacing, PermitsByKey, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
+        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
+        ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
+        Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
+        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
+        Proxies, ProxyHeader, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -366,11 +371,13 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Many = Direct<Permits>;
     type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
     fn answer<A: Answer<u8>>() {}
+    fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
+    answer_text::<Answers>();
     hold::<UntilResponse>();
     respond::<AsError>();
     terms::<One>();
@@ -382,6 +389,15 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<Limited<Pacing, Inner, One>>();
     free::<LimitedFuture<Inner, u8, One, AsError>>();
     value::<BadKey>();
+    value::<ClientKey>();
+    value::<ProxyHeader>();
+    error::<BadKey>();
+    error::<ClientIpError>();
+    free::<Answers>();
+    free::<ByHeader<Keyed<String, Interval>>>();
+    free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
+    free::<Proxies>();
+    shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     value::<Failures>();
     value::<OnFailure>();
     value::<Refusal>();

@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("wait", &["time", "policy"]),
     ("shed", &["time"]),
     ("fair", &["time"]),
-    ("feedback", &["time"]),
+    ("feedback", &["time", "policy"]),
     ("limiter", &["time", "policy", "wait", "feedback"]),
     ("concurrency", &["time", "policy", "wait", "limiter"]),
     ("io", &["time", "policy", "limiter"]),
@@ -33,7 +33,14 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ),
     (
         "tower",
-        &["time", "policy", "limiter", "concurrency", "shed"],
+        &[
+            "time",
+            "policy",
+            "feedback",
+            "limiter",
+            "concurrency",
+            "shed",
+        ],
     ),
     ("remote", &["time", "policy", "limiter"]),
     (

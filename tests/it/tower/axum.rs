@@ -12,7 +12,7 @@ use paceline::concurrency::Permits;
 use paceline::limiter::PolicyExt;
 use paceline::policy::TokenBucket;
 use paceline::time::Rate;
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal};
+use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key};
 use testkit::clock::Stopwatch;
 
 use super::per_second;
@@ -84,4 +84,26 @@ async fn waiting_and_permits_need_no_error_handler_either() {
     assert_eq!(permits.in_use(), 1, "the first body is not read yet");
     assert_eq!(text(first).await, (200, "a body".to_owned()));
     assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_with_headers_for_each_user_is_one_layer() {
+    let users = TokenBucket::new(Rate::per_minute(60), 1).keyed::<String>();
+    let limit = EnforceLayer::by_key(users, header_key("x-user"))
+        .answering(Answers::new("users").with_success_headers(true));
+    let app = Router::new()
+        .route("/data", get(async || "data"))
+        .layer(limit);
+
+    let Ok(passed) = app.clone().oneshot(from("ann", "/data")).await;
+    assert_eq!(passed.status(), 200);
+    assert_eq!(passed.headers()["ratelimit-policy"], r#""users";q=60;w=60"#);
+    assert_eq!(passed.headers()["ratelimit"], r#""users";r=0;t=1"#);
+
+    let Ok(refused) = app.clone().oneshot(from("ann", "/data")).await;
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let detail = "rate limit exceeded (60 per 60s), retry in 1 s";
+    let (status, problem) = text(refused).await;
+    assert_eq!(status, 429);
+    assert!(problem.contains(detail), "{problem}");
 }

@@ -1,10 +1,13 @@
 //! Limits as layers for services.
 
+mod answers;
 mod axum;
+mod client_ip;
 mod concurrency;
 mod conformance;
 mod enforce;
 mod failures;
+mod keys;
 mod pace;
 mod schedules;
 

@@ -1,0 +1,358 @@
+use core::fmt::Write;
+use core::hash::BuildHasher;
+use core::time::Duration;
+use std::hash::RandomState;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+
+use crate::feedback::{InvalidName, LimitHeaders, quoted, whole_seconds};
+use crate::limiter::{Quota, Status};
+
+use super::answer::Answer;
+use super::refusal::Refusal;
+
+/// Answers refused requests as the standards say: a status, `Retry-After`, the headers of the limit, and a problem in JSON.
+///
+/// ```
+/// use http::{Request, Response};
+/// use paceline::policy::FixedWindow;
+/// use paceline::prelude::*;
+/// use paceline::tower::{Answers, EnforceLayer};
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let limit = FixedWindow::new(1, Duration::from_secs(60)).shared();
+/// let hello = service_fn(|_: Request<()>| async {
+///     Ok::<_, Infallible>(Response::new("hello".to_owned()))
+/// });
+/// let service = EnforceLayer::new(limit).answering(Answers::new("api")).layer(hello);
+///
+/// assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().body(), "hello");
+/// tokio::time::advance(Duration::from_secs(48)).await;
+///
+/// let refused = service.oneshot(Request::new(())).await.unwrap();
+/// assert_eq!(refused.status(), 429);
+/// assert_eq!(refused.headers()["retry-after"], "12");
+/// assert_eq!(refused.headers()["ratelimit-policy"], r#""api";q=1;w=60"#);
+/// assert_eq!(refused.headers()["ratelimit"], r#""api";r=0;t=12"#);
+/// let problem: serde_json::Value = serde_json::from_str(refused.body()).unwrap();
+/// assert_eq!(problem["title"], "Quota Exceeded");
+/// assert_eq!(problem["detail"], "rate limit exceeded (1 per 60s), retry in 12 s");
+/// # }
+/// ```
+///
+/// | refused because | status | problem | gRPC |
+/// |---|---|---|---|
+/// | the caller exceeded its quota: [`is_quota_exceeded`](Refusal::is_quota_exceeded) | 429 | `#quota-exceeded`, with `violated-policies` | 8, resource exhausted |
+/// | there is no room, or the limiter failed | 503 | `#temporary-reduced-capacity` | 14, unavailable |
+/// | the key cannot be used | 400 | `about:blank` | 3, invalid argument |
+///
+/// * **`Retry-After`** is in whole seconds: the wait until the request could have passed, rounded up, and at least 1. If that is not
+///   known, it is the time until the limit is reset, and else 1. A request that can never pass has none.
+/// * **`RateLimit-Policy`** and **`RateLimit`** are those of [`LimitHeaders`]; `t` is the wait of `Retry-After`, without jitter. A refusal
+///   has them if the status of the limit is known. They are appended, so several layers can describe their limits in one response.
+///   Responses of the service get them by [`with_success_headers`](Self::with_success_headers).
+/// * **The problem** (RFC 9457) has both numbers, the quota and the wait, and never the key.
+/// * **`HEAD`** gets the headers of a `GET`, its `Content-Length` included, and no body.
+/// * **gRPC** requests, by content type, get trailers only, as headers of a response without a body: HTTP status 200,
+///   `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is −1, do not retry, if the request can never pass.
+///
+/// The body of the responses has to be made of a `String`. For another one, such as that of tonic, map [`response`](Self::response):
+/// `layer.answering_with(move |head, refusal| answers.response(head, refusal).map(Body::new))`.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each part has a switch")]
+pub struct Answers {
+    headers: LimitHeaders,
+    jitter: Duration,
+    has_retry_after: bool,
+    has_limit_headers: bool,
+    has_success_headers: bool,
+    has_legacy: bool,
+    has_problem: bool,
+    knows_grpc: bool,
+}
+
+impl Answers {
+    /// Answers for the policy of this name.
+    ///
+    /// # Panics
+    ///
+    /// If the name cannot be written in a header; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub fn new(name: &str) -> Self {
+        match Self::try_new(name) {
+            Ok(answers) => answers,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// [`new`](Self::new), for a name from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty, or has a character outside of printable ASCII.
+    pub fn try_new(name: &str) -> Result<Self, InvalidName> {
+        LimitHeaders::try_new(name).map(Self::from)
+    }
+
+    /// Adds a random time up to this to `Retry-After`, so that callers do not come back at once. None by default.
+    #[must_use]
+    pub fn with_jitter(self, jitter: Duration) -> Self {
+        Self { jitter, ..self }
+    }
+
+    /// Whether refusals have `Retry-After`. On by default.
+    #[must_use]
+    pub fn with_retry_after(self, has_retry_after: bool) -> Self {
+        Self {
+            has_retry_after,
+            ..self
+        }
+    }
+
+    /// Whether refusals have `RateLimit-Policy` and `RateLimit`. On by default.
+    #[must_use]
+    pub fn with_limit_headers(self, has_limit_headers: bool) -> Self {
+        Self {
+            has_limit_headers,
+            ..self
+        }
+    }
+
+    /// Whether the responses of the service have them too. Off by default.
+    ///
+    /// The limit is read once more for each request. Headers of the service stay.
+    #[must_use]
+    pub fn with_success_headers(self, has_success_headers: bool) -> Self {
+        Self {
+            has_success_headers,
+            ..self
+        }
+    }
+
+    /// Whether `X-RateLimit-Limit`, `-Remaining` and `-Reset` go with them. Off by default.
+    ///
+    /// The reset is in seconds from now. They have room for one limit: that of the innermost layer.
+    #[must_use]
+    pub fn with_legacy(self, has_legacy: bool) -> Self {
+        Self { has_legacy, ..self }
+    }
+
+    /// Whether refusals have a problem as body. On by default; else the body is empty.
+    #[must_use]
+    pub fn with_problem(self, has_problem: bool) -> Self {
+        Self {
+            has_problem,
+            ..self
+        }
+    }
+
+    /// Whether gRPC requests are answered as gRPC does. On by default.
+    #[must_use]
+    pub fn with_grpc(self, knows_grpc: bool) -> Self {
+        Self { knows_grpc, ..self }
+    }
+
+    /// The response to a refused request.
+    #[must_use]
+    pub fn response(&self, head: &Parts, refusal: &Refusal) -> Response<String> {
+        let wait = wait(refusal);
+        let mut headers = HeaderMap::new();
+        if let Some(mut status) = refusal.status().filter(|_| self.has_limit_headers) {
+            status.reset_in = wait.unwrap_or(status.reset_in);
+            self.add_limit(&mut headers, &status);
+        }
+        let wait = wait.map(|wait| wait.saturating_add(self.random_jitter()));
+        if let Some(wait) = wait.filter(|_| self.has_retry_after) {
+            headers.insert(RETRY_AFTER, retry_after(wait).into());
+        }
+        let mut response = Response::new(String::new());
+        if let Some(content_type) = grpc_type(head).filter(|_| self.knows_grpc) {
+            headers.insert(CONTENT_TYPE, content_type);
+            add_grpc(&mut headers, refusal, wait);
+        } else {
+            *response.status_mut() = status_code(refusal);
+            if self.has_problem {
+                let problem = self.problem(refusal, wait);
+                let content_type = HeaderValue::from_static("application/problem+json");
+                headers.insert(CONTENT_TYPE, content_type);
+                if head.method == Method::HEAD {
+                    headers.insert(CONTENT_LENGTH, problem.len().into());
+                } else {
+                    *response.body_mut() = problem;
+                }
+            }
+        }
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// The headers of one limit are appended to those of others. The legacy headers have room for one, so the first stays.
+    fn add_limit(&self, headers: &mut HeaderMap, status: &Status) {
+        for (name, value) in self.headers.headers(status) {
+            add(headers, name, value);
+        }
+        let legacy = LimitHeaders::legacy_headers(status).filter(|_| self.has_legacy);
+        let has_some = |(name, _): &(&'static str, _)| headers.contains_key(*name);
+        let legacy: Vec<_> = legacy.collect();
+        if !legacy.iter().any(has_some) {
+            for (name, value) in legacy {
+                add(headers, name, value);
+            }
+        }
+    }
+
+    /// The problem in JSON.
+    fn problem(&self, refusal: &Refusal, wait: Option<Duration>) -> String {
+        let status = status_code(refusal);
+        let (kind, title) = match status {
+            StatusCode::TOO_MANY_REQUESTS => ("quota-exceeded", "Quota Exceeded"),
+            StatusCode::BAD_REQUEST => ("", "Bad Request"),
+            _ => ("temporary-reduced-capacity", "Temporary Reduced Capacity"),
+        };
+        let kind = match kind {
+            "" => String::new(),
+            kind => format!(r#""type":"https://iana.org/assignments/http-problem-types#{kind}","#),
+        };
+        let violated = if refusal.is_quota_exceeded() {
+            let binding = refusal.status().and_then(|status| status.binding);
+            let name = quoted(self.headers.name(binding));
+            format!(r#","violated-policies":[{name}]"#)
+        } else {
+            String::new()
+        };
+        let (status, detail) = (status.as_u16(), quoted(&detail(refusal, wait)));
+        format!(r#"{{{kind}"title":"{title}","status":{status},"detail":{detail}{violated}}}"#)
+    }
+
+    fn random_jitter(&self) -> Duration {
+        let jitter = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
+        let random = RandomState::new().hash_one(());
+        let nanos = (u128::from(jitter) * u128::from(random)) >> 64;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(jitter))
+    }
+}
+
+impl From<LimitHeaders> for Answers {
+    /// Answers with these headers, such as those with a name for each limit of an [`All`](crate::policy::All).
+    fn from(headers: LimitHeaders) -> Self {
+        Self {
+            headers,
+            jitter: Duration::ZERO,
+            has_retry_after: true,
+            has_limit_headers: true,
+            has_success_headers: false,
+            has_legacy: false,
+            has_problem: true,
+            knows_grpc: true,
+        }
+    }
+}
+
+impl<B: From<String>> Answer<B> for Answers {
+    fn refuse(&self, head: &Parts, refusal: &Refusal) -> Response<B> {
+        self.response(head, refusal).map(B::from)
+    }
+
+    fn annotates(&self) -> bool {
+        self.has_success_headers
+    }
+
+    fn annotate(&self, headers: &mut HeaderMap, status: &Status) {
+        self.add_limit(headers, status);
+    }
+}
+
+const GRPC: &str = "application/grpc";
+
+fn status_code(refusal: &Refusal) -> StatusCode {
+    if refusal.is_quota_exceeded() {
+        StatusCode::TOO_MANY_REQUESTS
+    } else if refusal.is_bad_key() {
+        StatusCode::BAD_REQUEST
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
+/// How long the caller should wait. `None`: the request can never pass.
+fn wait(refusal: &Refusal) -> Option<Duration> {
+    let known = || {
+        let reset_in = || refusal.status().map(|status| status.reset_in);
+        refusal.retry_in().or_else(reset_in).unwrap_or_default()
+    };
+    let is_final = refusal.is_too_costly() || refusal.is_bad_key();
+    (!is_final).then(known)
+}
+
+fn retry_after(wait: Duration) -> u64 {
+    whole_seconds(wait).max(1)
+}
+
+/// What happened, with both numbers.
+fn detail(refusal: &Refusal, wait: Option<Duration>) -> String {
+    let what = if refusal.is_too_soon() {
+        String::from("rate limit exceeded")
+    } else {
+        refusal.to_string()
+    };
+    let quota = refusal.status().and_then(|status| status.quota);
+    let quota = quota.map(|Quota { permits, window }| format!(" ({permits} per {window:?})"));
+    let wait = wait.map(|wait| format!(", retry in {} s", retry_after(wait)));
+    [what, quota.unwrap_or_default(), wait.unwrap_or_default()].concat()
+}
+
+/// The content type of the answer to a gRPC request. That of gRPC-Web is its own.
+fn grpc_type(head: &Parts) -> Option<HeaderValue> {
+    let content_type = head.headers.get(CONTENT_TYPE)?;
+    let (start, rest) = content_type.as_bytes().split_at_checked(GRPC.len())?;
+    let is_grpc = start.eq_ignore_ascii_case(GRPC.as_bytes());
+    match rest {
+        _ if !is_grpc => None,
+        [b'-', ..] => Some(content_type.clone()),
+        [] | [b'+' | b';' | b' ', ..] => Some(HeaderValue::from_static(GRPC)),
+        _ => None,
+    }
+}
+
+/// The trailers of a response that has nothing else.
+fn add_grpc(headers: &mut HeaderMap, refusal: &Refusal, wait: Option<Duration>) {
+    let code = match status_code(refusal) {
+        StatusCode::TOO_MANY_REQUESTS => 8,
+        StatusCode::BAD_REQUEST => 3,
+        _ => 14,
+    };
+    let millis = wait.map_or(-1, |wait| {
+        let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+        i32::try_from(millis).unwrap_or(i32::MAX)
+    });
+    let message = percent_encoded(&detail(refusal, wait));
+    add(headers, "grpc-status", code.to_string());
+    add(headers, "grpc-message", message);
+    add(headers, "grpc-retry-pushback-ms", millis.to_string());
+}
+
+/// `value` is made of printable ASCII.
+fn add(headers: &mut HeaderMap, name: &'static str, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.append(HeaderName::from_static(name), value);
+    }
+}
+
+/// As gRPC writes messages: printable ASCII stays, but for `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => encoded.push(byte.into()),
+            _ => drop(write!(encoded, "%{byte:02X}")),
+        }
+    }
+    encoded
+}

@@ -1,0 +1,128 @@
+use http::{HeaderMap, HeaderName, Request};
+
+use crate::limiter::Limits;
+
+use super::terms::{BadKey, Terms};
+
+/// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
+///
+/// A request without a key is **not limited**. Where callers can leave the header out, give them a key in its place, such as that
+/// of [`ClientIp`](super::ClientIp).
+///
+/// The first of several lines counts. Bytes that are not UTF-8 become `U+FFFD`, so that such a value is a key too.
+///
+/// ```
+/// use http::Request;
+/// use paceline::tower::header_key;
+///
+/// let key = header_key("x-api-key");
+/// let request = Request::get("/").header("X-API-Key", "s3cret").body(()).unwrap();
+/// assert_eq!(key(&request), Some("s3cret".to_owned()));
+/// assert_eq!(key(&Request::new(())), None);
+/// ```
+///
+/// # Panics
+///
+/// If this is not the name of a header.
+#[track_caller]
+pub fn header_key<B>(name: &'static str) -> impl Fn(&Request<B>) -> Option<String> + Clone {
+    let name = header_named(name);
+    move |request| value(request.headers(), &name)
+}
+
+/// An extension as the key of a request, such as the user that a layer in front has found; for
+/// [`by_key`](super::EnforceLayer::by_key). `None` without the extension, and such a request is **not limited**.
+///
+/// ```
+/// use http::Request;
+/// use paceline::tower::extension_key;
+///
+/// #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// struct UserId(u64);
+///
+/// let key = extension_key::<UserId, ()>();
+/// let request = Request::get("/").extension(UserId(7)).body(()).unwrap();
+/// assert_eq!(key(&request), Some(UserId(7)));
+/// ```
+pub fn extension_key<K, B>() -> impl Fn(&Request<B>) -> Option<K> + Clone
+where
+    K: Clone + Send + Sync + 'static,
+{
+    |request| request.extensions().get::<K>().cloned()
+}
+
+/// A limit for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
+///
+/// Limits in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
+///
+/// ```
+/// use http::{Request, Response};
+/// use paceline::policy::FixedWindow;
+/// use paceline::prelude::*;
+/// use paceline::tower::{Answers, ByHeader, EnforceLayer};
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let users = FixedWindow::new(1, Duration::from_secs(60)).keyed();
+/// let layer = EnforceLayer::with_terms(ByHeader::new(users, "x-user")).answering(Answers::new("users"));
+/// let service = layer.layer(service_fn(|_: Request<()>| async {
+///     Ok::<_, Infallible>(Response::new(String::new()))
+/// }));
+///
+/// let mut statuses = Vec::new();
+/// for user in ["ann", "ann", "bob"] {
+///     let request = Request::get("/").header("x-user", user).body(()).unwrap();
+///     statuses.push(service.clone().oneshot(request).await.unwrap().status().as_u16());
+/// }
+/// assert_eq!(statuses, [200, 429, 200]);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ByHeader<M> {
+    limits: M,
+    /// As it was given, for the refusal.
+    name: &'static str,
+    header: HeaderName,
+}
+
+impl<M: Limits<String>> ByHeader<M> {
+    /// A limit for each value of this header. A request without the header is **not limited**.
+    ///
+    /// # Panics
+    ///
+    /// If this is not the name of a header.
+    #[must_use]
+    #[track_caller]
+    pub fn new(limits: M, name: &'static str) -> Self {
+        let header = header_named(name);
+        Self {
+            limits,
+            name,
+            header,
+        }
+    }
+}
+
+impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
+    type Limit = M::Limiter;
+
+    fn limit(&self, request: &Request<B>) -> Result<Option<M::Limiter>, BadKey> {
+        let key = value(request.headers(), &self.header);
+        let limit = key.map(|key| self.limits.at(key)).transpose();
+        limit.map_err(|_| BadKey::in_header(self.name))
+    }
+}
+
+#[track_caller]
+fn header_named(name: &str) -> HeaderName {
+    let header = HeaderName::from_bytes(name.as_bytes());
+    header.unwrap_or_else(|_| panic!("`{}` is not the name of a header", name.escape_debug()))
+}
+
+fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.get(name)?;
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
