@@ -115,7 +115,7 @@ async fn no_call_by_hand_goes_past_the_observer() {
 }
 
 /// Everything that can be done with a limiter.
-async fn is_asked_in_every_way<L: Limiter<Error = std::convert::Infallible> + Clone + Unpin>(
+async fn is_asked_in_every_way<L: Limiter<Error = Infallible> + Clone + Unpin>(
     limit: L,
     seen: Seen,
     stats: impl Fn() -> Stats,
