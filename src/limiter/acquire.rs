@@ -58,6 +58,10 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     ///
     /// The future fails when the time is over, and at once if that many can never pass. It panics if it has to wait outside a
     /// tokio runtime.
+    ///
+    /// A limiter around another does not say when to come again: [`AcquireError::retry_in`] is `None`, and an observer is told
+    /// that the request [gave up](super::Event::GaveUp). The methods of the same name of [`Shared`](super::Shared) and
+    /// [`Keyed`](super::Keyed) know more.
     #[doc(alias = "tryConsume")]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         // A limiter that knows the queue can say before that it is too long.

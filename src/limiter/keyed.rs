@@ -603,8 +603,8 @@ where
     fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
         let reply = shard.ask_to_wait(&self.key, intent, cost, shadowed, &mut self.spare);
-        let is_never = matches!(reply, Reply::Decided(Decision::Never { .. }));
-        if is_never && intent == Intent::Acquire {
+        // A look too: its request is refused, and made no more.
+        if matches!(reply, Reply::Decided(Decision::Never { .. })) {
             shard.count_refusal();
         }
         reply

@@ -18,7 +18,7 @@ where
     /// What this key has left now: see [`Shared::status`](super::Shared::status).
     ///
     /// A key that is not remembered has everything left. While there is no room for it, the answer is that of the limit for all
-    /// such keys, or what [`when_full`](Self::when_full) does with its requests: nothing remains if they wait.
+    /// such keys, or what [`with_when_full`](Self::with_when_full) does with its requests: nothing remains if they wait.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;

@@ -101,7 +101,8 @@ impl Metrics {
     ///
     /// The busiest are found by Space-Saving (Metwally, Agrawal, El Abbadi: *Efficient Computation of Frequent and Top-k Elements
     /// in Data Streams*, 2005), which counts 8 `k` keys. A key gets a label if certainly more than one in 8 `k` of all requests
-    /// so far were for it, and keeps the label until a busier key needs it. Zero is none.
+    /// so far were for it, and keeps the label until a busier key needs it. Zero is none. A key that
+    /// is displayed as `other` shares the series of the rest.
     ///
     /// An exporter keeps the series of a key that has lost its label, with its last value. There are few of those in a process:
     /// 8 `k` whenever the number of requests doubles, at most. `PrometheusBuilder::idle_timeout` of

@@ -57,6 +57,9 @@ use super::Mode;
 )]
 pub trait Observer {
     /// A request was decided, or the limit was changed. It is called where the limit is asked, so it should be quick.
+    ///
+    /// It must not panic. The panic would reach the caller of the limit, after the request has passed: its permits stay spent,
+    /// and a permit for concurrency stays in use for ever.
     fn observe(&mut self, event: Event);
 
     /// A request was queued. Each request is queued once at most, whatever it waits for.
@@ -103,7 +106,8 @@ pub enum Event {
         retry_in: Option<Duration>,
     },
     /// It was refused, since it came too soon: what `enforce` gives back and `shed` drops, and what was too late for
-    /// `acquire_within`. (A pacing sink that lost its slot to another handle is refused too, and passes later.)
+    /// `acquire_within`. (A pacing sink that lost its slot to another handle is refused too, and passes later. What was too late
+    /// for [`LimiterExt::acquire_within`](super::LimiterExt::acquire_within) has [given up](Self::GaveUp).)
     #[non_exhaustive]
     Refused {
         /// What it would have cost.

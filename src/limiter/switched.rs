@@ -59,6 +59,35 @@ use super::{Limiter, Limits, Status};
 /// the request is limited. So does an error of [`Limits::at`]: a limiter that was made for a key without a limit while the key was
 /// not limited lets everything pass.
 ///
+/// # Watching it
+///
+/// To see a dark launch in metrics or in a log, put an [`Observed`](super::Observed) limiter around the switched one: what passes
+/// only because of the switch is [`Event::Shadowed`](super::Event::Shadowed) there. An observer that the limiter itself carries
+/// sees the answers of the limiter. There the same request is refused, and so it is in the limiter's own
+/// [`Stats`](super::Stats).
+///
+/// ```
+/// use paceline::limiter::{Event, Mode, Observed, PolicyExt, Switch, Switched};
+/// use paceline::policy::Interval;
+/// use paceline::prelude::*;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let (sender, events) = mpsc::channel();
+/// let limit = Interval::every(Duration::from_millis(100)).shared();
+/// let limit = Switched::new(limit, Switch::new().with_mode(Mode::Shadow));
+/// let limit = Observed::new(limit, move |event| sender.send(event).unwrap());
+///
+/// limit.acquire_one().await;
+/// assert!(limit.try_acquire(1).await.is_pass());
+///
+/// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+/// assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+/// # }
+/// ```
+///
 /// # Cost
 ///
 /// While the share is [`Share::FULL`], one relaxed read of an atomic comes on top of the limiter; for a request that waits, a short

@@ -381,7 +381,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Whether the limit holds, is only watched, or is off, in all processes. It stays so until it is changed again, also for
     /// processes that start later.
     ///
-    /// [`Off`](Mode::Off) makes no calls. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
+    /// [`Off`](Mode::Off) makes no calls and waits for none: a process that was idle in it learns of another mode a round trip after
+    /// its first request, and what it asks before passes. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
     /// it answers, the request passes, after a deadline at most (in an adapter, after its turn in this process). Those that would
     /// not have passed are [counted](super::Stats::held_back).
     ///

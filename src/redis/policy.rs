@@ -248,7 +248,8 @@ impl sealed::Scripted for Interval {
         match replicas {
             1 => Ok(*self),
             _ => Err(ConfigError::new(format!(
-                "an interval cannot be divided among {replicas} replicas: two may let something pass at the same time"
+                "an interval cannot be divided among {replicas} replicas: two may let something pass at the same time; \
+                 use a token bucket, a log or another outage policy"
             ))),
         }
     }

@@ -1,6 +1,7 @@
 //! A limit that carries its observer: each request is one event, however it is made.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -114,7 +115,7 @@ async fn no_call_by_hand_goes_past_the_observer() {
 }
 
 /// Everything that can be done with a limiter.
-async fn is_asked_in_every_way<L: Limiter<Error = std::convert::Infallible> + Clone + Unpin>(
+async fn is_asked_in_every_way<L: Limiter<Error = Infallible> + Clone + Unpin>(
     limit: L,
     seen: Seen,
     stats: impl Fn() -> Stats,
@@ -607,4 +608,19 @@ async fn an_observer_may_use_its_limit() {
     assert!(limits.acquire_within(1, 1, ms(1)).await.is_err());
     limits.pause_for(&1, ms(1));
     limits.set_mode(Mode::Shadow);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_what_can_never_pass_is_counted_as_it_is_reported() {
+    async fn look(mut limit: impl Limiter<Error = Infallible>) {
+        let looked = poll_fn(|cx| limit.poll_open(9, cx)).await;
+        assert_eq!(looked, Ok(Decision::Never { capacity: 2 }));
+    }
+    let (limit, seen) = shared();
+    look(limit.clone()).await;
+    assert_eq!((limit.stats().refused, seen.stats().refused), (1, 1));
+
+    let (users, seen) = keyed();
+    look(users.at("ann".to_owned())).await;
+    assert_eq!((users.stats().refused, seen.stats().refused), (1, 1));
 }
