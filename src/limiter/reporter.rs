@@ -173,6 +173,7 @@ impl Observer for SharedObserver {
 
 /// What a handle keeps if it is observed, or if its last request passed only in shadow mode: nothing otherwise, so that a limit
 /// without an observer pays for one check.
+#[derive(Default)]
 pub(crate) struct Watch(Option<Box<Watched>>);
 
 #[derive(Default)]

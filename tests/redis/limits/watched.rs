@@ -1,11 +1,12 @@
 //! A limit in Redis that carries its observer: each request is one event, however it is made.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::concurrency::Admit;
 use paceline::feedback::Feedback;
 use paceline::limiter::{Event, Mode, Observed, Observer};
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
@@ -279,6 +280,44 @@ async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
     ));
     assert!(matches!(of("cat")[..], [Event::Passed { .. }]));
     assert_eq!(by_key.len(), 3);
+}
+
+#[tokio::test]
+async fn each_request_for_a_lease_is_one_event_and_so_is_its_release() {
+    let server = Server::start().await;
+    let seen = Seen::default();
+    let permits = redis(&server).await.permits("a", 1, 10 * MINUTE).unwrap();
+    let permits = permits.with_observer(seen.clone());
+    gives_up(permits.acquire());
+    gives_up(permits.try_acquire());
+    let lease = permits.acquire().await.unwrap();
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    gives_up(permits.acquire());
+    seen.is(&[
+        "Resized { limit: 1 }",
+        "gave up",
+        "gave up",
+        "passed 1",
+        "refused 1",
+        "gave up",
+    ]);
+    let waiting = async { permits.acquire().await.unwrap() };
+    let (second, ()) = tokio::join!(waiting, async { lease.release().await.unwrap() });
+    drop(second);
+    let mut events = seen.take();
+    // The waiter may have its lease before the other holder hears of its release.
+    events.sort();
+    assert_eq!(
+        events,
+        ["Released { count: 1 }", "Released { count: 1 }", "passed 1"]
+    );
+
+    let mut handle = permits.clone();
+    for _ in 0..2 {
+        let admitted = poll_fn(|cx| handle.poll_admit((), cx)).await;
+        drop(admitted.unwrap().unwrap());
+        seen.is(&["passed 1", "Released { count: 1 }"]);
+    }
 }
 
 #[cfg(all(feature = "metrics", feature = "tracing"))]
