@@ -168,6 +168,21 @@ async fn a_request_that_is_too_late_in_the_queue_is_refused_once() {
 }
 
 #[tokio::test]
+async fn a_fault_is_a_refusal_and_a_stream_waits_on() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    server.cli::<()>(&["SET", &limit.keys()[0], "x"]).await;
+    assert!(limit.try_acquire(1).await.is_err());
+    assert!(limit.acquire(1).await.is_err());
+    assert!(limit.try_acquire_up_to(1).await.is_err());
+    let tried = stream::iter([1]).try_pace(limit.clone().fail_fast());
+    assert!(tried.collect::<Vec<_>>().await[0].is_err());
+    seen.is(&["Refused { cost: 1, retry_in: 1s }"; 4]);
+    gives_up(stream::iter([1]).pace(limit).next());
+    seen.is(&["gave up"]);
+}
+
+#[tokio::test]
 async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
     let server = Server::start().await;
     let redis = redis(&server).await;
