@@ -1,3 +1,4 @@
+use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use std::collections::HashMap;
@@ -97,7 +98,7 @@ impl Metrics {
     }
 
     /// Counts for a keyed limit, with the label `key` for the `k` busiest keys at most, and `other` for the rest. For
-    /// [`Keyed::with_observer_by_key`](super::Keyed::with_observer_by_key).
+    /// [`Keyed::with_observer_by_key`](super::Keyed::with_observer_by_key), and for that of `redis::Keyed`.
     ///
     /// The busiest are found by Space-Saving (Metwally, Agrawal, El Abbadi: *Efficient Computation of Frequent and Top-k Elements
     /// in Data Streams*, 2005), which counts 8 `k` keys. A key gets a label if certainly more than one in 8 `k` of all requests
@@ -124,7 +125,7 @@ impl Metrics {
         k: usize,
     ) -> impl Fn(&K, Event) + Send + Sync + 'static
     where
-        K: Hash + Eq + Clone + fmt::Display + Send + 'static,
+        K: Hash + Eq + ToOwned<Owned: Hash + Eq + Clone + Send> + fmt::Display + ?Sized + 'static,
     {
         let limit = limit.into();
         let other = Requests::new([("limit", limit.clone()), ("key", "other".into())]);
@@ -282,7 +283,11 @@ impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
     }
 
     /// Counts a request for `key`. Returns what belongs to its label, if it has one.
-    fn count(&mut self, key: &K) -> Option<Arc<T>> {
+    fn count<Q>(&mut self, key: &Q) -> Option<Arc<T>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
         self.requests += 1;
         let room = self.labels.saturating_mul(COUNTED);
         if !self.counted.contains_key(key) && room > 0 {
@@ -291,7 +296,7 @@ impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
                 least: 0,
                 label: None,
             };
-            self.counted.insert(key.clone(), new);
+            self.counted.insert(key.to_owned(), new);
         }
         let count = self.counted.get_mut(key)?;
         count.most += 1;

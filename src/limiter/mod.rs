@@ -64,6 +64,8 @@ pub use metrics::Metrics;
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
+#[cfg(feature = "redis")]
+pub(crate) use reporter::KeyedObserver;
 pub(crate) use reporter::{Reporter, SharedObserver, Watch};
 pub use share::{Share, ShareError};
 pub use shared::Shared;

@@ -173,6 +173,7 @@ impl Observer for SharedObserver {
 
 /// What a handle keeps if it is observed, or if its last request passed only in shadow mode: nothing otherwise, so that a limit
 /// without an observer pays for one check.
+#[derive(Default)]
 pub(crate) struct Watch(Option<Box<Watched>>);
 
 #[derive(Default)]
@@ -276,7 +277,7 @@ impl fmt::Debug for Watch {
 }
 
 /// The observer that a limit for each key carries.
-pub(super) enum KeyedObserver<K> {
+pub(crate) enum KeyedObserver<K> {
     /// It is not told the key.
     Same(SharedObserver),
     /// Makes one that knows the key.
@@ -284,7 +285,7 @@ pub(super) enum KeyedObserver<K> {
 }
 
 impl<K> KeyedObserver<K> {
-    pub(super) fn by_key(observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    pub(crate) fn by_key(observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
     where
         K: Send + Sync + 'static,
     {
@@ -295,7 +296,7 @@ impl<K> KeyedObserver<K> {
         })))
     }
 
-    pub(super) fn of(&self, key: impl FnOnce() -> K) -> SharedObserver {
+    pub(crate) fn of(&self, key: impl FnOnce() -> K) -> SharedObserver {
         match self {
             Self::Same(observer) => observer.clone(),
             Self::ByKey(observer_of) => observer_of(key()),

@@ -2,6 +2,7 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
+use crate::limiter::Watch;
 use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
 
 use super::config::{Redis, config, escaped, keys, tagged};
@@ -171,7 +172,7 @@ impl Redis {
         let keys = keys(&params, &tagged(&self.prefix, name)?);
         let limit = RedisLimit { keys, params };
         let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit);
-        Ok(RedisLimiter::new(Arc::new(queue)))
+        Ok(RedisLimiter::new(Arc::new(queue), Watch::NONE))
     }
 
     /// A limit for each key, all with the same policy.

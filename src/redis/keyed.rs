@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::feedback::Feedback;
-use crate::limiter::{Limits, Mode};
+use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, SharedObserver, Watch};
 use crate::policy::Decision;
 use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
@@ -71,6 +71,7 @@ pub struct Keyed<P: RedisPolicy> {
     redis: Redis,
     policies: Policies<P>,
     hashes_long_keys: bool,
+    observer: Option<KeyedObserver<String>>,
     cache: Arc<Mutex<KeyCache<P, Connector>>>,
 }
 
@@ -87,7 +88,69 @@ impl<P: RedisPolicy> Keyed<P> {
             redis,
             policies,
             hashes_long_keys: false,
+            observer: None,
             cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
+        }
+    }
+
+    /// Reports to `observer` what becomes of each request and is done to a key through this handle and its later clones, without
+    /// the key: see [`RedisLimiter::with_observer`]. To be called before it is cloned.
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self {
+            observer: Some(KeyedObserver::Same(SharedObserver::new(observer))),
+            ..self
+        }
+    }
+
+    /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
+    /// not reported.
+    ///
+    /// `Metrics::by_key` makes such an observer, with a label for each of the busiest keys.
+    ///
+    /// ```
+    /// use paceline::limiter::Event;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
+    /// # let redis = redis.with_prefix(&format!("by_key:{}", std::process::id()))?;
+    /// let (sender, refused) = mpsc::channel();
+    /// let users = redis.keyed("users", SlidingLog::new(1, Duration::from_secs(60)))?;
+    /// let users = users.with_observer_by_key(move |user, event| {
+    ///     if let Event::Refused { .. } = event {
+    ///         sender.send(user.to_owned()).unwrap();
+    ///     }
+    /// });
+    ///
+    /// for user in ["ann", "bob", "ann"] {
+    ///     let _ = users.try_acquire(user, 1).await?;
+    /// }
+    /// assert_eq!(refused.try_iter().collect::<Vec<_>>(), ["ann"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer_by_key(
+        self,
+        observer: impl Fn(&str, Event) + Send + Sync + 'static,
+    ) -> Self {
+        let observer = KeyedObserver::by_key(move |key: &String, event| observer(key, event));
+        Self {
+            observer: Some(observer),
+            ..self
         }
     }
 
@@ -152,18 +215,21 @@ impl<P: RedisPolicy> Keyed<P> {
             Policies::Same(config) => config.clone(),
             Policies::ByKey(policy_of) => config(policy_of(key), self.redis.outage_policy)?,
         };
+        let observer = self.observer.as_ref();
+        let watch = Watch::of(observer.map(|it| it.of(|| key.to_owned())).as_ref());
         let mut cache = self.locked();
         if let Some(queue) = cache.get(key)
             && queue.limit.params == params
         {
-            return Ok(RedisLimiter::new(queue));
+            return Ok(RedisLimiter::new(queue, watch));
         }
         let keys = keys(&params, &self.name(key)?);
         let limit = RedisLimit { keys, params };
         let queue = KeyQueue::new(Arc::clone(&self.redis.batcher), config, limit);
         // The policy may have changed since the denial.
         let keeps_denial = matches!(self.policies, Policies::Same(_));
-        Ok(RedisLimiter::new(cache.insert(key, queue, keeps_denial)))
+        let queue = cache.insert(key, queue, keeps_denial);
+        Ok(RedisLimiter::new(queue, watch))
     }
 
     /// The start of all keys in Redis of this key.
@@ -270,6 +336,9 @@ impl<P: RedisPolicy> Keyed<P> {
     ///
     /// As [`RedisLimiter::set_mode`].
     pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
+        if let Some(KeyedObserver::Same(observer)) = &self.observer {
+            observer.report(Event::ModeChanged { mode });
+        }
         let batcher = &self.redis.batcher;
         batcher
             .change(&self.redis.prefix, &Change::Mode(mode))

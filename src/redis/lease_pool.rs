@@ -5,13 +5,15 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use crate::limiter::{Reporter, SharedObserver, Watch};
+use crate::policy::Decision;
 use crate::remote::{
-    Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
+    AFTER_FAULT, Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
 };
 
 use crate::time::Tick;
@@ -86,6 +88,8 @@ pub struct Lease {
     /// `None` if the lease is not in Redis.
     id: Option<LeaseId>,
     is_released: bool,
+    /// Hears of the release.
+    observer: Option<SharedObserver>,
 }
 
 impl Lease {
@@ -157,6 +161,9 @@ impl Drop for Lease {
         if !self.is_released {
             self.pool.release(self.id, self.class, None);
         }
+        if let Some(observer) = &self.observer {
+            observer.report(crate::limiter::Event::Released { count: 1 });
+        }
     }
 }
 
@@ -179,7 +186,16 @@ fn random_name() -> String {
 /// The request of one handle: its class and whether it waits, and the answer. Dropping it leaves the queue, and a lease that was
 /// granted meanwhile is released.
 #[derive(Debug, Default)]
-pub(super) struct LeaseRequest(Option<((usize, bool), oneshot::Receiver<LeaseAnswer>)>);
+pub(super) struct LeaseRequest(
+    Option<((usize, bool), oneshot::Receiver<LeaseAnswer>)>,
+    Watch,
+);
+
+impl Drop for LeaseRequest {
+    fn drop(&mut self) {
+        self.1.gave_up();
+    }
+}
 
 /// Of another handle, which has asked for nothing.
 impl Clone for LeaseRequest {
@@ -194,6 +210,7 @@ pub(super) struct LeasePool {
     /// The keys of all classes, and that of the marks of waiting processes.
     keys: Arc<[String]>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
+    pub(super) observer: OnceLock<SharedObserver>,
 }
 
 impl LeasePool {
@@ -219,6 +236,7 @@ impl LeasePool {
             batcher: Arc::clone(&redis.batcher),
             keys,
             queue: Mutex::new(queue),
+            observer: OnceLock::new(),
         }))
     }
 
@@ -230,6 +248,33 @@ impl LeasePool {
 
     /// Asks for a lease, or for the answer to the same request. Another request is dropped.
     pub(super) fn poll_ask(
+        self: &Arc<Self>,
+        request: &mut LeaseRequest,
+        class: usize,
+        waits: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<LeaseAnswer> {
+        let mut answer = self.poll_answer(request, class, waits, cx);
+        let (observer, watch) = (self.observer.get(), &mut request.1);
+        if watch.observer().is_none() {
+            *watch = Watch::of(observer);
+        }
+        match &mut answer {
+            Poll::Pending => watch.answered(1, &Poll::Pending, None, Reporter::asked),
+            Poll::Ready(Ok(Some(lease))) => {
+                lease.observer = observer.cloned();
+                let pass = Poll::Ready(Ok(Decision::Pass));
+                watch.answered(1, &pass, None, Reporter::asked);
+            }
+            Poll::Ready(refused) => {
+                let retry_in = refused.as_ref().map_or(AFTER_FAULT, |_| Duration::MAX);
+                watch.too_late(1, Decision::Wait { retry_in });
+            }
+        }
+        answer
+    }
+
+    fn poll_answer(
         self: &Arc<Self>,
         request: &mut LeaseRequest,
         class: usize,
@@ -345,6 +390,7 @@ impl LeasePool {
                     class: waiter.class,
                     id,
                     is_released: false,
+                    observer: None,
                 }))
             }
             LeaseOutcome::Refused => Ok(None),

@@ -6,17 +6,17 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
-use crate::limiter::{Limiter, Mode};
+use crate::limiter::{Event, Limiter, Mode, Observer, Reporter, SharedObserver, Watch};
 use crate::policy::{Decision, Status};
 use crate::remote::{
-    AFTER_FAULT, CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError,
-    Task, WaitMode, within,
+    CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
+    WaitMode, within, without_fault,
 };
 
 use super::config::config;
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
-use super::policy::{RedisPolicy, ScriptParams};
+use super::policy::{Params, RedisPolicy, ScriptParams};
 use super::scripts::StateStamp;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
@@ -47,13 +47,15 @@ use super::scripts::StateStamp;
 pub struct RedisLimiter<P: RedisPolicy> {
     queue: Arc<KeyQueue<P, Connector>>,
     position: Option<RequestId>,
+    watch: Watch,
 }
 
 impl<P: RedisPolicy> RedisLimiter<P> {
-    pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>) -> Self {
+    pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>, watch: Watch) -> Self {
         Self {
             queue,
             position: None,
+            watch,
         }
     }
 
@@ -83,7 +85,58 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             prefetch: Some((permits, lasts)),
             ..LimitConfig::clone(&self.queue.config)
         };
-        Ok(Self::new(Arc::new(self.queue.with_config(config))))
+        let queue = Arc::new(self.queue.with_config(config));
+        Ok(Self::new(queue, self.watch.of_clone()))
+    }
+
+    /// Reports to `observer` what becomes of each request made through this handle and its later clones, and what is done to the
+    /// limit through them: as [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called before it is cloned.
+    ///
+    /// * The time that a request waited includes its round trip, also if it did not wait for permits.
+    /// * What [`OutagePolicy`](super::OutagePolicy) lets pass during an outage is [`Passed`](Event::Passed) too. The outage
+    ///   itself is [reported by the connection](super#what-operators-hear).
+    /// * A fault is [`Refused`](Event::Refused), with the second after which Redis is asked again. A stream that cannot return it
+    ///   waits on.
+    /// * [`try_acquire_up_to`](Self::try_acquire_up_to) is one request: of what it took, or of `most` if it took nothing.
+    /// * What another process does to the limit is an event there.
+    ///
+    /// ```
+    /// use paceline::limiter::Event;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
+    /// # let redis = redis.with_prefix(&format!("observer:{}", std::process::id()))?;
+    /// let (sender, events) = mpsc::channel();
+    /// let calls = redis.limit("calls", SlidingLog::new(1, Duration::from_secs(60)))?;
+    /// let calls = calls.with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// calls.acquire(1).await?;
+    /// assert!(!calls.try_acquire(1).await?.is_pass());
+    /// calls.pause_for(Duration::from_secs(2)).await?;
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Paused { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(mut self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        self.watch = Watch::of(Some(&SharedObserver::new(observer)));
+        self
     }
 
     /// The same limit as a limiter that fails if the server refuses the call, for
@@ -127,12 +180,15 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire(&self, cost: u32) -> Result<(), AcquireError> {
+        self.clone().wait(cost).await
+    }
+
+    async fn wait(&mut self, cost: u32) -> Result<(), AcquireError> {
         if self.mode() == Mode::Shadow {
             // It passes within a deadline, whatever the answer is.
-            return Ok(self.try_acquire(cost).await.map(drop)?);
+            return Ok(self.try_once(cost).await.map(drop)?);
         }
-        let mut handle = self.clone();
-        match poll_fn(|cx| handle.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
+        match poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
             Decision::Never { capacity } => Err(AcquireError::too_costly(cost, capacity)),
             _ => Ok(()),
         }
@@ -149,15 +205,21 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        if let Some(wait) = self.queue.denied(cost).filter(|wait| *wait > time) {
-            return Err(AcquireError::too_late(time, wait));
+        let mut handle = self.clone();
+        let denied = self.queue.denied(cost);
+        let known = denied.filter(|wait| cost > 0 && *wait > time);
+        if known.is_none()
+            && let Some(acquired) = within(time, handle.wait(cost)).await
+        {
+            return acquired;
         }
-        let acquired = within(time, self.acquire(cost)).await;
-        acquired.unwrap_or_else(|| {
-            // Also a denial of a higher cost: that request was before this one in the queue.
-            let retry_in = self.queue.denied(u32::MAX).unwrap_or(time);
-            Err(AcquireError::too_late(time, retry_in))
-        })
+        self.queue.leave(&mut handle.position);
+        // Also a denial of a higher cost: that request was before this one in the queue.
+        let retry_in = known
+            .or_else(|| self.queue.denied(u32::MAX))
+            .unwrap_or(time);
+        handle.watch.too_late(cost, Decision::Wait { retry_in });
+        Err(AcquireError::too_late(time, retry_in))
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
@@ -170,18 +232,21 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
-        let mut handle = self.clone();
-        let since = self.queue.batcher.connection.now();
-        let asked = poll_fn(|cx| handle.poll_ask(cost, WaitMode::Try, cx));
-        let time = self
-            .queue
-            .batcher
-            .connection
-            .deadline()
-            .saturating_add(GRACE);
+        self.clone().try_once(cost).await
+    }
+
+    async fn try_once(&mut self, cost: u32) -> Decided {
+        let connection = Arc::clone(&self.queue.batcher.connection);
+        let time = connection.deadline().saturating_add(GRACE);
+        let since = connection.now();
+        let asked = poll_fn(|cx| self.poll_ask(cost, WaitMode::Try, cx));
         let Some(answer) = within(time, asked).await else {
-            let position = &mut handle.position;
-            return Ok(self.queue.decide_after_timeout(position, since, cost));
+            let (position, shadowed) = (&mut self.position, &mut None);
+            let decision = self
+                .queue
+                .decide_after_timeout(position, since, cost, shadowed);
+            self.answered(cost, WaitMode::Try, &Poll::Ready(Ok(decision)), *shadowed);
+            return Ok(decision);
         };
         answer
     }
@@ -196,19 +261,33 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn try_acquire_up_to(&self, most: u32) -> Result<u32, ServerError> {
+        if most == 0 {
+            return Ok(0);
+        }
         let mode = self.mode();
-        if most == 0 || mode == Mode::Off {
-            return Ok(most);
-        }
-        let taken = self.take_up_to(most).await;
-        if mode == Mode::Active {
-            return taken;
-        }
-        if taken != Ok(most) {
+        // Its request is in no queue, and is reported as one that is.
+        let mut handle = self.clone();
+        handle.answered(most, WaitMode::Try, &Poll::Pending, None);
+        let mut taken = match mode {
+            Mode::Off => Ok(most),
+            _ => self.take_up_to(most).await,
+        };
+        let wait = || Decision::Wait {
+            retry_in: self.queue.denied(1).unwrap_or(Duration::MAX),
+        };
+        let shadowed = (mode == Mode::Shadow && taken != Ok(most)).then(wait);
+        if shadowed.is_some() {
             let connection = &self.queue.batcher.connection;
             connection.count(|stats| stats.held_back += 1);
+            taken = Ok(most);
         }
-        Ok(most)
+        let (cost, answer) = match &taken {
+            Ok(0) => (most, Ok(wait())),
+            Ok(taken) => (*taken, Ok(Decision::Pass)),
+            Err(fault) => (most, Err(fault.clone())),
+        };
+        handle.answered(cost, WaitMode::Try, &Poll::Ready(answer), shadowed);
+        taken
     }
 
     async fn take_up_to(&self, most: u32) -> Result<u32, ServerError> {
@@ -350,7 +429,9 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// This process has changed as soon as the future was polled. If the future is dropped before it is ready, other processes
     /// may not know.
     pub async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
-        self.queue.change(&Change::Pause(time)).await
+        let duration = time.max(self.paused_for().unwrap_or_default());
+        let event = Event::Paused { duration };
+        self.change(Change::Pause(time), event).await
     }
 
     /// Pauses for as long as a provider asks, in all processes, and returns for how long; `None` if it asks for nothing.
@@ -362,11 +443,13 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// As [`pause_for`](Self::pause_for).
     pub async fn apply_feedback(&self, feedback: &Feedback) -> Result<Option<Duration>, CallError> {
-        let pause = feedback.pause();
-        if let Some(pause) = pause {
-            self.pause_for(pause).await?;
-        }
-        Ok(pause)
+        let Some(asked) = feedback.pause() else {
+            return Ok(None);
+        };
+        let pause = asked.max(self.paused_for().unwrap_or_default());
+        let event = Event::FeedbackApplied { pause };
+        self.change(Change::Pause(asked), event).await?;
+        Ok(Some(asked))
     }
 
     /// Ends every pause of this limit, in all processes. Waiters pass as soon as the policy allows it.
@@ -375,7 +458,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// As [`pause_for`](Self::pause_for): the pause has ended in this process, and may hold in others.
     pub async fn resume(&self) -> Result<(), CallError> {
-        self.queue.change(&Change::Resume).await
+        self.change(Change::Resume, Event::Resumed).await
     }
 
     /// Whether the limit holds, is only watched, or is off, in all processes. It stays so until it is changed again, also for
@@ -390,7 +473,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// As [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
     pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
-        self.queue.change(&Change::Mode(mode)).await
+        self.change(Change::Mode(mode), Event::ModeChanged { mode })
+            .await
     }
 
     /// Goes on with other parameters, in all processes that made this limit with the parameters that this handle was made with. What
@@ -412,7 +496,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         let made_with = &self.queue.limit.params;
         let is_back = params == *made_with;
         let params = (!is_back).then(|| [Arc::clone(made_with), params]);
-        Ok(self.queue.change(&Change::Params(params)).await?)
+        Ok(self.change(Change::Params(params), Event::Retuned).await?)
     }
 
     /// The mode of this limit, as far as this process knows.
@@ -447,7 +531,38 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
-        self.queue.poll_ask(&mut self.position, cost, mode, cx)
+        let (position, shadowed) = (&mut self.position, &mut None);
+        let answer = self.queue.poll_ask(position, cost, mode, cx, shadowed);
+        self.answered(cost, mode, &answer, *shadowed);
+        answer
+    }
+
+    /// Notes an answer, and reports it: a wait is the end of a request that does not wait.
+    fn answered(
+        &mut self,
+        cost: u32,
+        mode: WaitMode,
+        answer: &Poll<Decided>,
+        shadowed: Option<Decision>,
+    ) {
+        match answer.clone().map(without_fault) {
+            Poll::Ready(wait @ Decision::Wait { .. }) if mode != WaitMode::Wait => {
+                self.watch.too_late(cost, wait);
+            }
+            answer => {
+                let answer = answer.map(Ok);
+                self.watch
+                    .answered(cost, &answer, shadowed, Reporter::asked);
+            }
+        }
+    }
+
+    /// Changes the limit, in this process when it is first polled.
+    async fn change(&self, change: Change<Params>, event: Event) -> Result<(), CallError> {
+        if let Some(observer) = self.watch.observer() {
+            observer.report(event);
+        }
+        self.queue.change(&change).await
     }
 }
 
@@ -470,6 +585,11 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
+        self.watch.gave_up();
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.watch.shadowed()
     }
 
     fn status(&self) -> Option<Status> {
@@ -503,13 +623,6 @@ fn in_force(status: Status, mode: Mode, pause: Option<Duration>) -> Option<Statu
     }
 }
 
-/// An adapter cannot return a fault: it waits and asks again.
-fn without_fault(answer: Decided) -> Decision {
-    answer.unwrap_or(Decision::Wait {
-        retry_in: AFTER_FAULT,
-    })
-}
-
 /// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
 ///
 /// Such a fault lasts until an operator mends it: a wrong password, a missing permission, a key of another type. It is an error at
@@ -534,6 +647,10 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
         self.limiter.give_up();
     }
 
+    fn shadowed(&self) -> Option<Decision> {
+        self.limiter.shadowed()
+    }
+
     fn status(&self) -> Option<Status> {
         self.limiter.status()
     }
@@ -542,7 +659,7 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
 /// Another handle of the same limit, with its own position in the queue.
 impl<P: RedisPolicy> Clone for RedisLimiter<P> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.queue))
+        Self::new(Arc::clone(&self.queue), self.watch.of_clone())
     }
 }
 

@@ -79,6 +79,9 @@
 //! calls (once a second at most), has lost states, or has lost leases (`WARN`). With feature `metrics` the same is counted: the docs
 //! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
+//! What becomes of requests is reported to an observer that a limit carries: [`RedisLimiter::with_observer`],
+//! [`Keyed::with_observer`], [`RedisPermits::with_observer`].
+//!
 //! # A fleet hears a 429
 //!
 //! A provider refuses one process with "too many requests", and all have to stop. What one process does with

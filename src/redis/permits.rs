@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::concurrency::{Admit, AdmitByKey};
+use crate::limiter::{Event, Observer, SharedObserver};
 use crate::remote::{CallError, ServerError};
 
 use super::config::{Redis, tagged};
@@ -147,6 +148,54 @@ impl RedisPermits {
             limit,
             request: LeaseRequest::default(),
         }
+    }
+
+    /// Reports to `observer` what becomes of each request of this process, when its leases are released, and how many there are in
+    /// the fleet: as [`Permits::with_observer`](crate::concurrency::Permits::with_observer). To be called once, and before there
+    /// are clones, which have it too.
+    ///
+    /// The time that a request waited includes its round trip. A [local](Lease::is_local) lease is [`Passed`](Event::Passed) too.
+    /// A lease that is lost is in use until its holder drops it.
+    ///
+    /// ```
+    /// use paceline::limiter::Event;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
+    /// # let redis = redis.with_prefix(&format!("observer:{}", std::process::id()))?;
+    /// let (sender, events) = mpsc::channel();
+    /// let permits = redis.permits("exports", 1, Duration::from_secs(10))?;
+    /// let permits = permits.with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// let lease = permits.acquire().await?;
+    /// assert!(permits.try_acquire().await?.is_none());
+    /// drop(lease);
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Resized { limit: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Released { count: 1, .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let observer = SharedObserver::new(observer);
+        observer.report(Event::Resized { limit: self.limit });
+        let _ = self.pool.observer.set(observer);
+        self
     }
 
     /// Waits for a lease, behind all earlier requests of this process.

@@ -16,7 +16,7 @@ use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
-use super::request::{Decided, RequestId, WaitMode};
+use super::request::{Decided, RequestId, WaitMode, without_fault};
 use super::source::{Answer, Source, Step};
 use super::{AFTER_FAULT, LimitConfig, Reply, SOON, Store, Task, WHILE_DOWN};
 
@@ -84,7 +84,8 @@ where
         self.batcher.connection.now()
     }
 
-    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue.
+    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue. `shadowed` becomes the answer of an
+    /// active limit, if the request passes only in shadow mode.
     ///
     /// Panics outside a runtime if the answer takes a call.
     pub(crate) fn poll_ask(
@@ -93,6 +94,7 @@ where
         cost: u32,
         mode: WaitMode,
         cx: &Context<'_>,
+        shadowed: &mut Option<Decision>,
     ) -> Poll<Decided> {
         if cost == 0 {
             self.leave(position);
@@ -110,7 +112,7 @@ where
         } else {
             self.read_if_due();
         }
-        answer.map(|answer| self.in_mode(in_force, answer))
+        answer.map(|answer| self.in_mode(in_force, answer, shadowed))
     }
 
     /// After an answer that took no call, which would have read the overrides.
@@ -121,12 +123,13 @@ where
     }
 
     /// What an answer becomes in this mode.
-    fn in_mode(&self, mode: Mode, answer: Decided) -> Decided {
+    fn in_mode(&self, mode: Mode, answer: Decided, shadowed: &mut Option<Decision>) -> Decided {
         if mode == Mode::Active || answer == Ok(Decision::Pass) {
             return answer;
         }
         let connection = &self.batcher.connection;
         connection.count(|stats| stats.held_back += 1);
+        *shadowed = Some(without_fault(answer));
         Ok(Decision::Pass)
     }
 
@@ -265,13 +268,14 @@ where
         position: &mut Option<RequestId>,
         since: Tick,
         cost: u32,
+        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let connection = &self.batcher.connection;
         let mode = self.mode();
         if mode != Mode::Active {
             self.leave(position);
             let retry_in = SOON;
-            let in_mode = self.in_mode(mode, Ok(Decision::Wait { retry_in }));
+            let in_mode = self.in_mode(mode, Ok(Decision::Wait { retry_in }), shadowed);
             return in_mode.unwrap_or(Decision::Pass);
         }
         let was_sent = self.with_queue(|queue| position.is_some_and(|id| queue.is_in_flight(id)));

@@ -4,12 +4,20 @@ use core::task::Waker;
 use crate::policy::Decision;
 use crate::time::Tick;
 
+use super::AFTER_FAULT;
 use super::error::ServerError;
 
 /// Identifies a request in the queue. Earlier requests have smaller ids.
 pub(crate) type RequestId = u64;
 
 pub(crate) type Decided = Result<Decision, ServerError>;
+
+/// A caller that cannot return a fault waits and asks again.
+pub(crate) fn without_fault(answer: Decided) -> Decision {
+    answer.unwrap_or(Decision::Wait {
+        retry_in: AFTER_FAULT,
+    })
+}
 
 /// A request, until its caller fetches the result.
 #[derive(Debug)]

@@ -10,6 +10,8 @@ mod failing;
 mod harness;
 mod limits;
 mod permits;
+#[path = "../it/limiter/recorded.rs"]
+mod recorded;
 mod sentinel;
 mod servers;
 mod tls;

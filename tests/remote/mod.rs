@@ -133,7 +133,8 @@ struct Limit<P: Rule> {
 
 impl<P: Rule> Limit<P> {
     fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
-        self.queue.poll_ask(&mut self.position, cost, mode, cx)
+        self.queue
+            .poll_ask(&mut self.position, cost, mode, cx, &mut None)
     }
 
     /// Joins the queue as a waiter, and is not woken.
@@ -161,7 +162,9 @@ impl<P: Rule> Limit<P> {
             return answer;
         }
         let position = &mut handle.position;
-        Ok(self.queue.decide_after_timeout(position, since, cost))
+        Ok(self
+            .queue
+            .decide_after_timeout(position, since, cost, &mut None))
     }
 
     async fn passes(&self, cost: u32) -> bool {

@@ -7,6 +7,7 @@ mod line;
 mod passing;
 mod sharing;
 mod status;
+mod watched;
 
 use std::future::poll_fn;
 use std::time::Duration;

@@ -1,0 +1,392 @@
+//! A limit in Redis that carries its observer: each request is one event, however it is made.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{FutureExt, SinkExt, StreamExt, stream};
+use paceline::concurrency::Admit;
+use paceline::feedback::Feedback;
+use paceline::limiter::{Event, Mode, Observed, Observer};
+use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::redis::RedisLimiter;
+use paceline::time::Rate;
+
+use super::{MINUTE, redis};
+use crate::servers::Server;
+
+/// The events, and how many requests are queued.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<(Vec<Event>, u32)>>);
+
+impl Seen {
+    /// In short, what was seen since the last time. No request is left in the queue.
+    fn take(&self) -> Vec<String> {
+        let (events, queued) = &mut *self.0.lock().unwrap();
+        assert_eq!(*queued, 0, "{events:?}");
+        let line = |event: &Event| match event {
+            Event::Passed { cost, .. } => format!("passed {cost}"),
+            Event::Refused { cost, retry_in, .. } if *retry_in > MINUTE / 2 => {
+                format!("refused {cost}")
+            }
+            Event::Shadowed { cost, retry_in, .. } => {
+                let known = retry_in.is_some();
+                format!("shadowed {cost}, {known}")
+            }
+            Event::TooCostly { cost, capacity, .. } => format!("{cost} of {capacity}"),
+            Event::GaveUp { .. } => "gave up".to_owned(),
+            other => format!("{other:?}"),
+        };
+        std::mem::take(events).iter().map(line).collect()
+    }
+
+    #[track_caller]
+    fn is(&self, lines: &[&str]) {
+        assert_eq!(self.take(), lines);
+    }
+}
+
+impl Observer for &Seen {
+    fn observe(&mut self, event: Event) {
+        self.0.lock().unwrap().0.push(event);
+    }
+
+    fn queued(&mut self) {
+        self.0.lock().unwrap().1 += 1;
+    }
+
+    fn dequeued(&mut self) {
+        self.0.lock().unwrap().1 -= 1;
+    }
+}
+
+/// A limit of 5 in a minute.
+async fn watched(server: &Server) -> (RedisLimiter<SlidingLog>, Seen) {
+    let seen = Seen::default();
+    let limit = redis(server).await.limit("a", SlidingLog::new(5, MINUTE));
+    (limit.unwrap().with_observer(seen.clone()), seen)
+}
+
+/// Polls a future once, and drops it.
+fn gives_up<F: Future>(future: F) {
+    let mut future = pin!(future);
+    assert!(future.as_mut().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn each_request_is_one_event_however_it_is_made() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    gives_up(limit.acquire(1));
+    gives_up(limit.acquire_within(1, MINUTE));
+    gives_up(limit.try_acquire(1));
+    gives_up(limit.try_acquire_up_to(1));
+    gives_up(stream::iter([1]).pace(limit.clone()).next());
+    seen.is(&["gave up"; 5]);
+
+    // What was counted for those may be given back after the first answer.
+    limit.acquire(1).await.unwrap();
+    seen.is(&["passed 1"]);
+    limit.acquire_within(1, MINUTE).await.unwrap();
+    seen.is(&["passed 1"]);
+    let mut passed = 2;
+    while limit.try_acquire_up_to(5).await.unwrap() > 0 {
+        let taken = seen.take();
+        let [line] = &taken[..] else {
+            panic!("{taken:?}")
+        };
+        passed += line
+            .strip_prefix("passed ")
+            .unwrap()
+            .parse::<u32>()
+            .unwrap();
+    }
+    seen.is(&["refused 5"]);
+    assert_eq!(passed, 5);
+
+    assert!(!limit.try_acquire(1).await.unwrap().is_pass());
+    assert!(limit.acquire_within(1, Duration::ZERO).await.is_err());
+    seen.is(&["refused 1"; 2]);
+    for cost in [6, 7] {
+        assert!(!limit.try_acquire(cost).await.unwrap().is_pass());
+        assert!(limit.acquire(cost).await.is_err());
+        let line = format!("{cost} of 5");
+        seen.is(&[&line[..]; 2]);
+    }
+
+    // What is no request is no event.
+    let _ = (limit.peek(1).await, limit.try_acquire(0).await);
+    let _ = (limit.acquire(0).await, limit.try_acquire_up_to(0).await);
+    drop(limit.acquire(1));
+    limit.refund(5).await.unwrap();
+    seen.is(&[]);
+}
+
+#[tokio::test]
+async fn each_request_of_an_adapter_is_one_event() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    assert_eq!(stream::iter([1; 2]).pace(limit.clone()).count().await, 2);
+    let mut sink = futures::sink::drain().pace_sends(limit.clone());
+    sink.send(1).await.unwrap();
+    let costs = stream::iter([1, 9, 0]).pace_by_cost(limit.clone(), |cost| *cost);
+    assert_eq!(costs.count().await, 3);
+    let tried: Vec<_> = stream::iter([1])
+        .try_pace(limit.clone().fail_fast())
+        .collect()
+        .await;
+    assert!(tried[0].is_ok());
+    seen.is(&[
+        "passed 1", "passed 1", "passed 1", "passed 1", "9 of 5", "passed 1",
+    ]);
+
+    assert_eq!(stream::iter([1; 2]).enforce(limit.clone()).count().await, 2);
+    assert_eq!(stream::iter([1; 2]).shed(limit.clone()).count().await, 0);
+    seen.is(&["refused 1"; 4]);
+    let before = limit.clone();
+    let mut paced = stream::iter([1]).pace(limit);
+    assert!(paced.next().now_or_never().is_none());
+    assert!(!before.try_acquire(1).await.unwrap().is_pass());
+    seen.0.lock().unwrap().0.clear();
+    drop(paced);
+    seen.is(&["gave up"]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_too_late_in_the_queue_is_refused_once() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    limit.acquire(5).await.unwrap();
+    let waiting = limit.acquire_within(1, MINUTE / 200);
+    let late = tokio::join!(waiting, async { limit.pause_for(MINUTE).await.unwrap() }).0;
+    assert!(late.unwrap_err().retry_in().unwrap() > MINUTE / 2);
+    seen.is(&["passed 5", "Paused { duration: 60s }", "refused 1"]);
+    limit.acquire_within(0, Duration::ZERO).await.unwrap();
+    seen.is(&[]);
+}
+
+#[tokio::test]
+async fn a_fault_is_a_refusal_and_a_stream_waits_on() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    server.cli::<()>(&["SET", &limit.keys()[0], "x"]).await;
+    assert!(limit.try_acquire(1).await.is_err());
+    assert!(limit.acquire(1).await.is_err());
+    assert!(limit.try_acquire_up_to(1).await.is_err());
+    let tried = stream::iter([1]).try_pace(limit.clone().fail_fast());
+    assert!(tried.collect::<Vec<_>>().await[0].is_err());
+    seen.is(&["Refused { cost: 1, retry_in: 1s }"; 4]);
+    gives_up(stream::iter([1]).pace(limit).next());
+    seen.is(&["gave up"]);
+}
+
+#[tokio::test]
+async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let seen = Seen::default();
+    let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let limit = limit.with_observer(seen.clone());
+    limit.set_mode(Mode::Shadow).await.unwrap();
+    assert_eq!(limit.try_acquire(5).await, Ok(Decision::Pass));
+    seen.is(&["ModeChanged { mode: Shadow }", "passed 5"]);
+
+    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
+    assert_eq!(limit.try_acquire(6).await, Ok(Decision::Pass));
+    limit.acquire(1).await.unwrap();
+    limit.acquire_within(1, MINUTE).await.unwrap();
+    assert_eq!(limit.try_acquire_up_to(2).await, Ok(2));
+    let around = Seen::default();
+    let report = {
+        let around = around.clone();
+        move |event: Event| (&around).observe(event)
+    };
+    let observed = Observed::new(limit.clone(), report);
+    assert_eq!(stream::iter([1; 2]).pace(observed).count().await, 2);
+    seen.is(&[
+        "shadowed 1, true",
+        "shadowed 6, false",
+        "shadowed 1, true",
+        "shadowed 1, true",
+        "shadowed 2, true",
+        "shadowed 1, true",
+        "shadowed 1, true",
+    ]);
+    around.is(&["shadowed 1, true"; 2]);
+    assert_eq!(redis.stats().held_back, 7);
+
+    limit.set_mode(Mode::Off).await.unwrap();
+    assert_eq!(limit.try_acquire_up_to(7).await, Ok(7));
+    limit.acquire(9).await.unwrap();
+    seen.is(&["ModeChanged { mode: Off }", "passed 7", "passed 9"]);
+    assert_eq!(redis.stats().held_back, 7);
+}
+
+#[tokio::test]
+async fn each_change_is_an_event_of_the_clone_on_which_it_was_made() {
+    let server = Server::start().await;
+    let (limit, seen) = watched(&server).await;
+    let (other, of_other) = watched(&server).await;
+    let clone = limit.clone();
+    clone.pause_for(MINUTE).await.unwrap();
+    let feedback = Feedback::parse([("Retry-After", "120")], Duration::ZERO);
+    limit.apply_feedback(&feedback).await.unwrap();
+    let nothing = Feedback::parse([("X-RateLimit-Remaining", "7")], Duration::ZERO);
+    limit.apply_feedback(&nothing).await.unwrap();
+    clone.resume().await.unwrap();
+    clone.retune(SlidingLog::new(4, MINUTE)).await.unwrap();
+    seen.is(&[
+        "Paused { duration: 60s }",
+        "FeedbackApplied { pause: 120s }",
+        "Resumed",
+        "Retuned",
+    ]);
+    other.pause_for(MINUTE).await.unwrap();
+    of_other.is(&["Paused { duration: 60s }"]);
+
+    limit.pause_for(2 * MINUTE).await.unwrap();
+    limit.pause_for(MINUTE).await.unwrap();
+    let events = std::mem::take(&mut seen.0.lock().unwrap().0);
+    let [_, Event::Paused { duration, .. }] = events[..] else {
+        panic!("{events:?}");
+    };
+    assert!(duration > MINUTE, "of two pauses the later end counts");
+}
+
+#[tokio::test]
+async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let users = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
+    let seen = Seen::default();
+    let same = users.clone().with_observer(seen.clone());
+    same.acquire("ann", 1).await.unwrap();
+    assert!(!same.try_acquire("ann", 1).await.unwrap().is_pass());
+    same.pause_for("bob", MINUTE).await.unwrap();
+    same.set_mode(Mode::Shadow).await.unwrap();
+    same.acquire_within("ann", 1, MINUTE).await.unwrap();
+    seen.is(&[
+        "passed 1",
+        "refused 1",
+        "Paused { duration: 60s }",
+        "ModeChanged { mode: Shadow }",
+        "shadowed 1, true",
+    ]);
+
+    let by_key = Arc::new(Mutex::new(Vec::new()));
+    let users = users.with_observer_by_key({
+        let by_key = Arc::clone(&by_key);
+        move |key, event| by_key.lock().unwrap().push((key.to_owned(), event))
+    });
+    users.set_mode(Mode::Active).await.unwrap();
+    users.resume("bob").await.unwrap();
+    let keys = stream::iter(["bob", "cat"]).try_pace_by_key(users, |key| *key, 2);
+    assert_eq!(keys.count().await, 2);
+    let by_key = by_key.lock().unwrap();
+    let of = |wanted: &str| {
+        let events = by_key.iter().filter(|(key, _)| key == wanted);
+        events.map(|(_, event)| *event).collect::<Vec<_>>()
+    };
+    assert!(matches!(
+        of("bob")[..],
+        [Event::Resumed, Event::Passed { .. }]
+    ));
+    assert!(matches!(of("cat")[..], [Event::Passed { .. }]));
+    assert_eq!(by_key.len(), 3);
+}
+
+#[tokio::test]
+async fn each_request_for_a_lease_is_one_event_and_so_is_its_release() {
+    let server = Server::start().await;
+    let seen = Seen::default();
+    let permits = redis(&server).await.permits("a", 1, 10 * MINUTE).unwrap();
+    let permits = permits.with_observer(seen.clone());
+    gives_up(permits.acquire());
+    gives_up(permits.try_acquire());
+    let lease = permits.acquire().await.unwrap();
+    assert!(permits.try_acquire().await.unwrap().is_none());
+    gives_up(permits.acquire());
+    seen.is(&[
+        "Resized { limit: 1 }",
+        "gave up",
+        "gave up",
+        "passed 1",
+        "refused 1",
+        "gave up",
+    ]);
+    let waiting = async { permits.acquire().await.unwrap() };
+    let (second, ()) = tokio::join!(waiting, async { lease.release().await.unwrap() });
+    drop(second);
+    let mut events = seen.take();
+    // The waiter may have its lease before the other holder hears of its release.
+    events.sort();
+    assert_eq!(
+        events,
+        ["Released { count: 1 }", "Released { count: 1 }", "passed 1"]
+    );
+
+    let mut handle = permits.clone();
+    for _ in 0..2 {
+        let admitted = poll_fn(|cx| handle.poll_admit((), cx)).await;
+        drop(admitted.unwrap().unwrap());
+        seen.is(&["passed 1", "Released { count: 1 }"]);
+    }
+}
+
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+mod recorded {
+    #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
+
+    use paceline::limiter::Metrics;
+    use paceline::redis::OutagePolicy;
+
+    use super::*;
+    use crate::failing;
+    use crate::recorded::Recorded;
+
+    #[tokio::test]
+    async fn what_passes_in_an_outage_is_counted_beside_the_outage() {
+        let recorded = Recorded::default();
+        let _guard = metrics::set_default_local_recorder(&recorded);
+        let mut server = Server::start().await;
+        let redis = failing::redis(&server.url(), OutagePolicy::open()).await;
+        let bucket = TokenBucket::new(Rate::per_second(1), 1);
+        let limit = redis.limit("a", bucket).unwrap();
+        let limit = limit.with_observer(Metrics::new("a"));
+        let passed = || recorded.value("paceline_requests_total{limit=a,outcome=passed}");
+        let is_up = || recorded.value("paceline_remote_up{}");
+        limit.acquire(1).await.unwrap();
+        assert_eq!((passed(), is_up()), (1.0, 1.0));
+
+        server.kill();
+        for count in 2..=20 {
+            assert!(limit.try_acquire(1).await.unwrap().is_pass());
+            assert_eq!(passed(), f64::from(count));
+        }
+        failing::until_down(&redis).await;
+        assert_eq!(is_up(), 0.0, "{:?}", recorded.lines());
+        server.start_again().await;
+        failing::until_up(&redis).await;
+        assert_eq!((passed(), is_up()), (20.0, 1.0));
+    }
+
+    #[tokio::test]
+    async fn the_busiest_keys_in_redis_have_labels() {
+        let recorded = Recorded::default();
+        let observer = metrics::with_local_recorder(&recorded, || Metrics::by_key("users", 1));
+        let server = Server::start().await;
+        let users = redis(&server)
+            .await
+            .keyed("users", SlidingLog::new(5, MINUTE));
+        let guard = metrics::set_default_local_recorder(&recorded);
+        let users = users.unwrap().with_observer_by_key(observer);
+        for _ in 0..5 {
+            users.acquire("ann", 1).await.unwrap();
+        }
+        drop(guard);
+        let passed = "paceline_requests_total{limit=users,key=ann,outcome=passed}";
+        assert!(recorded.value(passed) > 2.0, "{:?}", recorded.lines());
+    }
+}
