@@ -7,7 +7,7 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{Event, Gate, Limiter, Observer, Reporter, SharedObserver, Stats, Watch};
+use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
@@ -576,14 +576,7 @@ impl AcquirePermit {
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
         let (position, watch) = (&mut handle.position, &mut handle.watch);
-        let report = |decision: Decision| {
-            if decision.is_pass() {
-                let pass = Poll::Ready(Ok(Decision::Pass));
-                watch.answered(1, &pass, None, Reporter::tried);
-            } else {
-                watch.too_late(1, decision);
-            }
-        };
+        let report = |decision| watch.decided(1, decision);
         let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
     }
@@ -657,7 +650,7 @@ impl Limiter for PermitQueue {
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
         let answer = decision.map(Ok);
-        self.watch.answered(cost, &answer, None, Reporter::asked);
+        self.watch.answered(Method::Decide, cost, &answer, None);
         answer
     }
 

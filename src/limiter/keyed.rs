@@ -14,9 +14,9 @@ use crate::wait::Intent;
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode, Stats};
-use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
+use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Observer};
+use super::{Answer, Event, Limiter, Method, Observer};
 
 /// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
 /// the time.
@@ -650,21 +650,20 @@ where
         let shadowed = &mut None;
         let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
         self.watch
-            .answered(cost, &answer, *shadowed, Reporter::asked);
+            .answered(Method::Decide, cost, &answer, *shadowed);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let shadowed = &mut None;
         let answer = self.try_ask(cost, shadowed, cx);
-        self.watch
-            .answered(cost, &answer, *shadowed, Reporter::tried);
+        self.watch.answered(Method::Try, cost, &answer, *shadowed);
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
-        self.watch.answered(cost, &answer, None, Reporter::looked);
+        self.watch.answered(Method::Open, cost, &answer, None);
         answer
     }
 

@@ -63,7 +63,7 @@ pub use metrics::Metrics;
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
-pub(crate) use reporter::{Reporter, SharedObserver, Watch};
+pub(crate) use reporter::{SharedObserver, Watch};
 pub use share::{Share, ShareError};
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
@@ -308,6 +308,14 @@ pub trait PolicyExt: Policy + Sized {
 }
 
 impl<P: Policy> PolicyExt for P {}
+
+/// Which method of a [`Limiter`] was called.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Method {
+    Decide,
+    Try,
+    Open,
+}
 
 /// What an in-memory limiter returns.
 type Answer = Poll<Result<Decision, Infallible>>;

@@ -4,9 +4,9 @@ use core::task::{Context, Poll};
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
-use super::Limiter;
 use super::observer::Observer;
 use super::reporter::Reporter;
+use super::{Limiter, Method};
 
 /// A limiter that tells an observer what was decided.
 ///
@@ -63,19 +63,21 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_decide(cost, cx);
-        self.reporter.asked(cost, &answer, self.limiter.shadowed());
+        self.reporter
+            .answered(Method::Decide, cost, &answer, self.limiter.shadowed());
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_try(cost, cx);
-        self.reporter.tried(cost, &answer, self.limiter.shadowed());
+        self.reporter
+            .answered(Method::Try, cost, &answer, self.limiter.shadowed());
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_open(cost, cx);
-        self.reporter.looked(cost, &answer, None);
+        self.reporter.answered(Method::Open, cost, &answer, None);
         answer
     }
 

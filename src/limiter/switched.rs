@@ -8,7 +8,7 @@ use crate::time::Resolution;
 use super::limit::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Status};
+use super::{Limiter, Limits, Method, Status};
 
 /// A limiter, or limits by key, with a [`Switch`]: on, watched, or off, for all or for a share.
 ///
@@ -152,18 +152,10 @@ impl<L> Switched<L> {
     }
 }
 
-/// What a limiter is asked.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Question {
-    Decide,
-    Try,
-    Open,
-}
-
 impl<L: Limiter> Switched<L> {
     fn poll_ask(
         &mut self,
-        question: Question,
+        method: Method,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
@@ -172,11 +164,9 @@ impl<L: Limiter> Switched<L> {
             let setting @ (mode, share) = self.switch.setting();
             let answer = match mode {
                 Mode::Active if cost == 0 || self.is_in(share) => {
-                    self.poll_active(question, cost, cx)
+                    self.poll_active(method, cost, cx)
                 }
-                Mode::Active | Mode::Shadow if question != Question::Open => {
-                    self.poll_shadow(cost, cx)
-                }
+                Mode::Active | Mode::Shadow if method != Method::Open => self.poll_shadow(cost, cx),
                 _ => {
                     self.leave();
                     Poll::Ready(Ok(Decision::Pass))
@@ -184,11 +174,11 @@ impl<L: Limiter> Switched<L> {
             };
             let waits = match answer {
                 Poll::Pending => true,
-                Poll::Ready(Ok(Decision::Wait { .. })) => question != Question::Try,
+                Poll::Ready(Ok(Decision::Wait { .. })) => method != Method::Try,
                 Poll::Ready(_) => false,
             };
             if !waits {
-                self.end(question, cost, &answer);
+                self.end(method, cost, &answer);
                 return answer;
             }
             if self.switch.watch(&mut self.ticket, setting, cx.waker()) {
@@ -199,7 +189,7 @@ impl<L: Limiter> Switched<L> {
 
     fn poll_active(
         &mut self,
-        question: Question,
+        method: Method,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
@@ -207,10 +197,10 @@ impl<L: Limiter> Switched<L> {
             return Poll::Ready(Ok(Decision::Pass));
         };
         self.is_asked = true;
-        let answer = match question {
-            Question::Decide => limiter.poll_decide(cost, cx),
-            Question::Try => limiter.poll_try(cost, cx),
-            Question::Open => limiter.poll_open(cost, cx),
+        let answer = match method {
+            Method::Decide => limiter.poll_decide(cost, cx),
+            Method::Try => limiter.poll_try(cost, cx),
+            Method::Open => limiter.poll_open(cost, cx),
         };
         self.shadowed = limiter.shadowed();
         answer
@@ -244,11 +234,10 @@ impl<L: Limiter> Switched<L> {
     }
 
     /// What remains after an answer on which the request does not wait.
-    fn end(&mut self, question: Question, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
+    fn end(&mut self, method: Method, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
         self.unwatch();
         // A request that may pass is made next, and has the same number. Cost 0 is no request.
-        let is_open =
-            question == Question::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
+        let is_open = method == Method::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
         if cost > 0 && !is_open {
             self.drawn = None;
         }
@@ -265,15 +254,15 @@ impl<L: Limiter> Limiter for Switched<L> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Decide, cost, cx)
+        self.poll_ask(Method::Decide, cost, cx)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Try, cost, cx)
+        self.poll_ask(Method::Try, cost, cx)
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Open, cost, cx)
+        self.poll_ask(Method::Open, cost, cx)
     }
 
     fn give_up(&mut self) {
