@@ -120,12 +120,14 @@ where
         }
     }
 
-    /// The same options for other keys, with none yet.
-    fn with_map(&self, map: &KeyMap<K, P>) -> Self {
+    /// The same with one option changed, and with no keys yet.
+    fn anew(self, change: impl FnOnce(&mut KeyMap<K, P>)) -> Self {
+        let mut map = lock(&self.shards[0]).emptied();
+        change(&mut map);
         Self {
             resolution: self.resolution,
-            observer: self.observer.clone(),
-            ..Self::of(map)
+            observer: self.observer,
+            ..Self::of(&map)
         }
     }
 
@@ -225,8 +227,7 @@ where
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
         }
-        let map = lock(&self.shards[0]).with_max(max);
-        Ok(self.with_map(&map))
+        Ok(self.anew(|map| map.max = max))
     }
 
     /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
@@ -256,8 +257,7 @@ where
             WhenFull::Pass => WhenFull::Pass,
             WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
         };
-        let map = lock(&self.shards[0]).with_when_full(when_full);
-        self.with_map(&map)
+        self.anew(|map| map.when_full = when_full)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].
@@ -612,10 +612,15 @@ where
 
     fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask_to_wait(&self.key, intent, cost, shadowed, &mut self.spare);
-        let is_never = matches!(reply, Reply::Decided(Decision::Never { .. }));
-        if is_never && intent == Intent::Acquire {
-            shard.count_refusal();
+        let reply = shard.ask(&self.key, intent, cost, shadowed);
+        match reply {
+            Reply::Decided(Decision::Wait { .. }) => {
+                return Reply::Ask(shard.activate(&self.key, &mut self.spare));
+            }
+            Reply::Decided(Decision::Never { .. }) if intent == Intent::Acquire => {
+                shard.count_refusal();
+            }
+            _ => {}
         }
         reply
     }

@@ -132,7 +132,7 @@ impl Metrics {
             if !event.is_of_request() {
                 return;
             }
-            let labelled: Option<Arc<OnceLock<Requests>>> = {
+            let labelled = {
                 let mut busiest = busiest.lock().unwrap_or_else(PoisonError::into_inner);
                 busiest.count(key)
             };
@@ -253,25 +253,25 @@ fn since_1970() -> f64 {
 
 /// The keys with the most requests, by Space-Saving: a key that is new takes the place of the least busy one, and its count, of
 /// which it is then not known how many requests were its own.
-struct Busiest<K, T> {
+struct Busiest<K> {
     labels: usize,
     requests: u64,
-    counted: HashMap<K, Count<T>>,
+    counted: HashMap<K, Count>,
 }
 
 /// For each label, so many keys are counted.
 const COUNTED: usize = 8;
 
-struct Count<T> {
+struct Count {
     /// At most that many requests,
     most: u64,
     /// and at least that many.
     least: u64,
-    /// What belongs to a key with a label.
-    label: Option<Arc<T>>,
+    /// The counters of a key with a label, made when they are first needed.
+    label: Option<Arc<OnceLock<Requests>>>,
 }
 
-impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
+impl<K: Hash + Eq + Clone> Busiest<K> {
     fn new(labels: usize) -> Self {
         Self {
             labels,
@@ -280,8 +280,8 @@ impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
         }
     }
 
-    /// Counts a request for `key`. Returns what belongs to its label, if it has one.
-    fn count(&mut self, key: &K) -> Option<Arc<T>> {
+    /// Counts a request for `key`. Returns the counters of its label, if it has one.
+    fn count(&mut self, key: &K) -> Option<Arc<OnceLock<Requests>>> {
         self.requests += 1;
         let room = self.labels.saturating_mul(COUNTED);
         if !self.counted.contains_key(key) && room > 0 {

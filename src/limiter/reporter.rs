@@ -52,10 +52,9 @@ impl<O: Observer> Reporter<O> {
             (Method::Try, Some(Decision::Wait { retry_in })) => {
                 self.observer.observe(Event::Refused { cost, retry_in });
             }
-            (Method::Try, None) => {}
+            // The answer is under way, or the request has not passed yet and has been waiting for it.
+            (Method::Try, None) | (Method::Open, Some(Decision::Pass)) => {}
             (_, None | Some(Decision::Wait { .. })) => self.waits(),
-            // It has not passed yet, and has been waiting for it.
-            (Method::Open, Some(Decision::Pass)) => {}
             (_, Some(decision)) => self.decided(cost, decision, shadowed),
         }
     }

@@ -72,7 +72,7 @@ struct State {
 
 /// The requests that wait, to be woken when the setting changes.
 struct Waiters {
-    next: u64,
+    next_ticket: u64,
     wakers: BTreeMap<u64, Waker>,
 }
 
@@ -90,7 +90,7 @@ impl Switch {
             held_back: AtomicU64::new(0),
             unreachable: AtomicU64::new(0),
             waiters: Mutex::new(Waiters {
-                next: 0,
+                next_ticket: 0,
                 wakers: BTreeMap::new(),
             }),
         };
@@ -143,16 +143,11 @@ impl Switch {
     /// What has passed so far without being limited, over all limiters of this switch.
     #[must_use]
     pub fn stats(&self) -> SwitchStats {
-        let State {
-            shadowed,
-            held_back,
-            unreachable,
-            ..
-        } = &*self.state;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SwitchStats {
-            shadowed: shadowed.load(Ordering::Relaxed),
-            held_back: held_back.load(Ordering::Relaxed),
-            unreachable: unreachable.load(Ordering::Relaxed),
+            shadowed: count(&self.state.shadowed),
+            held_back: count(&self.state.held_back),
+            unreachable: count(&self.state.unreachable),
         }
     }
 
@@ -168,17 +163,13 @@ impl Switch {
 
     /// Counts a request that was not limited; `would_pass` is what the limiter said, `None` if it could not be reached.
     pub(super) fn count_shadowed(&self, would_pass: Option<bool>) {
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        count(&self.state.shadowed);
-        match would_pass {
-            Some(true) => {}
-            Some(false) => {
-                count(&self.state.held_back);
-            }
-            None => {
-                count(&self.state.unreachable);
-            }
-        }
+        self.state.shadowed.fetch_add(1, Ordering::Relaxed);
+        let counter = match would_pass {
+            Some(true) => return,
+            Some(false) => &self.state.held_back,
+            None => &self.state.unreachable,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps `waker` under this ticket until the setting changes. `false` if it has changed since it was `seen`: the caller has to
@@ -188,8 +179,10 @@ impl Switch {
         if self.setting() != seen {
             return false;
         }
-        let number = *ticket.get_or_insert(waiters.next);
-        waiters.next = waiters.next.max(number + 1);
+        let number = *ticket.get_or_insert_with(|| {
+            waiters.next_ticket += 1;
+            waiters.next_ticket
+        });
         let known = waiters.wakers.get(&number);
         if known.is_some_and(|known| known.will_wake(waker)) {
             return true;
@@ -201,6 +194,7 @@ impl Switch {
     }
 
     /// Forgets the waker of this ticket.
+    #[inline]
     pub(super) fn unwatch(&self, ticket: &mut Option<u64>) {
         if let Some(number) = ticket.take() {
             let waker = self.waiters().wakers.remove(&number);

@@ -144,12 +144,6 @@ impl<L> Switched<L> {
             .unwrap_or_else(|| *self.drawn.get_or_insert_with(draw));
         share.includes_point(point)
     }
-
-    fn unwatch(&mut self) {
-        if self.ticket.is_some() {
-            self.switch.unwatch(&mut self.ticket);
-        }
-    }
 }
 
 impl<L: Limiter> Switched<L> {
@@ -235,7 +229,7 @@ impl<L: Limiter> Switched<L> {
 
     /// What remains after an answer on which the request does not wait.
     fn end(&mut self, method: Method, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
-        self.unwatch();
+        self.switch.unwatch(&mut self.ticket);
         // A request that may pass is made next, and has the same number. Cost 0 is no request.
         let is_open = method == Method::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
         if cost > 0 && !is_open {
@@ -267,7 +261,7 @@ impl<L: Limiter> Limiter for Switched<L> {
 
     fn give_up(&mut self) {
         self.leave();
-        self.unwatch();
+        self.switch.unwatch(&mut self.ticket);
         self.drawn = None;
     }
 
@@ -319,7 +313,7 @@ impl<L: Clone> Clone for Switched<L> {
 /// The switch forgets its waker.
 impl<L> Drop for Switched<L> {
     fn drop(&mut self) {
-        self.unwatch();
+        self.switch.unwatch(&mut self.ticket);
     }
 }
 
