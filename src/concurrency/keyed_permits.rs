@@ -11,7 +11,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::limiter::Stats;
-use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer};
+use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
 use super::permits::{AcquirePermit, Permit, Permits};
@@ -78,10 +78,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     #[must_use]
     #[track_caller]
     pub fn new(n: u32) -> Self {
-        match Self::try_new(n) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(n))
     }
 
     /// [`new`](Self::new), for a number from a configuration.
@@ -177,10 +174,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        match self.try_with_max_keys(max) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_with_max_keys(max))
     }
 
     /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
 use super::semaphore::SemaphoreState;
@@ -74,10 +74,7 @@ impl Permits {
     #[must_use]
     #[track_caller]
     pub fn new(n: u32) -> Self {
-        match Self::try_new(n) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(n))
     }
 
     /// [`new`](Self::new), for a number from a configuration.

@@ -87,16 +87,12 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) fn new(
-        policies: Arc<Policies<K, P>>,
-        max: usize,
-        when_full: WhenFull<Arc<LimitHandle<P>>>,
-    ) -> Self {
+    pub(super) fn new(policies: Arc<Policies<K, P>>) -> Self {
         Self {
             entries: HashMap::new(),
             policies,
-            max,
-            when_full,
+            max: usize::MAX,
+            when_full: WhenFull::Wait,
             clock: Clock::new(),
             mode: Mode::Active,
             stats: Stats::new(),
@@ -108,7 +104,11 @@ where
 
     /// The same with no keys yet.
     pub(super) fn emptied(&self) -> Self {
-        Self::new(Arc::clone(&self.policies), self.max, self.when_full.clone())
+        Self {
+            max: self.max,
+            when_full: self.when_full.clone(),
+            ..Self::new(Arc::clone(&self.policies))
+        }
     }
 
     pub(super) const fn is_bounded(&self) -> bool {

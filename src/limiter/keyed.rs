@@ -8,7 +8,7 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::policy::{Decision, Policy, Status};
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::Intent;
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
@@ -81,7 +81,7 @@ where
         P: Clone + Sync,
     {
         let policies = Policies::Same(policy, P::clone);
-        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
+        Self::of(&KeyMap::new(Arc::new(policies)))
     }
 
     /// Each key has the policy that `policy_of` returns. It is called often, under a lock: it must always return the same, and
@@ -106,7 +106,7 @@ where
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         let policies = Policies::ByKey(Box::new(policy_of));
-        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
+        Self::of(&KeyMap::new(Arc::new(policies)))
     }
 
     fn of(map: &KeyMap<K, P>) -> Self {
@@ -154,15 +154,14 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn with_observer<O>(self, observer: O) -> Self
+    pub fn with_observer<O>(mut self, observer: O) -> Self
     where
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        Self {
-            observer: Some(Arc::new(KeyedObserver::Same(SharedObserver::new(observer)))),
-            ..self
-        }
+        let observer = SharedObserver::new(observer);
+        self.observer = Some(Arc::new(KeyedObserver::Same(observer)));
+        self
     }
 
     /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
@@ -193,14 +192,15 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn with_observer_by_key(self, observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    pub fn with_observer_by_key(
+        mut self,
+        observer: impl Fn(&K, Event) + Send + Sync + 'static,
+    ) -> Self
     where
         K: Send + Sync + 'static,
     {
-        Self {
-            observer: Some(Arc::new(KeyedObserver::by_key(observer))),
-            ..self
-        }
+        self.observer = Some(Arc::new(KeyedObserver::by_key(observer)));
+        self
     }
 
     /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
@@ -211,10 +211,7 @@ where
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        match self.try_with_max_keys(max) {
-            Ok(keyed) => keyed,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_with_max_keys(max))
     }
 
     /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
