@@ -102,11 +102,12 @@ where
         }
     }
 
-    /// The same with no keys yet.
+    /// The same options, with no keys.
     pub(super) fn emptied(&self) -> Self {
         Self {
             max: self.max,
             when_full: self.when_full.clone(),
+            mode: self.mode,
             ..Self::new(Arc::clone(&self.policies))
         }
     }

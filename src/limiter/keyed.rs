@@ -18,11 +18,11 @@ use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
 use super::{Answer, Event, Limiter, Method, Observer};
 
-/// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
-/// the time.
+/// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
+/// sixteenth of the keys.
 const SHARDS: usize = 16;
 
-/// A waiter for room asks again after that long, since keys may also go earlier than foreseen.
+/// The longest time until a waiter for room asks again: a key may be evicted earlier than expected.
 const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
@@ -120,10 +120,12 @@ where
         }
     }
 
-    /// The same with one option changed, and with no keys yet.
+    /// The same with one option changed, and with no keys.
     fn anew(self, change: impl FnOnce(&mut KeyMap<K, P>)) -> Self {
         let mut map = lock(&self.shards[0]).emptied();
         change(&mut map);
+        // A limit for the keys that find no room may be new.
+        map.set_mode(map.mode);
         Self {
             resolution: self.resolution,
             observer: self.observer,
@@ -192,18 +194,17 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn with_observer_by_key(
-        mut self,
-        observer: impl Fn(&K, Event) + Send + Sync + 'static,
-    ) -> Self
+    pub fn with_observer_by_key(self, observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
     where
         K: Send + Sync + 'static,
     {
-        self.observer = Some(Arc::new(KeyedObserver::by_key(observer)));
-        self
+        Self {
+            observer: Some(Arc::new(KeyedObserver::by_key(observer))),
+            ..self
+        }
     }
 
-    /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    /// Remembers `max` keys at most; by default there is no bound. To be called before it is cloned and used: it forgets all keys.
     ///
     /// # Panics
     ///
@@ -227,8 +228,8 @@ where
         Ok(self.anew(|map| map.max = max))
     }
 
-    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
-    /// waits. To be called before it is cloned and used: it begins anew.
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; by default, the request
+    /// waits. To be called before it is cloned and used: it forgets all keys.
     ///
     /// ```
     /// use paceline::limiter::{PolicyExt, WhenFull};
@@ -425,15 +426,15 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        let shards = self.shards.iter();
-        shards.for_each(|shard| lock(shard).evict_settled());
+        for shard in self.shards.iter() {
+            lock(shard).evict_settled();
+        }
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        let shards = self.shards.iter();
-        shards.map(|shard| lock(shard).len()).sum()
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether no key is remembered.
@@ -442,7 +443,7 @@ where
         self.len() == 0
     }
 
-    /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
+    /// The mode of all limits: see [`set_mode`](Self::set_mode).
     #[must_use]
     pub fn mode(&self) -> Mode {
         lock(&self.shards[0]).mode
