@@ -66,7 +66,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// That many permits.
+    /// Permits for `n` calls at once.
     ///
     /// # Panics
     ///
@@ -132,7 +132,7 @@ impl Permits {
     /// # }
     /// ```
     ///
-    /// What it costs is speed: at most n requests in `cooldown` plus the time of an answer. What it cannot know: a
+    /// The price is throughput: at most n requests in `cooldown` plus the time of an answer. A
     /// request whose answer never came counts as arrived by the time at which the caller gave up and dropped the permit.
     /// A request that arrives even later is not covered, nor is a second one (a retry, a redirect) under the same permit.
     ///
@@ -153,7 +153,7 @@ impl Permits {
     /// [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called once, and before there are clones, which
     /// have it too.
     ///
-    /// A refused request may have waited for [`Duration::MAX`]: it is not known when a permit will be released. A permit of
+    /// The `retry_in` of a refused request is often [`Duration::MAX`]: it is not known when a permit will be released. A permit of
     /// [`concurrent`](crate::stream::PaceStreamExt::concurrent) is one request for each item.
     ///
     /// ```
@@ -266,9 +266,8 @@ impl Permits {
 
     /// Waits for a permit, if it can be had `within` this time.
     ///
-    /// It fails when the time is over, and at once if that is known to be too short: since the permits cool down longer. The time
-    /// begins when it is first polled. Like any future it can say nothing while it is not polled, and one that is polled late takes
-    /// a permit that is there. Zero means: now or not at all.
+    /// It fails when the time is over, and at once if the next permit is known to cool down for longer. The time begins at the first poll. A future
+    /// that is polled late takes a permit that is free by then. Zero means: now or not at all.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -356,7 +355,7 @@ impl Permits {
         try_take(&self.queue, &mut Position::None, 1, report)
     }
 
-    /// Goes on with `n` permits. Waiters feel it at once.
+    /// Goes on with `n` permits. It takes effect at once, for queued requests too.
     ///
     /// Of zero permits nothing passes until there are more again. A limit below what is in use takes effect as permits
     /// come back: none is taken from its holder.
@@ -375,7 +374,7 @@ impl Permits {
     /// assert!(permits.try_acquire().is_some());
     /// ```
     ///
-    /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
+    /// With a cool-down, the bound of a window is the limit at the time at which the last of its requests passed.
     pub fn resize(&self, n: u32) {
         self.queue.update(|permits, _| permits.limit = n);
         if let Some(observer) = self.queue.front().get() {

@@ -177,12 +177,6 @@ impl<L: Limiter> AcquireWithin<L> {
         }
     }
 
-    /// When a request that is queued now could pass.
-    fn estimate(&mut self) -> Option<Decision> {
-        let cost = self.acquire.cost;
-        (self.estimate)(self.acquire.gate().limiter(), cost)
-    }
-
     /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
     fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
         let cost = self.acquire.cost;
@@ -197,7 +191,8 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.deadline.is_none() {
-            let estimate = self.estimate();
+            let (estimate, cost) = (self.estimate, self.acquire.cost);
+            let estimate = estimate(self.acquire.gate().limiter(), cost);
             if estimate.and_then(Decision::retry_in) > Some(self.within) {
                 return self.too_late(estimate);
             }
@@ -205,15 +200,13 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
             return Poll::Ready(passed.map_err(AcquireError::from));
         }
-        if self.deadline.is_none() {
-            let resolution = self.acquire.gate().limiter().resolution();
+        let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
+        let deadline = self.deadline.get_or_insert_with(|| {
             let mut timer = Timer::new().with_resolution(resolution);
-            timer.arm(self.within);
-            self.deadline = Some(timer);
-        }
-        if let Some(deadline) = &mut self.deadline {
-            ready!(deadline.poll_elapsed(cx));
-        }
+            timer.arm(within);
+            timer
+        });
+        ready!(deadline.poll_elapsed(cx));
         self.too_late(None)
     }
 }

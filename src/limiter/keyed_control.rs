@@ -153,7 +153,7 @@ where
     }
 
     /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
-    /// pause. Its waiters feel it at once.
+    /// pause. It takes effect at once, for queued requests too.
     ///
     /// What it had spent comes on top of the window bound.
     ///

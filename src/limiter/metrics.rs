@@ -101,7 +101,7 @@ impl Metrics {
     ///
     /// The busiest are found by Space-Saving (Metwally, Agrawal, El Abbadi: *Efficient Computation of Frequent and Top-k Elements
     /// in Data Streams*, 2005), which counts 8 `k` keys. A key gets a label if certainly more than one in 8 `k` of all requests
-    /// so far were for it, and keeps the label until a busier key needs it. Zero is none.
+    /// so far were for it, and keeps the label until a busier key needs it. A `k` of zero labels no key.
     ///
     /// An exporter keeps the series of a key that has lost its label, with its last value. There are few of those in a process:
     /// 8 `k` whenever the number of requests doubles, at most. `PrometheusBuilder::idle_timeout` of
@@ -251,21 +251,21 @@ fn since_1970() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// The keys with the most requests, by Space-Saving: a key that is new takes the place of the least busy one, and its count, of
-/// which it is then not known how many requests were its own.
+/// The keys with the most requests, by Space-Saving: a new key replaces the least busy one and starts with its count, as an upper
+/// bound of its own requests.
 struct Busiest<K> {
     labels: usize,
     requests: u64,
     counted: HashMap<K, Count>,
 }
 
-/// For each label, so many keys are counted.
+/// The number of keys that are counted for each label.
 const COUNTED: usize = 8;
 
 struct Count {
-    /// At most that many requests,
+    /// The key has had at most this many requests,
     most: u64,
-    /// and at least that many.
+    /// and at least this many.
     least: u64,
     /// The counters of a key with a label, made when they are first needed.
     label: Option<Arc<OnceLock<Requests>>>,

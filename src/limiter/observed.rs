@@ -8,10 +8,10 @@ use super::observer::Observer;
 use super::reporter::Reporter;
 use super::{Limiter, Method};
 
-/// A limiter that tells an observer what was decided.
+/// A limiter that reports its decisions to an [`Observer`].
 ///
-/// It goes around any other, and is one like it: each clone has an observer of its own, which may well share what it counts
-/// in. A closure that takes an [`Event`](super::Event) is an observer.
+/// It wraps any other and is a limiter itself. Each clone has a clone of the observer, which may share its counters. A closure that
+/// takes an [`Event`](super::Event) is an observer.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -44,7 +44,7 @@ pub struct Observed<L: Limiter, O: Observer> {
 }
 
 impl<L: Limiter, O: Observer> Observed<L, O> {
-    /// Tells `observer` what `limiter` decides.
+    /// Reports to `observer` what `limiter` decides.
     pub const fn new(limiter: L, observer: O) -> Self {
         Self {
             limiter,
@@ -99,7 +99,7 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
     }
 }
 
-/// A place of its own, with an observer of its own.
+/// A new handle, with a clone of the observer.
 impl<L, O> Clone for Observed<L, O>
 where
     L: Limiter + Clone,

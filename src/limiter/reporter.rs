@@ -245,7 +245,7 @@ impl fmt::Debug for Watch {
 
 /// The observer that a limit for each key carries.
 pub(super) enum KeyedObserver<K> {
-    /// It is not told the key.
+    /// It does not get the key.
     Same(SharedObserver),
     /// Makes one that knows the key.
     ByKey(AssertUnwindSafe<Box<dyn Fn(K) -> SharedObserver + Send + Sync>>),

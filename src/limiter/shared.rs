@@ -353,7 +353,7 @@ impl<P: Policy> Shared<P> {
         self.queue.update(|limit, now| limit.refund(now, cost));
     }
 
-    /// Goes on with other parameters. What was spent stays spent, and waiters feel it at once.
+    /// Goes on with other parameters. What was spent stays spent. They take effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -466,7 +466,7 @@ impl<P: Policy> Shared<P> {
         self.report(Event::Resumed);
     }
 
-    /// Whether the limit holds, is only watched, or is off. Waiters feel it at once.
+    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::limiter::{Mode, PolicyExt};
