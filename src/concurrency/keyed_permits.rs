@@ -18,13 +18,13 @@ use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
 use super::{AcquirePermitWithin, Admit, AdmitByKey, Admitted};
 
-/// The number of locks, so that tasks that ask for different keys seldom meet.
+/// The number of locks: tasks that ask for different keys seldom block each other.
 const SHARDS: usize = 16;
 
-/// A request for a new key that finds no room asks again after that long, since it is not known when a key goes.
+/// The longest time until a waiter for room asks again: when a key is forgotten is not known.
 const RETRY_FOR_ROOM: Duration = Duration::from_millis(100);
 
-/// So little memory is not given back.
+/// A map or a queue with capacity for fewer than four times as many keeps its memory.
 const FEW: usize = 32;
 
 /// A limit on how much is under way at once for each key: for each user, host or account.
@@ -70,7 +70,7 @@ pub struct KeyedPermits<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
-    /// That many permits for each key.
+    /// Permits for `n` calls at once for each key.
     ///
     /// # Panics
     ///
@@ -125,7 +125,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     }
 
     /// Each permit comes back `cooldown` after it was released: see [`Permits::with_cooldown`]. Zero is none. To be called before
-    /// it is cloned and used: it begins anew.
+    /// it is cloned and used: it forgets all keys.
     ///
     /// ```
     /// use paceline::concurrency::KeyedPermits;
@@ -150,7 +150,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         Self { keys, ..self }
     }
 
-    /// At most that many keys at once; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    /// Remembers `max` keys at most; by default there is no bound. To be called before it is cloned and used: it forgets all keys.
     ///
     /// While all of them are in use or cool down, a new key finds no room: [`try_acquire`](Self::try_acquire) returns `None`, and
     /// a request that waits asks again when the first key has cooled down, after 100 ms at the latest. Requests that wait for
@@ -470,9 +470,9 @@ struct Keys<K> {
 
 /// The permits of the keys of one shard.
 struct Shard<K> {
-    /// They are kept by those who use them.
+    /// Permits in use and waiters keep the queue of their key alive.
     queues: HashMap<K, Weak<WaitQueue<SemaphoreState>>>,
-    /// They are kept until then, since a permit cools down; soonest first.
+    /// Queues that are kept alive until a permit has cooled down, soonest first.
     cooling: VecDeque<(Tick, Arc<WaitQueue<SemaphoreState>>)>,
     clock: Clock,
     /// Of forgotten keys, and of requests that found no room.

@@ -60,7 +60,7 @@ use super::{AcquirePermitWithin, Admit, Admitted};
 #[doc(alias("semaphore", "bulkhead", "maxConcurrent", "p-limit"))]
 pub struct Permits {
     queue: Arc<WaitQueue<SemaphoreState>>,
-    /// The place of this handle in the queue, if [`Admit`] has queued it.
+    /// The request of this handle, if [`Admit`] has queued it.
     waiting: Option<AcquirePermit>,
     resolution: Resolution,
 }
@@ -355,9 +355,9 @@ impl Permits {
         try_take(&self.queue, &mut Position::None, 1, report)
     }
 
-    /// Goes on with `n` permits. It takes effect at once, for queued requests too.
+    /// Changes the number of permits. It takes effect at once, for queued requests too.
     ///
-    /// Of zero permits nothing passes until there are more again. A limit below what is in use takes effect as permits
+    /// While there are zero permits, nothing passes. A limit below what is in use takes effect as permits
     /// come back: none is taken from its holder.
     ///
     /// ```
@@ -662,7 +662,7 @@ impl Limiter for PermitQueue {
 
 /// More permits at once than there are.
 ///
-/// It is about the limit as it was then; [`Permits::resize`] may have moved it since.
+/// It names the limit at that time; [`Permits::resize`] may have changed it since.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TooMany {
     asked: u32,

@@ -60,7 +60,7 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// tokio runtime.
     #[doc(alias = "tryConsume")]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        // A limiter that knows the queue can say before that it is too long.
+        // Only a limiter that knows its queue can estimate the wait.
         let refuse = |limiter: &mut Self, _, _| {
             limiter.give_up();
             None
@@ -100,7 +100,7 @@ impl<L: Limiter> Acquire<L> {
         }
     }
 
-    /// Polling again would cost again, which no caller means that polls a finished future.
+    /// A finished future that is polled again panics: it would take the permits again.
     fn gate(&mut self) -> &mut Gate<L> {
         self.gate.as_mut().expect("polled after it was ready")
     }
@@ -154,7 +154,7 @@ pub struct AcquireWithin<L: Limiter> {
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
-    /// What such a request would be told now, if the limiter can say.
+    /// When such a request could pass if it were queued now, if the limiter can say.
     estimate: fn(&L, u32) -> Option<Decision>,
     /// Leaves the queue, and counts and reports the request as refused. Returns the estimate, made then if it is not known.
     refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,

@@ -426,9 +426,8 @@ where
     /// # }
     /// ```
     pub fn forget_settled(&self) {
-        for shard in self.shards.iter() {
-            lock(shard).evict_settled();
-        }
+        let shards = self.shards.iter();
+        shards.for_each(|shard| lock(shard).evict_settled());
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
