@@ -27,6 +27,8 @@ const RETRY_FOR_ROOM: Duration = Duration::from_millis(100);
 /// A map or a queue with capacity for fewer than four times as many keeps its memory.
 const FEW: usize = 32;
 
+const NO_KEYS: &str = "keyed permits need room for at least 1 key, got 0";
+
 /// A limit on how much is under way at once for each key: for each user, host or account.
 ///
 /// Keys share nothing: each has its own permits and its own queue, first come, first served. Clones share the keys.
@@ -184,8 +186,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// If `max` is zero.
     pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
         if max == 0 {
-            let message = "keyed permits need room for at least 1 key, got 0";
-            return Err(OutOfRange::new("max", message));
+            return Err(OutOfRange::new("max", NO_KEYS));
         }
         let limit_of = Arc::clone(&self.keys.limit_of);
         let keys = Arc::new(Keys::new(limit_of, self.keys.cooldown, max));

@@ -122,12 +122,6 @@ impl SharedObserver {
     }
 }
 
-impl fmt::Debug for SharedObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedObserver").finish_non_exhaustive()
-    }
-}
-
 impl Observer for SharedObserver {
     fn observe(&mut self, event: Event) {
         self.0.report(event);
