@@ -7,11 +7,11 @@ use crate::wait::{Intent, Resource, Waiters};
 use super::estimate::QueueEstimate;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
-/// Whether a limit holds: enforced, observed only, or off.
+/// Whether a limit is enforced: active, shadow or off.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "a limit holds, is only watched, or is off"
+    reason = "a limit is enforced, only counts, or is off"
 )]
 pub enum Mode {
     /// The limit is enforced.
