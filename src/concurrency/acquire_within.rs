@@ -20,7 +20,7 @@ pub struct AcquirePermitWithin<A> {
     deadline: Timer,
     /// Whether it was polled.
     has_begun: bool,
-    /// How long a request waits at the least.
+    /// How long a request waits at the least; zero if that is not known.
     least_wait: fn(&A) -> Duration,
 }
 

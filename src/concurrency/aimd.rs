@@ -70,10 +70,7 @@ impl Aimd {
     #[must_use]
     #[track_caller]
     pub const fn new(floor: u32, ceiling: u32) -> Self {
-        match Self::try_new(floor, ceiling) {
-            Ok(controller) => controller,
-            Err(error) => error.panic(),
-        }
+        OutOfRange::or_panic(Self::try_new(floor, ceiling))
     }
 
     /// [`new`](Self::new), for numbers from a configuration.

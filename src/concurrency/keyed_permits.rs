@@ -11,21 +11,23 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::limiter::Stats;
-use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer};
+use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
 use super::{AcquirePermitWithin, Admit, AdmitByKey, Admitted};
 
-/// The number of locks, so that tasks that ask for different keys seldom meet.
+/// The number of locks: tasks that ask for different keys seldom block each other.
 const SHARDS: usize = 16;
 
-/// A request for a new key that finds no room asks again after that long, since it is not known when a key goes.
+/// The longest time until a waiter for room asks again: when a key is forgotten is not known.
 const RETRY_FOR_ROOM: Duration = Duration::from_millis(100);
 
-/// So little memory is not given back.
+/// A map or a queue with capacity for fewer than four times as many keeps its memory.
 const FEW: usize = 32;
+
+const NO_KEYS: &str = "keyed permits need room for at least 1 key, got 0";
 
 /// A limit on how much is under way at once for each key: for each user, host or account.
 ///
@@ -70,7 +72,7 @@ pub struct KeyedPermits<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
-    /// That many permits for each key.
+    /// Permits for `n` calls at once for each key.
     ///
     /// # Panics
     ///
@@ -78,10 +80,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     #[must_use]
     #[track_caller]
     pub fn new(n: u32) -> Self {
-        match Self::try_new(n) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(n))
     }
 
     /// [`new`](Self::new), for a number from a configuration.
@@ -128,7 +127,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     }
 
     /// Each permit comes back `cooldown` after it was released: see [`Permits::with_cooldown`]. Zero is none. To be called before
-    /// it is cloned and used: it begins anew.
+    /// it is cloned and used: it forgets all keys.
     ///
     /// ```
     /// use paceline::concurrency::KeyedPermits;
@@ -153,7 +152,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         Self { keys, ..self }
     }
 
-    /// At most that many keys at once; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    /// Remembers `max` keys at most; by default there is no bound. To be called before it is cloned and used: it forgets all keys.
     ///
     /// While all of them are in use or cool down, a new key finds no room: [`try_acquire`](Self::try_acquire) returns `None`, and
     /// a request that waits asks again when the first key has cooled down, after 100 ms at the latest. Requests that wait for
@@ -177,10 +176,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        match self.try_with_max_keys(max) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_with_max_keys(max))
     }
 
     /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
@@ -190,8 +186,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// If `max` is zero.
     pub fn try_with_max_keys(self, max: usize) -> Result<Self, OutOfRange> {
         if max == 0 {
-            let message = "keyed permits need room for at least 1 key, got 0";
-            return Err(OutOfRange::new("max", message));
+            return Err(OutOfRange::new("max", NO_KEYS));
         }
         let limit_of = Arc::clone(&self.keys.limit_of);
         let keys = Arc::new(Keys::new(limit_of, self.keys.cooldown, max));
@@ -476,9 +471,9 @@ struct Keys<K> {
 
 /// The permits of the keys of one shard.
 struct Shard<K> {
-    /// They are kept by those who use them.
+    /// Permits in use and waiters keep the queue of their key alive.
     queues: HashMap<K, Weak<WaitQueue<SemaphoreState>>>,
-    /// They are kept until then, since a permit cools down; soonest first.
+    /// Queues that are kept alive until a permit has cooled down, soonest first.
     cooling: VecDeque<(Tick, Arc<WaitQueue<SemaphoreState>>)>,
     clock: Clock,
     /// Of forgotten keys, and of requests that found no room.

@@ -7,9 +7,9 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{Event, Gate, Limiter, Observer, Reporter, SharedObserver, Stats, Watch};
+use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
 
 use super::semaphore::SemaphoreState;
@@ -60,13 +60,13 @@ use super::{AcquirePermitWithin, Admit, Admitted};
 #[doc(alias("semaphore", "bulkhead", "maxConcurrent", "p-limit"))]
 pub struct Permits {
     queue: Arc<WaitQueue<SemaphoreState>>,
-    /// The place of this handle in the queue, if [`Admit`] has queued it.
+    /// The request of this handle, if [`Admit`] has queued it.
     waiting: Option<AcquirePermit>,
     resolution: Resolution,
 }
 
 impl Permits {
-    /// That many permits.
+    /// Permits for `n` calls at once.
     ///
     /// # Panics
     ///
@@ -74,10 +74,7 @@ impl Permits {
     #[must_use]
     #[track_caller]
     pub fn new(n: u32) -> Self {
-        match Self::try_new(n) {
-            Ok(permits) => permits,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(Self::try_new(n))
     }
 
     /// [`new`](Self::new), for a number from a configuration.
@@ -135,7 +132,7 @@ impl Permits {
     /// # }
     /// ```
     ///
-    /// What it costs is speed: at most n requests in `cooldown` plus the time of an answer. What it cannot know: a
+    /// The price is throughput: at most n requests in `cooldown` plus the time of an answer. A
     /// request whose answer never came counts as arrived by the time at which the caller gave up and dropped the permit.
     /// A request that arrives even later is not covered, nor is a second one (a retry, a redirect) under the same permit.
     ///
@@ -156,7 +153,7 @@ impl Permits {
     /// [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called once, and before there are clones, which
     /// have it too.
     ///
-    /// A refused request may have waited for [`Duration::MAX`]: it is not known when a permit will be released. A permit of
+    /// The `retry_in` of a refused request is often [`Duration::MAX`]: it is not known when a permit will be released. A permit of
     /// [`concurrent`](crate::stream::PaceStreamExt::concurrent) is one request for each item.
     ///
     /// ```
@@ -269,9 +266,8 @@ impl Permits {
 
     /// Waits for a permit, if it can be had `within` this time.
     ///
-    /// It fails when the time is over, and at once if that is known to be too short: since the permits cool down longer. The time
-    /// begins when it is first polled. Like any future it can say nothing while it is not polled, and one that is polled late takes
-    /// a permit that is there. Zero means: now or not at all.
+    /// It fails when the time is over, and at once if the next permit is known to cool down for longer. The time begins at the first poll. A future
+    /// that is polled late takes a permit that is free by then. Zero means: now or not at all.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -359,9 +355,9 @@ impl Permits {
         try_take(&self.queue, &mut Position::None, 1, report)
     }
 
-    /// Goes on with `n` permits. Waiters feel it at once.
+    /// Changes the number of permits. It takes effect at once, for queued requests too.
     ///
-    /// Of zero permits nothing passes until there are more again. A limit below what is in use takes effect as permits
+    /// While there are zero permits, nothing passes. A limit below what is in use takes effect as permits
     /// come back: none is taken from its holder.
     ///
     /// ```
@@ -378,7 +374,7 @@ impl Permits {
     /// assert!(permits.try_acquire().is_some());
     /// ```
     ///
-    /// With a cool-down, the bound of a window is the limit as it was when the last of its arrivals was let go.
+    /// With a cool-down, the bound of a window is the limit at the time at which the last of its requests passed.
     pub fn resize(&self, n: u32) {
         self.queue.update(|permits, _| permits.limit = n);
         if let Some(observer) = self.queue.front().get() {
@@ -576,14 +572,7 @@ impl AcquirePermit {
     pub(super) fn leave(mut self) -> Option<Permit> {
         let handle = self.permits.gate().limiter_mut();
         let (position, watch) = (&mut handle.position, &mut handle.watch);
-        let report = |decision: Decision| {
-            if decision.is_pass() {
-                let pass = Poll::Ready(Ok(Decision::Pass));
-                watch.answered(1, &pass, None, Reporter::tried);
-            } else {
-                watch.too_late(1, decision);
-            }
-        };
+        let report = |decision| watch.decided(1, decision);
         let permit = try_take(&handle.queue, position, 1, report);
         permit.inspect_err(|_| count_refusal(&handle.queue)).ok()
     }
@@ -657,7 +646,7 @@ impl Limiter for PermitQueue {
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
         let answer = decision.map(Ok);
-        self.watch.answered(cost, &answer, None, Reporter::asked);
+        self.watch.answered(Method::Decide, cost, &answer, None);
         answer
     }
 
@@ -673,7 +662,7 @@ impl Limiter for PermitQueue {
 
 /// More permits at once than there are.
 ///
-/// It is about the limit as it was then; [`Permits::resize`] may have moved it since.
+/// It names the limit at that time; [`Permits::resize`] may have changed it since.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TooMany {
     asked: u32,

@@ -64,7 +64,7 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// [`Keyed`](super::Keyed) know more.
     #[doc(alias = "tryConsume")]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        // A limiter that knows the queue can say before that it is too long.
+        // Only a limiter that knows its queue can estimate the wait.
         let refuse = |limiter: &mut Self, _, _| {
             limiter.give_up();
             None
@@ -104,7 +104,7 @@ impl<L: Limiter> Acquire<L> {
         }
     }
 
-    /// Polling again would cost again, which no caller means that polls a finished future.
+    /// A finished future that is polled again panics: it would take the permits again.
     fn gate(&mut self) -> &mut Gate<L> {
         self.gate.as_mut().expect("polled after it was ready")
     }
@@ -158,7 +158,7 @@ pub struct AcquireWithin<L: Limiter> {
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
-    /// What such a request would be told now, if the limiter can say.
+    /// When such a request could pass if it were queued now, if the limiter can say.
     estimate: fn(&L, u32) -> Option<Decision>,
     /// Leaves the queue, and counts and reports the request as refused. Returns the estimate, made then if it is not known.
     refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,
@@ -181,12 +181,6 @@ impl<L: Limiter> AcquireWithin<L> {
         }
     }
 
-    /// When a request that is queued now could pass.
-    fn estimate(&mut self) -> Option<Decision> {
-        let cost = self.acquire.cost;
-        (self.estimate)(self.acquire.gate().limiter(), cost)
-    }
-
     /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
     fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
         let cost = self.acquire.cost;
@@ -201,7 +195,8 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if self.deadline.is_none() {
-            let estimate = self.estimate();
+            let (estimate, cost) = (self.estimate, self.acquire.cost);
+            let estimate = estimate(self.acquire.gate().limiter(), cost);
             if estimate.and_then(Decision::retry_in) > Some(self.within) {
                 return self.too_late(estimate);
             }
@@ -209,15 +204,13 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
             return Poll::Ready(passed.map_err(AcquireError::from));
         }
-        if self.deadline.is_none() {
-            let resolution = self.acquire.gate().limiter().resolution();
+        let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
+        let deadline = self.deadline.get_or_insert_with(|| {
             let mut timer = Timer::new().with_resolution(resolution);
-            timer.arm(self.within);
-            self.deadline = Some(timer);
-        }
-        if let Some(deadline) = &mut self.deadline {
-            ready!(deadline.poll_elapsed(cx));
-        }
+            timer.arm(within);
+            timer
+        });
+        ready!(deadline.poll_elapsed(cx));
         self.too_late(None)
     }
 }

@@ -67,9 +67,8 @@ pub(super) enum Reply<P: Policy> {
 pub(super) struct KeyMap<K, P: Policy> {
     entries: HashMap<K, Entry<P>>,
     policies: Arc<Policies<K, P>>,
-    max: usize,
-    /// What [`WhenFull`] says, if a request does not wait for room.
-    when_full: WhenFull<Arc<LimitHandle<P>>>,
+    pub(super) max: usize,
+    pub(super) when_full: WhenFull<Arc<LimitHandle<P>>>,
     clock: Clock,
     pub(super) mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
@@ -88,16 +87,12 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    pub(super) fn new(
-        policies: Arc<Policies<K, P>>,
-        max: usize,
-        when_full: WhenFull<Arc<LimitHandle<P>>>,
-    ) -> Self {
+    pub(super) fn new(policies: Arc<Policies<K, P>>) -> Self {
         Self {
             entries: HashMap::new(),
             policies,
-            max,
-            when_full,
+            max: usize::MAX,
+            when_full: WhenFull::Wait,
             clock: Clock::new(),
             mode: Mode::Active,
             stats: Stats::new(),
@@ -107,17 +102,14 @@ where
         }
     }
 
-    /// The same for other keys, with none yet.
+    /// The same options, with no keys.
     pub(super) fn emptied(&self) -> Self {
-        self.with_max(self.max)
-    }
-
-    pub(super) fn with_max(&self, max: usize) -> Self {
-        Self::new(Arc::clone(&self.policies), max, self.when_full.clone())
-    }
-
-    pub(super) fn with_when_full(&self, when_full: WhenFull<Arc<LimitHandle<P>>>) -> Self {
-        Self::new(Arc::clone(&self.policies), self.max, when_full)
+        Self {
+            max: self.max,
+            when_full: self.when_full.clone(),
+            mode: self.mode,
+            ..Self::new(Arc::clone(&self.policies))
+        }
     }
 
     pub(super) const fn is_bounded(&self) -> bool {
@@ -163,21 +155,6 @@ where
             },
         };
         Reply::Decided(self.mode.apply(intent, decision, &mut self.stats, shadowed))
-    }
-
-    /// As [`ask`](Self::ask), for a handle that waits if it has to: then it is given the limit of the key.
-    pub(super) fn ask_to_wait(
-        &mut self,
-        key: &K,
-        intent: Intent,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        spare: &mut Option<Arc<LimitHandle<P>>>,
-    ) -> Reply<P> {
-        match self.ask(key, intent, cost, shadowed) {
-            Reply::Decided(Decision::Wait { .. }) => Reply::Ask(self.activate(key, spare)),
-            reply => reply,
-        }
     }
 
     /// What the key has left. The key is neither created nor kept.
@@ -278,7 +255,7 @@ where
                 Entry::Active(_) => true,
             }
         });
-        if self.max < usize::MAX {
+        if self.is_bounded() {
             let settled_at = |(key, entry): (&K, &Entry<P>)| {
                 let tick = match entry {
                     Entry::Idle(state) => policies.of(key).settled_at(state),

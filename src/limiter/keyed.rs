@@ -8,21 +8,21 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::policy::{Decision, Policy, Status};
-use crate::time::{OutOfRange, Resolution};
+use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::Intent;
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode};
-use super::reporter::{KeyedObserver, Reporter, SharedObserver, Watch};
+use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Observer};
+use super::{Answer, Event, Limiter, Method, Observer};
 
-/// The number of locks, so that tasks that ask for different keys seldom meet, and going through the keys of one takes a sixteenth of
-/// the time.
+/// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
+/// sixteenth of the keys.
 const SHARDS: usize = 16;
 
-/// A waiter for room asks again after that long, since keys may also go earlier than foreseen.
+/// The longest time until a waiter for room asks again: a key may be evicted earlier than expected.
 const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
@@ -81,7 +81,7 @@ where
         P: Clone + Sync,
     {
         let policies = Policies::Same(policy, P::clone);
-        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
+        Self::of(&KeyMap::new(Arc::new(policies)))
     }
 
     /// Each key has the policy that `policy_of` returns. It is called often, under a lock: it must always return the same, and
@@ -106,7 +106,7 @@ where
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         let policies = Policies::ByKey(Box::new(policy_of));
-        Self::of(&KeyMap::new(Arc::new(policies), usize::MAX, WhenFull::Wait))
+        Self::of(&KeyMap::new(Arc::new(policies)))
     }
 
     fn of(map: &KeyMap<K, P>) -> Self {
@@ -120,12 +120,16 @@ where
         }
     }
 
-    /// The same options for other keys, with none yet.
-    fn with_map(&self, map: &KeyMap<K, P>) -> Self {
+    /// The same with one option changed, and with no keys.
+    fn anew(self, change: impl FnOnce(&mut KeyMap<K, P>)) -> Self {
+        let mut map = lock(&self.shards[0]).emptied();
+        change(&mut map);
+        // A limit for the keys that find no room may be new.
+        map.set_mode(map.mode);
         Self {
             resolution: self.resolution,
-            observer: self.observer.clone(),
-            ..Self::of(map)
+            observer: self.observer,
+            ..Self::of(&map)
         }
     }
 
@@ -152,15 +156,14 @@ where
     /// # }
     /// ```
     #[must_use]
-    pub fn with_observer<O>(self, observer: O) -> Self
+    pub fn with_observer<O>(mut self, observer: O) -> Self
     where
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        Self {
-            observer: Some(Arc::new(KeyedObserver::Same(SharedObserver::new(observer)))),
-            ..self
-        }
+        let observer = SharedObserver::new(observer);
+        self.observer = Some(Arc::new(KeyedObserver::Same(observer)));
+        self
     }
 
     /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
@@ -201,7 +204,7 @@ where
         }
     }
 
-    /// At most that many keys; without it, as many as come. To be called before it is cloned and used: it begins anew.
+    /// Remembers `max` keys at most; by default there is no bound. To be called before it is cloned and used: it forgets all keys.
     ///
     /// # Panics
     ///
@@ -209,10 +212,7 @@ where
     #[must_use]
     #[track_caller]
     pub fn with_max_keys(self, max: usize) -> Self {
-        match self.try_with_max_keys(max) {
-            Ok(keyed) => keyed,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(self.try_with_max_keys(max))
     }
 
     /// [`with_max_keys`](Self::with_max_keys), for a number from a configuration.
@@ -225,12 +225,11 @@ where
             let message = "a keyed limit needs room for at least 1 key, got 0";
             return Err(OutOfRange::new("max", message));
         }
-        let map = lock(&self.shards[0]).with_max(max);
-        Ok(self.with_map(&map))
+        Ok(self.anew(|map| map.max = max))
     }
 
-    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; without it, the request
-    /// waits. To be called before it is cloned and used: it begins anew.
+    /// What happens to a request for a new key while all of [`with_max_keys`](Self::with_max_keys) are in use; by default, the request
+    /// waits. To be called before it is cloned and used: it forgets all keys.
     ///
     /// ```
     /// use paceline::limiter::{PolicyExt, WhenFull};
@@ -256,8 +255,7 @@ where
             WhenFull::Pass => WhenFull::Pass,
             WhenFull::Share(policy) => WhenFull::Share(LimitHandle::new(LimitState::new(policy))),
         };
-        let map = lock(&self.shards[0]).with_when_full(when_full);
-        self.with_map(&map)
+        self.anew(|map| map.when_full = when_full)
     }
 
     /// How exactly requests wait: see [`Shared::with_resolution`].
@@ -435,8 +433,7 @@ where
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        let shards = self.shards.iter();
-        shards.map(|shard| lock(shard).len()).sum()
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Whether no key is remembered.
@@ -445,7 +442,7 @@ where
         self.len() == 0
     }
 
-    /// Whether the limits hold, are only watched, or are off: see [`set_mode`](Self::set_mode).
+    /// The mode of all limits: see [`set_mode`](Self::set_mode).
     #[must_use]
     pub fn mode(&self) -> Mode {
         lock(&self.shards[0]).mode
@@ -602,10 +599,14 @@ where
 
     fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask_to_wait(&self.key, intent, cost, shadowed, &mut self.spare);
-        // A look too: its request is refused, and made no more.
-        if matches!(reply, Reply::Decided(Decision::Never { .. })) {
-            shard.count_refusal();
+        let reply = shard.ask(&self.key, intent, cost, shadowed);
+        match reply {
+            Reply::Decided(Decision::Wait { .. }) => {
+                return Reply::Ask(shard.activate(&self.key, &mut self.spare));
+            }
+            // A look too: its request is refused, and made no more.
+            Reply::Decided(Decision::Never { .. }) => shard.count_refusal(),
+            _ => {}
         }
         reply
     }
@@ -640,21 +641,20 @@ where
         let shadowed = &mut None;
         let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
         self.watch
-            .answered(cost, &answer, *shadowed, Reporter::asked);
+            .answered(Method::Decide, cost, &answer, *shadowed);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let shadowed = &mut None;
         let answer = self.try_ask(cost, shadowed, cx);
-        self.watch
-            .answered(cost, &answer, *shadowed, Reporter::tried);
+        self.watch.answered(Method::Try, cost, &answer, *shadowed);
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
-        self.watch.answered(cost, &answer, None, Reporter::looked);
+        self.watch.answered(Method::Open, cost, &answer, None);
         answer
     }
 

@@ -46,7 +46,7 @@ where
         });
     }
 
-    /// Gives this key parameters of its own from now on; its waiters feel it at once. What was spent stays spent.
+    /// Gives this key parameters of its own. They take effect at once, for queued requests too. What was spent stays spent.
     ///
     /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
     /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
@@ -153,7 +153,7 @@ where
     }
 
     /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
-    /// pause. Its waiters feel it at once.
+    /// pause. It takes effect at once, for queued requests too.
     ///
     /// What it had spent comes on top of the window bound.
     ///
@@ -183,7 +183,7 @@ where
         self.report(key, Event::Resumed);
     }
 
-    /// Whether the limits hold, are only watched, or are off, for every key. Waiters feel it at once.
+    /// Makes the limits of all keys active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
     pub fn set_mode(&self, mode: Mode) {
         // All shards at once, so that of two modes one is the last for every key.
         let mut shards: Vec<_> = self.shards.iter().map(lock).collect();

@@ -7,19 +7,19 @@ use crate::wait::{Intent, Resource, Waiters};
 use super::estimate::QueueEstimate;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
-/// How seriously a limit is taken.
+/// Whether a limit is enforced: active, shadow or off.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,
-    reason = "a limit holds, is only watched, or is off"
+    reason = "a limit is enforced, only counts, or is off"
 )]
 pub enum Mode {
-    /// It holds.
+    /// The limit is enforced.
     #[default]
     Active,
     /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
-    /// [`held_back`](Stats::held_back): to see what a limit would do before it does it. An
-    /// observer is told as [`Event::Shadowed`](super::Event::Shadowed).
+    /// [`held_back`](Stats::held_back), to see what a limit would do before it is enforced. An observer gets
+    /// [`Event::Shadowed`](super::Event::Shadowed).
     Shadow,
     /// Everything passes, and nothing is charged or counted: a kill switch.
     Off,

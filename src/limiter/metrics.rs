@@ -102,7 +102,7 @@ impl Metrics {
     ///
     /// The busiest are found by Space-Saving (Metwally, Agrawal, El Abbadi: *Efficient Computation of Frequent and Top-k Elements
     /// in Data Streams*, 2005), which counts 8 `k` keys. A key gets a label if certainly more than one in 8 `k` of all requests
-    /// so far were for it, and keeps the label until a busier key needs it. Zero is none. A key that
+    /// so far were for it, and keeps the label until a busier key needs it. A `k` of zero labels no key. A key that
     /// is displayed as `other` shares the series of the rest.
     ///
     /// An exporter keeps the series of a key that has lost its label, with its last value. There are few of those in a process:
@@ -134,7 +134,7 @@ impl Metrics {
             if !event.is_of_request() {
                 return;
             }
-            let labelled: Option<Arc<OnceLock<Requests>>> = {
+            let labelled = {
                 let mut busiest = busiest.lock().unwrap_or_else(PoisonError::into_inner);
                 busiest.count(key)
             };
@@ -253,27 +253,27 @@ fn since_1970() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// The keys with the most requests, by Space-Saving: a key that is new takes the place of the least busy one, and its count, of
-/// which it is then not known how many requests were its own.
-struct Busiest<K, T> {
+/// The keys with the most requests, by Space-Saving: a new key replaces the least busy one and starts with its count, as an upper
+/// bound of its own requests.
+struct Busiest<K> {
     labels: usize,
     requests: u64,
-    counted: HashMap<K, Count<T>>,
+    counted: HashMap<K, Count>,
 }
 
-/// For each label, so many keys are counted.
+/// The number of keys that are counted for each label.
 const COUNTED: usize = 8;
 
-struct Count<T> {
-    /// At most that many requests,
+struct Count {
+    /// The key has had at most this many requests,
     most: u64,
-    /// and at least that many.
+    /// and at least this many.
     least: u64,
-    /// What belongs to a key with a label.
-    label: Option<Arc<T>>,
+    /// The counters of a key with a label, made when they are first needed.
+    label: Option<Arc<OnceLock<Requests>>>,
 }
 
-impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
+impl<K: Hash + Eq + Clone> Busiest<K> {
     fn new(labels: usize) -> Self {
         Self {
             labels,
@@ -282,8 +282,8 @@ impl<K: Hash + Eq + Clone, T: Default> Busiest<K, T> {
         }
     }
 
-    /// Counts a request for `key`. Returns what belongs to its label, if it has one.
-    fn count<Q>(&mut self, key: &Q) -> Option<Arc<T>>
+    /// Counts a request for `key`. Returns the counters of its label, if it has one.
+    fn count<Q>(&mut self, key: &Q) -> Option<Arc<OnceLock<Requests>>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,

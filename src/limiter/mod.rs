@@ -7,7 +7,7 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
-//! | [`Switched`] | any limiter or limits by key, switched to active, shadow or off while they are used | that of the limiter, and an atomic read |
+//! | [`Switched`] | any limiter, or a limiter for each key, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
@@ -66,7 +66,7 @@ pub use observer::{Event, Observer};
 pub use owned::Owned;
 #[cfg(feature = "redis")]
 pub(crate) use reporter::KeyedObserver;
-pub(crate) use reporter::{Reporter, SharedObserver, Watch};
+pub(crate) use reporter::{SharedObserver, Watch};
 pub use share::{Share, ShareError};
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
@@ -325,6 +325,14 @@ pub trait PolicyExt: Policy + Sized {
 }
 
 impl<P: Policy> PolicyExt for P {}
+
+/// Which method of a [`Limiter`] was called.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Method {
+    Decide,
+    Try,
+    Open,
+}
 
 /// What an in-memory limiter returns.
 type Answer = Poll<Result<Decision, Infallible>>;

@@ -5,14 +5,14 @@ use core::time::Duration;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
-use super::Limiter;
 use super::observer::Observer;
 use super::reporter::Reporter;
+use super::{Limiter, Method};
 
-/// A limiter that tells an observer what was decided.
+/// A limiter that reports its decisions to an [`Observer`].
 ///
-/// It goes around any other, and is one like it: each clone has an observer of its own, which may well share what it counts
-/// in. A closure that takes an [`Event`](super::Event) is an observer.
+/// It wraps any other and is a limiter itself. Each clone has a clone of the observer, which may share its counters. A closure that
+/// takes an [`Event`](super::Event) is an observer.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -45,7 +45,7 @@ pub struct Observed<L: Limiter, O: Observer> {
 }
 
 impl<L: Limiter, O: Observer> Observed<L, O> {
-    /// Tells `observer` what `limiter` decides.
+    /// Reports to `observer` what `limiter` decides.
     pub const fn new(limiter: L, observer: O) -> Self {
         Self {
             limiter,
@@ -64,19 +64,21 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_decide(cost, cx);
-        self.reporter.asked(cost, &answer, self.limiter.shadowed());
+        self.reporter
+            .answered(Method::Decide, cost, &answer, self.limiter.shadowed());
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_try(cost, cx);
-        self.reporter.tried(cost, &answer, self.limiter.shadowed());
+        self.reporter
+            .answered(Method::Try, cost, &answer, self.limiter.shadowed());
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
         let answer = self.limiter.poll_open(cost, cx);
-        self.reporter.looked(cost, &answer, None);
+        self.reporter.answered(Method::Open, cost, &answer, None);
         answer
     }
 
@@ -102,7 +104,7 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
     }
 }
 
-/// A place of its own, with an observer of its own.
+/// A new handle, with a clone of the observer.
 impl<L, O> Clone for Observed<L, O>
 where
     L: Limiter + Clone,

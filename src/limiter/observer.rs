@@ -8,7 +8,7 @@ use super::Mode;
 ///
 /// A closure that takes an [`Event`] is an observer. One that a limit carries, as with
 /// [`Shared::with_observer`](super::Shared::with_observer), is used by many tasks at once: there the bound is that a *reference*
-/// to it is an observer, as [`Read`](std::io::Read) is implemented for `&File`. A closure is that if it changes nothing but
+/// to it is an observer, as [`Read`](std::io::Read) is implemented for `&File`. A closure qualifies if it is `Fn`: it changes only
 /// atomics and what is behind a lock.
 ///
 /// ```
@@ -67,7 +67,7 @@ pub trait Observer {
     /// Provided: does nothing.
     fn queued(&mut self) {}
 
-    /// A request is queued no more. What became of it is the next event.
+    /// A request has left the queue. The next event says what became of it.
     ///
     /// Provided: does nothing.
     fn dequeued(&mut self) {}
@@ -79,7 +79,7 @@ impl<F: FnMut(Event)> Observer for F {
     }
 }
 
-/// What became of a request, or was done to a limit. Requests of cost 0 are not reported.
+/// What became of a request, or how a limit was changed. Requests of cost 0 are not reported.
 ///
 /// Each request has exactly one of the first five events. The others are reported by limits that carry an observer: see
 /// [`Shared::with_observer`](super::Shared::with_observer).
@@ -105,7 +105,7 @@ pub enum Event {
         /// How long it would have had to wait from then on; `None` if it could never have passed.
         retry_in: Option<Duration>,
     },
-    /// It was refused, since it came too soon: what `enforce` gives back and `shed` drops, and what was too late for
+    /// It was refused, since it would have had to wait: by `enforce`, `shed` or `try_acquire`, or for too long, by
     /// `acquire_within`. (A pacing sink that lost its slot to another handle is refused too, and passes later. What was too late
     /// for [`LimiterExt::acquire_within`](super::LimiterExt::acquire_within) has [given up](Self::GaveUp).)
     #[non_exhaustive]
@@ -143,9 +143,9 @@ pub enum Event {
     },
     /// `resume`: all pauses are over.
     Resumed,
-    /// `retune`: the limit has other parameters. Of a key also `forget` and `reset`, which give it those of all keys.
+    /// `retune`: the limit has other parameters. Also `forget` and `reset` of a key, which give it those of all keys.
     Retuned,
-    /// `set_mode`: the limit holds from now on, is only watched, or is off.
+    /// `set_mode`: the limit is active, shadow or off from now on.
     #[non_exhaustive]
     ModeChanged {
         /// The new mode.
@@ -157,7 +157,7 @@ pub enum Event {
         /// How many.
         count: u32,
     },
-    /// There are that many permits for concurrency from now on. Also the first event.
+    /// `resize`: there are that many permits for concurrency from now on. Also the first event of permits.
     #[non_exhaustive]
     Resized {
         /// The new limit.

@@ -1,5 +1,5 @@
 use core::fmt;
-use core::panic::AssertUnwindSafe;
+use core::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use core::task::Poll;
 use core::time::Duration;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::policy::Decision;
 use crate::time::{Clock, Tick};
 
-use super::Answer;
 use super::observer::{Event, Observer};
+use super::{Answer, Method};
 
 /// Turns the answers to one handle into events: for [`Observed`](super::Observed), and for a limit that carries its observer.
 pub(crate) struct Reporter<O> {
@@ -33,58 +33,30 @@ impl<O> Reporter<O> {
 }
 
 impl<O: Observer> Reporter<O> {
-    /// Reports the answer to a request that is queued if it has to wait. `shadowed`: see [`Limiter`](super::Limiter::shadowed).
-    pub(crate) fn asked<E>(
+    /// Reports what the limiter answered to this method. `shadowed`: see [`Limiter`](super::Limiter::shadowed).
+    pub(crate) fn answered<E>(
         &mut self,
+        method: Method,
         cost: u32,
         answer: &Poll<Result<Decision, E>>,
         shadowed: Option<Decision>,
     ) {
-        match answer {
-            _ if cost == 0 => {}
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
-            Poll::Ready(Ok(decision)) => self.decided(cost, *decision, shadowed),
-            Poll::Ready(Err(_)) => {}
-        }
-    }
-
-    /// Reports the answer to a request that does not wait.
-    pub(crate) fn tried<E>(
-        &mut self,
-        cost: u32,
-        answer: &Poll<Result<Decision, E>>,
-        shadowed: Option<Decision>,
-    ) {
-        match answer {
-            _ if cost == 0 => {}
-            // The handle stays queued for its next request.
-            Poll::Ready(Ok(Decision::Wait { retry_in })) => {
-                let retry_in = *retry_in;
+        let decision = match answer {
+            _ if cost == 0 => return,
+            Poll::Ready(Err(_)) => return,
+            Poll::Ready(Ok(decision)) => Some(*decision),
+            Poll::Pending => None,
+        };
+        match (method, decision) {
+            // A handle that was queued stays queued for its next request.
+            (Method::Try, Some(Decision::Wait { retry_in })) => {
                 self.observer.observe(Event::Refused { cost, retry_in });
             }
-            Poll::Ready(Ok(decision)) => self.decided(cost, *decision, shadowed),
-            Poll::Pending | Poll::Ready(Err(_)) => {}
+            // The answer is under way, or the request has not passed yet and has been waiting for it.
+            (Method::Try, None) | (Method::Open, Some(Decision::Pass)) => {}
+            (_, None | Some(Decision::Wait { .. })) => self.waits(),
+            (_, Some(decision)) => self.decided(cost, decision, shadowed),
         }
-    }
-
-    /// Reports the answer to a look.
-    pub(crate) fn looked<E>(
-        &mut self,
-        cost: u32,
-        answer: &Poll<Result<Decision, E>>,
-        _shadowed: Option<Decision>,
-    ) {
-        match answer {
-            Poll::Pending | Poll::Ready(Ok(Decision::Wait { .. })) => self.waits(),
-            Poll::Ready(Ok(never @ Decision::Never { .. })) => self.decided(cost, *never, None),
-            // It has not passed yet, and has been waiting for it.
-            Poll::Ready(Ok(Decision::Pass) | Err(_)) => {}
-        }
-    }
-
-    /// Its request waits no more, since that would take too long.
-    pub(crate) fn too_late(&mut self, cost: u32, retry_in: Duration) {
-        self.decided(cost, Decision::Wait { retry_in }, None);
     }
 
     /// Its request has left the queue, if it was queued.
@@ -102,6 +74,7 @@ impl<O: Observer> Reporter<O> {
         }
     }
 
+    /// Reports the last answer to a request, which is not queued any more.
     fn decided(&mut self, cost: u32, decision: Decision, shadowed: Option<Decision>) {
         let waited = self.waited();
         let event = Event::of(cost, decision, shadowed, waited);
@@ -119,7 +92,12 @@ impl<O: Observer> Reporter<O> {
 }
 
 /// The observer that a limit carries: one for all its handles.
-pub(crate) struct SharedObserver(AssertUnwindSafe<Arc<dyn Report>>);
+#[derive(Clone)]
+pub(crate) struct SharedObserver(Arc<dyn Report>);
+
+// A panic of an observer leaves the limit as it was.
+impl UnwindSafe for SharedObserver {}
+impl RefUnwindSafe for SharedObserver {}
 
 impl SharedObserver {
     pub(crate) fn new<O>(observer: O) -> Self
@@ -127,7 +105,7 @@ impl SharedObserver {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        Self(AssertUnwindSafe(Arc::new(observer)))
+        Self(Arc::new(observer))
     }
 
     #[cold]
@@ -141,19 +119,6 @@ impl SharedObserver {
         if cost > 0 {
             self.report(Event::of(cost, decision, shadowed, Duration::ZERO));
         }
-    }
-}
-
-impl fmt::Debug for SharedObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedObserver").finish_non_exhaustive()
-    }
-}
-
-/// The same observer.
-impl Clone for SharedObserver {
-    fn clone(&self) -> Self {
-        Self(AssertUnwindSafe(Arc::clone(&self.0)))
     }
 }
 
@@ -215,41 +180,38 @@ impl Watch {
         self.0.as_ref()?.shadowed
     }
 
-    /// Notes an answer, and reports it: see [`Reporter::asked`], [`Reporter::tried`] and [`Reporter::looked`].
+    /// Notes an answer, and reports it: see [`Reporter::answered`].
     #[inline]
     pub(crate) fn answered(
         &mut self,
+        method: Method,
         cost: u32,
         answer: &Answer,
         shadowed: Option<Decision>,
-        report: fn(&mut Reporter<SharedObserver>, u32, &Answer, Option<Decision>),
     ) {
         if self.0.is_some() || shadowed.is_some() {
-            self.note(cost, answer, shadowed, report);
+            self.note(method, cost, answer, shadowed);
         }
     }
 
     #[cold]
-    fn note(
-        &mut self,
-        cost: u32,
-        answer: &Answer,
-        shadowed: Option<Decision>,
-        report: fn(&mut Reporter<SharedObserver>, u32, &Answer, Option<Decision>),
-    ) {
+    fn note(&mut self, method: Method, cost: u32, answer: &Answer, shadowed: Option<Decision>) {
         let watched = self.0.get_or_insert_default();
         watched.shadowed = shadowed;
-        if let Some(reporter) = &mut watched.reporter {
-            report(reporter, cost, answer, shadowed);
+        watched.report(|reporter| reporter.answered(method, cost, answer, shadowed));
+    }
+
+    /// Its request has left the queue with this decision.
+    pub(crate) fn decided(&mut self, cost: u32, decision: Decision) {
+        if let Some(watched) = &mut self.0 {
+            watched.report(|reporter| reporter.decided(cost, decision, None));
         }
     }
 
-    /// See [`Reporter::too_late`].
+    /// Its request has left the queue, since its permits would come too late.
     pub(crate) fn too_late(&mut self, cost: u32, estimate: Decision) {
         let retry_in = estimate.retry_in().unwrap_or_default();
-        if let Some(watched) = &mut self.0 {
-            watched.report(|reporter| reporter.too_late(cost, retry_in));
-        }
+        self.decided(cost, Decision::Wait { retry_in });
     }
 
     /// See [`Reporter::gave_up`].
@@ -278,7 +240,7 @@ impl fmt::Debug for Watch {
 
 /// The observer that a limit for each key carries.
 pub(crate) enum KeyedObserver<K> {
-    /// It is not told the key.
+    /// It does not get the key.
     Same(SharedObserver),
     /// Makes one that knows the key.
     ByKey(AssertUnwindSafe<Arc<dyn Fn(K) -> SharedObserver + Send + Sync>>),
@@ -304,7 +266,7 @@ impl<K> KeyedObserver<K> {
     }
 }
 
-/// The same observers.
+#[cfg(feature = "redis")]
 impl<K> Clone for KeyedObserver<K> {
     fn clone(&self) -> Self {
         match self {

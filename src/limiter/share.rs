@@ -3,6 +3,8 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
+use crate::time::or_panic;
+
 /// The parts of a [`Share::FULL`].
 const FULL: u16 = 10_000;
 
@@ -52,9 +54,8 @@ impl Share {
     ///
     /// If `percent` is more than 100.
     pub fn try_percent(percent: u32) -> Result<Self, ShareError> {
-        let share = percent.checked_mul(100).map(Self::try_of_ten_thousand);
-        let share = share.and_then(Result::ok);
-        share.ok_or_else(|| ShareError(format!("a share is 0 to 100 percent, got {percent}")))
+        let share = Self::try_of_ten_thousand(percent.saturating_mul(100));
+        share.map_err(|_| ShareError(format!("a share is 0 to 100 percent, got {percent}")))
     }
 
     /// A number of ten-thousandths, from 0 to 10,000: 50 is 0.5 %.
@@ -103,14 +104,6 @@ impl Share {
 
     pub(super) const fn includes_point(self, point: u16) -> bool {
         point < self.0
-    }
-}
-
-#[track_caller]
-fn or_panic(share: Result<Share, ShareError>) -> Share {
-    match share {
-        Ok(share) => share,
-        Err(error) => panic!("{error}"),
     }
 }
 

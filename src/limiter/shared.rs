@@ -12,8 +12,8 @@ use crate::wait::{Caller, Intent, Position, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::limit::LimitState;
-use super::reporter::{Reporter, SharedObserver, Watch};
-use super::{Answer, Event, Limiter, Mode, Observer, Stats};
+use super::reporter::{SharedObserver, Watch};
+use super::{Answer, Event, Limiter, Method, Mode, Observer, Stats};
 
 /// A limit, with a count of references for each handle, on a cache line of its own: tasks that acquire at once, each through its
 /// handle, would slow each other down at a count that they share.
@@ -353,7 +353,7 @@ impl<P: Policy> Shared<P> {
         self.queue.update(|limit, now| limit.refund(now, cost));
     }
 
-    /// Goes on with other parameters. What was spent stays spent, and waiters feel it at once.
+    /// Goes on with other parameters. What was spent stays spent. They take effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -466,7 +466,7 @@ impl<P: Policy> Shared<P> {
         self.report(Event::Resumed);
     }
 
-    /// Whether the limit holds, is only watched, or is off. Waiters feel it at once.
+    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::limiter::{Mode, PolicyExt};
@@ -640,7 +640,7 @@ impl<P: Policy> Limiter for Shared<P> {
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
         let (position, intent) = (&mut self.position, Intent::Acquire);
         if self.queue.takes_prefetched(*position, cost, intent) {
-            self.watch.answered(cost, &PASS, None, Reporter::asked);
+            self.watch.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
         let (caller, shadowed) = (Caller::new(cx, self.resolution), &mut None);
@@ -649,7 +649,7 @@ impl<P: Policy> Limiter for Shared<P> {
             .poll_acquire(position, cost, intent, &caller, shadowed);
         let answer = decision.map(Ok);
         self.watch
-            .answered(cost, &answer, *shadowed, Reporter::asked);
+            .answered(Method::Decide, cost, &answer, *shadowed);
         answer
     }
 
@@ -657,8 +657,7 @@ impl<P: Policy> Limiter for Shared<P> {
         let (shadowed, position) = (&mut None, &mut self.position);
         let decision = try_decide(&self.queue, position, Intent::Acquire, cost, shadowed);
         let answer = Poll::Ready(Ok(decision));
-        self.watch
-            .answered(cost, &answer, *shadowed, Reporter::tried);
+        self.watch.answered(Method::Try, cost, &answer, *shadowed);
         answer
     }
 
@@ -672,7 +671,7 @@ impl<P: Policy> Limiter for Shared<P> {
             .queue
             .poll_acquire(position, cost, intent, &caller, &mut None);
         let answer = decision.map(Ok);
-        self.watch.answered(cost, &answer, None, Reporter::looked);
+        self.watch.answered(Method::Open, cost, &answer, None);
         answer
     }
 

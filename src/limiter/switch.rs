@@ -18,10 +18,10 @@ use std::sync::{
 use super::limit::Mode;
 use super::share::Share;
 
-/// Turns the limits behind it on, off, or to watching only, while the program runs.
+/// Makes limits active, shadow or off while the program runs, for all requests or for a [`Share`] of them.
 ///
 /// Each [`Switched`](super::Switched) limiter has one. Clones are the same switch: keep one where the configuration is read or an
-/// operator's command arrives. A change takes effect at once, for requests that wait too.
+/// operator's command arrives. A change takes effect at once, for queued requests too.
 ///
 /// | [`Mode`] | a request in the [`Share`] | any other request |
 /// |---|---|---|
@@ -59,7 +59,7 @@ pub struct Switch {
 }
 
 struct State {
-    /// The mode and the share in one word, so that a reader never sees a mixture. It is written under the lock of `waiters`, and
+    /// The mode and the share in one word, so that a reader never sees a mixture. It is written under the lock of `wakers`, and
     /// read without. Every order is `Relaxed`: the word guards nothing, and what must not be missed is checked under the lock.
     setting: AtomicU32,
     /// How many requests without a key have drawn a number. `Relaxed`, as the counts below: they are only ever added to.
@@ -67,20 +67,20 @@ struct State {
     shadowed: AtomicU64,
     held_back: AtomicU64,
     unreachable: AtomicU64,
-    waiters: Mutex<Waiters>,
+    wakers: Mutex<Wakers>,
 }
 
-/// The requests that wait, to be woken when the setting changes.
-struct Waiters {
-    next: u64,
-    wakers: BTreeMap<u64, Waker>,
+/// The wakers of the requests that wait.
+struct Wakers {
+    next_ticket: u64,
+    by_ticket: BTreeMap<u64, Waker>,
 }
 
 /// What a switch is set to.
 pub(super) type Setting = (Mode, Share);
 
 impl Switch {
-    /// A switch that is on: [`Mode::Active`] for all, [`Share::FULL`].
+    /// A switch in [`Mode::Active`] with [`Share::FULL`]: every request is limited.
     #[must_use]
     pub fn new() -> Self {
         let state = State {
@@ -89,9 +89,9 @@ impl Switch {
             shadowed: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
             unreachable: AtomicU64::new(0),
-            waiters: Mutex::new(Waiters {
-                next: 0,
-                wakers: BTreeMap::new(),
+            wakers: Mutex::new(Wakers {
+                next_ticket: 0,
+                by_ticket: BTreeMap::new(),
             }),
         };
         Self {
@@ -143,16 +143,11 @@ impl Switch {
     /// What has passed so far without being limited, over all limiters of this switch.
     #[must_use]
     pub fn stats(&self) -> SwitchStats {
-        let State {
-            shadowed,
-            held_back,
-            unreachable,
-            ..
-        } = &*self.state;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SwitchStats {
-            shadowed: shadowed.load(Ordering::Relaxed),
-            held_back: held_back.load(Ordering::Relaxed),
-            unreachable: unreachable.load(Ordering::Relaxed),
+            shadowed: count(&self.state.shadowed),
+            held_back: count(&self.state.held_back),
+            unreachable: count(&self.state.unreachable),
         }
     }
 
@@ -168,63 +163,62 @@ impl Switch {
 
     /// Counts a request that was not limited; `would_pass` is what the limiter said, `None` if it could not be reached.
     pub(super) fn count_shadowed(&self, would_pass: Option<bool>) {
-        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        count(&self.state.shadowed);
-        match would_pass {
-            Some(true) => {}
-            Some(false) => {
-                count(&self.state.held_back);
-            }
-            None => {
-                count(&self.state.unreachable);
-            }
-        }
+        self.state.shadowed.fetch_add(1, Ordering::Relaxed);
+        let counter = match would_pass {
+            Some(true) => return,
+            Some(false) => &self.state.held_back,
+            None => &self.state.unreachable,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps `waker` under this ticket until the setting changes. `false` if it has changed since it was `seen`: the caller has to
     /// look again.
-    pub(super) fn watch(&self, ticket: &mut Option<u64>, seen: Setting, waker: &Waker) -> bool {
-        let mut waiters = self.waiters();
+    pub(super) fn register(&self, ticket: &mut Option<u64>, seen: Setting, waker: &Waker) -> bool {
+        let mut wakers = self.wakers();
         if self.setting() != seen {
             return false;
         }
-        let number = *ticket.get_or_insert(waiters.next);
-        waiters.next = waiters.next.max(number + 1);
-        let known = waiters.wakers.get(&number);
+        let number = *ticket.get_or_insert_with(|| {
+            wakers.next_ticket += 1;
+            wakers.next_ticket
+        });
+        let known = wakers.by_ticket.get(&number);
         if known.is_some_and(|known| known.will_wake(waker)) {
             return true;
         }
-        let replaced = waiters.wakers.insert(number, waker.clone());
-        drop(waiters);
+        let replaced = wakers.by_ticket.insert(number, waker.clone());
+        drop(wakers);
         drop(replaced);
         true
     }
 
     /// Forgets the waker of this ticket.
-    pub(super) fn unwatch(&self, ticket: &mut Option<u64>) {
+    #[inline]
+    pub(super) fn deregister(&self, ticket: &mut Option<u64>) {
         if let Some(number) = ticket.take() {
-            let waker = self.waiters().wakers.remove(&number);
+            let waker = self.wakers().by_ticket.remove(&number);
             drop(waker);
         }
     }
 
     fn change(&self, change: impl FnOnce(Setting) -> Setting) {
-        let mut waiters = self.waiters();
+        let mut wakers = self.wakers();
         let old = self.setting();
         let new = change(old);
         if new == old {
             return;
         }
         self.state.setting.store(packed(new), Ordering::Relaxed);
-        let wakers = core::mem::take(&mut waiters.wakers);
-        drop(waiters);
-        wakers.into_values().for_each(Waker::wake);
+        let woken = core::mem::take(&mut wakers.by_ticket);
+        drop(wakers);
+        woken.into_values().for_each(Waker::wake);
     }
 
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        let waiters = self.state.waiters.lock();
+    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+        let wakers = self.state.wakers.lock();
         // No code under this lock can leave the map half changed.
-        waiters.unwrap_or_else(PoisonError::into_inner)
+        wakers.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -245,15 +239,15 @@ impl fmt::Debug for Switch {
     }
 }
 
-/// What has passed without being limited, in requests, whatever they cost. Requests of cost 0 and in [`Mode::Off`] are not counted.
+/// What has passed without being limited, in requests, whatever they cost. Not counted: requests of cost 0, and all in [`Mode::Off`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SwitchStats {
     /// Requests that passed in [`Mode::Shadow`] or outside the share, whatever the limiter said.
     pub shadowed: u64,
-    /// Those of them that would have waited or been refused.
+    /// Of those, the requests that would have waited or been refused.
     pub held_back: u64,
-    /// Those of them for which there was no answer: the limiter returned an error, or the key has no limit.
+    /// Of those, the requests without an answer: the limiter returned an error, or the key has no limit.
     pub unreachable: u64,
 }
 
@@ -307,7 +301,7 @@ mod tests {
             let seen = switch.setting();
             let mut ticket = None;
             let waits = seen.0 == Mode::Active
-                && switch.watch(
+                && switch.register(
                     &mut ticket,
                     seen,
                     &Waker::from(std::sync::Arc::clone(&woken)),

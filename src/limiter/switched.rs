@@ -9,13 +9,13 @@ use crate::time::Resolution;
 use super::limit::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Status};
+use super::{Limiter, Limits, Method, Status};
 
-/// A limiter, or limits by key, with a [`Switch`]: on, watched, or off, for all or for a share.
+/// A limiter, or a limiter for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of them.
 ///
-/// It goes around any limiter, and is one like it: a [`Shared`](super::Shared), a [`KeyedAt`](super::KeyedAt), an
-/// [`Observed`](super::Observed) one, or one in Redis. Around [`Limits`], such as a [`Keyed`](super::Keyed), it has a switched
-/// limiter for each key.
+/// It wraps any limiter and is a limiter itself: a [`Shared`](super::Shared), a [`KeyedAt`](super::KeyedAt), an
+/// [`Observed`](super::Observed) one, or one in Redis. It also wraps [`Limits`], such as a [`Keyed`](super::Keyed), and then has a
+/// switched limiter for each key.
 ///
 /// ```
 /// use paceline::limiter::{Limits, PolicyExt, Share, Switch, Switched};
@@ -45,14 +45,14 @@ use super::{Limiter, Limits, Status};
 ///
 /// # What is limited
 ///
-/// In [`Mode::Active`] a request in the switch's [`Share`] gets the answer of the limiter. Any other request is shadowed, so that the
-/// limiter counts it if it conforms, and the switch counts it if it does not. The limiter thus has the state that it would have if
-/// all were limited, and a larger share brings no surprise.
+/// In [`Mode::Active`] a request in the switch's [`Share`] gets the answer of the limiter. Any other request is shadowed: it passes,
+/// the limiter charges it if it conforms, and the switch counts it if it does not. The limiter thus has the state that it would have
+/// if all were limited, and a larger share brings no surprise.
 ///
-/// * With a key, the key decides, as in [`Share::includes`]: the same in all processes. It has one if [`Limits::at`] made it or
-///   [`with_key`](Self::with_key) gave it one.
-/// * Without a key, each request draws the next number of a sequence. Of any 10,000 requests in a row exactly the share is limited,
-///   spread evenly.
+/// * A limiter that has a key limits either all of its requests or none, as [`Share::includes`] says: the same in all processes. The
+///   key comes from [`Limits::at`] or from [`with_key`](Self::with_key).
+/// * Without a key, the requests of all limiters of the switch are numbered. Of any 10,000 requests in a row exactly the share is
+///   limited, spread evenly.
 ///
 /// A shadowed request waits for no permits and takes only what the limiter grants at once. A limit on a server is asked all the
 /// same, and the request waits for the answer; [`Mode::Off`] spares it that. An error of the limiter reaches the caller only where
@@ -95,7 +95,8 @@ use super::{Limiter, Limits, Status};
 ///
 /// # Cancel safety
 ///
-/// As of the limiter. A request that waits when the switch turns passes at once and leaves the limiter's queue.
+/// That of the limiter. A queued request that is not limited any more, because the switch was changed, passes at once and leaves the
+/// limiter's queue.
 pub struct Switched<L> {
     /// `None` for a key without a limit.
     limiter: Option<L>,
@@ -104,7 +105,7 @@ pub struct Switched<L> {
     key: Option<u16>,
     /// The number of the present request, if it has no key.
     drawn: Option<u16>,
-    /// Of the waker that the switch keeps.
+    /// Under which the switch keeps the waker of this handle.
     ticket: Option<u64>,
     /// Whether the limiter may be in its queue, or have an answer under way.
     is_asked: bool,
@@ -131,7 +132,7 @@ impl<L> Switched<L> {
         }
     }
 
-    /// Decides by this key whether requests are in the share. [`Limits::at`] does it by itself.
+    /// The requests of this handle are in the share if this key is. A handle from [`Limits::at`] has its key already.
     ///
     /// ```
     /// use paceline::limiter::{PolicyExt, Share, Switch, Switched};
@@ -174,26 +175,12 @@ impl<L> Switched<L> {
             .unwrap_or_else(|| *self.drawn.get_or_insert_with(draw));
         share.includes_point(point)
     }
-
-    fn unwatch(&mut self) {
-        if self.ticket.is_some() {
-            self.switch.unwatch(&mut self.ticket);
-        }
-    }
-}
-
-/// What a limiter is asked.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Question {
-    Decide,
-    Try,
-    Open,
 }
 
 impl<L: Limiter> Switched<L> {
     fn poll_ask(
         &mut self,
-        question: Question,
+        method: Method,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
@@ -202,11 +189,9 @@ impl<L: Limiter> Switched<L> {
             let setting @ (mode, share) = self.switch.setting();
             let answer = match mode {
                 Mode::Active if cost == 0 || self.is_in(share) => {
-                    self.poll_active(question, cost, cx)
+                    self.poll_active(method, cost, cx)
                 }
-                Mode::Active | Mode::Shadow if question != Question::Open => {
-                    self.poll_shadow(cost, cx)
-                }
+                Mode::Active | Mode::Shadow if method != Method::Open => self.poll_shadow(cost, cx),
                 _ => {
                     self.leave();
                     Poll::Ready(Ok(Decision::Pass))
@@ -214,14 +199,14 @@ impl<L: Limiter> Switched<L> {
             };
             let waits = match answer {
                 Poll::Pending => true,
-                Poll::Ready(Ok(Decision::Wait { .. })) => question != Question::Try,
+                Poll::Ready(Ok(Decision::Wait { .. })) => method != Method::Try,
                 Poll::Ready(_) => false,
             };
             if !waits {
-                self.end(question, cost, &answer);
+                self.end(method, cost, &answer);
                 return answer;
             }
-            if self.switch.watch(&mut self.ticket, setting, cx.waker()) {
+            if self.switch.register(&mut self.ticket, setting, cx.waker()) {
                 return answer;
             }
         }
@@ -229,7 +214,7 @@ impl<L: Limiter> Switched<L> {
 
     fn poll_active(
         &mut self,
-        question: Question,
+        method: Method,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
@@ -237,10 +222,10 @@ impl<L: Limiter> Switched<L> {
             return Poll::Ready(Ok(Decision::Pass));
         };
         self.is_asked = true;
-        let answer = match question {
-            Question::Decide => limiter.poll_decide(cost, cx),
-            Question::Try => limiter.poll_try(cost, cx),
-            Question::Open => limiter.poll_open(cost, cx),
+        let answer = match method {
+            Method::Decide => limiter.poll_decide(cost, cx),
+            Method::Try => limiter.poll_try(cost, cx),
+            Method::Open => limiter.poll_open(cost, cx),
         };
         self.shadowed = limiter.shadowed();
         answer
@@ -274,11 +259,10 @@ impl<L: Limiter> Switched<L> {
     }
 
     /// What remains after an answer on which the request does not wait.
-    fn end(&mut self, question: Question, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
-        self.unwatch();
+    fn end(&mut self, method: Method, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
+        self.switch.deregister(&mut self.ticket);
         // A request that may pass is made next, and has the same number. Cost 0 is no request.
-        let is_open =
-            question == Question::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
+        let is_open = method == Method::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
         if cost > 0 && !is_open {
             self.drawn = None;
         }
@@ -295,20 +279,20 @@ impl<L: Limiter> Limiter for Switched<L> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Decide, cost, cx)
+        self.poll_ask(Method::Decide, cost, cx)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Try, cost, cx)
+        self.poll_ask(Method::Try, cost, cx)
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Question::Open, cost, cx)
+        self.poll_ask(Method::Open, cost, cx)
     }
 
     fn give_up(&mut self) {
         self.leave();
-        self.unwatch();
+        self.switch.deregister(&mut self.ticket);
         self.drawn = None;
     }
 
@@ -359,7 +343,7 @@ impl<K: Hash, L: Limits<K>> Limits<K> for Switched<L> {
     }
 }
 
-/// A handle of its own, with the same switch and key.
+/// A new handle, with the same switch and key.
 impl<L: Clone> Clone for Switched<L> {
     fn clone(&self) -> Self {
         Self::of(self.limiter.clone(), self.switch.clone(), self.key)
@@ -369,7 +353,7 @@ impl<L: Clone> Clone for Switched<L> {
 /// The switch forgets its waker.
 impl<L> Drop for Switched<L> {
     fn drop(&mut self) {
-        self.unwatch();
+        self.switch.deregister(&mut self.ticket);
     }
 }
 

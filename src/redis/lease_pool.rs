@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
-use crate::limiter::{Reporter, SharedObserver, Watch};
+use crate::limiter::{Method, SharedObserver, Watch};
 use crate::policy::Decision;
 use crate::remote::{
     AFTER_FAULT, Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
@@ -260,11 +260,11 @@ impl LeasePool {
             *watch = Watch::of(observer);
         }
         match &mut answer {
-            Poll::Pending => watch.answered(1, &Poll::Pending, None, Reporter::asked),
+            Poll::Pending => watch.answered(Method::Decide, 1, &Poll::Pending, None),
             Poll::Ready(Ok(Some(lease))) => {
                 lease.observer = observer.cloned();
                 let pass = Poll::Ready(Ok(Decision::Pass));
-                watch.answered(1, &pass, None, Reporter::asked);
+                watch.answered(Method::Decide, 1, &pass, None);
             }
             Poll::Ready(refused) => {
                 let retry_in = refused.as_ref().map_or(AFTER_FAULT, |_| Duration::MAX);

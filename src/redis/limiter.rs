@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
-use crate::limiter::{Event, Limiter, Mode, Observer, Reporter, SharedObserver, Watch};
+use crate::limiter::{Event, Limiter, Method, Mode, Observer, SharedObserver, Watch};
 use crate::policy::{Decision, Status};
 use crate::remote::{
     CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
@@ -551,8 +551,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             }
             answer => {
                 let answer = answer.map(Ok);
-                self.watch
-                    .answered(cost, &answer, shadowed, Reporter::asked);
+                self.watch.answered(Method::Decide, cost, &answer, shadowed);
             }
         }
     }

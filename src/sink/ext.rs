@@ -4,6 +4,7 @@ use core::time::Duration;
 use futures_sink::Sink;
 
 use crate::limiter::Limiter;
+use crate::time::or_panic;
 
 use super::{EnforceSends, GroupSends, PaceSends, PaceSendsByCost, ShedSends};
 
@@ -170,10 +171,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     where
         Self: Sink<Vec<T>> + Sized,
     {
-        match GroupSends::try_new(self, max, window) {
-            Ok(grouped) => grouped,
-            Err(error) => panic!("{error}"),
-        }
+        or_panic(GroupSends::try_new(self, max, window))
     }
 }
 

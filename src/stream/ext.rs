@@ -8,7 +8,7 @@ use futures_core::{Stream, TryStream};
 use crate::concurrency::Permits;
 use crate::limiter::{Keyed, Limiter, Limits, Owned};
 use crate::policy::{Interval, Policy};
-use crate::time::OutOfRange;
+use crate::time::or_panic;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
@@ -668,12 +668,3 @@ pub trait PaceTryStreamExt: TryStream {
 }
 
 impl<S: TryStream + ?Sized> PaceTryStreamExt for S {}
-
-/// The panic of a method whose arguments were out of range.
-#[track_caller]
-fn or_panic<T>(adapter: Result<T, OutOfRange>) -> T {
-    match adapter {
-        Ok(adapter) => adapter,
-        Err(error) => panic!("{error}"),
-    }
-}

@@ -13,7 +13,7 @@ use crate::limiter::{Keyed, Limiter, Limits};
 use crate::policy::Policy;
 use crate::time::OutOfRange;
 
-use super::pace_by_key_and_cost::{PaceByKeyAndCost, PaceByKeyError};
+use super::pace_by_key_and_cost::{Cause, PaceByKeyAndCost, PaceByKeyError};
 
 pin_project! {
     /// Stream for the [`pace_by_key`](super::PaceStreamExt::pace_by_key) method: each key has a limit of its own, and an item
@@ -253,9 +253,12 @@ pub struct NoLimit<T, E> {
 impl<T, E> NoLimit<T, E> {
     /// Of an item of cost 1.
     fn of(refused: PaceByKeyError<T, E>) -> Self {
-        match refused.into_parts() {
-            (item, Ok(error)) => Self { item, error },
-            (_, Err(never)) => panic!("a limiter must let cost 1 pass in the end, but: {never}"),
+        let PaceByKeyError { item, cause } = refused;
+        match cause {
+            Cause::NoLimit(error) => Self { item, error },
+            Cause::TooCostly(never) => {
+                panic!("a limiter must let cost 1 pass in the end, but: {never}")
+            }
         }
     }
 

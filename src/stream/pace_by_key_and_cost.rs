@@ -3,7 +3,7 @@ use core::error::Error;
 use core::fmt;
 use core::hash::Hash;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
@@ -117,7 +117,10 @@ where
             };
             let (key, cost) = ((this.key_of)(&item), (this.cost_of)(&item));
             let pushed = this.queues.push(key, cost, item, |key| this.limits.at(key));
-            pushed.map_err(|(item, error)| PaceByKeyError::new(item, Ok(error)))?;
+            pushed.map_err(|(item, error)| PaceByKeyError {
+                item,
+                cause: Cause::NoLimit(error),
+            })?;
             if poll_taken(&mut taken, cx).is_pending() {
                 break;
             }
@@ -155,8 +158,14 @@ where
         if this.queues.len() == 0 && this.input.is_ended() {
             return Poll::Ready(None);
         }
-        let passed = this.queues.poll_pass(cx);
-        passed.map(|(item, passed)| Some(PaceByKeyError::of(item, passed)))
+        let (item, passed) = ready!(this.queues.poll_pass(cx));
+        Poll::Ready(Some(match passed {
+            Ok(()) => Ok(item),
+            Err(never) => Err(PaceByKeyError {
+                item,
+                cause: Cause::TooCostly(never),
+            }),
+        }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -192,28 +201,18 @@ where
 /// An item that can never pass: its key has no limit, or it costs too much. It is given back, not lost.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct PaceByKeyError<T, E> {
-    item: T,
-    /// What is wrong with the key, or with the cost.
-    cause: Result<E, TooCostly>,
+    pub(super) item: T,
+    pub(super) cause: Cause<E>,
+}
+
+/// Why an item can never pass.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Cause<E> {
+    NoLimit(E),
+    TooCostly(TooCostly),
 }
 
 impl<T, E> PaceByKeyError<T, E> {
-    const fn new(item: T, cause: Result<E, TooCostly>) -> Self {
-        Self { item, cause }
-    }
-
-    /// The item, or the error that has it.
-    fn of(item: T, passed: Result<(), TooCostly>) -> Result<T, Self> {
-        match passed {
-            Ok(()) => Ok(item),
-            Err(never) => Err(Self::new(item, Err(never))),
-        }
-    }
-
-    pub(super) fn into_parts(self) -> (T, Result<E, TooCostly>) {
-        (self.item, self.cause)
-    }
-
     /// The item that was refused.
     pub fn into_item(self) -> T {
         self.item
@@ -222,16 +221,16 @@ impl<T, E> PaceByKeyError<T, E> {
     /// How much it would have cost and how much could ever pass, if that is why.
     pub const fn too_costly(&self) -> Option<TooCostly> {
         match &self.cause {
-            Ok(_) => None,
-            Err(never) => Some(*never),
+            Cause::NoLimit(_) => None,
+            Cause::TooCostly(never) => Some(*never),
         }
     }
 
     /// What is wrong with its key, if that is why.
     pub const fn no_limit(&self) -> Option<&E> {
         match &self.cause {
-            Ok(error) => Some(error),
-            Err(_) => None,
+            Cause::NoLimit(error) => Some(error),
+            Cause::TooCostly(_) => None,
         }
     }
 }
@@ -248,8 +247,8 @@ impl<T, E: fmt::Debug> fmt::Debug for PaceByKeyError<T, E> {
 impl<T, E> fmt::Display for PaceByKeyError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Ok(_) => f.write_str("the key has no limit"),
-            Err(never) => never.fmt(f),
+            Cause::NoLimit(_) => f.write_str("the key has no limit"),
+            Cause::TooCostly(never) => never.fmt(f),
         }
     }
 }

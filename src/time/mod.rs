@@ -19,6 +19,7 @@ mod wheel_timer;
 pub use clock::Clock;
 pub(crate) use clock::{is_real, this_runtime};
 pub use out_of_range::OutOfRange;
+pub(crate) use out_of_range::or_panic;
 pub(crate) use rate::unit_nanos;
 pub use rate::{ParseRateError, Rate, RateError};
 pub use tick::Tick;

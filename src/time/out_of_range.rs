@@ -51,6 +51,15 @@ impl OutOfRange {
     }
 }
 
+/// The value, or a panic with the message of the error, where it need not be `const`.
+#[track_caller]
+pub(crate) fn or_panic<T, E: fmt::Display>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.message)

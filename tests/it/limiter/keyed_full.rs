@@ -311,3 +311,21 @@ fn a_map_of_keys_prints_no_key() {
     let text = format!("{limits:?} {:?}", limits.at("secret".to_owned()));
     assert!(!text.contains("secret"), "{text}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_mode_stays_when_an_option_is_set_after_it() {
+    let limits = buckets(1);
+    limits.set_mode(Mode::Shadow);
+    let limits = limits.with_max_keys(1);
+    let limits = limits.with_when_full(WhenFull::Share(TokenBucket::new(Rate::new(1, ms(100)), 1)));
+    assert_eq!(limits.mode(), Mode::Shadow);
+
+    for key in [1, 1, 2, 2] {
+        assert_eq!(limits.try_acquire(&key, 1), Decision::Pass, "{key}");
+    }
+    assert_eq!(
+        limits.stats().held_back,
+        2,
+        "one of key 1, one without room"
+    );
+}

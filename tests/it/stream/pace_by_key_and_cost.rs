@@ -81,7 +81,7 @@ fn an_error_does_not_print_the_item() {
     let refused = paced.collect::<Vec<_>>().now_or_never().unwrap().remove(0);
     assert_eq!(
         format!("{:?}", refused.unwrap_err()),
-        "PaceByKeyError { cause: Err(TooCostly { cost: 9, capacity: 3, .. }), .. }"
+        "PaceByKeyError { cause: TooCostly(TooCostly { cost: 9, capacity: 3, .. }), .. }"
     );
 }
 
