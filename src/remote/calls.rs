@@ -194,7 +194,9 @@ impl<S: Store> Calls<S> {
         if outcome.is_ok() {
             self.last_answer = now;
         }
-        let took = outcome.is_ok().then(|| now.since(call.sent));
+        // A decision may have waited for the read beside it.
+        let is_measured = outcome.is_ok() && !call.reads;
+        let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
         self.connection.record(used, &outcome);

@@ -315,7 +315,7 @@ where
         let is_up = self.batcher.connection.is_up();
         self.with_queue(|queue| {
             if is_up {
-                queue.reconnected();
+                queue.drop_fallback_denial();
             }
             work(queue, now)
         })
@@ -378,8 +378,10 @@ where
         let void = self.now();
         self.with_queue(|queue| {
             queue.unclaimed.add(reply.spent, void, reply.counted_at);
-            // Otherwise with the next question, so that the pause after the failure stays.
-            queue.is_changed = queue.requests.is_empty();
+            // A waiter that these permits have made wait does so no longer. The pause after the failure stays.
+            let denial = queue.denial.as_ref();
+            let is_pausing = denial.is_some_and(|denial| denial.source == DenialSource::Fallback);
+            queue.is_changed = !is_pausing || queue.requests.is_empty();
         });
     }
 

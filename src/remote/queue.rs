@@ -282,8 +282,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         denial.max(self.pause(now))
     }
 
-    /// The server can be asked again: drops what the outage policy decided.
-    pub(crate) fn reconnected(&mut self) {
+    /// Forgets what the outage policy decided: something has changed since.
+    pub(crate) fn drop_fallback_denial(&mut self) {
         self.denial
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
@@ -377,10 +377,22 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.prefetched.drop_expired(now);
         let queued = self.requests.iter_mut();
         let queued = queued.filter(|(_, request)| request.is_queued());
+        let capacity = self.config.capacity;
         let mut sent = Vec::new();
         for (id, request) in queued.take(if is_held { 0 } else { MAX_BATCH }) {
+            if request.cost > capacity {
+                // The limit was retuned since the request joined.
+                let never = Ok(Decision::Never { capacity });
+                request.finish(RequestState::Answered(never), &mut self.wakes);
+                continue;
+            }
             request.state = RequestState::InFlight;
             sent.push((*id, request.cost));
+        }
+        if sent.is_empty() && returns.is_empty() {
+            // There may be more requests than were looked at.
+            self.is_changed = true;
+            return Step::Idle;
         }
         let question = Ask {
             extra: if sent.is_empty() { 0 } else { extra },

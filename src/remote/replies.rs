@@ -33,6 +33,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if call < self.retuned_at {
+            // The reply counts by the replaced parameters.
+            self.known.scarcest = None;
             self.requeue(denied);
         } else if let Some((_, cost)) = denied.first() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
