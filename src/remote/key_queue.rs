@@ -107,17 +107,8 @@ where
             let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
             self.batcher.start_task(&runtime);
-        } else {
-            self.read_if_due();
         }
         answer.map(|answer| self.in_mode(in_force, answer))
-    }
-
-    /// After an answer that took no call, which would have read the overrides.
-    pub(crate) fn read_if_due(self: &Arc<Self>) {
-        if self.with_present_queue(|queue, now| queue.read_at <= now) {
-            self.batcher.read_overrides();
-        }
     }
 
     /// What an answer becomes in this mode.
@@ -132,11 +123,7 @@ where
 
     /// The mode that this process knows of.
     pub(crate) fn mode(self: &Arc<Self>) -> Mode {
-        let mode = self.with_queue(|queue| queue.mode);
-        if mode == Mode::Off {
-            self.read_if_due();
-        }
-        mode
+        self.with_present_queue(|queue, _| queue.mode)
     }
 
     /// How long the limit is still paused, as far as this process knows.
@@ -178,22 +165,24 @@ where
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
     pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
-        let denied = self.with_present_queue(|queue, now| {
+        self.with_present_queue(|queue, now| {
             let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
             let is_refused = fault.is_none() && queue.mode == Mode::Active;
             queue.denied(now, cost).filter(|_| is_refused)
-        });
-        if denied.is_some() {
-            self.read_if_due();
-        }
-        denied
+        })
     }
 
     /// Takes what a reply says of the key's state.
     pub(super) fn answered(self: &Arc<Self>, task: Task, reply: &Reply<S>) {
-        self.count_lost(task, reply);
-        if task != Task::Peek {
-            self.with_queue(|queue| queue.remember(reply));
+        if task == Task::Peek {
+            return;
+        }
+        self.with_queue(|queue| queue.remember(reply));
+        let lost = reply.lost;
+        if lost > 0 {
+            let connection = &self.batcher.connection;
+            connection.count(|stats| stats.lost_states += lost);
+            Event::StatesLost(lost).emit();
         }
     }
 
@@ -207,16 +196,6 @@ where
     pub(super) fn keep_unclaimed(self: &Arc<Self>, sent: Tick, reply: &Reply<S>) {
         let came = self.came(sent);
         self.with_queue(|queue| queue.keep_unclaimed(came, reply));
-    }
-
-    fn count_lost(&self, task: Task, reply: &Reply<S>) {
-        if reply.lost > 0 && task != Task::Peek {
-            let lost = reply.lost;
-            self.batcher
-                .connection
-                .count(|stats| stats.lost_states += lost);
-            Event::StatesLost(lost).emit();
-        }
     }
 
     /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
@@ -287,11 +266,12 @@ where
     }
 
     /// There is no reply: the server refused, or is slow or gone.
-    fn failed(self: &Arc<Self>, asked: &[(RequestId, u32)], error: &CallError) {
+    fn failed(self: &Arc<Self>, call: RequestId, error: &CallError) {
         let now = self.now();
+        let asked = self.with_queue(|queue| queue.take_call(call));
         if let Some(fault) = error.server_error() {
             return self.with_queue(|queue| {
-                queue.deny(asked, &Err(fault.clone()));
+                queue.deny(&asked, &Err(fault.clone()));
                 queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
             });
         }
@@ -306,19 +286,24 @@ where
         });
     }
 
-    /// Uses the queue without what the outage policy decided, if the server is up again.
+    /// Uses the queue without what the outage policy decided, if the server is up again. Has the overrides read if they are due,
+    /// because what follows may take no call, which would read them.
     pub(crate) fn with_present_queue<T>(
         self: &Arc<Self>,
         work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
     ) -> T {
         let now = self.now();
         let is_up = self.batcher.connection.is_up();
-        self.with_queue(|queue| {
+        let (done, is_read_due) = self.with_queue(|queue| {
             if is_up {
                 queue.drop_fallback_denial();
             }
-            work(queue, now)
-        })
+            (work(queue, now), queue.read_at <= now)
+        });
+        if is_read_due {
+            self.batcher.read_overrides();
+        }
+        done
     }
 
     /// Uses the queue under its lock. After the lock is released, runs wakers, and pushes the queue to the batcher if it has
@@ -357,15 +342,14 @@ where
     }
 
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
-        let asked = self.with_queue(|queue| queue.take_call(call));
         match answer {
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
-                self.count_lost(Task::Ask, &reply);
+                self.answered(Task::Ask, &reply);
                 let came = self.came(sent);
-                self.with_queue(|queue| queue.apply_reply(call, sent, came, &asked, &reply));
+                self.with_queue(|queue| queue.apply_reply(call, sent, came, &reply));
             }
-            Err(error) => self.failed(&asked, &error),
+            Err(error) => self.failed(call, &error),
         }
     }
 

@@ -20,10 +20,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         call: RequestId,
         sent: Tick,
         came: Tick,
-        asked: &[(RequestId, u32)],
         reply: &Reply<S>,
     ) {
-        self.remember(reply);
+        let asked = self.take_call(call);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
         self.grant(came, Some(reply.counted_at), passed);
