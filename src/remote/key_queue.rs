@@ -270,19 +270,14 @@ where
         let now = self.now();
         let asked = self.with_queue(|queue| queue.take_call(call));
         if let Some(fault) = error.server_error() {
-            return self.with_queue(|queue| {
-                queue.deny(&asked, &Err(fault.clone()));
-                queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
-            });
+            let fault = DenialSource::Fault(fault);
+            return self.with_queue(|queue| queue.deny(now, AFTER_FAULT, &asked, fault));
         }
         let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
         let (passed, denied) = asked.split_at(passed);
         self.with_queue(|queue| {
             queue.grant(now, None, passed);
-            if let Some((_, cost)) = denied.first() {
-                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
-                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
-            }
+            queue.deny(now, retry_in, denied, DenialSource::Fallback);
         });
     }
 

@@ -7,7 +7,7 @@ use crate::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};
-use super::request::{Decided, RequestId, RequestState, WaitMode};
+use super::request::{RequestId, RequestState, WaitMode};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
@@ -35,12 +35,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             // The reply counts by the replaced parameters.
             self.known.scarcest = None;
             self.requeue(denied);
-        } else if let Some((_, cost)) = denied.first() {
+        } else if !denied.is_empty() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
-            let retry_in = reply.retry_in;
-            self.cache_denial(came, retry_in, *cost, DenialSource::Server);
-            // A later request may cost less, but the denied one is before it.
-            self.deny(denied, &Ok(Decision::Wait { retry_in }));
+            self.deny(came, reply.retry_in, denied, DenialSource::Server);
         }
     }
 
@@ -95,9 +92,28 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
     }
 
+    /// Denies these requests, and for this time those that cost as much as the first or more. A fault denies every request.
+    ///
     /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
-    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Decided) {
-        for (id, cost) in asked {
+    pub(crate) fn deny(
+        &mut self,
+        now: Tick,
+        time: Duration,
+        denied: &[(RequestId, u32)],
+        source: DenialSource,
+    ) {
+        let (cost, answer) = match (&source, denied.first()) {
+            (DenialSource::Fault(fault), _) => (0, Err(fault.clone())),
+            // A later request may cost less, but the first is before it.
+            (_, Some((_, cost))) => (*cost, Ok(Decision::Wait { retry_in: time })),
+            (_, None) => return,
+        };
+        self.denial = Some(CachedDenial {
+            until: now.after(time),
+            cost,
+            source,
+        });
+        for (id, cost) in denied {
             let Some(request) = self.requests.get_mut(id) else {
                 continue;
             };
@@ -112,20 +128,5 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 request.state = RequestState::Queued;
             }
         }
-    }
-
-    /// For this time, requests of at least this cost are not sent.
-    pub(crate) fn cache_denial(
-        &mut self,
-        now: Tick,
-        time: Duration,
-        cost: u32,
-        source: DenialSource,
-    ) {
-        self.denial = Some(CachedDenial {
-            until: now.after(time),
-            cost,
-            source,
-        });
     }
 }
