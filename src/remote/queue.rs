@@ -47,7 +47,7 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(super) next_id: RequestId,
     pub(crate) stage: Stage,
     /// The calls under way: the id of each, and the requests that it asks for with their costs.
-    calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
+    pub(super) calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
@@ -404,13 +404,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.next_id += 1;
         self.calls.push((call, sent));
         Step::Ask(call, question)
-    }
-
-    /// The requests of a call that has ended.
-    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
-        let index = self.calls.iter().position(|(id, _)| *id == call);
-        self.is_changed = true;
-        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
     }
 
     /// Gives unclaimed and prefetched permits to the first requests.

@@ -11,6 +11,13 @@ use super::request::{RequestId, RequestState, WaitMode};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
+    /// The requests of a call that has ended.
+    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
+        let index = self.calls.iter().position(|(id, _)| *id == call);
+        self.is_changed = true;
+        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
+    }
+
     /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
     ///
     /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
