@@ -663,3 +663,17 @@ async fn lost_reads_do_not_make_calls_smaller() {
     futures::future::join_all(limits.iter().map(|limit| limit.passes(1))).await;
     assert_eq!(server.world().calls.last().unwrap().2, 64);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_costs_more_than_the_new_limit_takes_no_call() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(9, HOUR));
+    assert!(limit.passes(9).await);
+    let _waiting = limit.join(5);
+    settle().await;
+    let calls = server.world().calls.len();
+    limit.retune(SlidingLog::new(3, HOUR)).await;
+    sleep(2 * HOUR).await;
+    assert_eq!(server.world().calls.len(), calls);
+}
