@@ -411,10 +411,7 @@ impl Source<Connector> for LeasePool {
     fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<Connector>, CallError>) {
         let connection = &self.batcher.connection;
         let (now, down_since) = (connection.now(), connection.health().down_since);
-        let numbers = answer.map(|answer| match answer {
-            Answer::Leases(numbers) => numbers,
-            Answer::Decided(_) => Vec::new(),
-        });
+        let numbers = answer.map(Answer::into_numbers);
         self.with_queue(|queue| queue.complete(now, numbers, down_since));
         self.push();
     }

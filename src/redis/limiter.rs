@@ -295,7 +295,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             .queue
             .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
         if let Some(denial) = known {
-            self.queue.read_if_due();
             return denial.map(|_| 0);
         }
         let deadline = self.queue.batcher.connection.deadline();

@@ -43,6 +43,8 @@ struct Schedule<S: Store> {
     has_task: bool,
     /// Whether overrides are due although nothing is asked.
     wants_overrides: bool,
+    /// How many connections had been made when the task looked last, and how many changes of overrides.
+    seen: (u64, u64),
 }
 
 impl<S: Store> Batcher<S> {
@@ -56,6 +58,7 @@ impl<S: Store> Batcher<S> {
                 sleeping: BTreeMap::new(),
                 has_task: false,
                 wants_overrides: false,
+                seen: (0, 0),
             }),
             changed: Notify::new(),
         }
@@ -144,14 +147,13 @@ impl<S: Store> Batcher<S> {
         let mut timer = Timer::new();
         loop {
             let now = self.connection.now();
-            self.wake_sleepers(now, &mut calls);
+            let connects = self.wake_sleepers(now);
             if calls.silent_at().is_some_and(|silent_at| silent_at <= now) {
                 // The reply may have come while this process, and not the server, was late.
                 yield_now().await;
                 let _ = poll_fn(|cx| Poll::Ready(calls.poll_done(cx))).await;
                 calls.fail_silent(now);
             }
-            calls.drop_late(now);
             calls.drop_late(now);
             while calls.may_send(now, self.locked().ready.len()) {
                 self.send(now, &mut calls);
@@ -164,7 +166,7 @@ impl<S: Store> Batcher<S> {
             };
             timer.arm(until.since(now));
             let mut changed = pin!(self.changed.notified());
-            let mut connected = pin!(self.connection.connected_more_often_than(calls.connects));
+            let mut connected = pin!(self.connection.connected_more_often_than(connects));
             poll_fn(|cx| {
                 let has_event = calls.poll_done(cx).is_ready()
                     | changed.as_mut().poll(cx).is_ready()
@@ -181,13 +183,12 @@ impl<S: Store> Batcher<S> {
     }
 
     /// Makes each source ready whose sleep is over. A new connection also ends a sleep with `or_connected`, and a changed override
-    /// ends every sleep.
-    fn wake_sleepers(&self, now: Tick, calls: &mut Calls<S>) {
-        let connects = self.connection.stats().connects;
-        let is_new = mem::replace(&mut calls.connects, connects) != connects;
-        let changes = self.overrides.changes();
-        let has_changed = mem::replace(&mut calls.changes, changes) != changes;
+    /// ends every sleep. Returns how many connections had been made.
+    fn wake_sleepers(&self, now: Tick) -> u64 {
+        let seen = (self.connection.stats().connects, self.overrides.changes());
         let mut schedule = self.locked();
+        let before = mem::replace(&mut schedule.seen, seen);
+        let (is_new, has_changed) = (before.0 != seen.0, before.1 != seen.1);
         let Schedule {
             ready, sleeping, ..
         } = &mut *schedule;
@@ -205,6 +206,7 @@ impl<S: Store> Batcher<S> {
                 !wakes
             });
         }
+        seen.0
     }
 
     /// Whether the overrides have to be read by a call of their own.

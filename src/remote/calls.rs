@@ -37,9 +37,6 @@ pub(super) struct Calls<S: Store> {
     pub(super) window: Window,
     pub(super) last_sent: Tick,
     last_answer: Tick,
-    /// How many connections had been made when the task looked last, and how many changes of overrides.
-    pub(super) connects: u64,
-    pub(super) changes: u64,
 }
 
 /// The connection that a call used, its reply, and the overrides that were read with it.
@@ -69,8 +66,6 @@ impl<S: Store> Calls<S> {
             window: Window::new(connection.deadline(), connection.store.keys_per_call()),
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
-            connects: connection.stats().connects,
-            changes: overrides.changes(),
             overrides,
             connection,
         }
@@ -194,7 +189,9 @@ impl<S: Store> Calls<S> {
         if outcome.is_ok() {
             self.last_answer = now;
         }
-        let took = outcome.is_ok().then(|| now.since(call.sent));
+        // A decision may have waited for the read beside it.
+        let is_measured = outcome.is_ok() && !call.reads;
+        let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
         self.connection.record(used, &outcome);
@@ -229,21 +226,24 @@ impl<S: Store> Calls<S> {
         }
     }
 
-    /// When calls under way have failed, if nothing is answered before.
-    pub(super) fn silent_at(&self) -> Option<Tick> {
+    /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
+    fn fails_at(&self) -> Option<(Tick, Tick)> {
         let deadline = self.connection.deadline();
         let first = self.under_way.values().map(|call| call.sent).min()?;
         let silent = first.max(self.last_answer).after(deadline);
-        Some(silent.min(first.after_times(deadline, LONGEST_CALL)))
+        Some((silent, first.after_times(deadline, LONGEST_CALL)))
+    }
+
+    /// When a call under way has failed, if nothing is answered before.
+    pub(super) fn silent_at(&self) -> Option<Tick> {
+        self.fails_at().map(|(silent, longest)| silent.min(longest))
     }
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     pub(super) fn fail_silent(&mut self, now: Tick) {
         let deadline = self.connection.deadline();
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
-        let first = self.under_way.values().map(|call| call.sent).min();
-        let is_silent =
-            first.is_some_and(|first| first.max(self.last_answer).after(deadline) <= now);
+        let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
         let (failed, others): (HashMap<_, _>, _) = mem::take(&mut self.under_way)
             .into_iter()
             .partition(|(_, call)| is_silent || ends_by(call) <= now);

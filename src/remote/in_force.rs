@@ -3,12 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::policy::{Decision, Policy};
+use crate::policy::Policy;
 use crate::time::Tick;
 
 use super::outage_policy::Fallback;
 use super::queue::RequestQueue;
-use super::request::RequestState;
 use super::{LimitConfig, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
@@ -42,6 +41,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return;
         }
         (self.paused_until, self.mode) = (found.paused_until, found.mode);
+        // During a pause it may be as long as the pause.
+        self.drop_fallback_denial();
         if let Some((config, limit)) = retuned {
             (self.config, self.limit) = (config, limit);
             self.retuned_at = self.next_id;
@@ -50,15 +51,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.known.scarcest = None;
             self.spend_insurance(now());
         }
-        let capacity = self.config.capacity;
-        for request in self.requests.values_mut() {
-            if request.is_queued() && request.cost > capacity {
-                let never = Ok(Decision::Never { capacity });
-                request.finish(RequestState::Answered(never), &mut self.wakes);
-            } else {
-                self.wakes.push(request.waker.clone());
-            }
-        }
+        let waiting = self.requests.values();
+        self.wakes
+            .extend(waiting.map(|request| request.waker.clone()));
         self.is_changed = true;
     }
 

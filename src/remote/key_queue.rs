@@ -109,17 +109,8 @@ where
             let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
             self.batcher.start_task(&runtime);
-        } else {
-            self.read_if_due();
         }
         answer.map(|answer| self.in_mode(in_force, answer, shadowed))
-    }
-
-    /// After an answer that took no call, which would have read the overrides.
-    pub(crate) fn read_if_due(self: &Arc<Self>) {
-        if self.with_present_queue(|queue, now| queue.read_at <= now) {
-            self.batcher.read_overrides();
-        }
     }
 
     /// What an answer becomes in this mode.
@@ -135,11 +126,7 @@ where
 
     /// The mode that this process knows of.
     pub(crate) fn mode(self: &Arc<Self>) -> Mode {
-        let mode = self.with_queue(|queue| queue.mode);
-        if mode == Mode::Off {
-            self.read_if_due();
-        }
-        mode
+        self.with_present_queue(|queue, _| queue.mode)
     }
 
     /// How long the limit is still paused, as far as this process knows.
@@ -181,22 +168,24 @@ where
 
     /// How long a request of that cost is known to be denied. `None` after a fault, which the caller has to hear of.
     pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
-        let denied = self.with_present_queue(|queue, now| {
+        self.with_present_queue(|queue, now| {
             let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
             let is_refused = fault.is_none() && queue.mode == Mode::Active;
             queue.denied(now, cost).filter(|_| is_refused)
-        });
-        if denied.is_some() {
-            self.read_if_due();
-        }
-        denied
+        })
     }
 
     /// Takes what a reply says of the key's state.
     pub(super) fn answered(self: &Arc<Self>, task: Task, reply: &Reply<S>) {
-        self.count_lost(task, reply);
-        if task != Task::Peek {
-            self.with_queue(|queue| queue.remember(reply));
+        if task == Task::Peek {
+            return;
+        }
+        self.with_queue(|queue| queue.remember(reply));
+        let lost = reply.lost;
+        if lost > 0 {
+            let connection = &self.batcher.connection;
+            connection.count(|stats| stats.lost_states += lost);
+            Event::StatesLost(lost).emit();
         }
     }
 
@@ -210,16 +199,6 @@ where
     pub(super) fn keep_unclaimed(self: &Arc<Self>, sent: Tick, reply: &Reply<S>) {
         let came = self.came(sent);
         self.with_queue(|queue| queue.keep_unclaimed(came, reply));
-    }
-
-    fn count_lost(&self, task: Task, reply: &Reply<S>) {
-        if reply.lost > 0 && task != Task::Peek {
-            let lost = reply.lost;
-            self.batcher
-                .connection
-                .count(|stats| stats.lost_states += lost);
-            Event::StatesLost(lost).emit();
-        }
     }
 
     /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
@@ -291,38 +270,39 @@ where
     }
 
     /// There is no reply: the server refused, or is slow or gone.
-    fn failed(self: &Arc<Self>, asked: &[(RequestId, u32)], error: &CallError) {
+    fn failed(self: &Arc<Self>, call: RequestId, error: &CallError) {
         let now = self.now();
+        let asked = self.with_queue(|queue| queue.take_call(call));
         if let Some(fault) = error.server_error() {
-            return self.with_queue(|queue| {
-                queue.deny(asked, &Err(fault.clone()));
-                queue.cache_denial(now, AFTER_FAULT, 0, DenialSource::Fault(fault));
-            });
+            let fault = DenialSource::Fault(fault);
+            return self.with_queue(|queue| queue.deny(now, AFTER_FAULT, &asked, fault));
         }
         let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
         let (passed, denied) = asked.split_at(passed);
         self.with_queue(|queue| {
             queue.grant(now, None, passed);
-            if let Some((_, cost)) = denied.first() {
-                queue.deny(denied, &Ok(Decision::Wait { retry_in }));
-                queue.cache_denial(now, retry_in, *cost, DenialSource::Fallback);
-            }
+            queue.deny(now, retry_in, denied, DenialSource::Fallback);
         });
     }
 
-    /// Uses the queue without what the outage policy decided, if the server is up again.
+    /// Uses the queue without what the outage policy decided, if the server is up again. Has the overrides read if they are due,
+    /// because what follows may take no call, which would read them.
     pub(crate) fn with_present_queue<T>(
         self: &Arc<Self>,
         work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
     ) -> T {
         let now = self.now();
         let is_up = self.batcher.connection.is_up();
-        self.with_queue(|queue| {
+        let (done, is_read_due) = self.with_queue(|queue| {
             if is_up {
-                queue.reconnected();
+                queue.drop_fallback_denial();
             }
-            work(queue, now)
-        })
+            (work(queue, now), queue.read_at <= now)
+        });
+        if is_read_due {
+            self.batcher.read_overrides();
+        }
+        done
     }
 
     /// Uses the queue under its lock. After the lock is released, runs wakers, and pushes the queue to the batcher if it has
@@ -361,15 +341,14 @@ where
     }
 
     fn complete(self: Arc<Self>, call: u64, sent: Tick, answer: Result<Answer<S>, CallError>) {
-        let asked = self.with_queue(|queue| queue.take_call(call));
         match answer {
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
-                self.count_lost(Task::Ask, &reply);
+                self.answered(Task::Ask, &reply);
                 let came = self.came(sent);
-                self.with_queue(|queue| queue.apply_reply(call, sent, came, &asked, &reply));
+                self.with_queue(|queue| queue.apply_reply(call, sent, came, &reply));
             }
-            Err(error) => self.failed(&asked, &error),
+            Err(error) => self.failed(call, &error),
         }
     }
 
@@ -382,8 +361,10 @@ where
         let void = self.now();
         self.with_queue(|queue| {
             queue.unclaimed.add(reply.spent, void, reply.counted_at);
-            // Otherwise with the next question, so that the pause after the failure stays.
-            queue.is_changed = queue.requests.is_empty();
+            // A waiter that these permits have made wait does so no longer. The pause after the failure stays.
+            let denial = queue.denial.as_ref();
+            let is_pausing = denial.is_some_and(|denial| denial.source == DenialSource::Fallback);
+            queue.is_changed = !is_pausing || queue.requests.is_empty();
         });
     }
 

@@ -165,13 +165,9 @@ impl<S: Store> Source<S> for LeaseQuestion<S> {
     }
 
     fn complete(self: Arc<Self>, _: u64, _: Tick, answer: Result<Answer<S>, CallError>) {
-        let answer = answer.map(|answer| match answer {
-            Answer::Leases(numbers) => numbers,
-            Answer::Decided(_) => Vec::new(),
-        });
         if let Some(caller) = take(&self.caller) {
             // The caller may be gone.
-            let _ = caller.send(answer);
+            let _ = caller.send(answer.map(Answer::into_numbers));
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(super) next_id: RequestId,
     pub(crate) stage: Stage,
     /// The calls under way: the id of each, and the requests that it asks for with their costs.
-    calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
+    pub(super) calls: Vec<(RequestId, Vec<(RequestId, u32)>)>,
     pub(crate) denial: Option<CachedDenial>,
     pub(crate) known: KeyRecord<S::Memory>,
     pub(crate) prefetched: SparePermits,
@@ -282,8 +282,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         denial.max(self.pause(now))
     }
 
-    /// The server can be asked again: drops what the outage policy decided.
-    pub(crate) fn reconnected(&mut self) {
+    /// Forgets what the outage policy decided: something has changed since.
+    pub(crate) fn drop_fallback_denial(&mut self) {
         self.denial
             .take_if(|denial| denial.source == DenialSource::Fallback);
     }
@@ -377,10 +377,22 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.prefetched.drop_expired(now);
         let queued = self.requests.iter_mut();
         let queued = queued.filter(|(_, request)| request.is_queued());
+        let capacity = self.config.capacity;
         let mut sent = Vec::new();
         for (id, request) in queued.take(if is_held { 0 } else { MAX_BATCH }) {
+            if request.cost > capacity {
+                // The limit was retuned since the request joined.
+                let never = Ok(Decision::Never { capacity });
+                request.finish(RequestState::Answered(never), &mut self.wakes);
+                continue;
+            }
             request.state = RequestState::InFlight;
             sent.push((*id, request.cost));
+        }
+        if sent.is_empty() && returns.is_empty() {
+            // There may be more requests than were looked at.
+            self.is_changed = true;
+            return Step::Idle;
         }
         let question = Ask {
             extra: if sent.is_empty() { 0 } else { extra },
@@ -392,13 +404,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.next_id += 1;
         self.calls.push((call, sent));
         Step::Ask(call, question)
-    }
-
-    /// The requests of a call that has ended.
-    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
-        let index = self.calls.iter().position(|(id, _)| *id == call);
-        self.is_changed = true;
-        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
     }
 
     /// Gives unclaimed and prefetched permits to the first requests.

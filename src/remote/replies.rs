@@ -7,10 +7,17 @@ use crate::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};
-use super::request::{Decided, RequestId, RequestState, WaitMode};
+use super::request::{RequestId, RequestState, WaitMode};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
+    /// The requests of a call that has ended.
+    pub(crate) fn take_call(&mut self, call: RequestId) -> Vec<(RequestId, u32)> {
+        let index = self.calls.iter().position(|(id, _)| *id == call);
+        self.is_changed = true;
+        index.map_or_else(Vec::new, |index| self.calls.swap_remove(index).1)
+    }
+
     /// Applies the reply to the requests of a call. What was denied by other parameters is asked again.
     ///
     /// The server may have counted as soon as the call was `sent`. The reply `came` within the deadline: if it is read later, the
@@ -20,10 +27,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         call: RequestId,
         sent: Tick,
         came: Tick,
-        asked: &[(RequestId, u32)],
         reply: &Reply<S>,
     ) {
-        self.remember(reply);
+        let asked = self.take_call(call);
         let passed = usize::try_from(reply.passed).unwrap_or(usize::MAX);
         let (passed, denied) = asked.split_at(passed.min(asked.len()));
         self.grant(came, Some(reply.counted_at), passed);
@@ -33,13 +39,12 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             self.prefetched.add(reply.extra, until, reply.counted_at);
         }
         if call < self.retuned_at {
+            // The reply counts by the replaced parameters.
+            self.known.scarcest = None;
             self.requeue(denied);
-        } else if let Some((_, cost)) = denied.first() {
+        } else if !denied.is_empty() {
             self.known.binding = reply.binding.and_then(|limit| limit.try_into().ok());
-            let retry_in = reply.retry_in;
-            self.cache_denial(came, retry_in, *cost, DenialSource::Server);
-            // A later request may cost less, but the denied one is before it.
-            self.deny(denied, &Ok(Decision::Wait { retry_in }));
+            self.deny(came, reply.retry_in, denied, DenialSource::Server);
         }
     }
 
@@ -94,9 +99,28 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
     }
 
+    /// Denies these requests, and for this time those that cost as much as the first or more. A fault denies every request.
+    ///
     /// Answers the requests with a mode that takes this answer, and puts the others back into the queue.
-    pub(crate) fn deny(&mut self, asked: &[(RequestId, u32)], answer: &Decided) {
-        for (id, cost) in asked {
+    pub(crate) fn deny(
+        &mut self,
+        now: Tick,
+        time: Duration,
+        denied: &[(RequestId, u32)],
+        source: DenialSource,
+    ) {
+        let (cost, answer) = match (&source, denied.first()) {
+            (DenialSource::Fault(fault), _) => (0, Err(fault.clone())),
+            // A later request may cost less, but the first is before it.
+            (_, Some((_, cost))) => (*cost, Ok(Decision::Wait { retry_in: time })),
+            (_, None) => return,
+        };
+        self.denial = Some(CachedDenial {
+            until: now.after(time),
+            cost,
+            source,
+        });
+        for (id, cost) in denied {
             let Some(request) = self.requests.get_mut(id) else {
                 continue;
             };
@@ -111,20 +135,5 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 request.state = RequestState::Queued;
             }
         }
-    }
-
-    /// For this time, requests of at least this cost are not sent.
-    pub(crate) fn cache_denial(
-        &mut self,
-        now: Tick,
-        time: Duration,
-        cost: u32,
-        source: DenialSource,
-    ) {
-        self.denial = Some(CachedDenial {
-            until: now.after(time),
-            cost,
-            source,
-        });
     }
 }

@@ -37,6 +37,16 @@ pub(crate) enum Answer<S: Store> {
     Leases(Vec<i64>),
 }
 
+impl<S: Store> Answer<S> {
+    /// The reply to a question about leases.
+    pub(crate) fn into_numbers(self) -> Vec<i64> {
+        match self {
+            Self::Leases(numbers) => numbers,
+            Self::Decided(_) => Vec::new(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Step<S: Store> {
     /// The id of a question, and the question.

@@ -297,3 +297,22 @@ async fn permits_that_the_outage_policy_has_passed_are_not_returned() {
     assert!(!limit.passes(4).await);
     assert!(limit.passes(3).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_ends_the_wait_that_its_permit_has_caused() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, MINUTE));
+    server.world().reply_in = ms(500);
+    let watch = Stopwatch::start();
+    let waiting = tokio::spawn({
+        let limit = limit.clone();
+        async move { limit.acquire(1).await }
+    });
+    sleep(DEADLINE + ms(1)).await;
+    server.world().reply_in = ms(1);
+    // The second call is denied for a minute, because the server has counted the first.
+    waiting.await.unwrap().unwrap();
+    assert!(watch.elapsed() < ms(510), "{:?}", watch.elapsed());
+    assert_eq!(server.world().counted.len(), 2);
+}

@@ -575,3 +575,105 @@ async fn a_denial_by_replaced_parameters_that_comes_after_the_retune_does_not_co
         assert_eq!(waited.await.unwrap(), ms(14), "asked twice");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_during_an_outage_ends_a_denial_that_was_as_long_as_the_pause() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::open()).await;
+    let limit = process.limit(0, plenty());
+    assert!(limit.passes(1).await);
+    server.freeze();
+    let waiting = limit.join(1);
+    settle().await;
+    let _ = limit.queue.change(&Change::Pause(HOUR)).await;
+    server.kill();
+    while !process.batcher.connection.is_down() {
+        let _ = process.limit(1, plenty()).try_acquire(1).await;
+        sleep(ms(1)).await;
+    }
+    assert_eq!(limit.queue.denied(1), limit.queue.pause());
+    drop(waiting);
+    let _ = limit.queue.change(&Change::Resume).await;
+    assert!(limit.passes(1).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_costs_more_than_the_new_limit_is_refused_though_its_call_is_under_way() {
+    for fails in [false, true] {
+        let server = Server::start();
+        server.world().reply_in = ms(7);
+        let process = process(&server, OutagePolicy::closed()).await;
+        let limit = process.limit(0, SlidingLog::new(9, MINUTE));
+        assert!(limit.passes(9).await);
+        if fails {
+            server.world().failure = Some(Failure::Unavailable("loading".into()));
+        }
+        // Its caller does not poll it again.
+        let _waiting = limit.join(5);
+        let behind = acquiring(&limit);
+        sleep(ms(1)).await;
+        limit.retune(SlidingLog::new(3, MINUTE)).await;
+        server.world().failure = None;
+        // The server was not asked for five of three, which it cannot answer.
+        assert!(behind.await.unwrap() <= MINUTE + ms(20), "{fails}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_replaced_parameters_is_not_what_is_left_of_the_new_ones() {
+    let server = Server::start();
+    server.world().reply_in = ms(7);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(9, HOUR));
+    let asked = acquiring(&limit);
+    settle().await;
+    let retuned = tokio::spawn({
+        let limit = limit.clone();
+        async move { limit.retune(SlidingLog::new(3, HOUR)).await }
+    });
+    asked.await.unwrap();
+    retuned.await.unwrap();
+    let left = || {
+        let of = |queue: &mut crate::remote::queue::RequestQueue<_, _>| {
+            queue.known.scarcest.map(|_| queue.known.remaining)
+        };
+        limit.queue.with_queue(of)
+    };
+    assert_eq!(left(), None);
+    assert!(limit.passes(1).await);
+    assert_eq!(left(), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_reads_do_not_make_calls_smaller() {
+    let server = Server::start();
+    server.world().reply_in = ms(5);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limits: Vec<_> = (0..64).map(|key| process.limit(key, plenty())).collect();
+    let spent = process.limit(64, SlidingLog::new(1, HOUR));
+    assert!(spent.passes(1).await);
+    // Its process always has something to do.
+    let _waiting = spent.join(1);
+    server.world().loses_overrides = true;
+    for _ in 0..10 {
+        // The first call reads, and the second does not.
+        assert!(limits[0].passes(1).await && limits[0].passes(1).await);
+        sleep(SECOND).await;
+    }
+    futures::future::join_all(limits.iter().map(|limit| limit.passes(1))).await;
+    assert_eq!(server.world().calls.last().unwrap().2, 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_costs_more_than_the_new_limit_takes_no_call() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(9, HOUR));
+    assert!(limit.passes(9).await);
+    let _waiting = limit.join(5);
+    settle().await;
+    let calls = server.world().calls.len();
+    limit.retune(SlidingLog::new(3, HOUR)).await;
+    sleep(2 * HOUR).await;
+    assert_eq!(server.world().calls.len(), calls);
+}
