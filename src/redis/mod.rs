@@ -123,9 +123,9 @@
 //! * **When**: in the process that makes the change, at once. In others with the first call after a second, before its permits pass,
 //!   or after a second if they only wait: at most a second and a round trip later. An idle process reads nothing, and its first request
 //!   does.
-//!   A read has half of the [deadline](Redis::with_deadline). A process that starts, or connects anew, reads everything, and
-//!   thousands of pauses and modes take tens of milliseconds: where there are more than 2,000, set a deadline of 200 ms. A read that
-//!   is late changes nothing and is repeated each second; no count shows it.
+//!   A process that starts, or connects anew, reads everything, a thousand pauses and modes with each call. So where there are more, it
+//!   hears of the last of them some calls later. A read has half of the [deadline](Redis::with_deadline). One that is late changes
+//!   nothing and is repeated after a second; no count shows it.
 //! * **How long**: a pause ends by itself. A mode and parameters stay until they are changed again, also for processes that start
 //!   later. **A retune does not hold for a process that made the limit with other parameters** than those it replaced: a new deploy
 //!   is not overruled.

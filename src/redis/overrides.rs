@@ -27,8 +27,12 @@ pub(super) fn names(key: &str) -> [String; 2] {
 }
 
 /// The arguments of the script.
-pub(super) fn encode(since: u64, change: Option<(&str, &Change<Params>)>) -> Vec<Vec<u8>> {
-    let mut args = vec![since.to_string().into_bytes()];
+pub(super) fn encode(
+    (since, goes_on): (u64, bool),
+    change: Option<(&str, &Change<Params>)>,
+) -> Vec<Vec<u8>> {
+    let sign = if goes_on { "+" } else { "" };
+    let mut args = vec![format!("{sign}{since}").into_bytes()];
     if let Some((name, change)) = change {
         let (task, value) = match change {
             Change::Pause(time) => {
@@ -52,7 +56,7 @@ pub(super) fn encode(since: u64, change: Option<(&str, &Change<Params>)>) -> Vec
 /// Reads the reply of the script to a read since that version. `None` if it has another shape.
 pub(super) fn decode(since: u64, reply: &[Vec<u8>]) -> Option<Changes<Params>> {
     let (header, changed) = reply.split_first()?;
-    let (time, version, is_all, _) = head(header)?;
+    let (time, version, flags, _) = head(header)?;
     let changed = changed.chunks(2).map(|pair| match pair {
         [name, value] => {
             let (paused_until, _, mode, params) = head(value)?;
@@ -74,7 +78,8 @@ pub(super) fn decode(since: u64, reply: &[Vec<u8>]) -> Option<Changes<Params>> {
         since,
         time,
         version,
-        is_all: is_all == 1,
+        is_all: flags & 1 > 0,
+        has_more: flags & 2 > 0,
         changed: changed.collect::<Option<_>>()?,
     })
 }
@@ -156,11 +161,12 @@ mod tests {
             Params::from(log.script_params().unwrap())
         };
         let change = Change::Params(Some([of(3), of(70_000)]));
-        let args = encode(8, Some(("a", &change)));
+        let args = encode((8, false), Some(("a", &change)));
         assert_eq!(
             args[..3],
             [b"8".to_vec(), b"a".to_vec(), b"params".to_vec()]
         );
         assert_eq!(decode_params(&args[3]), Some([of(3), of(70_000)]));
+        assert_eq!(encode((8, true), None), [b"+8"]);
     }
 }

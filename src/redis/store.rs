@@ -58,7 +58,7 @@ impl Store for Connector {
     async fn overrides(
         connection: &Transport,
         prefix: &str,
-        since: u64,
+        since: (u64, bool),
         change: Option<(&str, &Change<Params>)>,
     ) -> Result<Changes<Params>, Failure> {
         let (keys, args) = (overrides::keys(prefix), overrides::encode(since, change));
@@ -66,7 +66,7 @@ impl Store for Connector {
         let at_keys = |failure: Failure| failure.at(&format!("the overrides in {}", keys[0]));
         let reply: Vec<Vec<u8>> = call.await.map_err(at_keys)?;
         let malformed = || Failure::Fault(format!("an answer of {reply:?}").into());
-        overrides::decode(since, &reply)
+        overrides::decode(since.0, &reply)
             .ok_or_else(malformed)
             .map_err(at_keys)
     }

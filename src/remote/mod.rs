@@ -107,11 +107,11 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// Makes the change, if there is one, and returns the overrides of the namespace that have changed since that version.
     ///
     /// Versions are times of the server, and rise with each change. Since a version that the server does not know, or with which
-    /// deletions may have been missed, it returns all.
+    /// deletions may have been missed, it returns all. If that is too much for one reply, the next read goes on (the `bool`).
     fn overrides(
         connection: &Self::Connection,
         namespace: &str,
-        since: u64,
+        since: (u64, bool),
         change: Option<(&str, &Change<Self::Params>)>,
     ) -> impl Future<Output = Result<Changes<Self::Params>, Failure>> + Send;
 

@@ -51,6 +51,8 @@ pub(crate) struct Changes<T> {
     pub(crate) version: u64,
     /// Whether these are all overrides, and not only what has changed since a version.
     pub(crate) is_all: bool,
+    /// Whether more have changed than one reply holds. They follow `version`.
+    pub(crate) has_more: bool,
     /// Names, and for each how much of a pause is left, and the rest of the override.
     pub(crate) changed: Vec<(Box<str>, Option<Duration>, Override<T>)>,
 }
@@ -71,6 +73,8 @@ pub(crate) struct Known<T> {
     /// overrides.
     version: u64,
     connects: u64,
+    /// Whether the server has more, which the next read goes on with.
+    has_more: bool,
     /// When the next read is due.
     pub(crate) read_at: Tick,
     /// Counts the changes for which waiters have to wake.
@@ -126,7 +130,7 @@ impl<T: Clone + PartialEq> Known<T> {
             // A later reply has overtaken this one.
             return;
         }
-        self.version = reply.version;
+        (self.version, self.has_more) = (reply.version, reply.has_more);
         let has_changed = !reply.changed.is_empty() || reply.is_all && !self.by_name.is_empty();
         self.changes += u64::from(has_changed);
         if reply.is_all {
@@ -152,6 +156,7 @@ impl<S: Store> Overrides<S> {
             by_name: HashMap::new(),
             version: 0,
             connects: 0,
+            has_more: false,
             read_at: Tick::ZERO,
             changes: 0,
         });
@@ -200,10 +205,14 @@ impl<S: Store> Overrides<S> {
         self.known.send_if_modified(|known| {
             if known.connects != connects {
                 (known.connects, known.version) = (connects, 0);
+                known.has_more = false;
             }
             false
         });
-        let since = self.known.borrow().version;
+        let since = {
+            let known = self.known.borrow();
+            (known.version, known.has_more)
+        };
         S::overrides(opened, &self.namespace, since, change).await
     }
 
@@ -214,11 +223,10 @@ impl<S: Store> Overrides<S> {
         sent: Tick,
         reply: Option<Result<Changes<S::Params>, Failure>>,
     ) {
-        let is_refused = matches!(&reply, Some(Err(failure)) if failure.is_fault());
-        let pause = if is_refused {
-            AFTER_REFUSAL
-        } else {
-            READ_EVERY
+        let pause = match &reply {
+            Some(Err(failure)) if failure.is_fault() => AFTER_REFUSAL,
+            Some(Ok(reply)) if reply.has_more => Duration::ZERO,
+            _ => READ_EVERY,
         };
         self.known.send_modify(|known| {
             known.read_at = known.read_at.max(sent.after(pause));

@@ -53,6 +53,34 @@ fn acquiring<P: Rule>(limit: &Limit<P>) -> tokio::task::JoinHandle<std::time::Du
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_too_much_for_one_reply_is_read_with_the_next_calls() {
+    let server = Server::start();
+    server.world().most_overrides = 2;
+    let old = process(&server, OutagePolicy::closed()).await;
+    for key in 0..5 {
+        let limit = old.limit(key, SlidingLog::new(5, MINUTE));
+        limit.change(Change::Pause(HOUR)).await;
+    }
+
+    let new = process(&server, OutagePolicy::closed()).await;
+    let [first, last] = [0, 4].map(|key| new.limit(key, SlidingLog::new(5, MINUTE)));
+    assert_eq!(wait_of(first.try_acquire(1).await), HOUR);
+    let unpaused = new.limit(9, SlidingLog::new(5, MINUTE));
+    for _ in 0..2 {
+        assert_eq!(unpaused.try_acquire(1).await, Ok(Decision::Pass));
+    }
+    assert_eq!(wait_of(last.try_acquire(1).await), HOUR);
+    let reads = |server: &Server<SlidingLog>| server.world().reads.len();
+    let all = reads(&server);
+    assert_eq!(unpaused.try_acquire(1).await, Ok(Decision::Pass));
+    assert_eq!(
+        reads(&server),
+        all,
+        "it has all, and reads no more for a second"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_here_at_once_and_ends_by_itself() {
     let server = Server::start();
     server.world().reply_in = ms(7);

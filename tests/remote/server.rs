@@ -135,6 +135,8 @@ pub(super) struct World<P: Rule> {
     /// The overrides, by the version of their last change, and the first version.
     overrides: BTreeMap<u64, (String, Kept<P>)>,
     first_version: u64,
+    /// How many overrides one reply has at most.
+    pub(super) most_overrides: usize,
     /// When overrides were read, and the version that the client knew.
     pub(super) reads: Vec<(Tick, u64)>,
     /// How each read and change of overrides fails.
@@ -206,6 +208,7 @@ impl<P: Rule> Server<P> {
             counted: Vec::new(),
             overrides: BTreeMap::new(),
             first_version: 0,
+            most_overrides: 1_000,
             reads: Vec::new(),
             override_failure: None,
             loses_overrides: false,
@@ -479,27 +482,37 @@ impl<P: Rule> World<P> {
         self.overrides.insert(version, (name.to_owned(), kept));
     }
 
-    fn changes_since(&mut self, since: u64) -> Changes<P> {
+    fn changes_since(&mut self, (since, _): (u64, bool)) -> Changes<P> {
         let (now, time) = (self.now(), self.time());
         self.reads.push((now, since));
-        let version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
+        let mut version = self.overrides.last_key_value().map_or(0, |(last, _)| *last);
         let is_known = version > 0 && (self.first_version..=version).contains(&since);
         let from = if is_known { since + 1 } else { 0 };
-        let changed = self.overrides.range(from..).map(|(_, (name, kept))| {
-            let (paused_until, mode, params) = kept.clone();
-            let left = paused_until.checked_sub(time).map(Duration::from_micros);
-            let new = Override {
-                mode,
-                params,
-                ..Override::NONE
-            };
-            (name.as_str().into(), left, new)
-        });
+        let most = self.most_overrides;
+        let has_more = self.overrides.range(from..).count() > most;
+        if let (true, Some((last, _))) = (has_more, self.overrides.range(from..).nth(most - 1)) {
+            version = *last;
+        }
+        let changed = self
+            .overrides
+            .range(from..)
+            .take(most)
+            .map(|(_, (name, kept))| {
+                let (paused_until, mode, params) = kept.clone();
+                let left = paused_until.checked_sub(time).map(Duration::from_micros);
+                let new = Override {
+                    mode,
+                    params,
+                    ..Override::NONE
+                };
+                (name.as_str().into(), left, new)
+            });
         Changes {
             since,
             time,
             version,
             is_all: !is_known,
+            has_more,
             changed: changed.collect(),
         }
     }
@@ -698,7 +711,7 @@ impl<P: Rule> Store for Client<P> {
     async fn overrides(
         connection: &Opened<P>,
         _namespace: &str,
-        since: u64,
+        since: (u64, bool),
         change: Option<(&str, &Change<P>)>,
     ) -> Result<Changes<P>, Failure> {
         let change = change.map(|(name, change)| (name.to_owned(), change.clone()));

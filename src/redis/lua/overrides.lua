@@ -1,9 +1,10 @@
 -- Changes an override, and returns the overrides that have changed since a version.
 --
 -- KEYS     the overrides by name; the versions of the names; when a name can be dropped. The last two are sorted sets
--- ARGV     the last version that the client knows, 0 for none;
+-- ARGV     the last version that the client knows, 0 for none, with a plus if the last reply did not have all;
 --          and for a change: the name, what changes, and the new value
--- returns  a packed string: the time in microseconds, the last version, and 1 if all overrides follow;
+-- returns  a packed string: the time in microseconds, the version of the last override that follows, and the sum of 1 if these are
+--          all and not only the changed ones, and 2 if there are more;
 --          for each override its name, and a packed string: the end of the pause, until when its absence could be missed, the mode,
 --          and the parameters, which only clients read
 --
@@ -15,6 +16,7 @@ local from_bytes, to_bytes, call = struct.unpack, struct.pack, redis.call
 
 local HOUR = 3600000000
 local MOST = 10000
+local MOST_AT_ONCE = 1000
 
 local by_name, versions, ends = unpack(KEYS)
 local since, name, task, value = unpack(ARGV)
@@ -77,9 +79,17 @@ end
 local known = tonumber(since)
 if known == version and known > 0 then return { to_bytes('<I8I8B', now, version, 0) } end
 local first = tonumber(call('HGET', by_name, '') or 0)
-local is_all = version == 0 or known < first or known > version or known < version - HOUR
-local reply = { to_bytes('<I8I8B', now, version, is_all and 1 or 0) }
-for _, changed in ipairs(call('ZRANGEBYSCORE', versions, is_all and '-inf' or '(' .. since, '+inf')) do
+local goes_on = string.sub(since, 1, 1) == '+'
+local is_all = known < first or known > version or not goes_on and known < version - HOUR
+local from = is_all and '-inf' or string.format('(%.0f', known)
+local names = call('ZRANGEBYSCORE', versions, from, '+inf', 'LIMIT', 0, MOST_AT_ONCE + 1)
+local has_more = #names > MOST_AT_ONCE
+if has_more then
+  names[#names] = nil
+  version = tonumber(call('ZSCORE', versions, names[#names]))
+end
+local reply = { to_bytes('<I8I8B', now, version, (is_all and 1 or 0) + (has_more and 2 or 0)) }
+for _, changed in ipairs(names) do
   local kept = call('HGET', by_name, changed)
   if kept then
     reply[#reply + 1] = changed

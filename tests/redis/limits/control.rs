@@ -27,6 +27,31 @@ async fn two<P: RedisPolicy>(server: &Server, policy: P) -> [RedisLimiter<P>; 2]
 }
 
 #[tokio::test]
+async fn a_new_client_hears_of_each_of_thousands_of_pauses() {
+    let server = Server::start().await;
+    let users = redis(&server)
+        .await
+        .keyed("users", SlidingLog::new(5, MINUTE));
+    let users = users.unwrap();
+    for user in 0..2_500 {
+        users.pause_for(&user.to_string(), MINUTE).await.unwrap();
+    }
+
+    let new = redis(&server)
+        .await
+        .keyed("users", SlidingLog::new(5, MINUTE));
+    let new = new.unwrap();
+    // A thousand are read with each call.
+    for _ in 0..3 {
+        assert_eq!(new.try_acquire("not paused", 1).await, Ok(Decision::Pass));
+    }
+    for user in ["0", "1000", "2499"] {
+        let wait = new.try_acquire(user, 1).await.unwrap().retry_in();
+        assert!(wait > Some(MINUTE / 2), "{user}");
+    }
+}
+
+#[tokio::test]
 async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
     let server = Server::start().await;
     let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
