@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::limiter::Stats;
+use crate::limiter::{Event, Observer, SharedObserver, Stats};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
@@ -69,6 +69,7 @@ const NO_KEYS: &str = "keyed permits need room for at least 1 key, got 0";
 pub struct KeyedPermits<K> {
     keys: Arc<Keys<K>>,
     resolution: Resolution,
+    observer: Option<SharedObserver>,
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
@@ -123,6 +124,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         Self {
             keys: Arc::new(Keys::new(Arc::new(limit_of), Duration::ZERO, usize::MAX)),
             resolution: Resolution::default(),
+            observer: None,
         }
     }
 
@@ -191,6 +193,40 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         let limit_of = Arc::clone(&self.keys.limit_of);
         let keys = Arc::new(Keys::new(limit_of, self.keys.cooldown, max));
         Ok(Self { keys, ..self })
+    }
+
+    /// Reports to `observer` what becomes of each request of any key, and when permits are released: see
+    /// [`Permits::with_observer`]. To be called before there are clones, which have it too.
+    ///
+    /// A request that waits for room is reported from when its key has room. If it gives up before that, nothing is reported.
+    ///
+    /// ```
+    /// use paceline::concurrency::KeyedPermits;
+    /// use paceline::limiter::Event;
+    /// use std::sync::mpsc;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let users = KeyedPermits::new(1).with_observer(move |event: Event| sender.send(event).unwrap());
+    ///
+    /// let permit = users.acquire("ann").await;
+    /// assert!(users.try_acquire(&"ann").is_none());
+    /// drop(permit);
+    ///
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Refused { cost: 1, .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Released { count: 1, .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let observer = Some(SharedObserver::new(observer));
+        Self { observer, ..self }
     }
 
     /// How exactly a cool-down is waited for: see [`Permits::with_resolution`].
@@ -285,10 +321,14 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        if let Ok(permits) = self.keys.enter(key) {
-            return permits.try_acquire();
-        }
+        let retry_in = match self.keys.enter(key, self.observer.as_ref()) {
+            Ok(permits) => return permits.try_acquire(),
+            Err(retry_in) => retry_in,
+        };
         lock(self.keys.shard(key)).stats.refused += 1;
+        if let Some(observer) = &self.observer {
+            observer.report(Event::Refused { cost: 1, retry_in });
+        }
         None
     }
 
@@ -354,6 +394,7 @@ impl<K> Clone for KeyedPermits<K> {
         Self {
             keys: Arc::clone(&self.keys),
             resolution: self.resolution,
+            observer: self.observer.clone(),
         }
     }
 }
@@ -395,7 +436,8 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Admit for PermitsAt<K> {
                 self.waiting = None;
                 return Poll::Ready(Ok(Some(permit)));
             }
-            match self.permits.keys.enter(&self.key) {
+            let observer = self.permits.observer.as_ref();
+            match self.permits.keys.enter(&self.key, observer) {
                 Ok(permits) => {
                     let permits = permits.with_resolution(self.permits.resolution);
                     self.waiting = Some(permits.acquire());
@@ -520,7 +562,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
     }
 
     /// The permits of this key, or when there may be room for it.
-    fn enter<Q>(self: &Arc<Self>, key: &Q) -> Result<Permits, Duration>
+    fn enter<Q>(
+        self: &Arc<Self>,
+        key: &Q,
+        observer: Option<&SharedObserver>,
+    ) -> Result<Permits, Duration>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
@@ -540,6 +586,9 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
             keys: Arc::downgrade(self),
         }));
         let queue = WaitQueue::new(state);
+        if let Some(observer) = observer {
+            let _ = queue.front().set(observer.clone());
+        }
         shard.queues.insert(key, Arc::downgrade(&queue));
         Ok(Permits::of(queue))
     }

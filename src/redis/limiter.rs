@@ -504,6 +504,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         self.queue.mode()
     }
 
+    /// How many requests of this process wait for an answer of Redis or for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
     /// How long the limit is still paused, as far as this process knows; `None` if it is not.
     #[must_use]
     pub fn paused_for(&self) -> Option<Duration> {

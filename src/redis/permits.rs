@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::concurrency::{Admit, AdmitByKey};
 use crate::limiter::{Event, Observer, SharedObserver};
-use crate::remote::{CallError, ServerError};
+use crate::remote::{CallError, ServerError, within};
 
 use super::config::{Redis, tagged};
-use super::error::ConfigError;
+use super::error::{AcquireError, ConfigError};
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
 
@@ -218,6 +218,27 @@ impl RedisPermits {
             if let Some(lease) = self.pool.ask(0, true).await? {
                 return Ok(lease);
             }
+        }
+    }
+
+    /// Waits for a lease, but no longer than `time`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and if there was none in time. It is not known when one will be released, so
+    /// [`retry_in`](AcquireError::retry_in) is the time that was waited. An observer sees that the request gave up.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, time: Duration) -> Result<Lease, AcquireError> {
+        match within(time, self.acquire()).await {
+            Some(acquired) => Ok(acquired?),
+            None => Err(AcquireError::too_late(time, time)),
         }
     }
 

@@ -129,6 +129,11 @@ where
         self.with_present_queue(|queue, _| queue.mode)
     }
 
+    /// How many requests wait for an answer.
+    pub(crate) fn waiting(self: &Arc<Self>) -> usize {
+        self.with_queue(|queue| queue.requests.len())
+    }
+
     /// How long the limit is still paused, as far as this process knows.
     pub(crate) fn pause(self: &Arc<Self>) -> Option<Duration> {
         let now = self.now();

@@ -20,7 +20,7 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src, without tower",
-        ceiling: 18_500,
+        ceiling: 18_540,
         target: 12_300,
         measure: lines_of_src,
     },

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, SinkExt, StreamExt, stream};
-use paceline::concurrency::Permits;
+use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::feedback::Feedback;
 use paceline::io::PaceReadExt;
 use paceline::limiter::{
@@ -474,6 +474,42 @@ async fn an_observer_around_a_switch_sees_its_shadow_mode_too() {
     assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
     assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
     assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_by_key_report_each_request_once_also_without_room() {
+    let seen = Seen::default();
+    let users = KeyedPermits::new(1).with_max_keys(1);
+    let users = users.with_observer(seen.clone());
+    let ann = users.acquire("ann").await;
+    assert!(users.try_acquire(&"ann").is_none());
+    assert!(users.clone().try_acquire(&"bob").is_none());
+    assert!(users.acquire_within("bob", ms(50)).await.is_err());
+    gives_up(users.acquire("ann"));
+    let never = Duration::MAX;
+    assert_eq!(
+        seen.lines(),
+        [
+            "passed 1 after 0ns".to_owned(),
+            format!("refused 1 for {never:?}"),
+            "refused 1 for 100ms".to_owned(),
+            "refused 1 for 100ms".to_owned(),
+            "gave up after 0ns".to_owned(),
+        ]
+    );
+
+    let waiting = tokio::spawn(users.acquire("bob"));
+    sleep(10).await;
+    drop(ann);
+    drop(waiting.await.unwrap());
+    // It is in the queue of its key from when there is room.
+    assert_eq!(
+        seen.lines(),
+        ["released 1", "passed 1 after 0ns", "released 1"]
+    );
+    let (mut stats, mut counted) = (users.stats(), seen.stats());
+    (stats.held_back, counted.held_back) = (0, 0);
+    assert_eq!(stats, counted);
 }
 
 #[tokio::test(start_paused = true)]

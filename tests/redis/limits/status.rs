@@ -161,6 +161,17 @@ async fn a_pause_leaves_nothing_and_a_limit_that_is_off_has_no_status() {
     assert_eq!(remaining(&limit), 9);
 
     limit.pause_for(HOUR).await.unwrap();
+    assert_eq!(limit.waiting(), 0);
+    let waits = tokio::spawn({
+        let limit = limit.clone();
+        async move { limit.acquire(1).await }
+    });
+    while limit.waiting() < 1 {
+        tokio::task::yield_now().await;
+    }
+    waits.abort();
+    let _ = waits.await;
+    assert_eq!(limit.waiting(), 0);
     for status in [limit.status(), limit.fetch_status().await.unwrap()] {
         let status = status.unwrap();
         assert_eq!((status.remaining, status.quota.unwrap().permits), (0, 10));

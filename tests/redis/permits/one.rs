@@ -20,6 +20,20 @@ async fn the_limit_is_granted_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_for_too_long_fails_and_takes_nothing() {
+    let server = Server::start().await;
+    let permits = permits(&process(&server.url()), 1, LONG);
+    let held = permits.acquire_within(LONG).await.unwrap();
+
+    let time = Duration::from_millis(50);
+    let late = permits.acquire_within(time).await.unwrap_err();
+    assert!(late.is_too_late());
+    assert_eq!(late.retry_in(), Some(time));
+    drop(held);
+    drop(permits.acquire_within(LONG).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_dropped_lease_is_free_again() {
     let server = Server::start().await;
     let permits = permits(&process(&server.url()), 1, LONG);
