@@ -24,6 +24,7 @@ mod laws {
     pub(super) mod policies;
     #[path = "../fuzz/src/steps.rs"]
     mod steps;
+    #[expect(dead_code, reason = "only the tests read quotas and parts")]
     mod subject;
     #[expect(dead_code, reason = "only the tests make traces with proptest")]
     mod trace;
