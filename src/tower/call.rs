@@ -15,7 +15,7 @@ use super::admission::{Admission, Ask, Blocked, Patience};
 use super::answer::{AsResponse, Respond};
 use super::failure::{FailureLog, Fault, OnFailure, catch};
 use super::refusal::RefusalKind;
-use super::terms::{Costed, Terms};
+use super::terms::Terms;
 use super::{AsError, Refusal};
 
 /// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
@@ -41,10 +41,9 @@ impl<T> Config<T, AsError> {
 }
 
 impl<T, A> Config<T, A> {
-    pub(super) fn costing<F>(self, cost: F) -> Config<Costed<T, F>, A> {
-        let terms = self.terms;
+    pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> Config<N, A> {
         Config {
-            terms: Costed { terms, cost },
+            terms: map(self.terms),
             answer: self.answer,
             patience: self.patience,
             on_failure: self.on_failure,

@@ -1,8 +1,8 @@
+use core::marker::PhantomData;
+
 use http::{HeaderMap, HeaderName, Request};
 
-use crate::limiter::Limits;
-
-use super::terms::{BadKey, Terms};
+use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
 
 /// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
 ///
@@ -51,9 +51,10 @@ where
     |request| request.extensions().get::<K>().cloned()
 }
 
-/// A limit for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
+/// A limit, or permits, for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
 ///
-/// Limits in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
+/// It goes into [`with_terms`](super::EnforceLayer::with_terms) of each layer. `W` says whether it has limits or permits, and is
+/// inferred. Those in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -81,15 +82,16 @@ where
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ByHeader<M> {
+pub struct ByHeader<M, W = Rates> {
     limits: M,
     /// As it was given, for the refusal.
     name: &'static str,
     header: HeaderName,
+    of: PhantomData<fn() -> W>,
 }
 
-impl<M: Limits<String>> ByHeader<M> {
-    /// A limit for each value of this header. A request without the header is **not limited**.
+impl<M: Handles<String, W>, W> ByHeader<M, W> {
+    /// A limit, or permits, for each value of this header. A request without the header is **not limited**.
     ///
     /// # Panics
     ///
@@ -102,17 +104,33 @@ impl<M: Limits<String>> ByHeader<M> {
             limits,
             name,
             header,
+            of: PhantomData,
         }
     }
 }
 
-impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
-    type Limit = M::Limiter;
+impl<B, M: Handles<String, W>, W> Terms<Request<B>> for ByHeader<M, W> {
+    type Limit = M::Handle;
 
-    fn limit(&self, request: &Request<B>) -> Result<Option<M::Limiter>, BadKey> {
+    fn limit(&self, request: &Request<B>) -> Result<Option<M::Handle>, BadKey> {
         let key = value(request.headers(), &self.header);
-        let limit = key.map(|key| self.limits.at(key)).transpose();
-        limit.map_err(|_| BadKey::in_header(self.name))
+        let bad = BadKey::in_header(self.name);
+        let handle = key.map(|key| self.limits.handle(key).ok_or(bad));
+        handle.transpose()
+    }
+}
+
+impl<M, W> WrapLimit for ByHeader<M, W> {
+    type Inner = M;
+    type With<N> = ByHeader<N, W>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(M) -> N) -> ByHeader<N, W> {
+        ByHeader {
+            limits: wrap(self.limits),
+            name: self.name,
+            header: self.header,
+            of: PhantomData,
+        }
     }
 }
 

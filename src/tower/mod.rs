@@ -58,6 +58,10 @@
 //!   [`Terms`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
+//! * **A kill switch, a shadow mode and a share**: [`switched`](LimitLayer::switched). **Events**: [`observed`](LimitLayer::observed).
+//!   Each puts the limit into another, a [`Switched`](crate::limiter::Switched) or an [`Observed`](crate::limiter::Observed) one. An
+//!   observer around the switch, `.switched(…).observed(…)`, sees a request that passed only because of the switch as
+//!   [`Shadowed`](crate::limiter::Event::Shadowed). One inside it sees what the limit says.
 //! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.
 //! * **Under way is not refused.** While the answer of a limit on a server is under way, a request waits for the answer. No request
 //!   is shed because a task has used up its cooperative budget.
@@ -110,9 +114,6 @@
 //!
 //! # What it leaves to others
 //!
-//! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
-//!   [`Observed`](crate::limiter::Observed) or a [`Switched`](crate::limiter::Switched) one is a limiter too. A `Switched` around
-//!   limits by key goes into `by_key`.
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
 //! * It does not retry. [`retry_in`](Error::retry_in) says when to.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
@@ -142,7 +143,9 @@ pub use error::Error;
 pub use failure::{Failures, OnFailure};
 pub use held::{Held, Hold, UntilBody, UntilResponse};
 pub use keys::{ByHeader, extension_key, header_key};
-pub use layer::{LimitLayer, Limited, LimitedFuture, Waits};
+pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
-pub use terms::{BadKey, ByKey, Costed, Direct, PermitsByKey, Terms};
+pub use terms::{
+    BadKey, ByKey, Costed, Direct, Guards, Handles, PermitsByKey, Rates, Terms, WrapLimit,
+};

@@ -356,11 +356,12 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
-        ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
-        Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
-        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
-        Proxies, ProxyHeader, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
+        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, Charges,
+        ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer,
+        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Guards,
+        Handles, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
+        PaceLayer, Pacing, PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Terms,
+        UntilBody, UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -376,6 +377,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
+    fn charges<K: Charges>() {}
+    fn handles<M: Handles<u8, W>, W>() {}
+    fn wraps<T: WrapLimit>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
     hold::<UntilResponse>();
@@ -384,6 +388,11 @@ fn layers_and_services_can_be_shared_and_moved() {
     terms::<Each>();
     terms::<Permit>();
     waits::<Pacing>();
+    charges::<Enforcing>();
+    handles::<Keyed<u8, Interval>, Rates>();
+    handles::<KeyedPermits<u8>, Guards>();
+    wraps::<Each>();
+    wraps::<Permit>();
     waits::<Admitting<UntilBody>>();
     free::<LimitLayer<Enforcing, One>>();
     free::<Limited<Pacing, Inner, One>>();
@@ -395,6 +404,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<ClientIpError>();
     free::<Answers>();
     free::<ByHeader<Keyed<String, Interval>>>();
+    free::<ByHeader<KeyedPermits<String>, Guards>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     free::<Proxies>();
     shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
