@@ -2,9 +2,13 @@ use std::convert::Infallible;
 
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use paceline::concurrency::{AdmitByKey, KeyedPermits, PermitsAt};
 use paceline::limiter::{Limits, PolicyExt, Shared};
 use paceline::policy::FixedWindow;
-use paceline::tower::{Answers, ByHeader, EnforceLayer, extension_key, header_key};
+use paceline::tower::{
+    Answers, ByHeader, ConcurrencyLayer, EnforceLayer, extension_key, header_key,
+};
 
 use super::call;
 use crate::timed::ms;
@@ -55,6 +59,54 @@ async fn a_key_that_the_limits_refuse_is_400_and_names_the_header_but_not_the_va
     let response = call(&mut service, request).await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "3");
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
+}
+
+/// Permits that refuse the keys that Redis does.
+#[derive(Clone)]
+struct ShortPermits(KeyedPermits<String>);
+
+impl AdmitByKey<String> for ShortPermits {
+    type Admit = PermitsAt<String>;
+    type Error = ();
+
+    fn at(&self, key: String) -> Result<Self::Admit, ()> {
+        let is_short = matches!(key.len(), 1..=200);
+        is_short.then(|| self.0.at(key)).ok_or(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_has_permits_too_and_a_key_that_they_refuse_is_400_and_names_it() {
+    let users = KeyedPermits::new(1);
+    let permits = ByHeader::new(ShortPermits(users.clone()), "X-User");
+    let layer = ConcurrencyLayer::with_terms(permits).at_once();
+    let ok = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::from("ok"))) };
+    let mut service = layer.answering(Answers::new("users")).layer(service_fn(ok));
+    let ann = call(&mut service, with_user(b"ann")).await.unwrap();
+    for (user, status) in [
+        ("ann", 503),
+        ("bob", 200),
+        ("", 400),
+        (&"x".repeat(201), 400),
+    ] {
+        let response = call(&mut service, with_user(user.as_bytes()))
+            .await
+            .unwrap();
+        assert_eq!(response.status(), status, "{user}");
+        if status == 400 {
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let detail = &br#""the key in header `X-User` cannot be used""#[..];
+            assert!(body.windows(detail.len()).any(|part| part == detail));
+        }
+    }
+    drop(ann);
+    let response = call(&mut service, with_user(b"ann")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let free = call(&mut service, Request::new(())).await.unwrap();
+    assert!(
+        !free.body().is_held(),
+        "without the header it is not limited"
+    );
 }
 
 #[tokio::test(start_paused = true)]
