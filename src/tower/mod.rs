@@ -9,6 +9,7 @@
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//! | [`FeedbackLayer`] | passes; the response pauses the limit of its host | a client that obeys `Retry-After` and the headers of a quota |
 //!
 //! ```
 //! use http::{Request, Response};
@@ -69,6 +70,7 @@
 //! | the user or account that a layer in front has authenticated | [`extension_key`] | a person, on any network and device |
 //! | an API key | [`header_key`], [`ByHeader`] | a program; only after the key has been checked, or a caller invents a new one for each request |
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
+//! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
 //! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
 //! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
@@ -126,6 +128,7 @@ mod concurrency;
 mod enforce;
 mod error;
 mod failure;
+mod feedback;
 mod held;
 mod keys;
 mod layer;
@@ -140,8 +143,9 @@ pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLaye
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
 pub use error::Error;
 pub use failure::{Failures, OnFailure};
+pub use feedback::{FeedbackFuture, FeedbackLayer, FeedbackService};
 pub use held::{Held, Hold, UntilBody, UntilResponse};
-pub use keys::{ByHeader, extension_key, header_key};
+pub use keys::{ByHeader, extension_key, header_key, host_key};
 pub use layer::{LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
