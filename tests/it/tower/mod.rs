@@ -7,6 +7,7 @@ mod concurrency;
 mod conformance;
 mod enforce;
 mod failures;
+mod feedback;
 mod keys;
 mod pace;
 mod schedules;
