@@ -547,7 +547,6 @@ where
     }
 
     /// Pauses this key for as long as a provider asks: see [`Keyed::apply_feedback`].
-    #[expect(clippy::must_use_candidate, reason = "the pause is the effect")]
     pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
         self.keyed.apply_feedback(&self.key, feedback)
     }
