@@ -110,13 +110,30 @@
 //! # }
 //! ```
 //!
+//! # Outbound clients
+//!
+//! `PaceLayer::by_key(limits, host_key()).obeying()` around a client keeps the limit of each host, and waits as long as a host asks:
+//! see [`FeedbackLayer`]. The client of `hyper-util` takes requests of `http` as they are. `reqwest` has types of its own, which it
+//! converts:
+//!
+//! ```text
+//! let client = service_fn(move |request: http::Request<reqwest::Body>| {
+//!     let reqwest = reqwest.clone();
+//!     async move { reqwest.execute(request.try_into()?).await.map(http::Response::from) }
+//! });
+//! ```
+//!
+//! `examples/services/src/bin/outbound.rs` is a program with it. A host counts requests when they arrive, and they leave at the times
+//! of the limit. So keep a margin, or hold a permit until a window after the response, as that program does.
+//!
 //! # What it leaves to others
 //!
 //! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
 //!   [`Observed`](crate::limiter::Observed) or a [`Switched`](crate::limiter::Switched) one is a limiter too. A `Switched` around
 //!   limits by key goes into `by_key`.
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
-//! * It does not retry. [`retry_in`](Error::retry_in) says when to.
+//! * It does not retry. [`retry_in`](Error::retry_in) says when to. A layer that retries belongs outside of a [`PaceLayer`], so that
+//!   each attempt waits for the limit.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
 
 mod admission;

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::ready;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -563,7 +562,7 @@ impl Obey for OnServer {
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<&'static str>> {
         let (paused, ends) = (Arc::clone(&self.paused), self.ends);
         let pause = feedback.pause().unwrap();
-        let round_trip: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
+        Some(Box::pin(async move {
             sleep(30).await;
             paused.lock().unwrap().push(pause);
             match ends {
@@ -571,8 +570,7 @@ impl Obey for OnServer {
                 End::Error => Err("the server is gone"),
                 End::Panic => panic!("planted"),
             }
-        });
-        Some(round_trip)
+        }))
     }
 }
 
