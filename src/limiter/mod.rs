@@ -32,6 +32,7 @@ mod keyed_status;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod obey;
 mod observed;
 mod observer;
 mod owned;
@@ -61,6 +62,7 @@ pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
+pub use obey::{Obey, Obeying};
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;

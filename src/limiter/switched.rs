@@ -190,6 +190,11 @@ impl<L> Switched<L> {
         &self.switch
     }
 
+    /// `None` for a key without a limit.
+    pub(super) const fn limiter(&self) -> Option<&L> {
+        self.limiter.as_ref()
+    }
+
     /// Whether the present request is in this share.
     fn is_in(&mut self, share: Share) -> bool {
         if share == Share::FULL {

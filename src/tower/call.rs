@@ -21,7 +21,7 @@ use super::{AsError, Refusal};
 /// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
 #[derive(Clone, Debug)]
 pub(super) struct Config<T, A> {
-    terms: T,
+    pub(super) terms: T,
     pub(super) answer: A,
     pub(super) patience: Patience,
     pub(super) on_failure: OnFailure,

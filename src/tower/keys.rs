@@ -1,6 +1,8 @@
 use core::marker::PhantomData;
 
-use http::{HeaderMap, HeaderName, Request};
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Request, Uri};
 
 use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
 
@@ -49,6 +51,25 @@ where
     K: Clone + Send + Sync + 'static,
 {
     |request| request.extensions().get::<K>().cloned()
+}
+
+/// The host of an outbound request as its key, for [`PaceLayer::by_key`](super::PaceLayer::by_key): that of its URI, and else of its
+/// `Host` header. `None` without both, and such a request is **not limited**.
+///
+/// It is in lower case and has the port, unless that is the default of the scheme. It has no user name and no password.
+///
+/// ```
+/// use http::Request;
+/// use paceline::tower::host_key;
+///
+/// let key = host_key();
+/// let host = |uri: &str| key(&Request::get(uri).body(()).unwrap()).unwrap();
+/// assert_eq!(host("https://API.Example/users?page=1"), "api.example");
+/// assert_eq!(host("https://api.example:443/orders"), "api.example");
+/// assert_eq!(host("https://api.example:8443/"), "api.example:8443");
+/// ```
+pub fn host_key<B>() -> impl Fn(&Request<B>) -> Option<String> + Clone {
+    |request| host(request.uri(), request.headers())
 }
 
 /// A limit, or permits, for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
@@ -143,4 +164,22 @@ fn header_named(name: &str) -> HeaderName {
 fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.get(name)?;
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let of_header = || headers.get(HOST)?.as_bytes().try_into().ok();
+    let authority: Authority = uri.authority().cloned().or_else(of_header)?;
+    let default_port = match uri.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    };
+    let host = authority.host().to_ascii_lowercase();
+    let port = authority
+        .port_u16()
+        .filter(|port| Some(*port) != default_port);
+    Some(match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
 }

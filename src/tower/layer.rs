@@ -172,6 +172,10 @@ impl<K, T, A> LimitLayer<K, T, A> {
         }
     }
 
+    pub(super) const fn terms(&self) -> &T {
+        &self.config.terms
+    }
+
     pub(super) fn of_kind<N>(self) -> LimitLayer<N, T, A> {
         LimitLayer {
             config: self.config,

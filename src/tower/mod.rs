@@ -9,6 +9,7 @@
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//! | [`FeedbackLayer`] | passes; the response pauses the limit of its host | a client that obeys `Retry-After` and the headers of a quota |
 //!
 //! ```
 //! use http::{Request, Response};
@@ -73,6 +74,7 @@
 //! | the user or account that a layer in front has authenticated | [`extension_key`] | a person, on any network and device |
 //! | an API key | [`header_key`], [`ByHeader`] | a program; only after the key has been checked, or a caller invents a new one for each request |
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
+//! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
 //! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
 //! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
@@ -112,10 +114,27 @@
 //! # }
 //! ```
 //!
+//! # Outbound clients
+//!
+//! `PaceLayer::by_key(limits, host_key()).obeying()` around a client keeps the limit of each host, and waits as long as a host asks:
+//! see [`FeedbackLayer`]. The client of `hyper-util` takes requests of `http` as they are. `reqwest` has types of its own, which it
+//! converts:
+//!
+//! ```text
+//! let client = service_fn(move |request: http::Request<reqwest::Body>| {
+//!     let reqwest = reqwest.clone();
+//!     async move { reqwest.execute(request.try_into()?).await.map(http::Response::from) }
+//! });
+//! ```
+//!
+//! `examples/services/src/bin/outbound.rs` is a program with it. A host counts requests when they arrive, and they leave at the times
+//! of the limit. So keep a margin, or hold a permit until a window after the response, as that program does.
+//!
 //! # What it leaves to others
 //!
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
-//! * It does not retry. [`retry_in`](Error::retry_in) says when to.
+//! * It does not retry. [`retry_in`](Error::retry_in) says when to. A layer that retries belongs outside of a [`PaceLayer`], so that
+//!   each attempt waits for the limit.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
 
 mod admission;
@@ -127,6 +146,7 @@ mod concurrency;
 mod enforce;
 mod error;
 mod failure;
+mod feedback;
 mod held;
 mod keys;
 mod layer;
@@ -141,8 +161,9 @@ pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLaye
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
 pub use error::Error;
 pub use failure::{Failures, OnFailure};
+pub use feedback::{FeedbackFuture, FeedbackLayer, FeedbackService};
 pub use held::{Held, Hold, UntilBody, UntilResponse};
-pub use keys::{ByHeader, extension_key, header_key};
+pub use keys::{ByHeader, extension_key, header_key, host_key};
 pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;

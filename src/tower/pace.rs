@@ -8,6 +8,7 @@ use crate::limiter::Limiter;
 use super::admission::AskRate;
 use super::answer::{AsError, Respond};
 use super::call::Call;
+use super::feedback::FeedbackLayer;
 use super::layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 use super::terms::Terms;
 
@@ -74,6 +75,46 @@ impl Charges for Pacing {
 }
 
 impl Waits for Pacing {}
+
+impl<T, A> PaceLayer<T, A> {
+    /// Also obeys what the responses of an outbound client say: this layer around a [`FeedbackLayer`] with the same limits.
+    ///
+    /// The last method of all, since the result is two layers. The outer one comes first.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::PaceLayer;
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let client = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::builder().header("retry-after", "2").status(503).body(()).unwrap())
+    /// });
+    /// let limit = SlidingLog::new(100, Duration::from_secs(60)).shared();
+    /// let client = PaceLayer::new(limit).obeying().layer(client);
+    ///
+    /// for _ in 0..3 {
+    ///     let response = client.clone().oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.status(), 503);
+    /// }
+    /// assert_eq!(start.elapsed(), Duration::from_secs(4));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn obeying(self) -> (Self, FeedbackLayer<T>)
+    where
+        T: Clone,
+    {
+        let feedback = FeedbackLayer::with_terms(self.terms().clone());
+        (self, feedback)
+    }
+}
 
 impl<S, T, A, R> Service<R> for Pace<S, T, A>
 where

@@ -22,9 +22,9 @@ use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, Quo
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
-    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Observed, Observer, Owned, PassError,
-    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
-    TooCostly, WhenFull,
+    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer,
+    Owned, PassError, PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch,
+    SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -47,6 +47,7 @@ type Results = Pending<Result<u8, u8>>;
 type Output = Drain<u8>;
 
 fn free<T: Send + Sync + Unpin>() {}
+fn movable<T: Send + Unpin>() {}
 fn shown<T: Debug>() {}
 fn value<T: Copy + Eq + Debug + Send + Sync + Unpin + 'static>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
@@ -259,6 +260,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
     fn handles<L: LimiterExt>() {}
+    fn obeys<L: Obey>() {}
     fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
@@ -270,6 +272,9 @@ fn traits_can_be_named_and_limiters_made_objects() {
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
+    obeys::<Switched<KeyedAt<u8, Interval>>>();
+    obeys::<Observed<Shared<Interval>, fn(Event)>>();
+    movable::<Obeying<()>>();
     guards::<KeyedPermits<u8>>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
@@ -358,10 +363,11 @@ fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
         Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, Charges,
         ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer,
-        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Guards,
-        Handles, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
-        PaceLayer, Pacing, PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Terms,
-        UntilBody, UntilResponse, Waits, WrapLimit,
+        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures,
+        FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold, LimitLayer,
+        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
+        Proxies, ProxyHeader, Rates, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
+        WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -423,6 +429,11 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<PaceFuture<Inner, u8, One, AsError>>();
     free::<ConcurrencyFuture<Inner, u8, Many, AsError, UntilResponse>>();
     free::<Held<u8>>();
+    free::<FeedbackLayer<Each>>();
+    free::<FeedbackService<Inner, Each>>();
+    // What remains to be done on a server is a future that need not be `Sync`.
+    movable::<FeedbackFuture<Inner, u8, Each>>();
+    shown::<FeedbackFuture<Inner, u8, Each>>();
     shown::<Enforce<Inner, One>>();
     shown::<Held<u8>>();
 }

@@ -7,7 +7,7 @@ use paceline::concurrency::{AdmitByKey, KeyedPermits, PermitsAt};
 use paceline::limiter::{Limits, PolicyExt, Shared};
 use paceline::policy::FixedWindow;
 use paceline::tower::{
-    Answers, ByHeader, ConcurrencyLayer, EnforceLayer, extension_key, header_key,
+    Answers, ByHeader, ConcurrencyLayer, EnforceLayer, extension_key, header_key, host_key,
 };
 
 use super::call;
@@ -141,6 +141,51 @@ fn an_extension_is_a_key() {
     assert_eq!(key(&request), None);
     request.extensions_mut().insert(7_u32);
     assert_eq!(key(&request), Some(7));
+}
+
+fn host(uri: &str, header: Option<&[u8]>) -> Option<String> {
+    let mut request = Request::get(uri).body(()).unwrap();
+    if let Some(header) = header {
+        let header = HeaderValue::from_bytes(header).unwrap();
+        request.headers_mut().insert("host", header);
+    }
+    host_key()(&request)
+}
+
+#[test]
+fn the_host_of_a_uri_is_a_key_in_one_spelling() {
+    for (uri, key) in [
+        ("http://a.example/path?query", "a.example"),
+        ("HTTP://A.Example:80/", "a.example"),
+        ("https://a.example:443/", "a.example"),
+        ("https://a.example:/", "a.example"),
+        ("http://a.example:443/", "a.example:443"),
+        ("https://a.example:80/", "a.example:80"),
+        ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
+        ("http://[2001:DB8::1]:80/", "[2001:db8::1]"),
+        ("http://[2001:db8::1]:81/", "[2001:db8::1]:81"),
+        ("http://ann:s3cret@a.example/", "a.example"),
+        ("a.example:443", "a.example:443"),
+    ] {
+        let key = Some(key.to_owned());
+        assert_eq!(host(uri, None), key, "{uri}");
+        assert_eq!(host(uri, Some(b"b.example")), key, "the URI counts: {uri}");
+    }
+}
+
+#[test]
+fn without_a_host_in_the_uri_the_header_is_the_key() {
+    for (header, key) in [
+        (&b"A.example"[..], Some("a.example")),
+        (b"a.example:8080", Some("a.example:8080")),
+        (b"[::1]:8080", Some("[::1]:8080")),
+        (b"", None),
+        (b"a b", None),
+        (b"\xff", None),
+    ] {
+        assert_eq!(host("/path", Some(header)).as_deref(), key, "{header:?}");
+    }
+    assert_eq!(host("/path", None), None);
 }
 
 #[tokio::test(start_paused = true)]
