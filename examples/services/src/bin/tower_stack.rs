@@ -17,6 +17,7 @@ use std::future::IntoFuture;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Extension, Path, Request, State};
 use axum::http::{Extensions, StatusCode, header};
@@ -27,7 +28,7 @@ use axum::{Json, Router};
 use clap::{Parser, ValueEnum};
 use paceline::limiter::{Keyed, Limiter, Limits, Mode, Share, Switch, Switched};
 use paceline::policy::SlidingLog;
-use paceline::redis::{OutagePolicy, Redis};
+use paceline::redis::{ConfigError, OutagePolicy, Redis};
 use paceline::time::Rate;
 use paceline::tower::{Answers, BadKey, ClientIp, ClientKey, EnforceLayer, Terms};
 use reqwest::Client;
@@ -59,6 +60,9 @@ struct Options {
     /// What passes while Redis is down
     #[arg(long, default_value = "open")]
     outage: Outage,
+    /// How long an answer of Redis may take, in milliseconds
+    #[arg(long, default_value_t = 25)]
+    deadline: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -79,15 +83,20 @@ impl Options {
         })
     }
 
-    /// The public router and that of the operators.
-    fn routers(&self) -> Result<(Router, Router), Box<dyn Error>> {
+    fn redis(&self) -> Result<Option<Redis>, ConfigError> {
         let outage = match self.outage {
             Outage::Open => OutagePolicy::open(),
             Outage::Closed => OutagePolicy::closed(),
         };
+        let deadline = Duration::from_millis(self.deadline);
+        let open = |url: &String| Redis::open(url, outage)?.with_deadline(deadline);
+        self.redis.as_ref().map(open).transpose()
+    }
+
+    /// The public router and that of the operators.
+    fn routers(&self) -> Result<(Router, Router), ConfigError> {
         let options = self.clone();
-        let redis = self.redis.as_ref();
-        let redis = redis.map(|url| Redis::open(url, outage)).transpose()?;
+        let redis = self.redis()?;
         let site = Arc::new(Site {
             redis: redis.clone(),
             switch: Switch::new(),
@@ -297,11 +306,7 @@ impl IntoResponse for Nonsense {
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     if !options.admin.ip().is_loopback() {
-        return Err(format!(
-            "the operators' address {} is not one of loopback",
-            options.admin
-        )
-        .into());
+        return Err(format!("--admin {} is not an address of loopback", options.admin).into());
     }
     let (public, admin) = options.routers()?;
     let listen = options.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
