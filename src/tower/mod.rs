@@ -108,6 +108,8 @@
 //! # }
 //! ```
 //!
+//! Which limit a service needs first, where in a stack, and how to launch it: [a guide](crate::_docs::services).
+//!
 //! # What it leaves to others
 //!
 //! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
