@@ -177,13 +177,20 @@ fn without_options_it_is_its_own_client_and_ends_with_0() {
 }
 
 #[test]
-fn the_port_of_the_operators_is_on_loopback_only() {
-    let mut command = Command::new(EXAMPLE);
-    let output = command.args(["--admin", "0.0.0.0:0"]).output().unwrap();
-    assert!(!output.status.success());
-    let error = String::from_utf8(output.stderr).unwrap();
-    let named = "--admin 0.0.0.0:0 is not an address of loopback";
-    assert!(error.contains(named), "{error}");
+fn options_that_cannot_be_are_named() {
+    for (options, named) in [
+        (
+            &["--admin", "0.0.0.0:0"][..],
+            "--admin 0.0.0.0:0 is not an address of loopback",
+        ),
+        (&["--free", "fast"], "fast"),
+        (&["--redis", "unix:///none", "--paid", "200000/s"], "200000"),
+    ] {
+        let output = Command::new(EXAMPLE).args(options).output().unwrap();
+        assert!(!output.status.success());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(named), "{error}");
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::IntoFuture;
 use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,6 +103,10 @@ impl Options {
             handled: AtomicU64::new(0),
         });
         let public = if let Some(redis) = redis {
+            // A rate that does not fit is an error here, and not one for each request.
+            for rate in [self.free, self.paid, self.address] {
+                redis.limit("calls", SlidingLog::from_rate(rate))?;
+            }
             let limits = redis.keyed_by("calls", move |caller| options.policy_of(caller))?;
             public(limits, &site)
         } else {
@@ -303,7 +307,15 @@ impl IntoResponse for Nonsense {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    if let Err(error) = run().await {
+        eprintln!("tower_stack: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     if !options.admin.ip().is_loopback() {
         return Err(format!("--admin {} is not an address of loopback", options.admin).into());
