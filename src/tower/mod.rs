@@ -114,6 +114,8 @@
 //! # }
 //! ```
 //!
+//! Which limit a service needs first, where in a stack, and how to launch it: [a guide](crate::_docs::services).
+//!
 //! # Outbound clients
 //!
 //! `PaceLayer::by_key(limits, host_key()).obeying()` around a client keeps the limit of each host, and waits as long as a host asks:

@@ -11,6 +11,7 @@ mod feedback;
 mod keys;
 mod pace;
 mod schedules;
+mod vectors;
 mod wrapped;
 
 use std::convert::Infallible;
