@@ -356,7 +356,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
+        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
         ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
         Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
         Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
@@ -394,6 +394,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<BadKey>();
     error::<ClientIpError>();
     free::<Answers>();
+    free::<AnswersWithBody<u8>>();
     free::<ByHeader<Keyed<String, Interval>>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     free::<Proxies>();
