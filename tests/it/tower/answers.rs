@@ -211,7 +211,7 @@ async fn no_room_and_a_failed_limiter_are_503_for_a_capacity_that_is_reduced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grpc_client_that_is_told_no_wait_waits_a_second() {
+async fn a_grpc_pushback_is_a_second_if_the_wait_is_not_known() {
     let layer = ConcurrencyLayer::new(Permits::new(1)).at_once();
     let mut service = layer.answering(Answers::new("api")).layer(hello());
     let first = call(&mut service, get("/")).await.unwrap();

@@ -1,6 +1,6 @@
 //! A gRPC server with a limit for each API key, and a bound on the calls under way.
 //!
-//! `cargo run -p services --bin grpc_limits` starts it and a client, and prints what the client is told.
+//! `cargo run -p services --bin grpc_limits` starts it and a client, and prints the answers.
 
 use std::error::Error;
 use std::net::SocketAddr;
