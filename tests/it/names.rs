@@ -356,11 +356,12 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
-        ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
-        Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
-        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
-        Proxies, ProxyHeader, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
+        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ByHeader, ByKey,
+        ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer,
+        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held,
+        Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
+        PermitsByKey, Proxies, ProxyHeader, Refusal, Respond, Terms, UntilBody, UntilResponse,
+        Waits,
     };
 
     type Key = fn(&u8) -> Option<u8>;
