@@ -285,9 +285,9 @@ fn processors() -> f64 {
 }
 
 /// How many numbers are in a list such as `0-3,8`.
-fn counted(list: &str) -> Option<u32> {
+fn counted(ranges: &str) -> Option<u32> {
     let mut count = 0_u32;
-    for range in list.trim().split(',') {
+    for range in ranges.trim().split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
         count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;

@@ -16,8 +16,8 @@ use super::Sensor;
 ///
 /// The mean is the wait of a request that arrives at any time. One long poll makes few requests wait, and to shed others does not
 /// make it shorter. The largest delay would be as high as in a runtime that is always that late. A probe that ran late also stands for
-/// those that would have been due meanwhile, each with its own wait. So a runtime that was blocked for d of a second has a mean of
-/// d²/2, and not that of one late probe among 99 others.
+/// those that would have been due meanwhile, each with its own wait. So if the runtime was blocked for half of a second, the mean of that
+/// second is 125 ms, and not 10 ms, as of one late probe among 49 others.
 ///
 /// A probe that has not run yet counts with its delay so far, so a runtime that is blocked is seen by a reading from another thread. A
 /// delay counts in each reading before its end, and whole in the first one after.
@@ -25,8 +25,9 @@ use super::Sensor;
 /// **Runtime**: that of the first reading, in which the probe is started; that reading is NaN. A reading outside of a runtime is NaN until
 /// the probe is started. If the runtime ends, the next reading in another one starts another probe.
 ///
-/// **Several threads**: the probe is one task that any thread may run. So the reading rises when no thread is free. A thread that is
-/// blocked while another is idle mostly goes unnoticed. In a runtime of one thread every blocking call is seen.
+/// **Several threads**: the probe is one task that any thread may run. The reading rises when no thread is free. A thread that is blocked
+/// while another is idle is seen if it holds up the timers of the whole runtime, as it often does, and else goes unnoticed. In a
+/// runtime of one thread every blocking call is seen.
 ///
 /// **Ends**: the probe ends with the sensor.
 ///

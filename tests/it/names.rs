@@ -352,6 +352,22 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
+#[test]
+fn sensors_can_be_shared_and_moved() {
+    use paceline::shed::{BusyPermits, CgroupCpu, CgroupError, CgroupPressure, QueueDelay, Sensor};
+
+    fn sensor<S: Sensor>() {}
+    sensor::<BusyPermits>();
+    sensor::<CgroupCpu>();
+    sensor::<CgroupPressure>();
+    sensor::<QueueDelay>();
+    free::<BusyPermits>();
+    free::<CgroupCpu>();
+    free::<CgroupPressure>();
+    free::<QueueDelay>();
+    error::<CgroupError>();
+}
+
 #[cfg(feature = "tower")]
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
