@@ -157,7 +157,7 @@ mod refusal;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
-pub use answers::Answers;
+pub use answers::{Answers, AnswersWithBody};
 pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};
 pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};

@@ -357,17 +357,33 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
+#[test]
+fn sensors_can_be_shared_and_moved() {
+    use paceline::shed::{BusyPermits, CgroupCpu, CgroupError, CgroupPressure, QueueDelay, Sensor};
+
+    fn sensor<S: Sensor>() {}
+    sensor::<BusyPermits>();
+    sensor::<CgroupCpu>();
+    sensor::<CgroupPressure>();
+    sensor::<QueueDelay>();
+    free::<BusyPermits>();
+    free::<CgroupCpu>();
+    free::<CgroupPressure>();
+    free::<QueueDelay>();
+    error::<CgroupError>();
+}
+
 #[cfg(feature = "tower")]
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, Charges,
-        ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer,
-        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures,
-        FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold, LimitLayer,
-        Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
-        Proxies, ProxyHeader, Rates, Refusal, Respond, Terms, UntilBody, UntilResponse, Waits,
-        WrapLimit,
+        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ByHeader, ByKey,
+        Charges, ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture,
+        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
+        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
+        LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
+        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Terms, UntilBody,
+        UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -409,6 +425,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<BadKey>();
     error::<ClientIpError>();
     free::<Answers>();
+    free::<AnswersWithBody<u8>>();
     free::<ByHeader<Keyed<String, Interval>>>();
     free::<ByHeader<KeyedPermits<String>, Guards>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();

@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("policy", &["time"]),
     ("batch", &["time"]),
     ("wait", &["time", "policy"]),
-    ("shed", &["time"]),
+    ("shed", &["time", "concurrency"]),
     ("fair", &["time"]),
     ("feedback", &["time", "policy"]),
     ("limiter", &["time", "policy", "wait", "feedback"]),
@@ -60,7 +60,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
 const EXEMPT: [&str; 4] = ["lib", "prelude", "_docs", "former_names"];
 
 /// Folders of pure code, which gets the time as an argument.
-const PURE: [&str; 5] = ["policy", "batch", "shed", "fair", "feedback"];
+const PURE: [&str; 4] = ["policy", "batch", "fair", "feedback"];
 
 /// Pure files in the other folders.
 const PURE_FILES: [&str; 8] = [

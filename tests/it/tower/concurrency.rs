@@ -65,6 +65,23 @@ async fn a_body_that_does_not_know_its_end_is_held_until_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn trailers_end_the_request_of_a_body_that_does_not_know_its_end() {
+    let permits = Permits::new(1);
+    let inner = ::tower::service_fn(|_: http::Request<()>| async {
+        let trailers = Frame::<&[u8]>::trailers(http::HeaderMap::new());
+        let frames = futures::stream::iter([Ok::<_, Infallible>(trailers)]);
+        Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
+    });
+    let layer = ConcurrencyLayer::new(permits.clone());
+    let response = call(&mut layer.layer(inner), get("/")).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(permits.in_use(), 1);
+    let frame = body.frame().await.unwrap().unwrap();
+    assert!(frame.is_trailers() && !body.is_end_stream());
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_dropped_ends_the_request() {
     let permits = Permits::new(1);
     let response = respond(&permits, &LONG).await;
