@@ -37,7 +37,7 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
 fn limits_in_redis_go_into_every_layer() {
     use paceline::limiter::Switch;
     use paceline::redis::{Keyed, KeyedPermits, RedisLimiter, RedisPermits};
-    use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer, host_key};
+    use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
 
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
     fn rates(one: RedisLimiter<TokenBucket>, users: Keyed<TokenBucket>) {
