@@ -1,22 +1,22 @@
-//! The law of the layer that bounds what is under way: on random schedules of polls, cancellations and bodies in any order, there is
+//! The law of the layer that bounds what is under way: on a million random schedules of polls, cancellations and bodies in any order, there is
 //! never more than the limit, and at the end nothing is left.
 
 use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
 use http::{Request, Response};
 use http_body::Body;
 use paceline::concurrency::Permits;
+use paceline::limiter::Switch;
 use paceline::tower::ConcurrencyLayer;
 use testkit::probe::service::{Inner, Part};
 use testkit::wakes::Driven;
 use tower_layer::Layer;
 use tower_service::Service;
 
+/// Of all tests together.
 const SCHEDULES: u64 = 1_000_000;
-const THREADS: u64 = 2;
 const STEPS: usize = 8;
 
 const BODIES: [&[Part]; 3] = [
@@ -31,33 +31,52 @@ enum Stage<F, B> {
     Responded(Driven<B>),
 }
 
-#[test]
-fn in_flight_is_never_above_the_limit_on_a_million_random_schedules() {
-    thread::scope(|scope| {
-        for first in 0..THREADS {
-            scope.spawn(move || on_a_paused_clock(schedules(first)));
-        }
-    });
+#[tokio::test(start_paused = true)]
+async fn while_requests_wait_in_flight_is_never_above_the_limit() {
+    schedules(0, ConcurrencyLayer::new).await;
 }
 
-fn on_a_paused_clock(work: impl Future) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(work);
+#[tokio::test(start_paused = true)]
+async fn while_requests_are_refused_in_flight_is_never_above_the_limit() {
+    schedules(1, |permits| ConcurrencyLayer::new(permits).at_once()).await;
 }
 
-async fn schedules(first: u64) {
-    for seed in (first..SCHEDULES).step_by(THREADS as usize) {
-        schedule(seed).await;
+#[tokio::test(start_paused = true)]
+async fn while_some_wait_and_some_are_refused_in_flight_is_never_above_the_limit() {
+    schedules(2, |permits| ConcurrencyLayer::new(permits).max_waiting(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_an_active_switch_in_flight_is_never_above_the_limit() {
+    schedules(3, |permits| {
+        ConcurrencyLayer::new(permits).switched(Switch::new())
+    })
+    .await;
+}
+
+/// Every fourth schedule, from `first` on.
+async fn schedules<L, S, B>(first: u64, layer: impl Fn(Permits) -> L)
+where
+    L: Layer<Inner, Service = S>,
+    S: Service<Request<()>, Response = Response<B>> + Clone,
+    B: Body,
+{
+    for seed in (first..SCHEDULES).step_by(4) {
+        schedule(seed, &layer).await;
     }
 }
 
-async fn schedule(seed: u64) {
+async fn schedule<L, S, B>(seed: u64, layer: &impl Fn(Permits) -> L)
+where
+    L: Layer<Inner, Service = S>,
+    S: Service<Request<()>, Response = Response<B>> + Clone,
+    B: Body,
+{
     let mut rng = Rng::with_seed(seed);
     let limit = rng.u32(1..4);
     let permits = Permits::new(limit);
     let inner = Inner::new().with_body(rng.choice(BODIES).unwrap());
-    let service = ConcurrencyLayer::new(permits.clone()).layer(inner.clone());
+    let service = layer(permits.clone()).layer(inner.clone());
     let mut calls = Vec::new();
     for _ in 0..STEPS {
         let index = rng.usize(..=calls.len());

@@ -26,6 +26,7 @@ enum Admitted<G = Permit> {
 use Admitted::{Refused, Waits, With, Without};
 
 impl<G> Admitted<G> {
+    #[expect(clippy::option_option, reason = "a guard, no guard, or no admission")]
     fn of<E>(answer: Poll<Result<Option<Option<G>>, E>>) -> Result<Self, E> {
         Ok(match answer {
             Poll::Pending => Waits,

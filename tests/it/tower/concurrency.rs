@@ -372,3 +372,25 @@ async fn a_limit_of_zero_is_a_pause() {
     permits.resize(1);
     assert_eq!(waiting.await.unwrap().unwrap(), 1);
 }
+
+#[test]
+fn it_works_outside_a_runtime_while_there_is_a_permit() {
+    let layer = ConcurrencyLayer::new(Permits::new(1)).until_response();
+    let mut service = layer.layer(echo());
+    for n in 0..3 {
+        assert_eq!(call(&mut service, n).now_or_never().unwrap().unwrap(), n);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_100_000_calls_in_one_task_none_is_refused_while_there_is_a_permit() {
+    let permits = Permits::new(1_000);
+    let layer = ConcurrencyLayer::new(permits.clone()).at_once();
+    let service = layer.until_response().layer(echo());
+    for _ in 0..100 {
+        let calls = (0..1_000).map(|n| service.clone().oneshot(n));
+        let done = join_all(calls).await;
+        assert!(done.iter().all(Result::is_ok));
+    }
+    assert_eq!(permits.in_use(), 0);
+}

@@ -2,6 +2,7 @@
 
 mod answers;
 mod axum;
+mod bad_input;
 mod client_ip;
 mod concurrency;
 mod conformance;
