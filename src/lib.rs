@@ -139,6 +139,7 @@ pub mod policy;
 pub mod prelude;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod shed;
 pub mod sink;
 pub mod stream;
 pub mod time;

@@ -9,6 +9,7 @@
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//! | [`ShedLayer`] | is refused at once, the least important first | a server that has more work than capacity |
 //!
 //! ```
 //! use http::{Request, Response};
@@ -131,6 +132,7 @@ mod keys;
 mod layer;
 mod pace;
 mod refusal;
+mod shed;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
@@ -145,4 +147,5 @@ pub use keys::{ByHeader, extension_key, header_key};
 pub use layer::{LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
+pub use shed::{AtClass, ByClass, Shed, ShedLayer, Shedding, http_class};
 pub use terms::{BadKey, ByKey, Costed, Direct, PermitsByKey, Terms};
