@@ -7,6 +7,7 @@ mod limiter;
 mod names;
 mod neighbours;
 mod prelude;
+mod shed;
 mod sink;
 mod stream;
 mod time;
