@@ -147,3 +147,129 @@ fn nanos(time: Duration) -> i64 {
 fn nanos_above_zero(time: Duration, error: OutOfRange) -> Result<i64, OutOfRange> {
     Some(nanos(time)).filter(|nanos| *nanos > 0).ok_or(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As it was published, in seconds and with floats: the amount lies between −delay / ramp and 1.
+    #[derive(Clone, Copy, Debug)]
+    struct Published {
+        good: f64,
+        bad: f64,
+        delay: f64,
+        ramp: f64,
+        classes: f64,
+    }
+
+    impl Published {
+        fn step(&self, amount: f64, used: f64, dt: f64) -> f64 {
+            let g = match used {
+                used if used < self.good => used / self.good - 1.0,
+                used if used < self.bad => 0.0,
+                used => (used - self.bad) / (1.0 - self.bad),
+            };
+            let moved = amount + dt.min(self.delay) * g / self.ramp;
+            moved.max(-self.delay / self.ramp).min(1.0)
+        }
+
+        fn share(&self, amount: f64, class: f64) -> f64 {
+            (self.classes * amount - class.min(self.classes - 1.0)).clamp(0.0, 1.0)
+        }
+    }
+
+    fn both(good: f64, bad: f64, delay: u64, ramp: u64, classes: u8) -> (Curve, Published) {
+        let curve = Curve::DEFAULT
+            .with_thresholds(good, bad)
+            .and_then(|curve| curve.with_delay(Duration::from_millis(delay)))
+            .and_then(|curve| curve.with_ramp(Duration::from_millis(ramp)))
+            .and_then(|curve| curve.with_classes(classes));
+        let published = Published {
+            good,
+            bad,
+            delay: delay as f64 / 1e3,
+            ramp: ramp as f64 / 1e3,
+            classes: classes.into(),
+        };
+        (curve.unwrap(), published)
+    }
+
+    prop_compose! {
+        fn curves()(
+            good in 0.01..0.98_f64,
+            gap in 0.01..1.0_f64,
+            delay in 1..100_000_u64,
+            ramp in 1..500_000_u64,
+            classes in 1..20_u8,
+        ) -> (Curve, Published) {
+            both(good, good + gap * (0.99 - good), delay, ramp, classes)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decides_as_the_published_arithmetic_does(
+            (curve, published) in curves(),
+            steps in proptest::collection::vec((0.0..=1.0_f64, 0..200_000_u64), 1..100),
+            class in 0..25_u8,
+        ) {
+            let (mut amount, mut expected) = (curve.rest(), -published.delay / published.ramp);
+            for (n, (used, millis)) in (1..).zip(steps) {
+                amount = curve.step(amount, used, Duration::from_millis(millis));
+                expected = published.step(expected, used, millis as f64 / 1e3);
+                // Each step is rounded to a nanosecond.
+                let close = f64::from(n) * 1e-9 / published.ramp + 1e-9;
+                prop_assert!((curve.relative(amount) - expected).abs() < close);
+
+                let share = curve.share(amount, Class::Sheddable(class));
+                let close = close * published.classes;
+                prop_assert!((share - published.share(expected, class.into())).abs() < close);
+                prop_assert_eq!(curve.share(amount, Class::Critical).to_bits(), 0);
+            }
+        }
+
+        #[test]
+        fn of_evenly_spread_chances_its_share_is_shed(
+            (curve, _) in curves(),
+            part in 0.0..=1.0_f64,
+            class in 0..25_u8,
+        ) {
+            let (rest, ramp) = (curve.rest() as f64, curve.ramp as f64);
+            let amount = (rest + part * (ramp - rest)) as i64;
+            let class = Class::Sheddable(class);
+            let chances = (0..1_000_u64).map(|n| n * (u64::MAX / 1_000));
+            let is_shed = |chance: &u64| curve.sheds(amount, class, || *chance);
+            let shed = chances.filter(is_shed).count() as f64;
+            prop_assert!((shed - 1_000.0 * curve.share(amount, class)).abs() <= 1.0);
+            prop_assert_eq!(curve.admits_all(amount, class), shed == 0.0);
+        }
+
+        #[test]
+        fn a_less_important_class_is_shed_first_and_a_larger_amount_sheds_no_less(
+            (curve, _) in curves(),
+            amounts in (any::<i64>(), any::<i64>()),
+            class in 0..25_u8,
+        ) {
+            let within = |amount: i64| amount.clamp(curve.rest(), curve.ramp);
+            let (one, other) = (within(amounts.0), within(amounts.1));
+            let share = |amount, class| curve.share(amount, Class::Sheddable(class));
+            prop_assert!(share(one.min(other), class) <= share(one.max(other), class));
+            prop_assert!(share(one, class + 1) <= share(one, class));
+        }
+    }
+
+    #[test]
+    fn chance_sheds_all_or_none_at_the_ends() {
+        let curve = Curve::DEFAULT;
+        let class = Class::Sheddable(0);
+        for amount in [curve.rest(), -1, 0] {
+            assert!(!curve.sheds(amount, class, || unreachable!()));
+        }
+        assert!(curve.sheds(curve.ramp, class, || unreachable!()));
+        assert!(curve.sheds(1, class, || 0));
+        assert!(!curve.sheds(curve.ramp - 1, class, || u64::MAX));
+        assert!(!curve.sheds(curve.ramp, Class::Critical, || 0));
+    }
+}

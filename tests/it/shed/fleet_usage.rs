@@ -155,7 +155,7 @@ proptest! {
         for (is_end, is_critical, which) in steps {
             if is_end {
                 if which < held.len() {
-                    held.swap_remove(which);
+                    drop(held.swap_remove(which));
                 }
                 continue;
             }

@@ -10,6 +10,7 @@ mod failures;
 mod keys;
 mod pace;
 mod schedules;
+mod shed;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
