@@ -149,6 +149,11 @@ fn nanos_above_zero(time: Duration, error: OutOfRange) -> Result<i64, OutOfRange
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "the model has floats, and is compared up to their precision"
+)]
 mod tests {
     use proptest::prelude::*;
 

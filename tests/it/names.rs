@@ -443,7 +443,8 @@ fn layers_and_services_can_be_shared_and_moved() {
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {
     use paceline::redis::{
-        self, CallError, ConfigError, OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError,
+        self, CallError, ConfigError, Importance, InUse, OutagePolicy, Redis, RedisLimiter,
+        RedisPolicy, ServerError,
     };
 
     // That is sealed: its parts, `Scripted` and `ScriptParams`, cannot be named.
@@ -472,6 +473,6 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<redis::Lease>();
     #[cfg(feature = "redis-tls")]
     free::<redis::Tls>();
-    value::<redis::Importance>();
-    value::<redis::InUse>();
+    value::<Importance>();
+    value::<InUse>();
 }

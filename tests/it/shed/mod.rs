@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use paceline::shed::WorkerUtilization;
 use tokio::time::Instant;
 
-use crate::timed::{ms, now};
+use crate::timed::{ms, now, sleep_until};
 
 /// A sensor that a test sets, and that counts how often it is asked.
 #[derive(Clone, Default)]
@@ -61,7 +61,7 @@ impl Timeline {
     }
 
     async fn at(&self, millis: u64) {
-        tokio::time::sleep_until(self.0 + ms(millis)).await;
+        sleep_until(self.0 + ms(millis)).await;
         settled().await;
     }
 }
@@ -78,7 +78,7 @@ fn quietly() {
     static QUIET: LazyLock<()> = LazyLock::new(|| {
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if info.payload_as_str() != Some("the sensor is broken") {
+            if info.payload().downcast_ref() != Some(&"the sensor is broken") {
                 print(info);
             }
         }));

@@ -14,6 +14,7 @@ const ALL: Class = Class::Sheddable(0);
 
 /// Nanoseconds of a ramp of 120 s; equality of floats is exact here.
 #[track_caller]
+#[expect(clippy::cast_precision_loss, reason = "it is a few minutes")]
 fn assert_amount(shedder: &WorkerUtilization, nanos: i64) {
     let expected = nanos as f64 / 120e9;
     assert_eq!(shedder.amount().to_bits(), expected.to_bits(), "{nanos}");

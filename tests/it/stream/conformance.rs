@@ -301,9 +301,7 @@ async fn shed() {
 #[tokio::test(start_paused = true)]
 async fn shed_by() {
     for polls in [0, 1, 3] {
-        let mut slow = Slow::default();
-        slow.polls = polls;
-        Subject::new(move |input: Input| input.shed_by(slow.clone(), |item| *item))
+        Subject::new(move |input: Input| input.shed_by(Slow::after(polls), |item| *item))
             .items(|item| vec![item])
             .into_parts(|adapter| {
                 let (input, held) = adapter.into_parts();

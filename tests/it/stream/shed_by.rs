@@ -13,9 +13,18 @@ use crate::timed::{arriving, assert_left, drained, ms};
 /// A shedder that answers after some polls, and sheds the odd classes. It is told how many classes it was asked for.
 #[derive(Clone, Default)]
 pub(super) struct Slow {
-    pub(super) polls: u32,
+    polls: u32,
     waited: u32,
     asked: Arc<AtomicU32>,
+}
+
+impl Slow {
+    pub(super) fn after(polls: u32) -> Self {
+        Self {
+            polls,
+            ..Self::default()
+        }
+    }
 }
 
 impl Admit<u32> for Slow {
@@ -40,8 +49,8 @@ impl Admit<u32> for Slow {
     fn give_up(&mut self) {}
 }
 
-const fn class(item: &u32) -> Class {
-    match *item {
+const fn class(item: u32) -> Class {
+    match item {
         0..10 => Class::Sheddable(0),
         10..20 => Class::Sheddable(1),
         _ => Class::Critical,
@@ -67,7 +76,7 @@ async fn drops_and_counts_items_that_the_shedder_refuses() {
         (33, 4),
     ];
     let shedder = overloaded();
-    let mut shed = Box::pin(arriving(arrivals, 40).shed_by(shedder.clone(), class));
+    let mut shed = Box::pin(arriving(arrivals, 40).shed_by(shedder.clone(), |item| class(*item)));
     let left = drained(shed.by_ref()).await;
     // Of the second class nothing is shed before 20 ms.
     assert_left(&left, [(0, 1), (9, 2), (22, 11), (32, 21)], 40);
@@ -87,9 +96,7 @@ async fn each_item_is_asked_about_once() {
 
 #[tokio::test(start_paused = true)]
 async fn holds_and_returns_the_item_while_an_answer_is_under_way() {
-    let mut shedder = Slow::default();
-    shedder.polls = 1;
-    let mut shed = stream::iter([2, 3, 4]).shed_by(shedder, |item| *item);
+    let mut shed = stream::iter([2, 3, 4]).shed_by(Slow::after(1), |item| *item);
     assert!(shed.next().now_or_never().is_none());
     assert_eq!(shed.size_hint(), (0, Some(3)));
     assert_eq!(shed.next().now_or_never(), Some(Some(2)));
@@ -122,5 +129,11 @@ async fn the_class_of_an_item_may_depend_on_those_before() {
 fn says_that_all_may_come_and_none_need() {
     let shed = stream::iter(0..3).shed_by(Slow::default(), |item| *item);
     assert_eq!(shed.size_hint(), (0, Some(3)));
-    assert!(!format!("{:?}", stream::iter([1]).shed_by(overloaded(), class)).is_empty());
+    assert!(
+        !format!(
+            "{:?}",
+            stream::iter([1]).shed_by(overloaded(), |item| class(*item))
+        )
+        .is_empty()
+    );
 }

@@ -16,8 +16,8 @@ use crate::timed::{ms, sleep};
 
 const LONG: [Part; 3] = [Part::Data(b"one"), Part::Pause, Part::Data(b"two")];
 
-const fn by_evenness(n: &u32) -> Importance {
-    match *n % 2 {
+const fn by_evenness(n: u32) -> Importance {
+    match n % 2 {
         0 => Importance::Critical,
         _ => Importance::Sheddable,
     }
@@ -59,7 +59,7 @@ fn request(method: Method, path: &str) -> Request<()> {
 async fn what_the_shedder_refuses_is_refused_at_once_as_shed() {
     let usage = FleetUsage::new(2, 1);
     let inner = Inner::new().taking(ms(10));
-    let layer = ShedLayer::new(usage.clone(), by_evenness).until_response();
+    let layer = ShedLayer::new(usage.clone(), |n: &u32| by_evenness(*n)).until_response();
     let service = layer.layer(inner.clone());
     let requests = [1, 3, 2, 4, 5];
     let calls = requests.map(|n| service.clone().oneshot(n));
@@ -279,7 +279,7 @@ fn a_fleet_usage_in_redis_goes_into_the_layer() {
     }
     fn layer(usage: paceline::redis::FleetUsage) {
         is_service(
-            ShedLayer::new(usage, by_evenness)
+            ShedLayer::new(usage, |n: &u32| by_evenness(*n))
                 .until_response()
                 .layer(echo()),
         );
