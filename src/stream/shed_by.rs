@@ -21,9 +21,9 @@ pin_project! {
     /// # async fn main() {
     /// # let shedder = WorkerUtilization::new(|| 1.0).with_period(marble::TICK);
     /// # let shedder = shedder.with_delay(marble::TICK * 2).with_ramp(marble::TICK);
-    /// // overloaded from the start: after three ticks all is shed that is not critical
-    /// let input  = "a b A c (dB) e C |";
-    /// let output = "a b A - B    - C |";
+    /// // overloaded from the start: after three ticks only critical items pass, which are capitals
+    /// let input  = "a b c D (eF) g H |";
+    /// let output = "a b c D F    - H |";
     /// # let class = |item: &char| if item.is_uppercase() { Critical } else { Sheddable(0) };
     /// # marble::check(|s| s.shed_by(shedder, class), input, output).await;
     /// # }
