@@ -22,7 +22,7 @@ use super::gauge::{Chance, Gauge, Tally};
 use super::metrics::Published;
 use super::{Class, Sensor};
 
-/// For so many periods a sample holds.
+/// How many periods a sample holds.
 const SAMPLE_HOLDS: u32 = 3;
 
 /// Sheds load while a worker is too busy: slowly, and the least important requests first. Clones are the same shedder.

@@ -31,14 +31,14 @@ pin_project! {
     ///
     /// * **Emits** an item in the instant in which it arrives, if the shedder admits its class then. Other items are dropped, and
     ///   [`shed_count`](Self::shed_count) counts them.
-    /// * **Waits** on the input only (and on a shedder whose answer is not there at once; the closure is asked again with each poll
+    /// * **Waits** on the input only (and on the answer of a shedder that is not in memory; each poll asks the closure again
     ///   meanwhile).
     /// * **Ends** with the input.
     /// * **Holds** nothing while the shedder answers at once. Else it holds one item while the answer is under way, which the upper
     ///   bound of `size_hint` counts and [`into_parts`](Self::into_parts) returns.
     /// * **Cancel safety**: dropping `next()` loses no item, apart from those that are counted.
     ///
-    /// # Shedders whose guard has to be held
+    /// # Shedders with a guard to hold
     ///
     /// A stream cannot know when the work on an item has ended. So the guard has to be `Copy`, which means that it holds nothing: `()`,
     /// as that of [`WorkerUtilization`](crate::shed::WorkerUtilization). That of a [`FleetUsage`](crate::shed::FleetUsage) is held

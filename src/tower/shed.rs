@@ -76,11 +76,12 @@ pub struct Shedding;
 impl<D, F> ShedLayer<ByClass<D, F>> {
     /// Asks `shedder` about each request, by its class.
     ///
-    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`. [`http_class`] makes one. A request whose class
-    /// cannot be found, because the closure panics, is admitted: see [`on_failure`](LimitLayer::on_failure).
+    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`. [`http_class`] makes one. If it panics, the
+    /// request is admitted: see [`on_failure`](LimitLayer::on_failure).
     #[must_use]
     pub fn new<R, C>(shedder: D, class: F) -> Self
     where
+        C: Clone,
         D: Admit<C> + Clone,
         F: Fn(&R) -> C,
     {

@@ -10,7 +10,7 @@ use paceline::shed::{Class, WorkerUtilization};
 
 use crate::timed::{arriving, assert_left, drained, ms};
 
-/// A shedder that answers after some polls, and sheds the odd classes. It is told how many classes it was asked for.
+/// A shedder that answers after some polls, and sheds the odd classes. It counts its answers.
 #[derive(Clone, Default)]
 pub(super) struct Slow {
     polls: u32,
