@@ -12,6 +12,7 @@ use paceline::concurrency::Permits;
 use paceline::limiter::{Owned, Shared};
 use paceline::policy::TokenBucket;
 use paceline::prelude::*;
+use paceline::shed::{Class, WorkerUtilization};
 use paceline::time::Rate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, repeat, sink};
 use tokio::runtime::{Builder, Runtime};
@@ -60,6 +61,10 @@ fn streams(bench: &mut Bench<'_>) {
     bench.stream("enforce/shared", || items().enforce(shared()));
     bench.stream("shed/owned", || items().shed(owned()));
     bench.stream("shed/shared", || items().shed(shared()));
+    bench.stream("shed_by", || {
+        let shedder = WorkerUtilization::new(|| 0.5);
+        items().shed_by(shedder, |_| Class::Sheddable(0))
+    });
     bench.stream("grouped_within", || items().grouped_within(GROUP, HOUR));
     bench.stream("grouped_weighted_within", || {
         items().grouped_weighted_within(GROUP as u64, HOUR, |_| 1)

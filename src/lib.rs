@@ -22,12 +22,12 @@
 //! # The map
 //!
 //! ```text
-//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency
+//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency, shed
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
-//!                          │       ├── concurrency
-//!                          │       ├── tower  ──▶ concurrency
-//!                          │       └── redis  ──▶ concurrency
+//!                          │       ├── concurrency ◀── shed
+//!                          │       ├── tower  ──▶ concurrency, shed
+//!                          │       └── redis  ──▶ concurrency, shed
 //!                          └──▶ feedback
 //! ```
 //!
@@ -46,6 +46,8 @@
 //! * Without a stream or a sink, [`Shared::acquire_one`](limiter::Shared::acquire_one) waits by hand.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
+//! * **[Shedders][shed]** refuse work at once when there is more than capacity, the least important first: by how much is under way,
+//!   or by how busy a worker is.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
@@ -82,6 +84,7 @@
 //! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
+//! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
 //! | limit bandwidth, a byte a permit | `file.pace_reads(limit)`, `socket.pace_writes(limit)` |
 //! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
 //! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
@@ -118,7 +121,8 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
-//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer` and `tower::ConcurrencyLayer`, limits as layers for services and clients.
+//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer` and `tower::ShedLayer`, limits as layers for services
+//!   and clients.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 

@@ -8,6 +8,7 @@
 //! | [`Permits`] | n, over all tasks that share them |
 //! | [`KeyedPermits`] | n for each user, host or account |
 //! | `redis::RedisPermits`, `redis::KeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
+//! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
 //! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
 //!
 //! [`Admit`] is what they have in common, for code that is generic over them. A [`Switched`](crate::limiter::Switched) around any of
@@ -97,7 +98,7 @@ pub enum Outcome {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not admit work of class `{C}`",
     label = "expected permits",
-    note = "`Permits`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, and `redis::FleetUsage` of class `Importance`",
+    note = "`Permits`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, a `FleetUsage` of class `Importance`, and `WorkerUtilization` of class `shed::Class`",
     note = "a limiter such as `Shared` limits how often work begins, and has no guard",
     note = "a `Permits` is a handle already: clone it instead of putting it into an `Arc`"
 )]

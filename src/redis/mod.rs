@@ -281,4 +281,7 @@ pub use lease_pool::Lease;
 pub use limiter::{FailFast, RedisLimiter};
 pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
-pub use usage::{FleetUsage, Importance, InUse};
+pub use usage::FleetUsage;
+
+#[doc(no_inline)]
+pub use crate::shed::{Importance, InUse};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::concurrency::Admit;
 use crate::remote::{CallError, Fallback, ServerError};
+use crate::shed::{Importance, InUse};
 
 use super::config::{Redis, tagged};
 use super::error::ConfigError;
@@ -22,7 +23,7 @@ const SHEDDABLE: usize = 1;
 ///
 /// With a capacity of C and a reserve of R, a sheddable request is admitted if with it no more than C − R sheddable requests and
 /// no more than C requests of both kinds are under way. A critical request is always admitted, and counted. One script sees
-/// both counts at once, and all numbers are integers.
+/// both counts at once, and all numbers are integers. [`shed::FleetUsage`](crate::shed::FleetUsage) does the same in one process.
 ///
 /// ```
 /// use paceline::redis::{Importance, OutagePolicy, Redis};
@@ -59,38 +60,6 @@ pub struct FleetUsage {
     pool: Arc<LeasePool>,
     /// Of [`Admit`].
     request: LeaseRequest,
-}
-
-/// Whether a request may be shed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "one reserve divides requests into two kinds"
-)]
-pub enum Importance {
-    /// Always admitted.
-    Critical,
-    /// Admitted while there is capacity beside the reserve.
-    Sheddable,
-}
-
-/// How many requests are under way in the fleet.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct InUse {
-    /// Critical requests.
-    pub critical: u32,
-    /// All others.
-    pub sheddable: u32,
-}
-
-impl Importance {
-    const fn class(self) -> usize {
-        match self {
-            Self::Critical => CRITICAL,
-            Self::Sheddable => SHEDDABLE,
-        }
-    }
 }
 
 impl FleetUsage {
@@ -136,7 +105,7 @@ impl FleetUsage {
     ///
     /// A lease that was granted for a dropped future is released.
     pub async fn admit(&self, importance: Importance) -> Result<Option<Lease>, ServerError> {
-        self.pool.ask(importance.class(), false).await
+        self.pool.ask(class_of(importance), false).await
     }
 
     /// How many requests are under way, as Redis knows it.
@@ -167,11 +136,18 @@ impl Admit<Importance> for FleetUsage {
     type Error = ServerError;
 
     fn poll_admit(&mut self, importance: Importance, cx: &mut Context<'_>) -> Poll<LeaseAnswer> {
-        let (request, class) = (&mut self.request, importance.class());
+        let (request, class) = (&mut self.request, class_of(importance));
         self.pool.poll_ask(request, class, false, cx)
     }
 
     fn give_up(&mut self) {
         self.request = LeaseRequest::default();
+    }
+}
+
+const fn class_of(importance: Importance) -> usize {
+    match importance {
+        Importance::Critical => CRITICAL,
+        Importance::Sheddable => SHEDDABLE,
     }
 }

@@ -1,9 +1,78 @@
-//! Load shedding.
+//! Load shedders: they refuse some work at once, so that the rest is done well.
+//!
+//! A limiter says how often work may begin. A shedder says what is given up when there is more work than capacity: the least
+//! important first. It refuses at once and has no queue, so a request that is shed costs almost nothing.
+//!
+//! | | sheds by | state | classes |
+//! |---|---|---|---|
+//! | [`FleetUsage`] | how many requests are under way, with a reserve for critical work | in this process | [`Importance`] |
+//! | `redis::FleetUsage` | the same, in a whole fleet (feature `redis`) | in Redis | [`Importance`] |
+//! | [`WorkerUtilization`] | how busy this worker has been, slowly | in this process | [`Class`] |
+//!
+//! The first bounds what a dependency behind the fleet has to bear. The last protects a worker whatever its requests cost.
+//! [`Permits`](crate::concurrency::Permits) bound the requests under way too, and let the others wait.
+//!
+//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer` and
+//! [`shed_by`](crate::stream::PaceStreamExt::shed_by), and is asked by hand:
+//!
+//! ```
+//! use paceline::shed::{FleetUsage, Importance};
+//!
+//! let usage = FleetUsage::new(3, 1);
+//! let batch: Vec<_> = (0..3).map(|_| usage.admit(Importance::Sheddable)).collect();
+//! assert!(batch[1].is_some() && batch[2].is_none());
+//! assert!(usage.admit(Importance::Critical).is_some());
+//! ```
 
+mod curve;
+mod fleet_usage;
+mod gauge;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod sensor;
 mod sensor_cgroup;
 mod sensor_delay;
+mod utilization;
 
+pub use fleet_usage::{FleetUsage, UsagePermit};
 pub use sensor::{BusyPermits, Sensor};
 pub use sensor_cgroup::{CgroupCpu, CgroupError, CgroupPressure};
 pub use sensor_delay::QueueDelay;
+pub use utilization::{ClassStats, WorkerUtilization};
+
+/// Whether a request may be shed, for [`FleetUsage`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "one reserve divides requests into two kinds"
+)]
+pub enum Importance {
+    /// Always admitted.
+    Critical,
+    /// Admitted while there is capacity beside the reserve.
+    Sheddable,
+}
+
+/// How important a request is, for [`WorkerUtilization`].
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a request may be shed, in some order, or not"
+)]
+pub enum Class {
+    /// Never shed.
+    Critical,
+    /// May be shed: 0 goes first, as the least important. A number beyond the
+    /// [number of classes](WorkerUtilization::with_classes) is the most important sheddable class.
+    Sheddable(u8),
+}
+
+/// How many requests are under way, of a [`FleetUsage`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct InUse {
+    /// Critical requests.
+    pub critical: u32,
+    /// All others.
+    pub sheddable: u32,
+}

@@ -5,15 +5,15 @@ use core::time::Duration;
 
 use futures_core::{Stream, TryStream};
 
-use crate::concurrency::Permits;
+use crate::concurrency::{Admit, Permits};
 use crate::limiter::{Keyed, Limiter, Limits, Owned};
 use crate::policy::{Interval, Policy};
 use crate::time::or_panic;
 
 use super::{
     Concurrent, Debounce, Enforce, GroupedWeightedWithin, GroupedWithin, Pace, PaceBatches,
-    PaceByCost, PaceByKey, PaceByKeyAndCost, Sample, Shed, ThrottleFirst, TryGroupedWeightedWithin,
-    TryGroupedWithin, TryPace, TryPaceByKey,
+    PaceByCost, PaceByKey, PaceByKeyAndCost, Sample, Shed, ShedBy, ThrottleFirst,
+    TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 
 /// Throttling for every stream.
@@ -455,6 +455,35 @@ pub trait PaceStreamExt: Stream {
         Self: Sized,
     {
         Shed::new(self, limiter)
+    }
+
+    /// Drops the items that a [load shedder](crate::shed) refuses, and counts them. The closure says which class an item has.
+    ///
+    /// See [`ShedBy`] for exactly when, and for what to do with a shedder whose guard has to be held.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::prelude::*;
+    /// use paceline::shed::{Class, WorkerUtilization};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let shedder = WorkerUtilization::new(|| 0.99); // how busy this worker is
+    /// let events = futures::stream::iter(["login", "page view"]);
+    /// let shed = events.shed_by(shedder, |event| match *event {
+    ///     "login" => Class::Critical,
+    ///     _ => Class::Sheddable(0),
+    /// });
+    /// assert_eq!(shed.count().await, 2); // for the first half minute
+    /// # }
+    /// ```
+    fn shed_by<C, A, F>(self, shedder: A, class: F) -> ShedBy<Self, A, F>
+    where
+        Self: Sized,
+        A: Admit<C, Guard: Copy, Error = Infallible>,
+        F: FnMut(&Self::Item) -> C,
+    {
+        ShedBy::new(self, shedder, class)
     }
 
     /// Emits an item when no other has followed it for `delay`. The others are dropped and counted.

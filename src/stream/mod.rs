@@ -6,7 +6,7 @@
 //! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`],
 //!   [`PaceByKeyAndCost`], and [`Concurrent`], which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
-//! * It is dropped and counted: [`Shed`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
+//! * It is dropped and counted: [`Shed`], [`ShedBy`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
 //!
 //! # What all of them promise
 //!
@@ -81,6 +81,7 @@ mod pace_by_key_and_cost;
 mod ready_set;
 mod sample;
 mod shed;
+mod shed_by;
 mod throttle_first;
 mod try_grouped_within;
 mod try_pace;
@@ -97,6 +98,7 @@ pub use pace_by_key::{NoLimit, PaceByKey, TryPaceByKey};
 pub use pace_by_key_and_cost::{PaceByKeyAndCost, PaceByKeyError};
 pub use sample::Sample;
 pub use shed::Shed;
+pub use shed_by::ShedBy;
 pub use throttle_first::ThrottleFirst;
 pub use try_grouped_within::{OnError, TryGroupedWeightedWithin, TryGroupedWithin};
 pub use try_pace::TryPace;

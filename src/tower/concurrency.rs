@@ -66,10 +66,11 @@ pub type ConcurrencyLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<
 /// Service of [`ConcurrencyLayer`].
 pub type Concurrency<S, T, A = AsError, H = UntilBody> = Limited<Admitting<H>, S, T, A>;
 
-/// What a [`ConcurrencyLayer`] does: `H` says when a request is no longer under way.
+/// What a [`ConcurrencyLayer`] does: `H` says when a request is no longer under way. With a `K` it is another layer whose requests hold
+/// a guard.
 #[derive(Clone, Copy, Debug)]
-pub struct Admitting<H> {
-    hold: PhantomData<fn() -> H>,
+pub struct Admitting<H, K = ()> {
+    hold: PhantomData<fn() -> (H, K)>,
 }
 
 impl<H> Waits for Admitting<H> {}
@@ -122,7 +123,7 @@ impl<T, A, H> ConcurrencyLayer<T, A, H> {
     }
 }
 
-impl<S, T, P, A, H, R> Service<R> for Concurrency<S, T, A, H>
+impl<S, T, P, A, H, K, R> Service<R> for Limited<Admitting<H, K>, S, T, A>
 where
     S: Service<R> + Clone,
     T: Terms<R, Limit = P>,
@@ -149,7 +150,7 @@ where
 }
 
 pin_project! {
-    /// Future of [`Concurrency`].
+    /// Future of [`Concurrency`] and [`Shed`](super::Shed).
     #[must_use = "futures do nothing unless you `.await` or poll them"]
     pub struct ConcurrencyFuture<S, R, T, A, H>
     where

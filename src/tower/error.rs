@@ -88,6 +88,11 @@ impl<E> Error<E> {
         self.refusal().is_some_and(Refusal::is_no_room)
     }
 
+    /// Whether a load shedder refused the request.
+    pub fn is_shed(&self) -> bool {
+        self.refusal().is_some_and(Refusal::is_shed)
+    }
+
     /// Whether the key of the request cannot be used.
     pub fn is_bad_key(&self) -> bool {
         self.refusal().is_some_and(Refusal::is_bad_key)

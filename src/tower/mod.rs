@@ -10,6 +10,7 @@
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
 //! | [`FeedbackLayer`] | passes; the response pauses the limit of its host | a client that obeys `Retry-After` and the headers of a quota |
+//! | [`ShedLayer`] | is refused at once, the least important first | a server that has more work than capacity |
 //!
 //! ```
 //! use http::{Request, Response};
@@ -154,6 +155,7 @@ mod keys;
 mod layer;
 mod pace;
 mod refusal;
+mod shed;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
@@ -169,6 +171,7 @@ pub use keys::{ByHeader, extension_key, header_key, host_key};
 pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
+pub use shed::{AtClass, ByClass, Shed, ShedLayer, Shedding, http_class};
 pub use terms::{
     BadKey, ByKey, Costed, Direct, Guards, Handles, PermitsByKey, Rates, Terms, WrapLimit,
 };

@@ -24,6 +24,8 @@ pub(super) enum RefusalKind {
     TooLate { within: Duration },
     /// Too many requests wait, or are under way.
     NoRoom,
+    /// A load shedder does not admit the request.
+    Shed,
     /// The limits have none for the key of the request.
     BadKey(BadKey),
     /// The limiter failed, and the layer is closed then.
@@ -87,6 +89,12 @@ impl Refusal {
         matches!(self.kind, RefusalKind::NoRoom)
     }
 
+    /// Whether a load shedder refused the request.
+    #[must_use]
+    pub const fn is_shed(&self) -> bool {
+        matches!(self.kind, RefusalKind::Shed)
+    }
+
     /// Whether the key of the request cannot be used: the limits refused it, such as one that is too long for limits in Redis.
     #[must_use]
     pub const fn is_bad_key(&self) -> bool {
@@ -127,6 +135,7 @@ impl fmt::Display for Refusal {
                 write!(f, "could not pass within {within:?}")
             }
             (RefusalKind::NoRoom, _) => f.write_str("too many requests are under way"),
+            (RefusalKind::Shed, _) => f.write_str("the service sheds load"),
             (RefusalKind::BadKey(bad), _) => bad.fmt(f),
             (RefusalKind::LimiterFailed, _) => f.write_str("the limiter failed"),
         }

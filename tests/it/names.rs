@@ -30,6 +30,9 @@ use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
     SlidingCounterState, SlidingLog, SlidingLogState, TokenBucket, TokenBucketState, Unlimited,
 };
+use paceline::shed::{
+    Class, ClassStats, FleetUsage, Importance, InUse, Sensor, UsagePermit, WorkerUtilization,
+};
 use paceline::sink::{
     EnforceSends, Exceeded as ExceededInSink, GroupSends, PaceSends, PaceSendsByCost, PaceSinkExt,
     SendError, ShedSends,
@@ -37,7 +40,7 @@ use paceline::sink::{
 use paceline::stream::{
     Concurrent, Debounce, Enforce, Exceeded as ExceededInStream, GroupedWeightedWithin,
     GroupedWithin, NoLimit, OnError, Pace, PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost,
-    PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ThrottleFirst,
+    PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ShedBy, ThrottleFirst,
     TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
@@ -80,6 +83,10 @@ fn values_are_plain() {
     value::<SwitchStats>();
     value::<OnError>();
     value::<Outcome>();
+    value::<Importance>();
+    value::<Class>();
+    value::<ClassStats>();
+    value::<InUse>();
 }
 
 #[test]
@@ -139,6 +146,7 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<GroupedWeightedWithin<Input, fn(&u8) -> u64>>();
     free::<Enforce<Input, Owned<Interval>>>();
     free::<Shed<Input, Owned<Interval>>>();
+    free::<ShedBy<Input, WorkerUtilization, fn(&u8) -> Class>>();
     free::<TryGroupedWithin<Results>>();
     free::<TryGroupedWeightedWithin<Results, fn(&u8) -> u64>>();
     free::<Debounce<Input>>();
@@ -159,6 +167,9 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PermitsAt<String>>();
     free::<AcquirePermitAt<String>>();
     free::<AcquirePermitWithin<PermitsAt<String>>>();
+    free::<FleetUsage>();
+    free::<UsagePermit>();
+    free::<WorkerUtilization>();
     free::<Aimd>();
     free::<Gradient>();
 }
@@ -229,6 +240,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<GroupedWeightedWithin<Secrets, fn(&Secret) -> u64>>();
     shown::<Enforce<Secrets, Owned<Interval>>>();
     shown::<Shed<Secrets, Owned<Interval>>>();
+    shown::<ShedBy<Secrets, WorkerUtilization, fn(&Secret) -> Class>>();
     shown::<TryGroupedWithin<SecretResults>>();
     shown::<TryGroupedWeightedWithin<SecretResults, fn(&Secret) -> u64>>();
     shown::<Debounce<Secrets>>();
@@ -250,6 +262,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PermitsAt<Secret>>();
     shown::<AcquirePermitWithin<PermitsAt<Secret>>>();
     shown::<AcquirePermitAt<u8>>();
+    shown::<FleetUsage>();
+    shown::<UsagePermit>();
+    shown::<WorkerUtilization>();
     shown::<Aimd>();
     shown::<Gradient>();
 }
@@ -264,6 +279,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
+    fn sensors<S: Sensor>() {}
     fn streams<S: PaceStreamExt>() {}
     fn results<S: PaceTryStreamExt>() {}
     fn sinks<S: PaceSinkExt<u8>>() {}
@@ -276,6 +292,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     obeys::<Observed<Shared<Interval>, fn(Event)>>();
     movable::<Obeying<()>>();
     guards::<KeyedPermits<u8>>();
+    sensors::<fn() -> f64>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
     streams::<Iter<std::vec::IntoIter<u8>>>();
@@ -377,13 +394,13 @@ fn sensors_can_be_shared_and_moved() {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, BadKey, ByHeader, ByKey,
-        Charges, ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture,
-        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
-        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
-        LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
-        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Terms, UntilBody,
-        UntilResponse, Waits, WrapLimit,
+        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, AtClass, BadKey, ByClass,
+        ByHeader, ByKey, Charges, ClientIp, ClientIpError, ClientKey, Concurrency,
+        ConcurrencyFuture, ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer,
+        Enforcing, Error, Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards,
+        Handles, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
+        PaceLayer, Pacing, PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Shed,
+        ShedLayer, Shedding, Terms, UntilBody, UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -439,6 +456,10 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<EnforceLayer<Each, Answered>>();
     free::<PaceLayer<One>>();
     free::<ConcurrencyLayer<Many, AsError, UntilBody>>();
+    free::<ShedLayer<ByClass<FleetUsage, fn(&u8) -> Importance>, Answered>>();
+    free::<Shed<Inner, ByClass<WorkerUtilization, fn(&u8) -> Class>>>();
+    free::<AtClass<WorkerUtilization, Class>>();
+    shown::<Shedding>();
     free::<Enforce<Inner, Each>>();
     free::<Pace<Inner, One>>();
     free::<Concurrency<Inner, Permit>>();
@@ -459,7 +480,8 @@ fn layers_and_services_can_be_shared_and_moved() {
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {
     use paceline::redis::{
-        self, CallError, ConfigError, OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError,
+        self, CallError, ConfigError, Importance, InUse, OutagePolicy, Redis, RedisLimiter,
+        RedisPolicy, ServerError,
     };
 
     // That is sealed: its parts, `Scripted` and `ScriptParams`, cannot be named.
@@ -488,6 +510,6 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<redis::Lease>();
     #[cfg(feature = "redis-tls")]
     free::<redis::Tls>();
-    value::<redis::Importance>();
-    value::<redis::InUse>();
+    value::<Importance>();
+    value::<InUse>();
 }

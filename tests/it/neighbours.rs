@@ -14,6 +14,7 @@ use futures::{sink, stream};
 use paceline::concurrency::Permits;
 use paceline::policy::Interval;
 use paceline::prelude::*;
+use paceline::shed::{Class, WorkerUtilization};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_stream::StreamExt as _;
 
@@ -35,6 +36,8 @@ async fn every_method_can_be_called_beside_the_neighbours_traits() {
     let _ = stream::iter([1]).grouped_weighted_within(1, d, |weight| *weight);
     let _ = stream::iter([1]).enforce(limit.clone());
     let _ = stream::iter([1]).shed(limit.clone());
+    let shedder = WorkerUtilization::new(|| 0.0);
+    let _ = stream::iter([1]).shed_by(shedder, |_| Class::Critical);
     let _ = stream::iter([1]).debounce(d);
     let _ = stream::iter([1]).sample(d);
     let _ = stream::iter([1]).throttle_first(d);

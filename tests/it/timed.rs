@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -79,6 +79,10 @@ pub(crate) fn since(start: Instant) -> u64 {
     let elapsed = start.elapsed();
     assert_eq!(elapsed.subsec_nanos() % 1_000_000, 0, "{elapsed:?}");
     u64::try_from(elapsed.as_millis()).unwrap()
+}
+
+pub(crate) async fn sleep_until(at: Instant) {
+    tokio::time::sleep_until(at).await;
 }
 
 pub(crate) async fn sleep(millis: u64) {

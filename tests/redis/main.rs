@@ -7,6 +7,8 @@ mod cluster;
 mod config;
 mod events;
 mod failing;
+#[path = "../it/shed/fleet_cases.rs"]
+mod fleet_cases;
 mod harness;
 mod limits;
 mod permits;

@@ -6,7 +6,7 @@ mod keyed_full;
 mod observed;
 mod owned;
 mod prefetch;
-mod recorded;
+pub(crate) mod recorded;
 pub(crate) mod reports;
 mod resolution;
 mod runtimes;

@@ -14,6 +14,7 @@ use paceline::time::Rate;
 use testkit::conformance::{Input, Subject, check_unmovable};
 
 use super::pace_by_key::EvenKeys;
+use super::shed_by::Slow;
 use crate::timed::{ms, sleep};
 
 const D: Duration = ms(100);
@@ -297,6 +298,22 @@ async fn shed() {
         .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn shed_by() {
+    for polls in [0, 1, 3] {
+        Subject::new(move |input: Input| input.shed_by(Slow::after(polls), |item| *item))
+            .items(|item| vec![item])
+            .into_parts(|adapter| {
+                let (input, held) = adapter.into_parts();
+                (input, held.into_iter().collect())
+            })
+            .lossy()
+            .scale(D)
+            .check()
+            .await;
+    }
+}
+
 /// A future that is done at once, after one yield, or after a delay.
 async fn work(item: u32) -> u32 {
     match item % 3 {
@@ -395,6 +412,7 @@ async fn inputs_need_not_be_unpin() {
     .await;
     check_unmovable(|input| input.enforce(limit())).await;
     check_unmovable(|input| input.shed(limit())).await;
+    check_unmovable(|input| input.shed_by(Slow::default(), |_| 0)).await;
     check_unmovable(|input| input.debounce(D)).await;
     check_unmovable(|input| input.sample(D)).await;
     check_unmovable(|input| input.throttle_first(D)).await;

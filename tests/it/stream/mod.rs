@@ -14,6 +14,7 @@ pub(crate) mod pace_by_key;
 mod pace_by_key_and_cost;
 mod sample;
 mod shed;
+mod shed_by;
 mod throttle_first;
 mod try_grouped_weighted_within;
 mod try_grouped_within;

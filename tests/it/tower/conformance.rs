@@ -4,7 +4,8 @@ use ::tower::Layer;
 use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::Interval;
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer};
+use paceline::shed::{FleetUsage, Importance};
+use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer};
 use testkit::conformance::service::{Rule, Subject};
 use testkit::probe::service::InnerError;
 
@@ -60,6 +61,18 @@ async fn concurrency_keeps_the_rules() {
         let permits = KeyedPermits::new(2);
         let layer = ConcurrencyLayer::by_key(permits, |_: &http::Request<()>| Some(()));
         layer.at_once().until_response().layer(inner)
+    };
+    Subject::new(build, 2)
+        .inner_error(inner_error)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shed_keeps_the_rules() {
+    let build = |inner| {
+        let usage = FleetUsage::new(2, 0);
+        ShedLayer::new(usage, |_: &http::Request<()>| Importance::Sheddable).layer(inner)
     };
     Subject::new(build, 2)
         .inner_error(inner_error)

@@ -12,6 +12,7 @@ mod feedback;
 mod keys;
 mod pace;
 mod schedules;
+mod shed;
 mod vectors;
 mod wrapped;
 

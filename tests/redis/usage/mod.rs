@@ -7,6 +7,7 @@ use futures::poll;
 use paceline::concurrency::Admit;
 use paceline::redis::{FleetUsage, Importance, Lease, OutagePolicy, Redis};
 
+use crate::fleet_cases::CASES;
 use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
 use crate::servers::{Cluster, Server};
 
@@ -49,25 +50,7 @@ async fn case(capacity: u32, reserved: u32, asked: &str) -> String {
 
 #[tokio::test]
 async fn admission_follows_the_table() {
-    for (capacity, reserved, asked, expected) in [
-        // Sheddable requests get the capacity without the reserve.
-        (5, 2, "sssss", "sss--"),
-        // Critical requests may use the reserve, and are counted.
-        (5, 2, "ssscc", "ssscc"),
-        (5, 2, "cccss", "cccss"),
-        (5, 2, "ccccss", "ccccs-"),
-        (5, 2, "cscscss", "cscsc--"),
-        // Critical requests pass beyond the capacity too; then nothing else passes.
-        (5, 2, "cccccccs", "ccccccc-"),
-        (5, 2, "sssccccs", "ssscccc-"),
-        // Without a reserve only the capacity counts.
-        (3, 0, "ssss", "sss-"),
-        (3, 0, "ccss", "ccs-"),
-        // The largest possible reserve.
-        (3, 2, "ssc", "s-c"),
-        (1, 0, "sc", "sc"),
-        (1, 0, "cs", "c-"),
-    ] {
+    for (capacity, reserved, asked, expected) in CASES {
         let answers = case(capacity, reserved, asked).await;
         assert_eq!(
             answers, expected,

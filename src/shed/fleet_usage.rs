@@ -1,0 +1,165 @@
+use core::convert::Infallible;
+use core::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::concurrency::Admit;
+use crate::time::OutOfRange;
+
+use super::{Importance, InUse};
+
+/// Sheds load by the number of requests under way, with a reserve for critical work. Clones share the count.
+///
+/// With a capacity of C and a reserve of R, a sheddable request is admitted if with it no more than C − R sheddable requests and
+/// no more than C requests of both kinds are under way. A critical request is always admitted, and counted.
+///
+/// | capacity 5, reserve 2; asked | admitted |
+/// |---|---|
+/// | `sssss` | `sss--`: the capacity without the reserve |
+/// | `ssscc` | `ssscc`: critical requests may use the reserve |
+/// | `ccccss` | `ccccs-`: and take from the rest |
+/// | `cccccccs` | `ccccccc-`: also beyond the capacity |
+///
+/// ```
+/// use paceline::shed::{FleetUsage, Importance};
+///
+/// # async fn answer() {}
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let usage = FleetUsage::new(100, 20);
+///
+/// match usage.admit(Importance::Sheddable) {
+///     Some(_under_way) => answer().await,
+///     None => println!("503 Service Unavailable"),
+/// }
+/// assert_eq!(usage.in_use().sheddable, 0);
+/// # }
+/// ```
+///
+/// An admitted request holds a [`UsagePermit`] until its answer is sent. This count is of one process. `redis::FleetUsage` decides
+/// the same from the count of a whole fleet.
+#[derive(Clone, Debug)]
+#[doc(alias("load shedding", "concurrent requests limiter"))]
+pub struct FleetUsage {
+    usage: Arc<Usage>,
+}
+
+#[derive(Debug)]
+struct Usage {
+    capacity: u32,
+    reserved: u32,
+    in_use: Mutex<InUse>,
+}
+
+impl FleetUsage {
+    /// Room for `capacity` requests at once, of which `reserved` are for critical ones.
+    ///
+    /// # Panics
+    ///
+    /// If the reserve is not below the capacity; see [`try_new`](Self::try_new).
+    #[must_use]
+    #[track_caller]
+    pub fn new(capacity: u32, reserved: u32) -> Self {
+        match Self::try_new(capacity, reserved) {
+            Ok(usage) => usage,
+            Err(error) => panic!("{error}, got {reserved} of {capacity}"),
+        }
+    }
+
+    /// [`new`](Self::new), for numbers from a configuration.
+    ///
+    /// ```
+    /// use paceline::shed::FleetUsage;
+    ///
+    /// let error = FleetUsage::try_new(5, 5).unwrap_err();
+    /// assert_eq!(error.to_string(), "the reserve must be less than the capacity");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the reserve is not below the capacity.
+    pub fn try_new(capacity: u32, reserved: u32) -> Result<Self, OutOfRange> {
+        if reserved >= capacity {
+            let message = "the reserve must be less than the capacity";
+            return Err(OutOfRange::new("reserved", message));
+        }
+        let usage = Usage {
+            capacity,
+            reserved,
+            in_use: Mutex::default(),
+        };
+        Ok(Self {
+            usage: Arc::new(usage),
+        })
+    }
+
+    /// Admits a request until the permit is dropped; `None` if it is to be shed.
+    #[must_use]
+    pub fn admit(&self, importance: Importance) -> Option<UsagePermit> {
+        let Usage {
+            capacity, reserved, ..
+        } = *self.usage;
+        let mut in_use = self.usage.lock();
+        let total = in_use.critical.saturating_add(in_use.sheddable);
+        let has_room = in_use.sheddable < capacity - reserved && total < capacity;
+        if importance == Importance::Sheddable && !has_room {
+            return None;
+        }
+        *of(&mut in_use, importance) += 1;
+        drop(in_use);
+        Some(UsagePermit {
+            usage: Arc::clone(&self.usage),
+            importance,
+        })
+    }
+
+    /// How many requests are under way.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        *self.usage.lock()
+    }
+}
+
+/// There is no queue: `None` is a request to be shed.
+impl Admit<Importance> for FleetUsage {
+    type Guard = UsagePermit;
+    type Error = Infallible;
+
+    fn poll_admit(
+        &mut self,
+        importance: Importance,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<Option<UsagePermit>, Infallible>> {
+        Poll::Ready(Ok(self.admit(importance)))
+    }
+
+    fn give_up(&mut self) {}
+}
+
+impl Usage {
+    fn lock(&self) -> MutexGuard<'_, InUse> {
+        // No code under this lock can panic.
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An admitted request of a [`FleetUsage`], which is under way until this is dropped.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped at once limits nothing"]
+pub struct UsagePermit {
+    usage: Arc<Usage>,
+    importance: Importance,
+}
+
+impl Drop for UsagePermit {
+    fn drop(&mut self) {
+        *of(&mut self.usage.lock(), self.importance) -= 1;
+    }
+}
+
+/// The count of one kind.
+const fn of(in_use: &mut InUse, importance: Importance) -> &mut u32 {
+    match importance {
+        Importance::Critical => &mut in_use.critical,
+        Importance::Sheddable => &mut in_use.sheddable,
+    }
+}
