@@ -128,6 +128,17 @@ impl<C: Controller> Adaptive<C> {
     }
 
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
+    ///
+    /// ```
+    /// use paceline::concurrency::{Adaptive, Aimd};
+    ///
+    /// let adaptive = Adaptive::new(Aimd::new(1, 100));
+    /// let permit = adaptive.try_acquire().unwrap();
+    /// assert!(adaptive.try_acquire().is_none());
+    ///
+    /// permit.success();
+    /// assert_eq!(adaptive.permits().limit(), 2);
+    /// ```
     #[must_use]
     pub fn try_acquire(&self) -> Option<AdaptivePermit<C>> {
         self.permits.try_acquire().map(|permit| self.begin(permit))
@@ -280,7 +291,6 @@ impl<C: Controller> fmt::Debug for AdaptivePermit<C> {
 }
 
 /// Future of [`Adaptive::acquire`].
-#[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquireAdaptive<C> {
     /// Gone when it is done, and with it the position in the queue.
@@ -295,6 +305,14 @@ impl<C: Controller> Future for AcquireAdaptive<C> {
         let Ok(permit) = ready!(handle.poll_admit((), cx));
         self.handle = None;
         Poll::Ready(permit.expect("permits have a queue"))
+    }
+}
+
+impl<C> fmt::Debug for AcquireAdaptive<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireAdaptive")
+            .field("handle", &self.handle)
+            .finish()
     }
 }
 

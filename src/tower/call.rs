@@ -15,13 +15,13 @@ use super::admission::{Admission, Ask, Blocked, Patience};
 use super::answer::{AsResponse, Respond};
 use super::failure::{FailureLog, Fault, OnFailure, catch};
 use super::refusal::RefusalKind;
-use super::terms::{Costed, Terms};
+use super::terms::Terms;
 use super::{AsError, Refusal};
 
 /// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
 #[derive(Clone, Debug)]
 pub(super) struct Config<T, A> {
-    terms: T,
+    pub(super) terms: T,
     pub(super) answer: A,
     pub(super) patience: Patience,
     pub(super) on_failure: OnFailure,
@@ -41,10 +41,9 @@ impl<T> Config<T, AsError> {
 }
 
 impl<T, A> Config<T, A> {
-    pub(super) fn costing<F>(self, cost: F) -> Config<Costed<T, F>, A> {
-        let terms = self.terms;
+    pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> Config<N, A> {
         Config {
-            terms: Costed { terms, cost },
+            terms: map(self.terms),
             answer: self.answer,
             patience: self.patience,
             on_failure: self.on_failure,
@@ -298,6 +297,15 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
+        self.poll_with(cx, |_, _, _| ())
+    }
+
+    /// As [`poll`](Self::poll). `ended` is given the result of the inner service, and the guard if the request has one.
+    pub(super) fn poll_with(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        ended: impl FnOnce(&Config<T, A>, &Result<S::Response, S::Error>, &mut Q::Guard),
+    ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
         let mut this = self.project();
         let (config, pass) = (&**this.config, this.pass);
         loop {
@@ -309,6 +317,9 @@ where
                 } => ready!(config.poll_call(admission, pass, inner, request, cx)),
                 StateProj::Calling { response } => {
                     let response = ready!(response.poll(cx));
+                    if let Some(guard) = &mut pass.guard {
+                        ended(config, &response, guard);
+                    }
                     let response = config.annotated(response, pass.status);
                     return Poll::Ready((response, pass.guard.take()));
                 }

@@ -23,7 +23,8 @@ use super::failure::{Failures, OnFailure};
 use super::terms::{Costed, Terms};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
-/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer) or a [`ConcurrencyLayer`](super::ConcurrencyLayer).
+/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer) or an
+/// [`AdaptiveLayer`](super::AdaptiveLayer).
 #[derive(Clone, Debug)]
 pub struct LimitLayer<K, T, A = AsError> {
     config: Config<T, A>,
@@ -72,8 +73,12 @@ impl<K, T, A> LimitLayer<K, T, A> {
     }
 
     pub(super) fn charging<F>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
+        self.map_terms(|terms| Costed { terms, cost })
+    }
+
+    pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> LimitLayer<K, N, A> {
         LimitLayer {
-            config: self.config.costing(cost),
+            config: self.config.map_terms(map),
             kind: PhantomData,
         }
     }

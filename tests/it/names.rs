@@ -15,8 +15,9 @@ use futures::stream::{Iter, Pending};
 use futures::{Stream, StreamExt};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
-    AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Admit, AdmitByKey, Aimd,
-    Gradient, KeyedPermits, Outcome, Permit, Permits, PermitsAt, TooMany,
+    AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
+    AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
+    Permits, PermitsAt, TooMany,
 };
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
@@ -158,6 +159,10 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<PermitsAt<String>>();
     free::<AcquirePermitAt<String>>();
     free::<AcquirePermitWithin<PermitsAt<String>>>();
+    free::<Adaptive<Aimd>>();
+    free::<AdaptivePermit<Gradient>>();
+    free::<AcquireAdaptive<Aimd>>();
+    free::<AcquirePermitWithin<Adaptive<Aimd>>>();
     free::<Aimd>();
     free::<Gradient>();
 }
@@ -249,6 +254,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PermitsAt<Secret>>();
     shown::<AcquirePermitWithin<PermitsAt<Secret>>>();
     shown::<AcquirePermitAt<u8>>();
+    shown::<Adaptive<Secret>>();
+    shown::<AdaptivePermit<Aimd>>();
+    shown::<AcquireAdaptive<Secret>>();
     shown::<Aimd>();
     shown::<Gradient>();
 }
@@ -279,6 +287,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
+    let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
 }
 
 /// Each option is called `with_…`. Programs that were written before still compile.
@@ -356,7 +365,8 @@ fn sources() -> Vec<(PathBuf, String)> {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AsError, AsResponse, BadKey, ByHeader, ByKey, ClientIp,
+        Adapt, AdaptFuture, Adapting, AdaptiveLayer, Admitting, Answer, Answers, AsError,
+        AsResponse, BadKey, ByHeader, ByKey, ByStatus, Classified, Classify, ClientIp,
         ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer, Costed, Direct,
         Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held, Hold, LimitLayer,
         Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, PermitsByKey,
@@ -370,12 +380,14 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
     type Many = Direct<Permits>;
     type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
+    type Following = Direct<Adaptive<Aimd>>;
     fn answer<A: Answer<u8>>() {}
     fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
+    fn classify<C: Classify<http::Response<u8>, u8>>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
     hold::<UntilResponse>();
@@ -385,6 +397,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     terms::<Permit>();
     waits::<Pacing>();
     waits::<Admitting<UntilBody>>();
+    waits::<Adapting<UntilBody>>();
+    classify::<ByStatus>();
+    terms::<Classified<Following, ByStatus>>();
     free::<LimitLayer<Enforcing, One>>();
     free::<Limited<Pacing, Inner, One>>();
     free::<LimitedFuture<Inner, u8, One, AsError>>();
@@ -406,6 +421,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<EnforceLayer<Each, Answered>>();
     free::<PaceLayer<One>>();
     free::<ConcurrencyLayer<Many, AsError, UntilBody>>();
+    free::<AdaptiveLayer<Following, ByStatus, AsError, UntilBody>>();
+    free::<Adapt<Inner, Following>>();
+    free::<AdaptFuture<Inner, u8, Following, ByStatus, AsError, UntilResponse>>();
     free::<Enforce<Inner, Each>>();
     free::<Pace<Inner, One>>();
     free::<Concurrency<Inner, Permit>>();

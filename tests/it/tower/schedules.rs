@@ -21,7 +21,7 @@ use super::{call, get};
 const STEPS: usize = 12;
 
 /// A call that waits, or has a response.
-enum Stage<F, B> {
+pub(super) enum Stage<F, B> {
     Waiting(Driven<F>),
     Responded(Driven<B>),
 }
@@ -68,7 +68,8 @@ async fn in_flight_is_never_above_the_limit_on_100_000_random_schedules() {
     }
 }
 
-fn step<F, B, E>(calls: &mut Vec<Stage<F, B>>, index: usize)
+/// Polls a call or its body, and forgets it when it is over. It goes to the end.
+pub(super) fn step<F, B, E>(calls: &mut Vec<Stage<F, B>>, index: usize)
 where
     F: Future<Output = Result<http::Response<B>, E>>,
     B: Body,
