@@ -56,8 +56,8 @@ use super::{AcquirePermitWithin, Admit, Controller, Outcome, Permit, Permits};
 ///
 /// **Window bound**: at most the [limit](Permits::limit) at that instant is granted at any instant.
 ///
-/// **Under a lock**: the controller is called under a lock of its own, as a policy is. It must not use these permits. A limit of
-/// zero counts as 1, since without calls nothing more would be observed.
+/// **Under a lock**: the controller is called under the lock of the permits, as a policy is under that of its limit. It must not use
+/// these permits. A limit of zero counts as 1, since without calls nothing more would be observed.
 #[doc(alias("adaptive concurrency limit", "gradient", "vegas", "AIMD"))]
 pub struct Adaptive<C> {
     /// With the position of this handle in the queue.
@@ -328,24 +328,14 @@ struct Watched<C> {
 }
 
 impl<C: Controller> Control<C> {
+    /// All in one step, so that no report of another thread comes between the observation and the new size.
     fn observe(&self, outcome: Outcome) {
-        let in_use = self.permits.in_use();
-        let mut watched = self.lock();
-        let now = watched.clock.now();
-        watched.controller.observe(now, in_use, outcome);
-        drop(watched);
-        self.resize();
-    }
-
-    /// Wakers run without the lock. So another report can come in between, and the last one to resize has looked again.
-    fn resize(&self) {
-        loop {
-            let limit = limit_of(&self.lock().controller);
-            if self.permits.limit() == limit {
-                break;
-            }
-            self.permits.resize(limit);
-        }
+        self.permits.resize_with(|in_use| {
+            let mut watched = self.lock();
+            let now = watched.clock.now();
+            watched.controller.observe(now, in_use, outcome);
+            limit_of(&watched.controller)
+        });
     }
 }
 
