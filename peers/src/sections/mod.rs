@@ -1,5 +1,6 @@
 //! What is measured: a file each.
 
+mod adaptive;
 mod contention;
 mod gaps;
 mod growth;
@@ -43,6 +44,8 @@ pub(crate) enum Section {
     Virtual,
     /// How the cost of each grows with the number of all.
     Growth,
+    /// A service whose capacity falls to a third and comes back, behind limits that are fixed and limits that follow.
+    Adaptive,
     /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
     Redis,
 }
@@ -59,6 +62,7 @@ impl Section {
             Self::Contention => "contention",
             Self::Virtual => "virtual",
             Self::Growth => "growth",
+            Self::Adaptive => "adaptive",
             Self::Redis => "redis",
         }
     }
@@ -74,6 +78,7 @@ impl Section {
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
             Self::Growth => growth::measure(extent),
+            Self::Adaptive => adaptive::measure(extent),
             Self::Redis => redis::measure(extent),
         }
     }
