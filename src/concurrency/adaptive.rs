@@ -11,7 +11,7 @@ use crate::time::{Clock, Resolution, Tick};
 
 use super::{AcquirePermitWithin, Admit, Controller, Outcome, Permit, Permits};
 
-/// Permits whose number follows a controller: shared by every clone, as the controller is.
+/// Permits with a number that follows a controller. Clones share both.
 ///
 /// Each call reports how it ended. The controller takes it in, and the number of permits becomes its limit. How long a call
 /// took is measured here.
@@ -220,7 +220,7 @@ impl<C> fmt::Debug for Adaptive<C> {
     }
 }
 
-/// A permit of [`Adaptive`], whose call is to be reported. Dropping it gives it back.
+/// A permit of [`Adaptive`] for one call, which reports its outcome. Dropping it gives it back.
 ///
 /// The first report counts. A permit that is dropped without one reports [`Outcome::Ignored`]: the call was cancelled, or failed
 /// for a reason that says nothing about the capacity of the server.
@@ -268,7 +268,7 @@ impl<C: Controller> AdaptivePermit<C> {
 
     /// Reports the outcome before the call is over, and keeps the permit. A later report counts nothing.
     ///
-    /// For an answer whose body is still under way.
+    /// For an answer with a body that is still under way.
     pub fn report(&mut self, outcome: Outcome) {
         if !mem::replace(&mut self.is_reported, true) {
             self.control.observe(outcome);

@@ -21,7 +21,7 @@ use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
 use super::terms::{BadKey, Direct, Terms};
 
-/// Bounds how many requests are under way by what their responses say about the server.
+/// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -62,8 +62,8 @@ use super::terms::{BadKey, Direct, Terms};
 ///
 /// **Reports** the outcome when the inner service answers, before the body. By default ([`ByStatus`]) a 429 or 503 is a refusal of
 /// an overloaded server, other 5xx and errors say nothing, and the rest are successes. [`classifying`](LimitLayer::classifying)
-/// changes that. The latency begins with the permit. A request whose future is dropped, or whose service does not become ready,
-/// says nothing.
+/// changes that. The latency begins with the permit. A future that is dropped is [ignored](Outcome::Ignored), and so is an inner service that
+/// does not become ready.
 ///
 /// **Start**: a new controller has a start and no findings, so the layer waits by default: a burst at the start is queued, and
 /// not refused for want of samples. With [`at_once`](LimitLayer::at_once) the start is what a burst gets: give the controller a

@@ -1,4 +1,4 @@
-//! A service on loopback whose capacity falls to a third and comes back, behind a fixed limit and behind one that follows.
+//! A service on loopback, with a capacity that falls to a third and comes back, behind a fixed limit and behind one that follows.
 
 use std::convert::Infallible;
 use std::io;
@@ -42,7 +42,7 @@ const WORK: Duration = Duration::from_millis(20);
 /// How many workers are gone while it has a third of its capacity.
 const GONE: u32 = WORKERS / 3 * 2;
 
-/// The service refuses a request while so many wait for a worker.
+/// The service refuses a request while this many wait for a worker.
 const PLACES: usize = 60;
 
 /// Requests a second: between a third of the capacity and the whole.
