@@ -44,5 +44,11 @@ pub(super) const ADAPTIVE: Words = Words {
             shape: Shape::Series { x: "seconds" },
         },
     ],
-    why: "",
+    why: "A fixed limit that is right for the whole capacity lets a queue grow in the service when workers are gone, and then nearly \
+          every answer is late. One that is right for a third refuses requests while there is capacity. Which one is best is known \
+          afterwards, and depends on how far the capacity falls and for how long.\n\n\
+          `Aimd` by status alone grows until the service refuses, so it keeps the queue of the service full: it is for a service \
+          that refuses early. With a classifier that takes a slow answer as a drop, it follows the capacity. `Gradient` finds out \
+          by itself what is slow. It goes down by a tenth in a window at most, and the answers until then are late. Both \
+          begin at their floor, and the first phase includes their start.",
 };
