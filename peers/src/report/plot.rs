@@ -79,6 +79,7 @@ impl Drawing {
             .map_err(|error| io::Error::other(error.to_string()))
     }
 
+    /// Whether the axes are logarithmic: first that of the cases.
     fn draw_any(
         &self,
         figures: &[&Figure],
@@ -163,7 +164,7 @@ impl Drawing {
         &self,
         lines: &[Line<'_>],
         x_name: &str,
-        (is_x_log, is_y_log): (bool, bool),
+        is_log: (bool, bool),
         path: &Path,
     ) -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -176,9 +177,9 @@ impl Drawing {
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(74);
-        let x = around(lines, |point| point.0, is_x_log);
-        let y = around(lines, |point| point.1, is_y_log);
-        match (is_x_log, is_y_log) {
+        let x = around(lines, |point| point.0, is_log.0);
+        let y = around(lines, |point| point.1, is_log.1);
+        match is_log {
             (false, _) => {
                 let chart = builder.build_cartesian_2d(x, y)?;
                 self.fill_in(chart, lines, x_name)?;
