@@ -299,6 +299,15 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
+        self.poll_with(cx, |_, _, _| ())
+    }
+
+    /// As [`poll`](Self::poll). `ended` is given the result of the inner service, and the guard if the request has one.
+    pub(super) fn poll_with(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        ended: impl FnOnce(&Config<T, A>, &Result<S::Response, S::Error>, &mut Q::Guard),
+    ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
         let mut this = self.project();
         let (config, pass) = (&**this.config, this.pass);
         loop {
@@ -314,6 +323,9 @@ where
                 },
                 StateProj::Calling { response } => {
                     let response = ready!(response.poll(cx));
+                    if let Some(guard) = &mut pass.guard {
+                        ended(config, &response, guard);
+                    }
                     let response = config.annotated(response, pass.status);
                     return Poll::Ready((response, pass.guard.take()));
                 }

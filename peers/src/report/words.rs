@@ -1,5 +1,6 @@
 //! What the page says around the figures. No numbers: those are measured.
 
+mod adaptive;
 mod own;
 mod pacing;
 mod rates;
@@ -58,6 +59,7 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Contention => rates::CONTENTION,
         Section::Virtual => pacing::VIRTUAL,
         Section::Growth => own::GROWTH,
+        Section::Adaptive => adaptive::ADAPTIVE,
         Section::Redis => redis::REDIS,
         Section::Tower => tower::TOWER,
     }
