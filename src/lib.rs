@@ -150,16 +150,20 @@ pub mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-/// The design, and what has changed: pages of the repository.
+/// The design, what has changed, and a guide to limits in a service: pages of the repository.
 pub mod _docs {
     #[doc = include_str!("../DESIGN.md")]
     pub mod design {}
 
     #[doc = include_str!("../CHANGELOG.md")]
     pub mod changelog {}
+
+    #[cfg(feature = "tower")]
+    #[doc = include_str!("../docs/services.md")]
+    pub mod services {}
 }
 
 // With every feature, since its examples use some.
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "redis", feature = "tower"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -11,7 +11,8 @@
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
 //! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
 //!
-//! [`Admit`] is what they have in common, for code that is generic over them.
+//! [`Admit`] is what they have in common, for code that is generic over them. A [`Switched`](crate::limiter::Switched) around any of
+//! them has a kill switch, a shadow mode and a share; an [`Observed`](crate::limiter::Observed) reports its requests.
 //!
 //! The number of calls that a provider can take at once is often unknown, and changes. A controller finds it from the
 //! outcomes of the calls:
@@ -28,12 +29,16 @@ mod acquire_within;
 mod aimd;
 mod gradient;
 mod keyed_permits;
+mod observed;
 mod permits;
 mod semaphore;
+mod switched;
 
 use core::convert::Infallible;
 use core::task::{Context, Poll};
 use core::time::Duration;
+
+use crate::policy::Decision;
 
 pub use acquire_within::AcquirePermitWithin;
 pub use aimd::Aimd;
@@ -138,6 +143,14 @@ pub trait Admit<C = ()> {
 
     /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
+
+    /// What the last request of this handle would have been answered if the limit were active: `Some` if it was admitted only in
+    /// [`Mode::Shadow`](crate::limiter::Mode::Shadow). As [`Limiter::shadowed`](crate::limiter::Limiter::shadowed).
+    ///
+    /// Provided: `None`. Permits around others return what those do.
+    fn shadowed(&self) -> Option<Decision> {
+        None
+    }
 }
 
 /// The implementation for a pointer to a handle.
@@ -165,6 +178,10 @@ macro_rules! forward_admit {
 
             fn give_up(&mut self) {
                 (**self).give_up();
+            }
+
+            fn shadowed(&self) -> Option<Decision> {
+                (**self).shadowed()
             }
         }
     };

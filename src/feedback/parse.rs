@@ -304,6 +304,29 @@ impl Feedback {
         &self.ignored
     }
 
+    /// For a refusal whose headers ask for no pause: then the pause lasts until the [reset](Self::reset_in), and without one as
+    /// long as this.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use std::time::Duration;
+    ///
+    /// // 429 Too Many Requests
+    /// let otherwise = Duration::from_secs(30);
+    /// let pause = |headers: &[(&str, &str)]| {
+    ///     let headers = headers.iter().copied();
+    ///     Feedback::parse(headers, Duration::ZERO).or_pause(otherwise).pause()
+    /// };
+    /// assert_eq!(pause(&[("Retry-After", "2")]), Some(Duration::from_secs(2)));
+    /// assert_eq!(pause(&[("X-RateLimit-Reset", "17")]), Some(Duration::from_secs(17)));
+    /// assert_eq!(pause(&[]), Some(otherwise));
+    /// ```
+    #[must_use]
+    pub fn or_pause(mut self, otherwise: Duration) -> Self {
+        self.pause = self.pause.or(self.reset_in).or(Some(otherwise));
+        self
+    }
+
     fn conclude(mut reader: HeaderReader, caps: Caps) -> Self {
         let retry_after = reader.retry_after;
         let limits = reader.limits();

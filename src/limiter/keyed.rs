@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::Intent;
@@ -543,6 +544,11 @@ where
     /// Asks for `cost` permits without waiting: see [`Keyed::try_acquire`].
     pub fn try_acquire(&self, cost: u32) -> Decision {
         self.keyed.try_acquire(&self.key, cost)
+    }
+
+    /// Pauses this key for as long as a provider asks: see [`Keyed::apply_feedback`].
+    pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
+        self.keyed.apply_feedback(&self.key, feedback)
     }
 
     fn poll_ask(

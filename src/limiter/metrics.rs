@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, histogram};
 
+use crate::time::since_1970;
+
 use super::{Event, Observer};
 
 /// An observer that counts in the [`metrics`](https://docs.rs/metrics) facade. Feature `metrics`.
@@ -178,7 +180,9 @@ impl Observer for &Metrics {
             Event::Released { count } => self.permits_in_use.decrement(count),
             Event::Resized { limit } => self.permits_limit.set(limit),
             Event::Paused { duration: pause } | Event::FeedbackApplied { pause } => {
-                self.paused_until.set(since_1970() + pause.as_secs_f64());
+                // A gauge that is right without a task is a time, and the server of metrics compares it with its own.
+                let until = since_1970().as_secs_f64() + pause.as_secs_f64();
+                self.paused_until.set(until);
             }
             Event::Resumed => self.paused_until.set(0),
             _ => {}
@@ -242,17 +246,6 @@ impl Requests {
             _ => {}
         }
     }
-}
-
-/// The time that the server of metrics compares with, in seconds since 1970.
-#[expect(
-    clippy::disallowed_types,
-    reason = "a gauge that is right without a task is a time, and a clock of this process means nothing elsewhere"
-)]
-fn since_1970() -> f64 {
-    let now = std::time::SystemTime::now();
-    let since = now.duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_secs_f64()
 }
 
 /// The keys with the most requests, by Space-Saving: a new key replaces the least busy one and starts with its count, as an upper

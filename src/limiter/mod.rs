@@ -7,7 +7,7 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
-//! | [`Switched`] | any limiter, or a limiter for each key, with a mode that changes while it is used | that of the limiter, and an atomic read |
+//! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
@@ -32,6 +32,7 @@ mod keyed_status;
 mod limit;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod obey;
 mod observed;
 mod observer;
 mod owned;
@@ -61,6 +62,7 @@ pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
+pub use obey::{Obey, Obeying};
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;

@@ -7,11 +7,11 @@ use crate::time::Resolution;
 
 use super::observer::Observer;
 use super::reporter::Reporter;
-use super::{Limiter, Method};
+use super::{Limiter, Limits, Method};
 
-/// A limiter that reports its decisions to an [`Observer`].
+/// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
-/// It wraps any other and is a limiter itself. Each clone has a clone of the observer, which may share its counters. A closure that
+/// It wraps any limiter and is a limiter itself. Each clone has a clone of the observer, which may share its counters. A closure that
 /// takes an [`Event`](super::Event) is an observer.
 ///
 /// ```
@@ -39,12 +39,23 @@ use super::{Limiter, Method};
 /// assert_eq!(waits.next(), Some(Duration::from_millis(100)));
 /// # }
 /// ```
-pub struct Observed<L: Limiter, O: Observer> {
+///
+/// # For each key
+///
+/// Around [`Limits`], such as a [`Keyed`](super::Keyed), or [permits for each key](crate::concurrency::AdmitByKey), it has an observed
+/// handle for each key. Each handle has a clone of the observer, which does not get the key.
+///
+/// # Permits
+///
+/// Around what [admits](crate::concurrency::Admit) work, it reports each request with cost 1: passed, shadowed, refused or given up.
+/// How long a refused request would have had to wait is not known. That work has ended is not reported. Only the permits know that:
+/// see [`Permits::with_observer`](crate::concurrency::Permits::with_observer).
+pub struct Observed<L, O: Observer> {
     limiter: L,
     reporter: Reporter<O>,
 }
 
-impl<L: Limiter, O: Observer> Observed<L, O> {
+impl<L, O: Observer> Observed<L, O> {
     /// Reports to `observer` what `limiter` decides.
     pub const fn new(limiter: L, observer: O) -> Self {
         Self {
@@ -56,6 +67,18 @@ impl<L: Limiter, O: Observer> Observed<L, O> {
     /// The limiter that decides.
     pub const fn limiter(&self) -> &L {
         &self.limiter
+    }
+
+    pub(crate) const fn parts(&mut self) -> (&mut L, &mut Reporter<O>) {
+        (&mut self.limiter, &mut self.reporter)
+    }
+
+    /// A handle of this limit, with a clone of the observer.
+    pub(crate) fn handle<H>(&self, handle: H) -> Observed<H, O>
+    where
+        O: Clone,
+    {
+        Observed::new(handle, self.reporter.observer().clone())
     }
 }
 
@@ -104,25 +127,30 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
     }
 }
 
+impl<K, L: Limits<K>, O: Observer + Clone> Limits<K> for Observed<L, O> {
+    type Limiter = Observed<L::Limiter, O>;
+    type Error = L::Error;
+
+    fn at(&self, key: K) -> Result<Observed<L::Limiter, O>, L::Error> {
+        self.limiter.at(key).map(|limiter| self.handle(limiter))
+    }
+}
+
 /// A new handle, with a clone of the observer.
-impl<L, O> Clone for Observed<L, O>
-where
-    L: Limiter + Clone,
-    O: Observer + Clone,
-{
+impl<L: Clone, O: Observer + Clone> Clone for Observed<L, O> {
     fn clone(&self) -> Self {
-        Self::new(self.limiter.clone(), self.reporter.observer().clone())
+        self.handle(self.limiter.clone())
     }
 }
 
-/// Leaves the queue, and reports it.
-impl<L: Limiter, O: Observer> Drop for Observed<L, O> {
+/// A limiter that is dropped leaves the queue, and this reports it.
+impl<L, O: Observer> Drop for Observed<L, O> {
     fn drop(&mut self) {
-        self.give_up();
+        self.reporter.gave_up();
     }
 }
 
-impl<L: Limiter + fmt::Debug, O: Observer> fmt::Debug for Observed<L, O> {
+impl<L: fmt::Debug, O: Observer> fmt::Debug for Observed<L, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observed")
             .field("limiter", &self.limiter)

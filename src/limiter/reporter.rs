@@ -67,7 +67,8 @@ impl<O: Observer> Reporter<O> {
         }
     }
 
-    fn waits(&mut self) {
+    /// Its request is queued.
+    pub(crate) fn waits(&mut self) {
         if self.since.is_none() {
             self.since = Some(self.clock.now());
             self.observer.queued();
@@ -75,7 +76,7 @@ impl<O: Observer> Reporter<O> {
     }
 
     /// Reports the last answer to a request, which is not queued any more.
-    fn decided(&mut self, cost: u32, decision: Decision, shadowed: Option<Decision>) {
+    pub(crate) fn decided(&mut self, cost: u32, decision: Decision, shadowed: Option<Decision>) {
         let waited = self.waited();
         let event = Event::of(cost, decision, shadowed, waited);
         self.observer.observe(event);

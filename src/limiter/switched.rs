@@ -1,6 +1,6 @@
 use core::fmt;
 use core::hash::Hash;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use crate::policy::Decision;
@@ -11,11 +11,12 @@ use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
 use super::{Limiter, Limits, Method, Status};
 
-/// A limiter, or a limiter for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of them.
+/// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
+/// them.
 ///
 /// It wraps any limiter and is a limiter itself: a [`Shared`](super::Shared), a [`KeyedAt`](super::KeyedAt), an
 /// [`Observed`](super::Observed) one, or one in Redis. It also wraps [`Limits`], such as a [`Keyed`](super::Keyed), and then has a
-/// switched limiter for each key.
+/// switched limiter for each key. Permits it wraps too, in memory and in Redis: see [below](#permits).
 ///
 /// ```
 /// use paceline::limiter::{Limits, PolicyExt, Share, Switch, Switched};
@@ -58,6 +59,31 @@ use super::{Limiter, Limits, Method, Status};
 /// same, and the request waits for the answer; [`Mode::Off`] spares it that. An error of the limiter reaches the caller only where
 /// the request is limited. So does an error of [`Limits::at`]: a limiter that was made for a key without a limit while the key was
 /// not limited lets everything pass.
+///
+/// # Permits
+///
+/// Around what [admits](crate::concurrency::Admit) work, or does so [for each key](crate::concurrency::AdmitByKey), it admits work
+/// as the switch says. A request that is shadowed asks without being queued, and begins in any case. Its guard is `Some` if there was
+/// a permit for it, so that the permits in use are those that a limit would see. It is `None` if there was none, and in
+/// [`Mode::Off`].
+///
+/// ```
+/// use core::future::poll_fn;
+/// use paceline::concurrency::{Admit, Permits};
+/// use paceline::limiter::{Mode, Switch, Switched};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let switch = Switch::new().with_mode(Mode::Shadow);
+/// let mut permits = Switched::new(Permits::new(1), switch.clone());
+///
+/// let Ok(first) = poll_fn(|cx| permits.poll_admit((), cx)).await;
+/// assert!(matches!(first, Some(Some(_))));
+/// let Ok(second) = poll_fn(|cx| permits.poll_admit((), cx)).await;
+/// assert!(matches!(second, Some(None)), "it begins without a permit");
+/// assert_eq!(switch.stats().held_back, 1);
+/// # }
+/// ```
 ///
 /// # Watching it
 ///
@@ -110,7 +136,7 @@ pub struct Switched<L> {
     /// Whether the limiter may be in its queue, or have an answer under way.
     is_asked: bool,
     /// What the last request would have been answered if the switch were on.
-    shadowed: Option<Decision>,
+    pub(crate) shadowed: Option<Decision>,
 }
 
 impl<L> Switched<L> {
@@ -164,6 +190,11 @@ impl<L> Switched<L> {
         &self.switch
     }
 
+    /// `None` for a key without a limit.
+    pub(super) const fn limiter(&self) -> Option<&L> {
+        self.limiter.as_ref()
+    }
+
     /// Whether the present request is in this share.
     fn is_in(&mut self, share: Share) -> bool {
         if share == Share::FULL {
@@ -178,38 +209,31 @@ impl<L> Switched<L> {
 }
 
 impl<L: Limiter> Switched<L> {
-    fn poll_ask(
+    fn poll_method(
         &mut self,
         method: Method,
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
-        loop {
-            self.shadowed = None;
-            let setting @ (mode, share) = self.switch.setting();
-            let answer = match mode {
-                Mode::Active if cost == 0 || self.is_in(share) => {
-                    self.poll_active(method, cost, cx)
-                }
-                Mode::Active | Mode::Shadow if method != Method::Open => self.poll_shadow(cost, cx),
-                _ => {
-                    self.leave();
-                    Poll::Ready(Ok(Decision::Pass))
-                }
-            };
-            let waits = match answer {
-                Poll::Pending => true,
-                Poll::Ready(Ok(Decision::Wait { .. })) => method != Method::Try,
-                Poll::Ready(_) => false,
-            };
-            if !waits {
-                self.end(method, cost, &answer);
-                return answer;
+        let waits = |answer: &Poll<Result<Decision, _>>| match answer {
+            Poll::Pending => true,
+            Poll::Ready(Ok(Decision::Wait { .. })) => method != Method::Try,
+            Poll::Ready(_) => false,
+        };
+        let answer = self.poll_ask(cost, cx, waits, |this, mode, cx| match mode {
+            Mode::Active => this.poll_active(method, cost, cx),
+            Mode::Shadow if method != Method::Open => this.poll_shadow(cost, cx),
+            Mode::Shadow | Mode::Off => {
+                this.leave(L::give_up);
+                Poll::Ready(Ok(Decision::Pass))
             }
-            if self.switch.register(&mut self.ticket, setting, cx.waker()) {
-                return answer;
-            }
+        });
+        // A request that may pass is made next, and has the same number. Cost 0 is no request.
+        let is_open = method == Method::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
+        if cost > 0 && !is_open && !waits(&answer) {
+            self.end_request();
         }
+        answer
     }
 
     fn poll_active(
@@ -233,45 +257,97 @@ impl<L: Limiter> Switched<L> {
 
     /// Passes, except while the answer is under way.
     fn poll_shadow(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        let answer = self
-            .limiter
-            .as_mut()
-            .map(|limiter| limiter.poll_try(cost, cx));
-        let would_pass = match answer {
-            Some(Poll::Pending) => {
-                self.is_asked = true;
-                return Poll::Pending;
-            }
-            Some(Poll::Ready(Ok(decision))) => {
-                let is_shadowed = cost > 0 && !decision.is_pass();
-                self.shadowed = is_shadowed.then_some(decision);
-                Some(decision.is_pass())
-            }
-            Some(Poll::Ready(Err(_))) | None => None,
-        };
-        if would_pass != Some(true) {
-            self.leave();
+        let answer = ready!(self.poll_limiter(|limiter| limiter.poll_try(cost, cx)));
+        let decision = answer.and_then(Result::ok);
+        if !decision.is_some_and(Decision::is_pass) {
+            self.leave(L::give_up);
         }
         if cost > 0 {
-            self.switch.count_shadowed(would_pass);
+            self.count_shadowed(decision);
         }
         Poll::Ready(Ok(Decision::Pass))
     }
+}
 
-    /// What remains after an answer on which the request does not wait.
-    fn end(&mut self, method: Method, cost: u32, answer: &Poll<Result<Decision, L::Error>>) {
-        self.switch.deregister(&mut self.ticket);
-        // A request that may pass is made next, and has the same number. Cost 0 is no request.
-        let is_open = method == Method::Open && matches!(answer, Poll::Ready(Ok(Decision::Pass)));
-        if cost > 0 && !is_open {
-            self.drawn = None;
+/// How a limiter, or permits, are asked.
+impl<L> Switched<L> {
+    /// Asks in the mode that applies to this request, and again if the switch is changed while it `waits`.
+    pub(crate) fn poll_ask<T>(
+        &mut self,
+        cost: u32,
+        cx: &mut Context<'_>,
+        waits: impl Fn(&Poll<T>) -> bool,
+        mut ask: impl FnMut(&mut Self, Mode, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        loop {
+            self.shadowed = None;
+            let setting @ (mode, share) = self.switch.setting();
+            let is_limited = mode != Mode::Active || cost == 0 || self.is_in(share);
+            let mode = if is_limited { mode } else { Mode::Shadow };
+            let answer = ask(self, mode, cx);
+            if !waits(&answer) {
+                self.switch.deregister(&mut self.ticket);
+                return answer;
+            }
+            if self.switch.register(&mut self.ticket, setting, cx.waker()) {
+                return answer;
+            }
         }
     }
 
-    fn leave(&mut self) {
+    /// Asks where only `Pending` leaves a trace: a place in the queue, or an answer under way. `None` for a key without a limit.
+    pub(crate) fn poll_limiter<T>(
+        &mut self,
+        ask: impl FnOnce(&mut L) -> Poll<T>,
+    ) -> Poll<Option<T>> {
+        let Some(limiter) = &mut self.limiter else {
+            return Poll::Ready(None);
+        };
+        let answer = ask(limiter);
+        self.is_asked |= answer.is_pending();
+        answer.map(Some)
+    }
+
+    /// Counts a request that passes without being limited, and what it would have been answered.
+    pub(crate) fn count_shadowed(&mut self, decision: Option<Decision>) {
+        self.shadowed = decision.filter(|decision| !decision.is_pass());
+        self.switch.count_shadowed(decision.map(Decision::is_pass));
+    }
+
+    /// Leaves the queue, if it may be in it.
+    pub(crate) fn leave(&mut self, give_up: impl FnMut(&mut L)) {
         if core::mem::take(&mut self.is_asked) {
-            self.limiter.iter_mut().for_each(L::give_up);
+            self.limiter.iter_mut().for_each(give_up);
         }
+    }
+
+    /// The next request without a key draws its own number.
+    pub(crate) const fn end_request(&mut self) {
+        self.drawn = None;
+    }
+
+    /// Leaves the queue, and forgets the request.
+    pub(crate) fn forget(&mut self, give_up: impl FnMut(&mut L)) {
+        self.leave(give_up);
+        self.switch.deregister(&mut self.ticket);
+        self.end_request();
+    }
+
+    /// The limiter of one key, or its permits. An error reaches the caller only if the key is limited now.
+    pub(crate) fn at_key<K: Hash, H, E>(
+        &self,
+        key: K,
+        at: impl FnOnce(&L, K) -> Result<H, E>,
+    ) -> Result<Switched<H>, E> {
+        let point = point_of(&key);
+        let handle = self.limiter.as_ref().map(|limits| at(limits, key));
+        let handle = handle
+            .transpose()
+            .or_else(|error| match self.switch.setting() {
+                (Mode::Active, share) if share.includes_point(point) => Err(error),
+                _ => Ok(None),
+            });
+        Ok(Switched::of(handle?, self.switch.clone(), Some(point)))
     }
 }
 
@@ -279,21 +355,19 @@ impl<L: Limiter> Limiter for Switched<L> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Method::Decide, cost, cx)
+        self.poll_method(Method::Decide, cost, cx)
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Method::Try, cost, cx)
+        self.poll_method(Method::Try, cost, cx)
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
-        self.poll_ask(Method::Open, cost, cx)
+        self.poll_method(Method::Open, cost, cx)
     }
 
     fn give_up(&mut self) {
-        self.leave();
-        self.switch.deregister(&mut self.ticket);
-        self.drawn = None;
+        self.forget(L::give_up);
     }
 
     fn shadowed(&self) -> Option<Decision> {
@@ -329,17 +403,7 @@ impl<K: Hash, L: Limits<K>> Limits<K> for Switched<L> {
 
     /// The error reaches the caller only if the key is limited now.
     fn at(&self, key: K) -> Result<Switched<L::Limiter>, L::Error> {
-        let point = point_of(&key);
-        let limiter = self
-            .limiter
-            .as_ref()
-            .map(|limits| limits.at(key))
-            .transpose();
-        let limiter = limiter.or_else(|error| match self.switch.setting() {
-            (Mode::Active, share) if share.includes_point(point) => Err(error),
-            _ => Ok(None),
-        });
-        Ok(Switched::of(limiter?, self.switch.clone(), Some(point)))
+        self.at_key(key, L::at)
     }
 }
 

@@ -6,7 +6,9 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
-use crate::limiter::{Event, Limiter, Method, Mode, Observer, SharedObserver, Watch};
+use crate::limiter::{
+    Event, Limiter, Method, Mode, Obey, Obeying, Observer, SharedObserver, Watch,
+};
 use crate::policy::{Decision, Status};
 use crate::remote::{
     CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
@@ -598,6 +600,18 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
     fn status(&self) -> Option<Status> {
         Self::status(self)
+    }
+}
+
+impl<P: RedisPolicy> Obey for RedisLimiter<P> {
+    type Error = CallError;
+
+    fn obey(&self, feedback: &Feedback) -> Option<Obeying<CallError>> {
+        feedback.pause()?;
+        let (limit, feedback) = (self.clone(), feedback.clone());
+        Some(Box::pin(async move {
+            limit.apply_feedback(&feedback).await.map(drop)
+        }))
     }
 }
 

@@ -30,10 +30,14 @@ mod gauge;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod sensor;
+mod sensor_cgroup;
+mod sensor_delay;
 mod utilization;
 
 pub use fleet_usage::{FleetUsage, UsagePermit};
-pub use sensor::Sensor;
+pub use sensor::{BusyPermits, Sensor};
+pub use sensor_cgroup::{CgroupCpu, CgroupError, CgroupPressure};
+pub use sensor_delay::QueueDelay;
 pub use utilization::{ClassStats, WorkerUtilization};
 
 /// Whether a request may be shed, for [`FleetUsage`].

@@ -51,6 +51,19 @@ impl Clock {
     }
 }
 
+/// The time since 1970, for what other machines know too: dates, and times in metrics. It may go back.
+#[cfg(any(feature = "metrics", feature = "tower"))]
+#[expect(
+    clippy::disallowed_types,
+    reason = "a clock of this process means nothing elsewhere"
+)]
+pub(crate) fn since_1970() -> Duration {
+    use std::time::SystemTime;
+
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
 /// The longest wait: thirty years. `Instant` has no room for `Duration::MAX`.
 pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 

@@ -17,6 +17,8 @@ mod timer_fd;
 mod wheel_timer;
 
 pub use clock::Clock;
+#[cfg(any(feature = "metrics", feature = "tower"))]
+pub(crate) use clock::since_1970;
 pub(crate) use clock::{is_real, this_runtime};
 pub use out_of_range::OutOfRange;
 pub(crate) use out_of_range::or_panic;

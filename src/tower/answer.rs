@@ -53,7 +53,7 @@ use super::{Error, Refusal};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer with a body of type `{B}`",
     note = "a closure `|head: &http::request::Parts, refusal: &Refusal| -> http::Response<{B}>` can; the body is that of the \
-            service's own responses"
+            service's own responses; `Answers` have `with_body`"
 )]
 pub trait Answer<B> {
     /// The response to a request that was refused.

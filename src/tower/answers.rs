@@ -60,10 +60,11 @@ use super::refusal::Refusal;
 /// * **The problem** (RFC 9457) has both numbers, the quota and the wait, and never the key.
 /// * **`HEAD`** gets the headers of a `GET`, its `Content-Length` included, and no body.
 /// * **gRPC** requests, by content type, get trailers only, as headers of a response without a body: HTTP status 200,
-///   `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is −1, do not retry, if the request can never pass.
+///   `grpc-status`, `grpc-message` and `grpc-retry-pushback-ms`. The pushback is the wait of `Retry-After` in milliseconds. It is −1,
+///   do not retry, if the request can never pass.
 ///
-/// The body of the responses has to be made of a `String`. For another one, such as that of tonic, map [`response`](Self::response):
-/// `layer.answering_with(move |head, refusal| answers.response(head, refusal).map(Body::new))`.
+/// The body of the responses has to be made of a `String`. For another one, such as that of tonic, see
+/// [`with_body`](Self::with_body).
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each part has a switch")]
 pub struct Answers {
@@ -157,6 +158,45 @@ impl Answers {
     #[must_use]
     pub fn with_grpc(self, knows_grpc: bool) -> Self {
         Self { knows_grpc, ..self }
+    }
+
+    /// Answers with the bodies that this function makes, for a service whose body is not made of a `String`.
+    ///
+    /// tonic has one: `EnforceLayer::new(limit).answering(answers.with_body(tonic::body::Body::new))`.
+    ///
+    /// In front of a [`ConcurrencyLayer`](super::ConcurrencyLayer) a body is a [`Held`](super::Held):
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::concurrency::Permits;
+    /// use paceline::policy::FixedWindow;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer};
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let answers = Answers::new("api");
+    /// let at_once = ConcurrencyLayer::new(Permits::new(10)).answering(answers.clone());
+    /// let limit = FixedWindow::new(1, Duration::from_secs(60)).shared();
+    /// let limit = EnforceLayer::new(limit).answering(answers.with_body(|text| text.into()));
+    /// let inner = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::new("hello".to_owned()))
+    /// });
+    /// let service = limit.layer(at_once.layer(inner));
+    ///
+    /// assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
+    /// assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), 429);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_body<B>(self, body: fn(String) -> B) -> AnswersWithBody<B> {
+        AnswersWithBody {
+            answers: self,
+            body,
+        }
     }
 
     /// The response to a refused request.
@@ -269,6 +309,36 @@ impl<B: From<String>> Answer<B> for Answers {
     }
 }
 
+/// [`Answers`] with bodies of another type: see [`with_body`](Answers::with_body).
+#[derive(Debug)]
+pub struct AnswersWithBody<B> {
+    answers: Answers,
+    body: fn(String) -> B,
+}
+
+impl<B> Clone for AnswersWithBody<B> {
+    fn clone(&self) -> Self {
+        Self {
+            answers: self.answers.clone(),
+            body: self.body,
+        }
+    }
+}
+
+impl<B> Answer<B> for AnswersWithBody<B> {
+    fn refuse(&self, head: &Parts, refusal: &Refusal) -> Response<B> {
+        self.answers.response(head, refusal).map(self.body)
+    }
+
+    fn annotates(&self) -> bool {
+        self.answers.has_success_headers
+    }
+
+    fn annotate(&self, headers: &mut HeaderMap, status: &Status) {
+        self.answers.add_limit(headers, status);
+    }
+}
+
 const GRPC: &str = "application/grpc";
 
 fn status_code(refusal: &Refusal) -> StatusCode {
@@ -283,12 +353,14 @@ fn status_code(refusal: &Refusal) -> StatusCode {
 
 /// How long the caller should wait. `None`: the request can never pass.
 fn wait(refusal: &Refusal) -> Option<Duration> {
-    let known = || {
-        let reset_in = || refusal.status().map(|status| status.reset_in);
-        refusal.retry_in().or_else(reset_in).unwrap_or_default()
-    };
-    let is_final = refusal.is_too_costly() || refusal.is_bad_key();
-    (!is_final).then(known)
+    if refusal.is_too_costly() || refusal.is_bad_key() {
+        return None;
+    }
+    let reset_in = || refusal.status().map(|status| status.reset_in);
+    let known = refusal.retry_in().or_else(reset_in);
+    // A client of gRPC takes the pushback instead of its own backoff, so an unknown wait must not be a short one.
+    let unknown = Duration::from_secs(1);
+    Some(known.filter(|wait| !wait.is_zero()).unwrap_or(unknown))
 }
 
 fn retry_after(wait: Duration) -> u64 {

@@ -15,13 +15,13 @@ use super::admission::{Admission, Ask, Blocked, Patience};
 use super::answer::{AsResponse, Respond};
 use super::failure::{FailureLog, Fault, OnFailure, catch};
 use super::refusal::RefusalKind;
-use super::terms::{Costed, Terms};
+use super::terms::Terms;
 use super::{AsError, Refusal};
 
 /// What the layers have in common: all but the way in which a limit is asked. A service and its clones share one.
 #[derive(Clone, Debug)]
 pub(super) struct Config<T, A> {
-    terms: T,
+    pub(super) terms: T,
     pub(super) answer: A,
     pub(super) patience: Patience,
     pub(super) on_failure: OnFailure,
@@ -41,10 +41,9 @@ impl<T> Config<T, AsError> {
 }
 
 impl<T, A> Config<T, A> {
-    pub(super) fn costing<F>(self, cost: F) -> Config<Costed<T, F>, A> {
-        let terms = self.terms;
+    pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> Config<N, A> {
         Config {
-            terms: Costed { terms, cost },
+            terms: map(self.terms),
             answer: self.answer,
             patience: self.patience,
             on_failure: self.on_failure,
@@ -121,19 +120,18 @@ impl<T, A> Config<T, A> {
         inner: &mut S,
         request: &mut Option<R>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<StateOf<Q, S, R>, A::Error>>
+    ) -> Poll<Result<Called<S, R>, A::Error>>
     where
         Q: Ask<Error: fmt::Display>,
         S: Service<R>,
         A: Respond<R, S::Response, S::Error>,
     {
         if let Err(refusal) = ready!(self.poll_pass(admission, pass, cx)) {
-            return Poll::Ready(Ok(State::refused(taken(request), refusal)));
+            return Poll::Ready(Ok(Err(refusal)));
         }
         let ready = ready!(inner.poll_ready(cx));
         ready.map_err(|error| self.answer.inner_error(error))?;
-        let response = inner.call(taken(request));
-        Poll::Ready(Ok(State::Calling { response }))
+        Poll::Ready(Ok(Ok(inner.call(taken(request)))))
     }
 
     /// The response of the inner service, with what the limit has left if the response says that.
@@ -161,6 +159,9 @@ impl<T, A> Config<T, A> {
         }
     }
 }
+
+/// The future of the inner service, or why it was not called.
+type Called<S, R> = Result<<S as Service<R>>::Future, Refusal>;
 
 /// What a request has that has passed.
 struct Pass<G> {
@@ -267,17 +268,17 @@ where
         S: Clone,
     {
         let mut pass = Pass::NONE;
+        let mut admission = match config.admission(&request, ask) {
+            Ok(admission) => admission,
+            Err(refusal) => return Self::with(config, pass, State::refused(request, refusal)),
+        };
         let mut cx = Context::from_waker(Waker::noop());
-        let asked = config.admission(&request, ask).map(|mut admission| {
-            let polled = config.poll_pass(&mut admission, &mut pass, &mut cx);
-            (admission, polled)
-        });
-        let state = match asked {
-            Ok((_, Poll::Ready(Ok(())))) => State::Calling {
+        let state = match config.poll_pass(&mut admission, &mut pass, &mut cx) {
+            Poll::Ready(Ok(())) => State::Calling {
                 response: inner.call(request),
             },
-            Ok((_, Poll::Ready(Err(refusal)))) | Err(refusal) => State::refused(request, refusal),
-            Ok((admission, Poll::Pending)) => {
+            Poll::Ready(Err(refusal)) => State::refused(request, refusal),
+            Poll::Pending => {
                 let clone = inner.clone();
                 State::asking(admission, mem::replace(inner, clone), request)
             }
@@ -301,12 +302,16 @@ where
         let mut this = self.project();
         let (config, pass) = (&**this.config, this.pass);
         loop {
-            let called = match this.state.as_mut().project() {
+            let next = match this.state.as_mut().project() {
                 StateProj::Asking {
                     admission,
                     inner,
                     request,
-                } => ready!(config.poll_call(admission, pass, inner, request, cx)),
+                } => match ready!(config.poll_call(admission, pass, inner, request, cx)) {
+                    Ok(Ok(response)) => State::Calling { response },
+                    Ok(Err(refusal)) => State::refused(taken(request), refusal),
+                    Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
+                },
                 StateProj::Calling { response } => {
                     let response = ready!(response.poll(cx));
                     let response = config.annotated(response, pass.status);
@@ -317,10 +322,7 @@ where
                     return Poll::Ready((answer, None));
                 }
             };
-            match called {
-                Ok(next) => this.state.set(next),
-                Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
-            }
+            this.state.set(next);
         }
     }
 }

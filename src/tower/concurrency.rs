@@ -93,7 +93,7 @@ impl<M, F> ConcurrencyLayer<PermitsByKey<M, F>> {
         M: AdmitByKey<K>,
         F: Fn(&R) -> Option<K>,
     {
-        Self::with_terms(PermitsByKey { permits, key })
+        Self::with_terms(PermitsByKey::new(permits, key))
     }
 }
 

@@ -3,14 +3,13 @@ use core::task::{Context, Poll};
 
 use tower_service::Service;
 
-use crate::limiter::{Limiter, Limits};
+use crate::limiter::Limiter;
 
-use super::admission::{AskRate, Patience};
+use super::admission::AskRate;
 use super::answer::{AsError, Respond};
 use super::call::Call;
-use super::layer::{LimitLayer, Limited, LimitedFuture};
-use super::refusal::RefusalKind;
-use super::terms::{ByKey, Costed, Direct, Terms};
+use super::layer::{Charges, LimitLayer, Limited, LimitedFuture};
+use super::terms::Terms;
 
 /// Refuses requests that come too soon, at once.
 ///
@@ -66,62 +65,8 @@ pub type EnforceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
 #[non_exhaustive]
 pub struct Enforcing;
 
-impl<L: Limiter + Clone> EnforceLayer<Direct<L>> {
-    /// One limit for all requests.
-    #[must_use]
-    pub fn new(limit: L) -> Self {
-        Self::with_terms(Direct { limit })
-    }
-}
-
-impl<M, F> EnforceLayer<ByKey<M, F>> {
-    /// A limit for each key. A request without a key is not limited.
-    ///
-    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
-    #[must_use]
-    pub fn by_key<R, K>(limits: M, key: F) -> Self
-    where
-        M: Limits<K>,
-        F: Fn(&R) -> Option<K>,
-    {
-        Self::with_terms(ByKey { limits, key })
-    }
-}
-
-impl<T> EnforceLayer<T> {
-    /// A rule of your own for which limit a request has, and what it costs.
-    #[must_use]
-    pub fn with_terms(terms: T) -> Self {
-        Self::with(terms, Patience::new(Some(RefusalKind::TooSoon)))
-    }
-}
-
-impl<T, A> EnforceLayer<T, A> {
-    /// Charges what `cost` says, instead of 1. Zero passes always.
-    ///
-    /// ```
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::prelude::*;
-    /// use paceline::time::Rate;
-    /// use paceline::tower::EnforceLayer;
-    /// use std::convert::Infallible;
-    /// use tower::{Layer, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let bytes = TokenBucket::new(Rate::per_second(1_000), 1_000).shared();
-    /// let layer = EnforceLayer::new(bytes).costing(|body: &Vec<u8>| body.len() as u32);
-    /// let service = layer.layer(service_fn(|_| async { Ok::<_, Infallible>(()) }));
-    ///
-    /// assert!(service.clone().oneshot(vec![0; 800]).await.is_ok());
-    /// assert!(service.clone().oneshot(vec![0; 300]).await.unwrap_err().is_too_soon());
-    /// assert!(service.oneshot(vec![0; 1_001]).await.unwrap_err().is_too_costly());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> EnforceLayer<Costed<T, F>, A> {
-        self.charging(cost)
-    }
+impl Charges for Enforcing {
+    const IS_AT_ONCE: bool = true;
 }
 
 impl<S, T, A, R> Service<R> for Enforce<S, T, A>

@@ -182,8 +182,7 @@ impl<L> Contained<L> {
 
     /// To leave the queue may ask the policy, which may panic once more.
     fn drop_handle(&mut self) {
-        let handle = self.handle.take();
-        let _ = catch(|| drop(handle));
+        let _ = catch(|| self.handle = None);
     }
 }
 

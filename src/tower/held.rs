@@ -42,8 +42,9 @@ impl<B: Body, G> Body for Held<B, G> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
-        let is_over = !matches!(frame, Some(Ok(_))) || this.body.is_end_stream();
-        if is_over {
+        // Nothing comes after trailers, and a server may not poll again.
+        let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
+        if !goes_on || this.body.is_end_stream() {
             *this.guard = None;
         }
         Poll::Ready(frame)
@@ -55,6 +56,13 @@ impl<B: Body, G> Body for Held<B, G> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<B, G> From<B> for Held<B, G> {
+    /// A body that holds nothing, such as that of a response in place of the service's.
+    fn from(body: B) -> Self {
+        Self { body, guard: None }
     }
 }
 

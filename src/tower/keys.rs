@@ -1,8 +1,10 @@
-use http::{HeaderMap, HeaderName, Request};
+use core::marker::PhantomData;
 
-use crate::limiter::Limits;
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Request, Uri};
 
-use super::terms::{BadKey, Terms};
+use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
 
 /// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
 ///
@@ -51,9 +53,29 @@ where
     |request| request.extensions().get::<K>().cloned()
 }
 
-/// A limit for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
+/// The host of an outbound request as its key, for [`PaceLayer::by_key`](super::PaceLayer::by_key): that of its URI, and else of its
+/// `Host` header. `None` without both, and such a request is **not limited**.
 ///
-/// Limits in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
+/// It is in lower case and has the port, unless that is the default of the scheme. It has no user name and no password.
+///
+/// ```
+/// use http::Request;
+/// use paceline::tower::host_key;
+///
+/// let key = host_key();
+/// let host = |uri: &str| key(&Request::get(uri).body(()).unwrap()).unwrap();
+/// assert_eq!(host("https://API.Example/users?page=1"), "api.example");
+/// assert_eq!(host("https://api.example:443/orders"), "api.example");
+/// assert_eq!(host("https://api.example:8443/"), "api.example:8443");
+/// ```
+pub fn host_key<B>() -> impl Fn(&Request<B>) -> Option<String> + Clone {
+    |request| host(request.uri(), request.headers())
+}
+
+/// A limit, or permits, for each value of a header: [`header_key`], and a refusal that names the header if its value cannot be used.
+///
+/// It goes into [`with_terms`](super::EnforceLayer::with_terms) of each layer. `W` says whether it has limits or permits, and is
+/// inferred. Those in Redis refuse a key that is empty or longer than 200 bytes. The answer is 400 then, and never has the value.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -81,15 +103,16 @@ where
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ByHeader<M> {
+pub struct ByHeader<M, W = Rates> {
     limits: M,
     /// As it was given, for the refusal.
     name: &'static str,
     header: HeaderName,
+    of: PhantomData<fn() -> W>,
 }
 
-impl<M: Limits<String>> ByHeader<M> {
-    /// A limit for each value of this header. A request without the header is **not limited**.
+impl<M: Handles<String, W>, W> ByHeader<M, W> {
+    /// A limit, or permits, for each value of this header. A request without the header is **not limited**.
     ///
     /// # Panics
     ///
@@ -102,27 +125,64 @@ impl<M: Limits<String>> ByHeader<M> {
             limits,
             name,
             header,
+            of: PhantomData,
         }
     }
 }
 
-impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
-    type Limit = M::Limiter;
+impl<B, M: Handles<String, W>, W> Terms<Request<B>> for ByHeader<M, W> {
+    type Limit = M::Handle;
 
-    fn limit(&self, request: &Request<B>) -> Result<Option<M::Limiter>, BadKey> {
+    fn limit(&self, request: &Request<B>) -> Result<Option<M::Handle>, BadKey> {
         let key = value(request.headers(), &self.header);
-        let limit = key.map(|key| self.limits.at(key)).transpose();
-        limit.map_err(|_| BadKey::in_header(self.name))
+        let bad = BadKey::in_header(self.name);
+        let handle = key.map(|key| self.limits.handle(key).ok_or(bad));
+        handle.transpose()
+    }
+}
+
+impl<M, W> WrapLimit for ByHeader<M, W> {
+    type Inner = M;
+    type With<N> = ByHeader<N, W>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(M) -> N) -> ByHeader<N, W> {
+        ByHeader {
+            limits: wrap(self.limits),
+            name: self.name,
+            header: self.header,
+            of: PhantomData,
+        }
     }
 }
 
 #[track_caller]
 fn header_named(name: &str) -> HeaderName {
-    let header = HeaderName::from_bytes(name.as_bytes());
-    header.unwrap_or_else(|_| panic!("`{}` is not the name of a header", name.escape_debug()))
+    // A panic in a closure would be at its line, and not at that of the caller.
+    let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
+        panic!("`{}` is not the name of a header", name.escape_debug())
+    };
+    header
 }
 
 fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.get(name)?;
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let of_header = || headers.get(HOST)?.as_bytes().try_into().ok();
+    let authority: Authority = uri.authority().cloned().or_else(of_header)?;
+    let default_port = match uri.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    };
+    let host = authority.host().to_ascii_lowercase();
+    let port = authority
+        .port_u16()
+        .filter(|port| Some(*port) != default_port);
+    Some(match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
 }

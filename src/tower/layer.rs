@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, Limits, Observed, Observer, Switch, Switched};
 use crate::time::OutOfRange;
 
 use super::Refusal;
@@ -20,7 +20,8 @@ use super::admission::{AskRate, Patience};
 use super::answer::{AsError, AsResponse, Respond};
 use super::call::{Call, Config};
 use super::failure::{Failures, OnFailure};
-use super::terms::{Costed, Terms};
+use super::refusal::RefusalKind;
+use super::terms::{ByKey, Costed, Direct, Terms, WrapLimit};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
 /// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer) or a [`ConcurrencyLayer`](super::ConcurrencyLayer).
@@ -71,11 +72,108 @@ impl<K, T, A> LimitLayer<K, T, A> {
         self.config.failures.failures()
     }
 
-    pub(super) fn charging<F>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
+    /// Puts a [`Switch`] around the limit: active, in shadow mode or off, for all requests or for a share of them, while the service
+    /// runs.
+    ///
+    /// By key, the same keys are in the share in all processes. With one limit for all, the requests are numbered: see
+    /// [`Switched`]. Permits have a switch too: a request that is not limited is under way with a permit if there is one, and without
+    /// if there is none.
+    ///
+    /// With an observer, the order says what it sees. [`observed`](Self::observed) after this method is around the switch, and sees
+    /// [`Event::Shadowed`](crate::limiter::Event::Shadowed) for a request that passed only because of the switch. Before this
+    /// method it is inside, and sees what the limit says: the same request is `Refused` there, and none is seen in
+    /// [`Mode::Off`](crate::limiter::Mode::Off).
+    ///
+    /// ```
+    /// use paceline::limiter::{Mode, Share, Switch};
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::EnforceLayer;
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let switch = Switch::new().with_share(Share::percent(30));
+    /// let users = TokenBucket::new(Rate::per_second(1), 1).keyed::<&str>();
+    /// let layer = EnforceLayer::by_key(users, |user: &&'static str| Some(*user));
+    /// let inner = service_fn(|_: &'static str| async { Ok::<_, Infallible>(()) });
+    /// let service = layer.switched(switch.clone()).layer(inner);
+    ///
+    /// let mut passed = Vec::new();
+    /// for user in ["ann", "bob", "ann", "bob"] {
+    ///     passed.push(service.clone().oneshot(user).await.is_ok());
+    /// }
+    /// assert_eq!(passed, [true, true, true, false], "the share has bob");
+    /// assert_eq!(switch.stats().held_back, 1);
+    ///
+    /// switch.set_mode(Mode::Off);
+    /// assert!(service.oneshot("bob").await.is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn switched(self, switch: Switch) -> LimitLayer<K, T::With<Switched<T::Inner>>, A>
+    where
+        T: WrapLimit,
+    {
+        self.wrapping(|limit| Switched::new(limit, switch))
+    }
+
+    /// Reports what becomes of each request to `observer`, of which each request has a clone.
+    ///
+    /// It sees the requests of this layer: see [`Observed`]. A limit that has other users too can carry an observer of its own, as
+    /// with [`Shared::with_observer`](crate::limiter::Shared::with_observer). For the order with a switch see
+    /// [`switched`](Self::switched).
+    ///
+    /// ```
+    /// use paceline::limiter::{Event, Mode, Switch};
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::EnforceLayer;
+    /// use std::convert::Infallible;
+    /// use std::sync::mpsc;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (sender, events) = mpsc::channel();
+    /// let limit = TokenBucket::new(Rate::per_second(1), 1).shared();
+    /// let layer = EnforceLayer::new(limit)
+    ///     .switched(Switch::new().with_mode(Mode::Shadow))
+    ///     .observed(move |event| sender.send(event).unwrap());
+    /// let service = layer.layer(service_fn(|_: u32| async { Ok::<_, Infallible>(()) }));
+    ///
+    /// assert!(service.clone().oneshot(1).await.is_ok());
+    /// assert!(service.clone().oneshot(2).await.is_ok());
+    /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
+    /// assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
+    /// # }
+    /// ```
+    #[must_use]
+    #[expect(
+        clippy::type_complexity,
+        reason = "an alias would hide what wraps what"
+    )]
+    pub fn observed<O>(self, observer: O) -> LimitLayer<K, T::With<Observed<T::Inner, O>>, A>
+    where
+        T: WrapLimit,
+        O: Observer + Clone,
+    {
+        self.wrapping(|limit| Observed::new(limit, observer))
+    }
+
+    fn wrapping<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> LimitLayer<K, T::With<N>, A>
+    where
+        T: WrapLimit,
+    {
         LimitLayer {
-            config: self.config.costing(cost),
+            config: self.config.map_terms(|terms| terms.wrap(wrap)),
             kind: PhantomData,
         }
+    }
+
+    pub(super) const fn terms(&self) -> &T {
+        &self.config.terms
     }
 
     pub(super) fn of_kind<N>(self) -> LimitLayer<N, T, A> {
@@ -87,6 +185,74 @@ impl<K, T, A> LimitLayer<K, T, A> {
 
     pub(super) const fn patience(&mut self) -> &mut Patience {
         &mut self.config.patience
+    }
+}
+
+/// A layer whose requests are charged: it limits their rate.
+pub trait Charges {
+    /// Whether a request that cannot pass now is refused.
+    const IS_AT_ONCE: bool;
+}
+
+impl<K: Charges, L: Limiter + Clone> LimitLayer<K, Direct<L>> {
+    /// One limit for all requests.
+    #[must_use]
+    pub fn new(limit: L) -> Self {
+        Self::with_terms(Direct { limit })
+    }
+}
+
+impl<K: Charges, M, F> LimitLayer<K, ByKey<M, F>> {
+    /// A limit for each key. A request without a key is not limited.
+    ///
+    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
+    #[must_use]
+    pub fn by_key<R, Key>(limits: M, key: F) -> Self
+    where
+        M: Limits<Key>,
+        F: Fn(&R) -> Option<Key>,
+    {
+        Self::with_terms(ByKey::new(limits, key))
+    }
+}
+
+impl<K: Charges, T> LimitLayer<K, T> {
+    /// A rule of your own for which limit a request has, and what it costs.
+    #[must_use]
+    pub fn with_terms(terms: T) -> Self {
+        let refuses = K::IS_AT_ONCE.then_some(RefusalKind::TooSoon);
+        Self::with(terms, Patience::new(refuses))
+    }
+}
+
+impl<K: Charges, T, A> LimitLayer<K, T, A> {
+    /// Charges what `cost` says, instead of 1. Zero passes always.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::prelude::*;
+    /// use paceline::time::Rate;
+    /// use paceline::tower::EnforceLayer;
+    /// use std::convert::Infallible;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let bytes = TokenBucket::new(Rate::per_second(1_000), 1_000).shared();
+    /// let layer = EnforceLayer::new(bytes).costing(|body: &Vec<u8>| body.len() as u32);
+    /// let service = layer.layer(service_fn(|_| async { Ok::<_, Infallible>(()) }));
+    ///
+    /// assert!(service.clone().oneshot(vec![0; 800]).await.is_ok());
+    /// assert!(service.clone().oneshot(vec![0; 300]).await.unwrap_err().is_too_soon());
+    /// assert!(service.oneshot(vec![0; 1_001]).await.unwrap_err().is_too_costly());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
+        LimitLayer {
+            config: self.config.map_terms(|terms| Costed { terms, cost }),
+            kind: PhantomData,
+        }
     }
 }
 

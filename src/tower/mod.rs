@@ -9,6 +9,7 @@
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//! | [`FeedbackLayer`] | passes; the response pauses the limit of its host | a client that obeys `Retry-After` and the headers of a quota |
 //! | [`ShedLayer`] | is refused at once, the least important first | a server that has more work than capacity |
 //!
 //! ```
@@ -59,6 +60,10 @@
 //!   [`Terms`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
+//! * **A kill switch, a shadow mode and a share**: [`switched`](LimitLayer::switched). **Events**: [`observed`](LimitLayer::observed).
+//!   Each puts the limit into another, a [`Switched`](crate::limiter::Switched) or an [`Observed`](crate::limiter::Observed) one. An
+//!   observer around the switch, `.switched(…).observed(…)`, sees a request that passed only because of the switch as
+//!   [`Shadowed`](crate::limiter::Event::Shadowed). One inside it sees what the limit says.
 //! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.
 //! * **Under way is not refused.** While the answer of a limit on a server is under way, a request waits for the answer. No request
 //!   is shed because a task has used up its cooperative budget.
@@ -70,6 +75,7 @@
 //! | the user or account that a layer in front has authenticated | [`extension_key`] | a person, on any network and device |
 //! | an API key | [`header_key`], [`ByHeader`] | a program; only after the key has been checked, or a caller invents a new one for each request |
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
+//! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
 //! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
 //! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
@@ -109,13 +115,29 @@
 //! # }
 //! ```
 //!
+//! Which limit a service needs first, where in a stack, and how to launch it: [a guide](crate::_docs::services).
+//!
+//! # Outbound clients
+//!
+//! `PaceLayer::by_key(limits, host_key()).obeying()` around a client keeps the limit of each host, and waits as long as a host asks:
+//! see [`FeedbackLayer`]. The client of `hyper-util` takes requests of `http` as they are. `reqwest` has types of its own, which it
+//! converts:
+//!
+//! ```text
+//! let client = service_fn(move |request: http::Request<reqwest::Body>| {
+//!     let reqwest = reqwest.clone();
+//!     async move { reqwest.execute(request.try_into()?).await.map(http::Response::from) }
+//! });
+//! ```
+//!
+//! `examples/services/src/bin/outbound.rs` is a program with it. A host counts requests when they arrive, and they leave at the times
+//! of the limit. So keep a margin, or hold a permit until a window after the response, as that program does.
+//!
 //! # What it leaves to others
 //!
-//! * A switch and an observer belong to the limit, so there is no method for them here. Wrap the limit: an
-//!   [`Observed`](crate::limiter::Observed) or a [`Switched`](crate::limiter::Switched) one is a limiter too. A `Switched` around
-//!   limits by key goes into `by_key`.
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
-//! * It does not retry. [`retry_in`](Error::retry_in) says when to.
+//! * It does not retry. [`retry_in`](Error::retry_in) says when to. A layer that retries belongs outside of a [`PaceLayer`], so that
+//!   each attempt waits for the limit.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
 
 mod admission;
@@ -127,6 +149,7 @@ mod concurrency;
 mod enforce;
 mod error;
 mod failure;
+mod feedback;
 mod held;
 mod keys;
 mod layer;
@@ -136,16 +159,19 @@ mod shed;
 mod terms;
 
 pub use answer::{Answer, AsError, AsResponse, Respond};
-pub use answers::Answers;
+pub use answers::{Answers, AnswersWithBody};
 pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};
 pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
 pub use error::Error;
 pub use failure::{Failures, OnFailure};
+pub use feedback::{FeedbackFuture, FeedbackLayer, FeedbackService};
 pub use held::{Held, Hold, UntilBody, UntilResponse};
-pub use keys::{ByHeader, extension_key, header_key};
-pub use layer::{LimitLayer, Limited, LimitedFuture, Waits};
+pub use keys::{ByHeader, extension_key, header_key, host_key};
+pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
 pub use shed::{AtClass, ByClass, Shed, ShedLayer, Shedding, http_class};
-pub use terms::{BadKey, ByKey, Costed, Direct, PermitsByKey, Terms};
+pub use terms::{
+    BadKey, ByKey, Costed, Direct, Guards, Handles, PermitsByKey, Rates, Terms, WrapLimit,
+};

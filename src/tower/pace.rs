@@ -3,13 +3,14 @@ use core::task::{Context, Poll};
 
 use tower_service::Service;
 
-use crate::limiter::{Limiter, Limits};
+use crate::limiter::Limiter;
 
-use super::admission::{AskRate, Patience};
+use super::admission::AskRate;
 use super::answer::{AsError, Respond};
 use super::call::Call;
-use super::layer::{LimitLayer, Limited, LimitedFuture, Waits};
-use super::terms::{ByKey, Costed, Direct, Terms};
+use super::feedback::FeedbackLayer;
+use super::layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
+use super::terms::Terms;
 
 /// Lets requests wait until their limit lets them pass.
 ///
@@ -69,43 +70,49 @@ pub type PaceFuture<S, R, T, A> = LimitedFuture<S, R, T, A>;
 #[non_exhaustive]
 pub struct Pacing;
 
+impl Charges for Pacing {
+    const IS_AT_ONCE: bool = false;
+}
+
 impl Waits for Pacing {}
 
-impl<L: Limiter + Clone> PaceLayer<Direct<L>> {
-    /// One limit for all requests.
-    #[must_use]
-    pub fn new(limit: L) -> Self {
-        Self::with_terms(Direct { limit })
-    }
-}
-
-impl<M, F> PaceLayer<ByKey<M, F>> {
-    /// A limit for each key. A request without a key is not limited.
-    ///
-    /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
-    #[must_use]
-    pub fn by_key<R, K>(limits: M, key: F) -> Self
-    where
-        M: Limits<K>,
-        F: Fn(&R) -> Option<K>,
-    {
-        Self::with_terms(ByKey { limits, key })
-    }
-}
-
-impl<T> PaceLayer<T> {
-    /// A rule of your own for which limit a request has, and what it costs.
-    #[must_use]
-    pub fn with_terms(terms: T) -> Self {
-        Self::with(terms, Patience::new(None))
-    }
-}
-
 impl<T, A> PaceLayer<T, A> {
-    /// Charges what `cost` says, instead of 1. Zero passes always.
+    /// Also obeys what the responses of an outbound client say: this layer around a [`FeedbackLayer`] with the same limits.
+    ///
+    /// The last method of all, since the result is two layers. The outer one comes first.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::tower::PaceLayer;
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let client = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::builder().header("retry-after", "2").status(503).body(()).unwrap())
+    /// });
+    /// let limit = SlidingLog::new(100, Duration::from_secs(60)).shared();
+    /// let client = PaceLayer::new(limit).obeying().layer(client);
+    ///
+    /// for _ in 0..3 {
+    ///     let response = client.clone().oneshot(Request::new(())).await.unwrap();
+    ///     assert_eq!(response.status(), 503);
+    /// }
+    /// assert_eq!(start.elapsed(), Duration::from_secs(4));
+    /// # }
+    /// ```
     #[must_use]
-    pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> PaceLayer<Costed<T, F>, A> {
-        self.charging(cost)
+    pub fn obeying(self) -> (Self, FeedbackLayer<T>)
+    where
+        T: Clone,
+    {
+        let feedback = FeedbackLayer::with_terms(self.terms().clone());
+        (self, feedback)
     }
 }
 

@@ -1,5 +1,6 @@
 use core::error::Error;
 use core::fmt;
+use core::marker::PhantomData;
 
 use crate::concurrency::AdmitByKey;
 use crate::limiter::Limits;
@@ -114,45 +115,78 @@ impl<R, L: Clone> Terms<R> for Direct<L> {
     }
 }
 
-/// A limit for each key.
+/// A limit for each key, or permits for each key: `W` says which.
 #[derive(Clone, Debug)]
-pub struct ByKey<M, F> {
-    pub(super) limits: M,
-    pub(super) key: F,
-}
-
-impl<R, K, M, F> Terms<R> for ByKey<M, F>
-where
-    M: Limits<K>,
-    F: Fn(&R) -> Option<K>,
-{
-    type Limit = M::Limiter;
-
-    fn limit(&self, request: &R) -> Result<Option<M::Limiter>, BadKey> {
-        let key = (self.key)(request);
-        let limit = key.map(|key| self.limits.at(key)).transpose();
-        limit.map_err(|_| BadKey::default())
-    }
+pub struct ByKey<M, F, W = Rates> {
+    limits: M,
+    key: F,
+    of: PhantomData<fn() -> W>,
 }
 
 /// Permits for each key.
-#[derive(Clone, Debug)]
-pub struct PermitsByKey<M, F> {
-    pub(super) permits: M,
-    pub(super) key: F,
+pub type PermitsByKey<M, F> = ByKey<M, F, Guards>;
+
+impl<M, F, W> ByKey<M, F, W> {
+    pub(super) const fn new(limits: M, key: F) -> Self {
+        Self {
+            limits,
+            key,
+            of: PhantomData,
+        }
+    }
 }
 
-impl<R, K, M, F> Terms<R> for PermitsByKey<M, F>
+impl<R, K, M, F, W> Terms<R> for ByKey<M, F, W>
 where
-    M: AdmitByKey<K>,
+    M: Handles<K, W>,
     F: Fn(&R) -> Option<K>,
 {
-    type Limit = M::Admit;
+    type Limit = M::Handle;
 
-    fn limit(&self, request: &R) -> Result<Option<M::Admit>, BadKey> {
+    fn limit(&self, request: &R) -> Result<Option<M::Handle>, BadKey> {
         let key = (self.key)(request);
-        let permits = key.map(|key| self.permits.at(key)).transpose();
-        permits.map_err(|_| BadKey::default())
+        let handle = key.map(|key| self.limits.handle(key).ok_or(BadKey::default()));
+        handle.transpose()
+    }
+}
+
+/// A handle for each key: on a limit, of [`Limits`], or on permits, of [`AdmitByKey`]. `W` says which, and is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has neither limits nor permits for keys of type `{K}`",
+    note = "a `Keyed` has a limit for each key, and a `KeyedPermits` has permits",
+    note = "a header's value is a key of type `String`"
+)]
+pub trait Handles<K, W> {
+    /// The handle of one key.
+    type Handle;
+
+    /// The handle of this key; `None` if the key cannot be used.
+    fn handle(&self, key: K) -> Option<Self::Handle>;
+}
+
+/// Of a limit of rate: a request passes, and holds nothing.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Rates;
+
+impl<K, M: Limits<K>> Handles<K, Rates> for M {
+    type Handle = M::Limiter;
+
+    fn handle(&self, key: K) -> Option<M::Limiter> {
+        self.at(key).ok()
+    }
+}
+
+/// Of permits: a request holds a guard while it is under way.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Guards;
+
+impl<K, M: AdmitByKey<K>> Handles<K, Guards> for M {
+    type Handle = M::Admit;
+
+    fn handle(&self, key: K) -> Option<M::Admit> {
+        self.at(key).ok()
     }
 }
 
@@ -176,5 +210,54 @@ where
 
     fn cost(&self, request: &R) -> u32 {
         (self.cost)(request)
+    }
+}
+
+/// Terms whose limit can be put into another: for [`switched`](super::LimitLayer::switched) and
+/// [`observed`](super::LimitLayer::observed). Terms of your own wrap their limits themselves, or implement it.
+#[diagnostic::on_unimplemented(
+    message = "the limit of `{Self}` cannot be wrapped from outside",
+    note = "put a `Switched` or an `Observed` around the limits in it, or implement `WrapLimit` for it"
+)]
+pub trait WrapLimit {
+    /// The limit of all requests, or the limits by key.
+    type Inner;
+
+    /// The same terms with another limit.
+    type With<N>;
+
+    /// Puts the limit into another. What the key of a request is, and what it costs, stays.
+    fn wrap<N>(self, wrap: impl FnOnce(Self::Inner) -> N) -> Self::With<N>;
+}
+
+impl<L> WrapLimit for Direct<L> {
+    type Inner = L;
+    type With<N> = Direct<N>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(L) -> N) -> Direct<N> {
+        Direct {
+            limit: wrap(self.limit),
+        }
+    }
+}
+
+impl<M, F, W> WrapLimit for ByKey<M, F, W> {
+    type Inner = M;
+    type With<N> = ByKey<N, F, W>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(M) -> N) -> ByKey<N, F, W> {
+        ByKey::new(wrap(self.limits), self.key)
+    }
+}
+
+impl<T: WrapLimit, F> WrapLimit for Costed<T, F> {
+    type Inner = T::Inner;
+    type With<N> = Costed<T::With<N>, F>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> Costed<T::With<N>, F> {
+        Costed {
+            terms: self.terms.wrap(wrap),
+            cost: self.cost,
+        }
     }
 }

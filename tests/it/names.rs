@@ -22,9 +22,9 @@ use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, Quo
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
-    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Observed, Observer, Owned, PassError,
-    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
-    TooCostly, WhenFull,
+    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer,
+    Owned, PassError, PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch,
+    SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -50,6 +50,7 @@ type Results = Pending<Result<u8, u8>>;
 type Output = Drain<u8>;
 
 fn free<T: Send + Sync + Unpin>() {}
+fn movable<T: Send + Unpin>() {}
 fn shown<T: Debug>() {}
 fn value<T: Copy + Eq + Debug + Send + Sync + Unpin + 'static>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
@@ -274,6 +275,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
     fn handles<L: LimiterExt>() {}
+    fn obeys<L: Obey>() {}
     fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
@@ -286,6 +288,9 @@ fn traits_can_be_named_and_limiters_made_objects() {
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
+    obeys::<Switched<KeyedAt<u8, Interval>>>();
+    obeys::<Observed<Shared<Interval>, fn(Event)>>();
+    movable::<Obeying<()>>();
     guards::<KeyedPermits<u8>>();
     sensors::<fn() -> f64>();
     readers::<tokio::io::Empty>();
@@ -369,16 +374,33 @@ fn sources() -> Vec<(PathBuf, String)> {
     sources
 }
 
+#[test]
+fn sensors_can_be_shared_and_moved() {
+    use paceline::shed::{BusyPermits, CgroupCpu, CgroupError, CgroupPressure, QueueDelay, Sensor};
+
+    fn sensor<S: Sensor>() {}
+    sensor::<BusyPermits>();
+    sensor::<CgroupCpu>();
+    sensor::<CgroupPressure>();
+    sensor::<QueueDelay>();
+    free::<BusyPermits>();
+    free::<CgroupCpu>();
+    free::<CgroupPressure>();
+    free::<QueueDelay>();
+    error::<CgroupError>();
+}
+
 #[cfg(feature = "tower")]
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AsError, AsResponse, AtClass, BadKey, ByClass, ByHeader, ByKey,
-        ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture, ConcurrencyLayer,
-        Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error, Failures, Held,
-        Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
-        PermitsByKey, Proxies, ProxyHeader, Refusal, Respond, Shed, ShedLayer, Shedding, Terms,
-        UntilBody, UntilResponse, Waits,
+        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, AtClass, BadKey, ByClass,
+        ByHeader, ByKey, Charges, ClientIp, ClientIpError, ClientKey, Concurrency,
+        ConcurrencyFuture, ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer,
+        Enforcing, Error, Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards,
+        Handles, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
+        PaceLayer, Pacing, PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Shed,
+        ShedLayer, Shedding, Terms, UntilBody, UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -394,6 +416,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn respond<A: Respond<u8, u8, u8>>() {}
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
+    fn charges<K: Charges>() {}
+    fn handles<M: Handles<u8, W>, W>() {}
+    fn wraps<T: WrapLimit>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
     hold::<UntilResponse>();
@@ -402,6 +427,11 @@ fn layers_and_services_can_be_shared_and_moved() {
     terms::<Each>();
     terms::<Permit>();
     waits::<Pacing>();
+    charges::<Enforcing>();
+    handles::<Keyed<u8, Interval>, Rates>();
+    handles::<KeyedPermits<u8>, Guards>();
+    wraps::<Each>();
+    wraps::<Permit>();
     waits::<Admitting<UntilBody>>();
     free::<LimitLayer<Enforcing, One>>();
     free::<Limited<Pacing, Inner, One>>();
@@ -412,7 +442,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     error::<BadKey>();
     error::<ClientIpError>();
     free::<Answers>();
+    free::<AnswersWithBody<u8>>();
     free::<ByHeader<Keyed<String, Interval>>>();
+    free::<ByHeader<KeyedPermits<String>, Guards>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     free::<Proxies>();
     shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
@@ -435,6 +467,11 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<PaceFuture<Inner, u8, One, AsError>>();
     free::<ConcurrencyFuture<Inner, u8, Many, AsError, UntilResponse>>();
     free::<Held<u8>>();
+    free::<FeedbackLayer<Each>>();
+    free::<FeedbackService<Inner, Each>>();
+    // What remains to be done on a server is a future that need not be `Sync`.
+    movable::<FeedbackFuture<Inner, u8, Each>>();
+    shown::<FeedbackFuture<Inner, u8, Each>>();
     shown::<Enforce<Inner, One>>();
     shown::<Held<u8>>();
 }

@@ -11,6 +11,7 @@ mod pacing;
 mod precision;
 mod redis;
 mod timers;
+mod tower;
 mod virtual_time;
 
 pub(crate) use self::redis::alone as alone_herd;
@@ -45,6 +46,8 @@ pub(crate) enum Section {
     Growth,
     /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
     Redis,
+    /// Layers for services: what a request costs, and a web server with a limit and without. Its load comes from `wrk`.
+    Tower,
 }
 
 impl Section {
@@ -60,6 +63,7 @@ impl Section {
             Self::Virtual => "virtual",
             Self::Growth => "growth",
             Self::Redis => "redis",
+            Self::Tower => "tower",
         }
     }
 
@@ -75,6 +79,7 @@ impl Section {
             Self::Virtual => virtual_time::measure(extent),
             Self::Growth => growth::measure(extent),
             Self::Redis => redis::measure(extent),
+            Self::Tower => tower::measure(extent),
         }
     }
 }

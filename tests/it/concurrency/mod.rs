@@ -3,6 +3,8 @@ mod claims;
 mod cooldown;
 mod keyed_permits;
 mod network;
+mod observed;
 mod permits;
 mod resize;
+mod switched;
 mod within;

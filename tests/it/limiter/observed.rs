@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures::{FutureExt, SinkExt, StreamExt, stream};
-use paceline::limiter::{Event, Limiter, Observed};
+use paceline::limiter::{Event, Limiter, Limits, Observed};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -122,4 +122,25 @@ async fn a_late_wake_up_is_part_of_the_wait() {
         *reports.borrow(),
         ["passed 1 after 0ns", "passed 1 after 180ms"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handles_of_all_keys_report_to_clones_of_the_observer() {
+    let users = Interval::every(ms(100)).keyed::<&str>();
+    let reports = Reports::default();
+    let send = Rc::clone(&reports);
+    let users = Observed::new(users, move |event: Event| {
+        send.borrow_mut().push(format!("{}", event.is_of_request()));
+    });
+    let (Ok(ann), Ok(bob)) = (Limits::at(&users, "ann"), Limits::at(&users, "bob"));
+    assert!(ann.try_acquire(1).await.is_pass());
+    assert!(bob.try_acquire(1).await.is_pass());
+    assert!(
+        !Limits::at(&users, "ann")
+            .unwrap()
+            .try_acquire(1)
+            .await
+            .is_pass()
+    );
+    assert_eq!(reports.borrow().len(), 3);
 }

@@ -5,6 +5,7 @@ mod fleet_usage;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod published;
 mod sampled;
+mod sensors;
 mod utilization;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

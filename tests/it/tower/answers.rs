@@ -2,12 +2,13 @@ use std::time::Duration;
 
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use paceline::concurrency::Permits;
 use paceline::feedback::{Feedback, LimitHeaders, QuotaUnit};
 use paceline::limiter::{PolicyExt, Shared};
 use paceline::policy::{All, FixedWindow, TokenBucket};
 use paceline::time::Rate;
-use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, OnFailure, PaceLayer};
+use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, Held, OnFailure, PaceLayer};
 use serde_json::{Value, json};
 
 use super::{Remote, call, get, per_second};
@@ -207,6 +208,52 @@ async fn no_room_and_a_failed_limiter_are_503_for_a_capacity_that_is_reduced() {
     );
     let response = service.oneshot(grpc("application/grpc")).await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "14");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grpc_pushback_is_a_second_if_the_wait_is_not_known() {
+    let layer = ConcurrencyLayer::new(Permits::new(1)).at_once();
+    let mut service = layer.answering(Answers::new("api")).layer(hello());
+    let first = call(&mut service, get("/")).await.unwrap();
+    let response = call(&mut service, grpc("application/grpc")).await.unwrap();
+    drop(first);
+    assert_eq!(
+        of(response.headers()),
+        [
+            ("content-type", "application/grpc"),
+            (
+                "grpc-message",
+                "too many requests are under way, retry in 1 s"
+            ),
+            ("grpc-retry-pushback-ms", "1000"),
+            ("grpc-status", "14"),
+            ("retry-after", "1"),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_another_type_lose_no_part_of_the_answer() {
+    let permits = ConcurrencyLayer::new(Permits::new(2)).at_once();
+    let answers = Answers::new("api").with_success_headers(true);
+    let limit = EnforceLayer::new(minute(1));
+    let limit = limit.answering(answers.with_body(Held::from));
+    let mut service = limit.layer(permits.answering(Answers::new("room")).layer(hello()));
+
+    let passed = call(&mut service, get("/")).await.unwrap();
+    assert_eq!(
+        of(passed.headers()),
+        [
+            ("ratelimit", r#""api";r=0;t=60"#),
+            ("ratelimit-policy", r#""api";q=1;w=60"#),
+        ]
+    );
+    let refused = call(&mut service, get("/")).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!refused.body().is_held());
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let problem: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem["title"], "Quota Exceeded");
 }
 
 #[tokio::test(start_paused = true)]

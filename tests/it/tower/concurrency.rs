@@ -65,6 +65,23 @@ async fn a_body_that_does_not_know_its_end_is_held_until_it_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn trailers_end_the_request_of_a_body_that_does_not_know_its_end() {
+    let permits = Permits::new(1);
+    let inner = ::tower::service_fn(|_: http::Request<()>| async {
+        let trailers = Frame::<&[u8]>::trailers(http::HeaderMap::new());
+        let frames = futures::stream::iter([Ok::<_, Infallible>(trailers)]);
+        Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
+    });
+    let layer = ConcurrencyLayer::new(permits.clone());
+    let response = call(&mut layer.layer(inner), get("/")).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(permits.in_use(), 1);
+    let frame = body.frame().await.unwrap().unwrap();
+    assert!(frame.is_trailers() && !body.is_end_stream());
+    assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_dropped_ends_the_request() {
     let permits = Permits::new(1);
     let response = respond(&permits, &LONG).await;
@@ -354,4 +371,26 @@ async fn a_limit_of_zero_is_a_pause() {
     assert!(!waiting.is_finished());
     permits.resize(1);
     assert_eq!(waiting.await.unwrap().unwrap(), 1);
+}
+
+#[test]
+fn it_works_outside_a_runtime_while_there_is_a_permit() {
+    let layer = ConcurrencyLayer::new(Permits::new(1)).until_response();
+    let mut service = layer.layer(echo());
+    for n in 0..3 {
+        assert_eq!(call(&mut service, n).now_or_never().unwrap().unwrap(), n);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_100_000_calls_in_one_task_none_is_refused_while_there_is_a_permit() {
+    let permits = Permits::new(1_000);
+    let layer = ConcurrencyLayer::new(permits.clone()).at_once();
+    let service = layer.until_response().layer(echo());
+    for _ in 0..100 {
+        let calls = (0..1_000).map(|n| service.clone().oneshot(n));
+        let done = join_all(calls).await;
+        assert!(done.iter().all(Result::is_ok));
+    }
+    assert_eq!(permits.in_use(), 0);
 }

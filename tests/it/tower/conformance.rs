@@ -5,8 +5,8 @@ use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::Interval;
 use paceline::shed::{FleetUsage, Importance};
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error, PaceLayer, ShedLayer};
-use testkit::conformance::service::Subject;
+use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer};
+use testkit::conformance::service::{Rule, Subject};
 use testkit::probe::service::InnerError;
 
 use super::{Remote, per_second};
@@ -78,6 +78,32 @@ async fn shed_keeps_the_rules() {
         .inner_error(inner_error)
         .check()
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_that_obeys_keeps_the_rules() {
+    let build = |inner| PaceLayer::new(per_second(2)).obeying().layer(inner);
+    Subject::new(build, 2)
+        .inner_error(inner_error)
+        .check()
+        .await;
+    let build = |inner| {
+        let limits = Interval::every(ms(10)).keyed::<()>();
+        let layer = PaceLayer::by_key(limits, |_: &http::Request<()>| Some(()));
+        layer.within(ms(15)).max_waiting(2).obeying().layer(inner)
+    };
+    Subject::new(build, 1)
+        .inner_error(inner_error)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn feedback_alone_keeps_the_rules_of_a_service_without_a_limit() {
+    let build = |inner| FeedbackLayer::new(per_second(2)).layer(inner);
+    let found = Subject::new(build, 2).inner_error(Some).violations().await;
+    let found: Vec<_> = found.iter().map(|violation| violation.rule).collect();
+    assert_eq!(found, [Rule::ClonesShare], "it delays nothing");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,15 +2,19 @@
 
 mod answers;
 mod axum;
+mod bad_input;
 mod client_ip;
 mod concurrency;
 mod conformance;
 mod enforce;
 mod failures;
+mod feedback;
 mod keys;
 mod pace;
 mod schedules;
 mod shed;
+mod vectors;
+mod wrapped;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -33,13 +37,19 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
 #[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_go_into_every_layer() {
+    use paceline::limiter::Switch;
     use paceline::redis::{Keyed, KeyedPermits, RedisLimiter, RedisPermits};
     use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
 
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
     fn rates(one: RedisLimiter<TokenBucket>, users: Keyed<TokenBucket>) {
         let user = |n: &u32| Some(n.to_string());
+        let switch = Switch::new;
         is_service(EnforceLayer::new(one.clone()).layer(echo()));
+        let layer = EnforceLayer::new(one.clone()).switched(switch());
+        is_service(layer.observed(drop).layer(echo()));
+        let layer = EnforceLayer::by_key(users.clone(), user).switched(switch());
+        is_service(layer.observed(drop).layer(echo()));
         is_service(EnforceLayer::by_key(users.clone(), user).layer(echo()));
         is_service(PaceLayer::new(one).layer(echo()));
         is_service(PaceLayer::by_key(users, user).layer(echo()));
@@ -48,8 +58,10 @@ fn limits_in_redis_go_into_every_layer() {
         let user = |n: &u32| Some(n.to_string());
         let layer = ConcurrencyLayer::new(one);
         is_service(layer.until_response().layer(echo()));
-        let layer = ConcurrencyLayer::by_key(users, user);
+        let layer = ConcurrencyLayer::by_key(users.clone(), user);
         is_service(layer.until_response().layer(echo()));
+        let layer = ConcurrencyLayer::by_key(users, user).switched(Switch::new());
+        is_service(layer.observed(drop).until_response().layer(echo()));
     }
     // That it compiles is the test.
     let _ = (rates, permits);

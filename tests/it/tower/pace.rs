@@ -353,25 +353,3 @@ fn it_works_outside_a_runtime_until_it_has_to_wait() {
     let waits = catch_unwind(AssertUnwindSafe(|| call(&mut service, 0).now_or_never()));
     assert!(waits.is_err(), "there is no timer");
 }
-
-#[test]
-fn no_time_to_wait_and_no_place_panic_where_the_caller_is() {
-    let layer = || PaceLayer::new(per_second(2));
-    let error = layer().try_within(Duration::ZERO).unwrap_err();
-    assert_eq!(error.parameter(), "within");
-    assert!(error.to_string().contains("got 0 s"), "{error}");
-    let error = layer().try_max_waiting(0).unwrap_err();
-    assert_eq!(error.parameter(), "n");
-    assert!(error.to_string().contains("got 0"), "{error}");
-
-    for (panics, expected) in [
-        (
-            catch_unwind(|| drop(layer().within(Duration::ZERO))),
-            "got 0 s",
-        ),
-        (catch_unwind(|| drop(layer().max_waiting(0))), "got 0"),
-    ] {
-        let message = *panics.unwrap_err().downcast::<String>().unwrap();
-        assert!(message.contains(expected), "{message}");
-    }
-}

@@ -83,6 +83,39 @@ async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
     assert_eq!(one.try_acquire_up_to(5).await, Ok(3));
 }
 
+#[cfg(feature = "tower")]
+#[tokio::test]
+async fn a_response_to_one_client_pauses_its_host_in_another() {
+    use http::{Request, Response};
+    use paceline::tower::{PaceLayer, host_key};
+    use std::convert::Infallible;
+    use tower::{Layer, ServiceExt, service_fn};
+
+    let server = Server::start().await;
+    let hosts = async || {
+        let redis = redis(&server).await;
+        redis.keyed("hosts", SlidingLog::new(5, MINUTE)).unwrap()
+    };
+    let (one, other) = (hosts().await, hosts().await);
+    let client = service_fn(|_: Request<()>| async {
+        let refused = Response::builder().status(429).header("retry-after", "60");
+        Ok::<_, Infallible>(refused.body(()).unwrap())
+    });
+    let layer = PaceLayer::by_key(one.clone(), host_key());
+    let (pace, feedback) = layer.obeying();
+    let request = Request::get("http://a.example/").body(()).unwrap();
+    let service = (pace, feedback.clone()).layer(client);
+    assert_eq!(service.oneshot(request).await.unwrap().status(), 429);
+    assert_eq!(feedback.failures().errors, 0);
+
+    assert!(wait_of(one.try_acquire("a.example", 1).await) > MINUTE / 2);
+    second().await;
+    let _ = other.try_acquire("a.example", 1).await;
+    second().await;
+    assert!(wait_of(other.try_acquire("a.example", 1).await) > MINUTE / 2);
+    assert!(other.try_acquire("b.example", 1).await.unwrap().is_pass());
+}
+
 #[tokio::test]
 async fn pauses_expire_in_redis_and_modes_stay() {
     let server = Server::start().await;
