@@ -26,6 +26,7 @@
 mod acquire_within;
 mod aimd;
 mod gradient;
+mod hold_time;
 mod keyed_permits;
 mod permits;
 mod semaphore;
