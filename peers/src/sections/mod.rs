@@ -9,6 +9,7 @@ mod keyed;
 mod load;
 mod pacing;
 mod precision;
+mod queues;
 mod redis;
 mod timers;
 mod virtual_time;
@@ -41,6 +42,8 @@ pub(crate) enum Section {
     Contention,
     /// A million seconds on tokio's paused clock.
     Virtual,
+    /// What a queue is worth under overload, in virtual time.
+    Queues,
     /// How the cost of each grows with the number of all.
     Growth,
     /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
@@ -58,6 +61,7 @@ impl Section {
             Self::Keyed => "keyed",
             Self::Contention => "contention",
             Self::Virtual => "virtual",
+            Self::Queues => "queues",
             Self::Growth => "growth",
             Self::Redis => "redis",
         }
@@ -73,6 +77,7 @@ impl Section {
             Self::Keyed => keyed::measure(extent),
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
+            Self::Queues => queues::measure(extent),
             Self::Growth => growth::measure(extent),
             Self::Redis => redis::measure(extent),
         }
