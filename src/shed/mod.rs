@@ -23,6 +23,38 @@
 //! assert!(batch[1].is_some() && batch[2].is_none());
 //! assert!(usage.admit(Importance::Critical).is_some());
 //! ```
+//!
+//! # A switch, and a dark launch
+//!
+//! A [`Switched`](crate::limiter::Switched) around a shedder is one too. It is off, sheds for a share of the requests, or only counts
+//! what it would shed:
+//!
+//! ```
+//! use futures::{StreamExt, stream};
+//! use paceline::limiter::{Mode, Switch, Switched};
+//! use paceline::prelude::*;
+//! use paceline::shed::{Class, WorkerUtilization};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let overloaded = || 1.0;
+//! let shedder = WorkerUtilization::new(overloaded);
+//! assert!(shedder.amount() < 0.0, "at rest");
+//! tokio::time::sleep(Duration::from_secs(149)).await;
+//!
+//! let switch = Switch::new().with_mode(Mode::Shadow);
+//! let shedder = Switched::new(shedder, switch.clone());
+//! let passed = async || {
+//!     let events = stream::iter(0..100).shed_by(shedder.clone(), |_| Class::Sheddable(0));
+//!     events.count().await
+//! };
+//! assert_eq!(passed().await, 100);
+//! assert_eq!(switch.stats().held_back, 100);
+//!
+//! switch.set_mode(Mode::Active);
+//! assert_eq!(passed().await, 0);
+//! # }
+//! ```
 
 mod curve;
 mod fleet_usage;
