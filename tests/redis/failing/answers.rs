@@ -65,7 +65,7 @@ async fn window(server: &Server, when_down: OutagePolicy) -> (Redis, SlidingLog)
 async fn closed_answers_503_until_redis_is_back() {
     let mut server = Server::start().await;
     let (redis, policy) = window(&server, OutagePolicy::closed()).await;
-    let limit = redis.limit("a", policy.clone()).unwrap();
+    let limit = redis.limit("a", policy).unwrap();
     let users = ByHeader::new(redis.keyed("users", policy).unwrap(), "x-user");
 
     // The outage policy of the limit decides, whatever that of the layer is.
