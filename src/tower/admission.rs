@@ -15,6 +15,9 @@ pub(super) trait Ask {
     type Guard;
     type Error;
 
+    /// Whether it waits for room, and not for a quota of its caller.
+    const IS_FOR_ROOM: bool;
+
     /// Asks, and is queued while it has to wait.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self>;
 
@@ -150,7 +153,7 @@ impl<Q: Ask> Admission<Q> {
         }
         if let Some(within) = patience.within {
             if self.ask.least_wait() > within {
-                return Some(RefusalKind::TooLate { within });
+                return Some(Self::late(within));
             }
         }
         let places = patience.places.as_ref()?;
@@ -175,7 +178,14 @@ impl<Q: Ask> Admission<Q> {
         // A retry does not wait behind this request.
         self.ask.give_up();
         let wait = Some(self.ask.least_wait()).filter(|wait| !wait.is_zero());
-        Blocked::Refused(Refusal::new(RefusalKind::TooLate { within }).with_retry_in(wait))
+        Blocked::Refused(Refusal::new(Self::late(within)).with_retry_in(wait))
+    }
+
+    const fn late(within: Duration) -> RefusalKind {
+        RefusalKind::TooLate {
+            within,
+            for_room: Q::IS_FOR_ROOM,
+        }
     }
 }
 
@@ -203,6 +213,8 @@ impl<L: Limiter> AskRate<L> {
 impl<L: Limiter> Ask for AskRate<L> {
     type Guard = ();
     type Error = L::Error;
+
+    const IS_FOR_ROOM: bool = false;
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self> {
         let passed = ready!(self.gate.poll_pass(self.cost, cx));
@@ -268,6 +280,8 @@ impl<A: Admit> AskPermit<A> {
 impl<A: Admit> Ask for AskPermit<A> {
     type Guard = A::Guard;
     type Error = A::Error;
+
+    const IS_FOR_ROOM: bool = true;
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self> {
         let admitted = self.permits.poll_admit((), cx);

@@ -20,8 +20,8 @@ pub(super) enum RefusalKind {
     TooSoon,
     /// The request costs more than can ever pass.
     TooCostly { cost: u32, capacity: u32 },
-    /// The request could not pass within the time.
-    TooLate { within: Duration },
+    /// The request could not pass within the time; `for_room`: no permit was free.
+    TooLate { within: Duration, for_room: bool },
     /// Too many requests wait, or are under way.
     NoRoom,
     /// A load shedder does not admit the request.
@@ -55,13 +55,18 @@ impl Refusal {
         self.kind
     }
 
-    /// Whether the caller exceeded its own limit: the request came too soon, cost too much, or could not pass in time. The
-    /// status for HTTP is 429 then. It is 400 for a bad key, and otherwise 503.
+    /// Whether the caller exceeded its own limit: the request came too soon, cost too much, or could not pass its rate in time. The
+    /// status for HTTP is 429 then. It is 400 for a bad key, and otherwise 503; so it is for a permit that was not free in time.
     #[must_use]
     pub const fn is_quota_exceeded(&self) -> bool {
         matches!(
             self.kind,
-            RefusalKind::TooSoon | RefusalKind::TooCostly { .. } | RefusalKind::TooLate { .. }
+            RefusalKind::TooSoon
+                | RefusalKind::TooCostly { .. }
+                | RefusalKind::TooLate {
+                    for_room: false,
+                    ..
+                }
         )
     }
 
@@ -133,7 +138,7 @@ impl fmt::Display for Refusal {
                 f,
                 "a cost of {cost} can never pass a limit of {capacity} at once"
             ),
-            (RefusalKind::TooLate { within }, _) => {
+            (RefusalKind::TooLate { within, .. }, _) => {
                 write!(f, "could not pass within {within:?}")
             }
             (RefusalKind::NoRoom, _) => f.write_str("too many requests are under way"),

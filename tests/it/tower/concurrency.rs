@@ -205,6 +205,11 @@ async fn a_wait_for_a_permit_ends_when_the_time_is_over() {
     let watch = Stopwatch::start();
     let error = call(&mut layer.layer(echo()), 0).await.unwrap_err();
     assert!(error.is_too_late());
+    let refusal = error.into_inner().unwrap_err();
+    assert!(
+        !refusal.is_quota_exceeded(),
+        "it is no excess of the caller"
+    );
     assert_eq!(watch.elapsed_ms(), 30);
     drop(permit);
     assert!(call(&mut layer.layer(echo()), 0).await.is_ok());
