@@ -25,6 +25,8 @@ pub(super) struct Drawing {
 pub(super) enum Shape {
     /// The axis of the cases, and whether the other one is logarithmic, too.
     Lines { x: &'static str, is_y_log: bool },
+    /// What changes over time, in so many points that they have no dots. No axis is logarithmic.
+    Times { x: &'static str },
     /// A bar for each contender in this case.
     Bars { case: &'static str },
 }
@@ -64,10 +66,10 @@ impl Drawing {
     /// Whether there was something to draw.
     pub(super) fn draw(&self, figures: &[&Figure], path: &Path) -> io::Result<bool> {
         let drawn = match self.shape {
-            Shape::Lines { x, is_y_log } => {
-                let lines = self.lines(figures, is_y_log);
+            Shape::Lines { x, .. } | Shape::Times { x } => {
+                let lines = self.lines(figures);
                 let is_any = !lines.is_empty();
-                let drawn = is_any.then(|| self.draw_lines(&lines, x, is_y_log, path));
+                let drawn = is_any.then(|| self.draw_lines(&lines, x, path));
                 drawn.transpose()
             }
             Shape::Bars { case } => {
@@ -126,7 +128,15 @@ impl Drawing {
         Ok(())
     }
 
-    fn lines<'a>(&self, figures: &[&'a Figure], is_y_log: bool) -> Vec<Line<'a>> {
+    const fn is_y_log(&self) -> bool {
+        matches!(self.shape, Shape::Lines { is_y_log: true, .. })
+    }
+
+    const fn is_over_time(&self) -> bool {
+        matches!(self.shape, Shape::Times { .. })
+    }
+
+    fn lines<'a>(&self, figures: &[&'a Figure]) -> Vec<Line<'a>> {
         let mut lines: Vec<Line<'a>> = Vec::new();
         for figure in figures {
             let is_drawn = figure.metric == self.metric && figure.part == self.part;
@@ -134,7 +144,7 @@ impl Drawing {
                 continue;
             };
             // A logarithm has no place for zero.
-            if is_y_log && *y <= 0.0 {
+            if self.is_y_log() && *y <= 0.0 {
                 continue;
             }
             match lines.iter_mut().find(|line| line.name == figure.contender) {
@@ -152,7 +162,6 @@ impl Drawing {
         &self,
         lines: &[Line<'_>],
         x_name: &str,
-        is_y_log: bool,
         path: &Path,
     ) -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -165,9 +174,12 @@ impl Drawing {
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(74);
-        let x = around(lines, |point| point.0, true);
-        let y = around(lines, |point| point.1, is_y_log);
-        if is_y_log {
+        let x = around(lines, |point| point.0, !self.is_over_time());
+        let y = around(lines, |point| point.1, self.is_y_log());
+        if self.is_over_time() {
+            let chart = builder.build_cartesian_2d(x, y)?;
+            self.fill_in(chart, lines, x_name)?;
+        } else if self.is_y_log() {
             let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
             self.fill_in(chart, lines, x_name)?;
         } else {
@@ -199,8 +211,10 @@ impl Drawing {
         for (line, style) in lines.iter().zip(styles(lines)) {
             let points = || line.points.iter().copied();
             chart.draw_series(LineSeries::new(points(), style))?;
-            let dots = points().map(|point| Circle::new(point, 3, style.color.filled()));
-            chart.draw_series(dots)?;
+            if !self.is_over_time() {
+                let dots = points().map(|point| Circle::new(point, 3, style.color.filled()));
+                chart.draw_series(dots)?;
+            }
         }
         Ok(())
     }

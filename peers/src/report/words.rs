@@ -4,6 +4,7 @@ mod own;
 mod pacing;
 mod rates;
 mod redis;
+mod shed;
 
 use crate::sections::Section;
 
@@ -58,5 +59,6 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Virtual => pacing::VIRTUAL,
         Section::Growth => own::GROWTH,
         Section::Redis => redis::REDIS,
+        Section::Shed => shed::SHED,
     }
 }

@@ -10,6 +10,7 @@ mod load;
 mod pacing;
 mod precision;
 mod redis;
+mod shed;
 mod timers;
 mod virtual_time;
 
@@ -45,6 +46,8 @@ pub(crate) enum Section {
     Growth,
     /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
     Redis,
+    /// A service with more requests than capacity, with and without a load shedder, on a paused clock.
+    Shed,
 }
 
 impl Section {
@@ -60,6 +63,7 @@ impl Section {
             Self::Virtual => "virtual",
             Self::Growth => "growth",
             Self::Redis => "redis",
+            Self::Shed => "shed",
         }
     }
 
@@ -75,6 +79,7 @@ impl Section {
             Self::Virtual => virtual_time::measure(extent),
             Self::Growth => growth::measure(extent),
             Self::Redis => redis::measure(extent),
+            Self::Shed => shed::measure(extent),
         }
     }
 }
