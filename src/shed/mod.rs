@@ -12,6 +12,9 @@
 //! The first bounds what a dependency behind the fleet has to bear. The last protects a worker whatever its requests cost.
 //! [`Permits`](crate::concurrency::Permits) bound the requests under way too, and let the others wait.
 //!
+//! The repository's `docs/performance`, section *Overload*, has the curves of an hour of overload: with a [`WorkerUtilization`], with a
+//! threshold that flaps, and without a shedder.
+//!
 //! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer` and
 //! [`shed_by`](crate::stream::PaceStreamExt::shed_by), and is asked by hand:
 //!

@@ -25,8 +25,8 @@ pub(super) struct Drawing {
 pub(super) enum Shape {
     /// The axis of the cases, and whether the other one is logarithmic, too.
     Lines { x: &'static str, is_y_log: bool },
-    /// Over time: no axis is logarithmic.
-    Series { x: &'static str },
+    /// What changes over time, in so many points that they have no dots. No axis is logarithmic.
+    Times { x: &'static str },
     /// A bar for each contender in this case.
     Bars { case: &'static str },
 }
@@ -66,8 +66,12 @@ impl Drawing {
     /// Whether there was something to draw.
     pub(super) fn draw(&self, figures: &[&Figure], path: &Path) -> io::Result<bool> {
         let drawn = match self.shape {
-            Shape::Lines { x, is_y_log } => self.draw_any(figures, x, (true, is_y_log), path),
-            Shape::Series { x } => self.draw_any(figures, x, (false, false), path),
+            Shape::Lines { x, .. } | Shape::Times { x } => {
+                let lines = self.lines(figures);
+                let is_any = !lines.is_empty();
+                let drawn = is_any.then(|| self.draw_lines(&lines, x, path));
+                drawn.transpose()
+            }
             Shape::Bars { case } => {
                 let bars = self.bars(figures, case);
                 let is_any = !bars.is_empty();
@@ -77,20 +81,6 @@ impl Drawing {
         drawn
             .map(|drawn| drawn.is_some())
             .map_err(|error| io::Error::other(error.to_string()))
-    }
-
-    /// Whether the axes are logarithmic: first that of the cases.
-    fn draw_any(
-        &self,
-        figures: &[&Figure],
-        x: &str,
-        is_log: (bool, bool),
-        path: &Path,
-    ) -> Result<Option<()>, Box<dyn Error>> {
-        let lines = self.lines(figures, is_log.1);
-        let is_any = !lines.is_empty();
-        let drawn = is_any.then(|| self.draw_lines(&lines, x, is_log, path));
-        drawn.transpose()
     }
 
     fn bars<'a>(&self, figures: &[&'a Figure], case: &str) -> Vec<(&'a str, f64)> {
@@ -138,7 +128,15 @@ impl Drawing {
         Ok(())
     }
 
-    fn lines<'a>(&self, figures: &[&'a Figure], is_y_log: bool) -> Vec<Line<'a>> {
+    const fn is_y_log(&self) -> bool {
+        matches!(self.shape, Shape::Lines { is_y_log: true, .. })
+    }
+
+    const fn is_over_time(&self) -> bool {
+        matches!(self.shape, Shape::Times { .. })
+    }
+
+    fn lines<'a>(&self, figures: &[&'a Figure]) -> Vec<Line<'a>> {
         let mut lines: Vec<Line<'a>> = Vec::new();
         for figure in figures {
             let is_drawn = figure.metric == self.metric && figure.part == self.part;
@@ -146,7 +144,7 @@ impl Drawing {
                 continue;
             };
             // A logarithm has no place for zero.
-            if is_y_log && *y <= 0.0 {
+            if self.is_y_log() && *y <= 0.0 {
                 continue;
             }
             match lines.iter_mut().find(|line| line.name == figure.contender) {
@@ -164,7 +162,6 @@ impl Drawing {
         &self,
         lines: &[Line<'_>],
         x_name: &str,
-        is_log: (bool, bool),
         path: &Path,
     ) -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -177,21 +174,17 @@ impl Drawing {
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(74);
-        let x = around(lines, |point| point.0, is_log.0);
-        let y = around(lines, |point| point.1, is_log.1);
-        match is_log {
-            (false, _) => {
-                let chart = builder.build_cartesian_2d(x, y)?;
-                self.fill_in(chart, lines, x_name)?;
-            }
-            (true, false) => {
-                let chart = builder.build_cartesian_2d(x.log_scale(), y)?;
-                self.fill_in(chart, lines, x_name)?;
-            }
-            (true, true) => {
-                let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
-                self.fill_in(chart, lines, x_name)?;
-            }
+        let x = around(lines, |point| point.0, !self.is_over_time());
+        let y = around(lines, |point| point.1, self.is_y_log());
+        if self.is_over_time() {
+            let chart = builder.build_cartesian_2d(x, y)?;
+            self.fill_in(chart, lines, x_name)?;
+        } else if self.is_y_log() {
+            let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
+            self.fill_in(chart, lines, x_name)?;
+        } else {
+            let chart = builder.build_cartesian_2d(x.log_scale(), y)?;
+            self.fill_in(chart, lines, x_name)?;
         }
         area.present()?;
         Ok(())
@@ -218,8 +211,10 @@ impl Drawing {
         for (line, style) in lines.iter().zip(styles(lines)) {
             let points = || line.points.iter().copied();
             chart.draw_series(LineSeries::new(points(), style))?;
-            let dots = points().map(|point| Circle::new(point, 3, style.color.filled()));
-            chart.draw_series(dots)?;
+            if !self.is_over_time() {
+                let dots = points().map(|point| Circle::new(point, 3, style.color.filled()));
+                chart.draw_series(dots)?;
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod own;
 mod pacing;
 mod rates;
 mod redis;
+mod shed;
 mod tower;
 
 use crate::sections::Section;
@@ -63,5 +64,6 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Adaptive => adaptive::ADAPTIVE,
         Section::Redis => redis::REDIS,
         Section::Tower => tower::TOWER,
+        Section::Shed => shed::SHED,
     }
 }

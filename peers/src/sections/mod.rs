@@ -12,6 +12,7 @@ mod pacing;
 mod precision;
 mod queues;
 mod redis;
+mod shed;
 mod timers;
 mod tower;
 mod virtual_time;
@@ -54,6 +55,8 @@ pub(crate) enum Section {
     Redis,
     /// Layers for services: what a request costs, and a web server with a limit and without. Its load comes from `wrk`.
     Tower,
+    /// A service with more requests than capacity, with and without a load shedder, on a paused clock.
+    Shed,
 }
 
 impl Section {
@@ -72,6 +75,7 @@ impl Section {
             Self::Adaptive => "adaptive",
             Self::Redis => "redis",
             Self::Tower => "tower",
+            Self::Shed => "shed",
         }
     }
 
@@ -90,6 +94,7 @@ impl Section {
             Self::Adaptive => adaptive::measure(extent),
             Self::Redis => redis::measure(extent),
             Self::Tower => tower::measure(extent),
+            Self::Shed => shed::measure(extent),
         }
     }
 }

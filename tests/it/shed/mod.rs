@@ -2,10 +2,12 @@
 
 pub(crate) mod fleet_cases;
 mod fleet_usage;
+mod overload;
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 mod published;
 mod sampled;
 mod sensors;
+mod simulation;
 mod utilization;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -34,14 +34,14 @@ pub(super) const ADAPTIVE: Words = Words {
             title: "Answers in time, second by second",
             metric: "answers in time in this second",
             part: "",
-            shape: Shape::Series { x: "seconds" },
+            shape: Shape::Times { x: "seconds" },
         },
         Drawing {
             name: "adaptive-limit",
             title: "The limit over time",
             metric: "requests at once",
             part: "",
-            shape: Shape::Series { x: "seconds" },
+            shape: Shape::Times { x: "seconds" },
         },
     ],
     why: "A fixed limit that is right for the whole capacity lets a queue grow in the service when workers are gone, and then nearly \
