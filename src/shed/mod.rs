@@ -23,6 +23,56 @@
 //! assert!(batch[1].is_some() && batch[2].is_none());
 //! assert!(usage.admit(Importance::Critical).is_some());
 //! ```
+//!
+#![cfg_attr(
+    feature = "tower",
+    doc = "Which one, where in a stack, and with which numbers: [a guide](crate::_docs::shedding)."
+)]
+//!
+//! # Kill switch, shadow mode and an enforced share
+//!
+//! A [`Switched`](crate::limiter::Switched) shedder is one too, wherever a shedder goes. What it admits without asking, or although it
+//! is to be shed, has the guard `None`.
+//!
+//! ```
+//! use core::future::poll_fn;
+//! use paceline::concurrency::Admit;
+//! use paceline::limiter::{Mode, Share, Switch, Switched};
+//! use paceline::shed::{Class, WorkerUtilization};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let overloaded = || 1.0;
+//! let switch = Switch::new().with_mode(Mode::Shadow);
+//! let shedder = Switched::new(WorkerUtilization::new(overloaded), switch.clone());
+//! let is_shed = async || {
+//!     let mut shedder = shedder.clone();
+//!     let Ok(admitted) = poll_fn(|cx| shedder.poll_admit(Class::Sheddable(0), cx)).await;
+//!     admitted.is_none()
+//! };
+//! assert!(!is_shed().await);
+//! tokio::time::sleep(Duration::from_secs(148)).await;
+//!
+//! // All are to be shed, and in shadow mode that is only counted.
+//! assert!(!is_shed().await);
+//! assert_eq!(switch.stats().held_back, 1);
+//!
+//! // A tenth of the requests is shed; then all are.
+//! switch.set(Mode::Active, Share::percent(10));
+//! let mut shed = 0;
+//! for _ in 0..100 {
+//!     shed += u32::from(is_shed().await);
+//! }
+//! assert_eq!(shed, 10);
+//! switch.set_share(Share::FULL);
+//! assert!(is_shed().await);
+//!
+//! // The kill switch.
+//! switch.set_mode(Mode::Off);
+//! assert!(!is_shed().await);
+//! # }
+//! ```
 
 mod curve;
 mod fleet_usage;

@@ -6,6 +6,7 @@ mod fleet_usage;
 mod published;
 mod sampled;
 mod sensors;
+mod switched;
 mod utilization;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

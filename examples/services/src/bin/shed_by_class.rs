@@ -419,7 +419,12 @@ async fn show(options: &Options, site: &Site, url: &str) -> Result<(), Failure> 
         for (seen, more) in seen.iter_mut().zip(try_join_all(loads).await?) {
             *seen = seen.and(more);
         }
-        if options.mode == Setting::Off || site.shedder.stats()[0].shed > 0 {
+        let is_shed = match options.mode {
+            Setting::Active => seen[0].refused > 0,
+            Setting::Shadow => site.shedder.stats()[0].shed > 0,
+            Setting::Off => true,
+        };
+        if is_shed {
             return check(options, site, &seen);
         }
         println!("nothing is shed yet");
