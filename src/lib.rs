@@ -80,7 +80,7 @@
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
 //! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
-//! | find out how many it bears | `permits.resize(controller.limit())` with an [`Aimd`](concurrency::Aimd) or a [`Gradient`](concurrency::Gradient) |
+//! | find out how many it bears | `let adaptive = Adaptive::new(Aimd::new(1, 100));`, `adaptive.acquire().await` and `permit.success()` or `dropped()`; see [`Adaptive`](concurrency::Adaptive) |
 //! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
@@ -121,8 +121,8 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
-//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer` and `tower::ShedLayer`, limits as layers for services
-//!   and clients.
+//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer` and `tower::ShedLayer`, limits
+//!   as layers for services and clients.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 

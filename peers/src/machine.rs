@@ -23,8 +23,9 @@ pub(crate) struct Machine {
 }
 
 /// The report states the version of these packages.
-const MEASURED: [&str; 9] = [
+const MEASURED: [&str; 12] = [
     "async-speed-limit",
+    "axum",
     "governor",
     "leaky-bucket",
     "paceline",
@@ -33,6 +34,8 @@ const MEASURED: [&str; 9] = [
     "tokio",
     "tokio-stream",
     "tower",
+    "tower-resilience-ratelimiter",
+    "tower_governor",
 ];
 
 /// What the versions are read from, as it was when this was compiled.

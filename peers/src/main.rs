@@ -53,9 +53,13 @@ enum Command {
     /// One contender on a paused clock: the `virtual` section starts it.
     #[command(hide = true)]
     AloneVirtual { contender: String, count: usize },
-    /// One contender alone: the `hot` section starts it, to have its instructions counted.
+    /// One contender alone: the `hot` and `tower` sections start it, to have its instructions counted.
     #[command(hide = true)]
-    AloneHot { contender: String, count: u64 },
+    AloneHot {
+        part: String,
+        contender: String,
+        count: u64,
+    },
     /// Many keys in Redis, asked by one client: the `redis` section starts it.
     #[command(hide = true)]
     AloneHerd {
@@ -108,7 +112,11 @@ fn run(command: Command) -> io::Result<()> {
             Ok(())
         }
         Command::AloneVirtual { contender, count } => sections::alone_virtual(&contender, count),
-        Command::AloneHot { contender, count } => sections::alone_hot(&contender, count),
+        Command::AloneHot {
+            part,
+            contender,
+            count,
+        } => sections::alone_hot(&part, &contender, count),
         Command::AloneHerd {
             url,
             keys,

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{OutOfRange, Tick};
 
-use super::Outcome;
+use super::{Controller, Outcome};
 
 /// Additive increase, multiplicative decrease: TCP finds the capacity of a path in this way.
 ///
@@ -177,6 +177,16 @@ impl Aimd {
             self.successes = 0;
             self.cut_at = Some(now);
         }
+    }
+}
+
+impl Controller for Aimd {
+    fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        self.observe(now, in_use, outcome);
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit()
     }
 }
 

@@ -2,8 +2,8 @@ use core::time::Duration;
 
 use crate::time::{OutOfRange, Tick};
 
-use super::Outcome;
 use super::aimd::{check_range, is_used, whole};
+use super::{Controller, Outcome};
 
 /// Follows the latency: if the present latency rises above the long-term latency, a queue is growing somewhere, and the
 /// limit shrinks by their ratio.
@@ -212,6 +212,16 @@ impl Gradient {
             self.long *= 0.9;
         }
         if short > 0.0 { long / short } else { 1.0 }
+    }
+}
+
+impl Controller for Gradient {
+    fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        self.observe(now, in_use, outcome);
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit()
     }
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`Permits`] | n, over all tasks that share them |
 //! | [`KeyedPermits`] | n for each user, host or account |
+//! | [`Adaptive`] | as many as the server bears, found from the outcomes of the calls |
 //! | `redis::RedisPermits`, `redis::KeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
 //! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
@@ -22,10 +23,12 @@
 //! | [`Aimd`] | refusals: the limit grows by one while there are none, and is halved after one | refuses calls when it is overloaded |
 //! | [`Gradient`] | latency: the long-term mean compared with the present one | becomes slow when it is overloaded |
 //!
-//! A controller is arithmetic. It takes each [`Outcome`] and the time, has no clock and no lock, and does not know the
-//! permits. `permits.resize(controller.limit())` connects the two; see the example at [`Aimd`].
+//! A controller is arithmetic: a [`Controller`] takes each [`Outcome`] and the time, has no clock and no lock, and does not know
+//! the permits. [`Adaptive`] joins the two: it measures how long each call takes, and resizes the permits. `tower::AdaptiveLayer`
+//! does it for a service (feature `tower`). By hand it is `permits.resize(controller.limit())`; see the example at [`Aimd`].
 
 mod acquire_within;
+mod adaptive;
 mod aimd;
 mod gradient;
 mod keyed_permits;
@@ -39,8 +42,10 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::policy::Decision;
+use crate::time::Tick;
 
 pub use acquire_within::AcquirePermitWithin;
+pub use adaptive::{AcquireAdaptive, Adaptive, AdaptivePermit};
 pub use aimd::Aimd;
 pub use gradient::Gradient;
 pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
@@ -63,6 +68,51 @@ pub enum Outcome {
     Ignored,
     /// The server was overloaded: it refused the call (429, 503) or did not answer in time.
     Dropped,
+}
+
+/// Finds from the outcomes of calls how many may be under way at once: [`Aimd`], [`Gradient`], or your own.
+///
+/// ```
+/// use paceline::concurrency::{Adaptive, Controller, Outcome};
+/// use paceline::time::Tick;
+///
+/// /// One less after each refusal, and never more.
+/// struct Cautious(u32);
+///
+/// impl Controller for Cautious {
+///     fn observe(&mut self, _: Tick, _: u32, outcome: Outcome) {
+///         self.0 = self.0.saturating_sub(u32::from(outcome == Outcome::Dropped));
+///     }
+///
+///     fn limit(&self) -> u32 {
+///         self.0
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let adaptive = Adaptive::new(Cautious(10));
+/// adaptive.acquire().await.dropped();
+/// assert_eq!(adaptive.permits().limit(), 9);
+/// # }
+/// ```
+pub trait Controller {
+    /// Takes in the outcome of a call that ended `now`, when `in_use` calls were under way, including this one.
+    fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome);
+
+    /// The number of calls that may be under way at once.
+    fn limit(&self) -> u32;
+}
+
+/// A controller that is chosen at run time.
+impl<C: Controller + ?Sized> Controller for Box<C> {
+    fn observe(&mut self, now: Tick, in_use: u32, outcome: Outcome) {
+        (**self).observe(now, in_use, outcome);
+    }
+
+    fn limit(&self) -> u32 {
+        (**self).limit()
+    }
 }
 
 /// Lets work begin, and gives it a guard to hold while it is under way.
@@ -98,7 +148,7 @@ pub enum Outcome {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not admit work of class `{C}`",
     label = "expected permits",
-    note = "`Permits`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, a `FleetUsage` of class `Importance`, and `WorkerUtilization` of class `shed::Class`",
+    note = "`Permits`, `Adaptive`, `redis::RedisPermits` and a key of `KeyedPermits` (`keyed.at(key)`) admit work of class `()`, a `FleetUsage` of class `Importance`, and `WorkerUtilization` of class `shed::Class`",
     note = "a limiter such as `Shared` limits how often work begins, and has no guard",
     note = "a `Permits` is a handle already: clone it instead of putting it into an `Arc`"
 )]

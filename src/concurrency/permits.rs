@@ -2,6 +2,7 @@ use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
+use core::mem;
 use core::pin::Pin;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
@@ -377,8 +378,23 @@ impl Permits {
     /// With a cool-down, the bound of a window is the limit at the time at which the last of its requests passed.
     pub fn resize(&self, n: u32) {
         self.queue.update(|permits, _| permits.limit = n);
+        self.resized(n);
+    }
+
+    /// Changes the number of permits to what `limit` makes of the number in use. It runs under the lock of the queue.
+    pub(super) fn resize_with(&self, limit: impl FnOnce(u32) -> u32) {
+        let (before, now) = self.queue.update(|permits, _| {
+            let limit = limit(permits.in_use);
+            (mem::replace(&mut permits.limit, limit), limit)
+        });
+        if before != now {
+            self.resized(now);
+        }
+    }
+
+    fn resized(&self, limit: u32) {
         if let Some(observer) = self.queue.front().get() {
-            observer.report(Event::Resized { limit: n });
+            observer.report(Event::Resized { limit });
         }
     }
 

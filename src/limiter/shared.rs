@@ -15,10 +15,22 @@ use super::limit::LimitState;
 use super::reporter::{SharedObserver, Watch};
 use super::{Answer, Event, Limiter, Method, Mode, Observer, Stats};
 
-/// A limit, with a count of references for each handle, on a cache line of its own: tasks that acquire at once, each through its
-/// handle, would slow each other down at a count that they share.
-#[repr(align(64))]
-pub(super) struct LimitHandle<P: Policy>(Arc<WaitQueue<LimitState<P>>>);
+/// A limit, with a count of references for each handle, and no two counts on one cache line: tasks that acquire at once, each
+/// through its handle, would slow each other down at a count that they share.
+pub(super) struct LimitHandle<P: Policy> {
+    limit: Arc<WaitQueue<LimitState<P>>>,
+    /// Room until the next count. An alignment would do too, but memory that is aligned takes longer to get and to give back.
+    _apart: [u64; 13],
+}
+
+impl<P: Policy> LimitHandle<P> {
+    fn of(limit: Arc<WaitQueue<LimitState<P>>>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            _apart: [0; 13],
+        })
+    }
+}
 
 impl<P> LimitHandle<P>
 where
@@ -26,7 +38,7 @@ where
     P::State: Send,
 {
     pub(super) fn new(limit: LimitState<P>) -> Arc<Self> {
-        Arc::new(Self(WaitQueue::new(limit)))
+        Self::of(WaitQueue::new(limit))
     }
 }
 
@@ -35,7 +47,7 @@ impl<P: Policy> Deref for LimitHandle<P> {
 
     #[inline]
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.limit
     }
 }
 
@@ -700,7 +712,7 @@ impl<P: Policy> Limiter for Shared<P> {
 /// Another handle of the same limit, which is not queued.
 impl<P: Policy> Clone for Shared<P> {
     fn clone(&self) -> Self {
-        self.with_queue(Arc::new(LimitHandle(Arc::clone(&self.queue.0))))
+        self.with_queue(LimitHandle::of(Arc::clone(&self.queue.limit)))
     }
 }
 

@@ -149,12 +149,13 @@ fn nanos_above_zero(time: Duration, error: OutOfRange) -> Result<i64, OutOfRange
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "the model has floats, and is compared up to their precision"
-)]
 mod tests {
+    #![expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "the model has floats, and is compared up to their precision"
+    )]
+
     use proptest::prelude::*;
 
     use super::*;

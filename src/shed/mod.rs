@@ -31,46 +31,39 @@
 //!
 //! # Kill switch, shadow mode and an enforced share
 //!
-//! A [`Switched`](crate::limiter::Switched) shedder is one too, wherever a shedder goes. What it admits without asking, or although it
-//! is to be shed, has the guard `None`.
+//! A [`Switched`](crate::limiter::Switched) around a shedder is one too. It is off, sheds for a share of the requests, or only counts
+//! what it would shed:
 //!
 //! ```
-//! use core::future::poll_fn;
-//! use paceline::concurrency::Admit;
+//! use futures::{StreamExt, stream};
 //! use paceline::limiter::{Mode, Share, Switch, Switched};
+//! use paceline::prelude::*;
 //! use paceline::shed::{Class, WorkerUtilization};
-//! use std::time::Duration;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
 //! let overloaded = || 1.0;
+//! let shedder = WorkerUtilization::new(overloaded);
+//! assert!(shedder.amount() < 0.0, "at rest");
+//! tokio::time::sleep(Duration::from_secs(149)).await;
+//!
 //! let switch = Switch::new().with_mode(Mode::Shadow);
-//! let shedder = Switched::new(WorkerUtilization::new(overloaded), switch.clone());
-//! let is_shed = async || {
-//!     let mut shedder = shedder.clone();
-//!     let Ok(admitted) = poll_fn(|cx| shedder.poll_admit(Class::Sheddable(0), cx)).await;
-//!     admitted.is_none()
+//! let shedder = Switched::new(shedder, switch.clone());
+//! let passed = async || {
+//!     let events = stream::iter(0..100).shed_by(shedder.clone(), |_| Class::Sheddable(0));
+//!     events.count().await
 //! };
-//! assert!(!is_shed().await);
-//! tokio::time::sleep(Duration::from_secs(148)).await;
+//! assert_eq!(passed().await, 100);
+//! assert_eq!(switch.stats().held_back, 100);
 //!
-//! // All are to be shed, and in shadow mode that is only counted.
-//! assert!(!is_shed().await);
-//! assert_eq!(switch.stats().held_back, 1);
-//!
-//! // A tenth of the requests is shed; then all are.
 //! switch.set(Mode::Active, Share::percent(10));
-//! let mut shed = 0;
-//! for _ in 0..100 {
-//!     shed += u32::from(is_shed().await);
-//! }
-//! assert_eq!(shed, 10);
+//! assert_eq!(passed().await, 90);
 //! switch.set_share(Share::FULL);
-//! assert!(is_shed().await);
+//! assert_eq!(passed().await, 0);
 //!
 //! // The kill switch.
 //! switch.set_mode(Mode::Off);
-//! assert!(!is_shed().await);
+//! assert_eq!(passed().await, 100);
 //! # }
 //! ```
 

@@ -108,7 +108,10 @@ where
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
         let mut this = self.project();
         let mut taken = 0;
-        while let Some(item) = ready!(this.input.as_mut().poll_peek(cx)) {
+        loop {
+            let Some(item) = ready!(this.input.as_mut().poll_peek(cx)) else {
+                return Poll::Ready(None);
+            };
             let class = (this.class)(item);
             let Ok(admitted) = ready!(this.shedder.poll_try_admit(class, cx));
             let item = this.input.as_mut().take();
@@ -118,7 +121,6 @@ where
             *this.dropped = this.dropped.saturating_add(1);
             ready!(poll_taken(&mut taken, cx));
         }
-        Poll::Ready(None)
     }
 
     /// No item is certain to leave.

@@ -120,19 +120,18 @@ impl<T, A> Config<T, A> {
         inner: &mut S,
         request: &mut Option<R>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<StateOf<Q, S, R>, A::Error>>
+    ) -> Poll<Result<Called<S, R>, A::Error>>
     where
         Q: Ask<Error: fmt::Display>,
         S: Service<R>,
         A: Respond<R, S::Response, S::Error>,
     {
         if let Err(refusal) = ready!(self.poll_pass(admission, pass, cx)) {
-            return Poll::Ready(Ok(State::refused(taken(request), refusal)));
+            return Poll::Ready(Ok(Err(refusal)));
         }
         let ready = ready!(inner.poll_ready(cx));
         ready.map_err(|error| self.answer.inner_error(error))?;
-        let response = inner.call(taken(request));
-        Poll::Ready(Ok(State::Calling { response }))
+        Poll::Ready(Ok(Ok(inner.call(taken(request)))))
     }
 
     /// The response of the inner service, with what the limit has left if the response says that.
@@ -160,6 +159,9 @@ impl<T, A> Config<T, A> {
         }
     }
 }
+
+/// The future of the inner service, or why it was not called.
+type Called<S, R> = Result<<S as Service<R>>::Future, Refusal>;
 
 /// What a request has that has passed.
 struct Pass<G> {
@@ -266,17 +268,17 @@ where
         S: Clone,
     {
         let mut pass = Pass::NONE;
+        let mut admission = match config.admission(&request, ask) {
+            Ok(admission) => admission,
+            Err(refusal) => return Self::with(config, pass, State::refused(request, refusal)),
+        };
         let mut cx = Context::from_waker(Waker::noop());
-        let asked = config.admission(&request, ask).map(|mut admission| {
-            let polled = config.poll_pass(&mut admission, &mut pass, &mut cx);
-            (admission, polled)
-        });
-        let state = match asked {
-            Ok((_, Poll::Ready(Ok(())))) => State::Calling {
+        let state = match config.poll_pass(&mut admission, &mut pass, &mut cx) {
+            Poll::Ready(Ok(())) => State::Calling {
                 response: inner.call(request),
             },
-            Ok((_, Poll::Ready(Err(refusal)))) | Err(refusal) => State::refused(request, refusal),
-            Ok((admission, Poll::Pending)) => {
+            Poll::Ready(Err(refusal)) => State::refused(request, refusal),
+            Poll::Pending => {
                 let clone = inner.clone();
                 State::asking(admission, mem::replace(inner, clone), request)
             }
@@ -297,17 +299,33 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
+        self.poll_with(cx, |_, _, _| ())
+    }
+
+    /// As [`poll`](Self::poll). `ended` is given the result of the inner service, and the guard if the request has one.
+    pub(super) fn poll_with(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        ended: impl FnOnce(&Config<T, A>, &Result<S::Response, S::Error>, &mut Q::Guard),
+    ) -> Poll<Outcome<S::Response, A::Error, Q::Guard>> {
         let mut this = self.project();
         let (config, pass) = (&**this.config, this.pass);
         loop {
-            let called = match this.state.as_mut().project() {
+            let next = match this.state.as_mut().project() {
                 StateProj::Asking {
                     admission,
                     inner,
                     request,
-                } => ready!(config.poll_call(admission, pass, inner, request, cx)),
+                } => match ready!(config.poll_call(admission, pass, inner, request, cx)) {
+                    Ok(Ok(response)) => State::Calling { response },
+                    Ok(Err(refusal)) => State::refused(taken(request), refusal),
+                    Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
+                },
                 StateProj::Calling { response } => {
                     let response = ready!(response.poll(cx));
+                    if let Some(guard) = &mut pass.guard {
+                        ended(config, &response, guard);
+                    }
                     let response = config.annotated(response, pass.status);
                     return Poll::Ready((response, pass.guard.take()));
                 }
@@ -316,10 +334,7 @@ where
                     return Poll::Ready((answer, None));
                 }
             };
-            match called {
-                Ok(next) => this.state.set(next),
-                Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
-            }
+            this.state.set(next);
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct Failures {
     pub key_panics: u64,
     /// The cost function panicked.
     pub cost_panics: u64,
+    /// The classifier of an [`AdaptiveLayer`](super::AdaptiveLayer) panicked, or its controller. The request had passed.
+    pub outcome_panics: u64,
 }
 
 /// Why there is no decision about a request.
@@ -72,6 +74,7 @@ pub(super) enum Fault<E> {
     Panic,
     KeyPanic,
     CostPanic,
+    OutcomePanic,
 }
 
 impl<E: fmt::Display> fmt::Display for Fault<E> {
@@ -81,6 +84,7 @@ impl<E: fmt::Display> fmt::Display for Fault<E> {
             Self::Panic => f.write_str("the limiter panicked"),
             Self::KeyPanic => f.write_str("the key function panicked"),
             Self::CostPanic => f.write_str("the cost function panicked"),
+            Self::OutcomePanic => f.write_str("the classifier or the controller panicked"),
         }
     }
 }
@@ -115,6 +119,7 @@ impl FailureLog {
             Fault::Panic => &mut log.failures.panics,
             Fault::KeyPanic => &mut log.failures.key_panics,
             Fault::CostPanic => &mut log.failures.cost_panics,
+            Fault::OutcomePanic => &mut log.failures.outcome_panics,
         };
         *count += 1;
         #[cfg(feature = "tracing")]
@@ -182,8 +187,7 @@ impl<L> Contained<L> {
 
     /// To leave the queue may ask the policy, which may panic once more.
     fn drop_handle(&mut self) {
-        let handle = self.handle.take();
-        let _ = catch(|| drop(handle));
+        let _ = catch(|| self.handle = None);
     }
 }
 

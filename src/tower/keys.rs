@@ -157,11 +157,11 @@ impl<M, W> WrapLimit for ByHeader<M, W> {
 
 #[track_caller]
 fn header_named(name: &str) -> HeaderName {
-    match HeaderName::from_bytes(name.as_bytes()) {
-        Ok(header) => header,
-        // A panic in a closure would be at its line, and not at that of the caller.
-        Err(_) => panic!("`{}` is not the name of a header", name.escape_debug()),
-    }
+    // A panic in a closure would be at its line, and not at that of the caller.
+    let Ok(header) = HeaderName::from_bytes(name.as_bytes()) else {
+        panic!("`{}` is not the name of a header", name.escape_debug())
+    };
+    header
 }
 
 fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {

@@ -24,7 +24,8 @@ use super::refusal::RefusalKind;
 use super::terms::{ByKey, Costed, Direct, Terms, WrapLimit};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
-/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer) or a [`ConcurrencyLayer`](super::ConcurrencyLayer).
+/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer) or an
+/// [`AdaptiveLayer`](super::AdaptiveLayer).
 #[derive(Clone, Debug)]
 pub struct LimitLayer<K, T, A = AsError> {
     config: Config<T, A>,
@@ -166,8 +167,12 @@ impl<K, T, A> LimitLayer<K, T, A> {
     where
         T: WrapLimit,
     {
+        self.map_terms(|terms| terms.wrap(wrap))
+    }
+
+    pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> LimitLayer<K, N, A> {
         LimitLayer {
-            config: self.config.map_terms(|terms| terms.wrap(wrap)),
+            config: self.config.map_terms(map),
             kind: PhantomData,
         }
     }
@@ -249,10 +254,7 @@ impl<K: Charges, T, A> LimitLayer<K, T, A> {
     /// ```
     #[must_use]
     pub fn costing<R, F: Fn(&R) -> u32>(self, cost: F) -> LimitLayer<K, Costed<T, F>, A> {
-        LimitLayer {
-            config: self.config.map_terms(|terms| Costed { terms, cost }),
-            kind: PhantomData,
-        }
+        self.map_terms(|terms| Costed { terms, cost })
     }
 }
 

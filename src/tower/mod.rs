@@ -1,14 +1,15 @@
 //! Limits as [`tower`](https://docs.rs/tower) layers, for services and for outbound clients. Feature `tower`.
 //!
 //! A layer works with hyper, axum, tonic, and any other [`Service`](https://docs.rs/tower-service). It takes any limit of this crate:
-//! a [`Shared`](crate::limiter::Shared), a [`Keyed`](crate::limiter::Keyed), [`Permits`](crate::concurrency::Permits), or one in
-//! Redis.
+//! a [`Shared`](crate::limiter::Shared), a [`Keyed`](crate::limiter::Keyed), [`Permits`](crate::concurrency::Permits), an
+//! [`Adaptive`](crate::concurrency::Adaptive), or one in Redis.
 //!
 //! | layer | a request that cannot pass now | for |
 //! |---|---|---|
 //! | [`EnforceLayer`] | is refused at once | a server with a quota for each caller |
 //! | [`PaceLayer`] | waits, as long as you say | a client of a provider with a quota |
 //! | [`ConcurrencyLayer`] | waits for a permit, or is refused | the number of requests under way, bodies included |
+//! | [`AdaptiveLayer`] | waits for a permit, or is refused | the same, with a number that follows what the server bears |
 //! | [`FeedbackLayer`] | passes; the response pauses the limit of its host | a client that obeys `Retry-After` and the headers of a quota |
 //! | [`ShedLayer`] | is refused at once, the least important first | a server that has more work than capacity |
 //!
@@ -140,6 +141,7 @@
 //!   each attempt waits for the limit.
 //! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
 
+mod adaptive;
 mod admission;
 mod answer;
 mod answers;
@@ -158,6 +160,7 @@ mod refusal;
 mod shed;
 mod terms;
 
+pub use adaptive::{Adapt, AdaptFuture, Adapting, AdaptiveLayer, ByStatus, Classified, Classify};
 pub use answer::{Answer, AsError, AsResponse, Respond};
 pub use answers::{Answers, AnswersWithBody};
 pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};

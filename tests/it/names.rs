@@ -15,8 +15,9 @@ use futures::stream::{Iter, Pending};
 use futures::{Stream, StreamExt};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
-    AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Admit, AdmitByKey, Aimd,
-    Gradient, KeyedPermits, Outcome, Permit, Permits, PermitsAt, TooMany,
+    AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
+    AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
+    Permits, PermitsAt, TooMany,
 };
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
@@ -170,6 +171,10 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<FleetUsage>();
     free::<UsagePermit>();
     free::<WorkerUtilization>();
+    free::<Adaptive<Aimd>>();
+    free::<AdaptivePermit<Gradient>>();
+    free::<AcquireAdaptive<Aimd>>();
+    free::<AcquirePermitWithin<Adaptive<Aimd>>>();
     free::<Aimd>();
     free::<Gradient>();
 }
@@ -265,6 +270,9 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<FleetUsage>();
     shown::<UsagePermit>();
     shown::<WorkerUtilization>();
+    shown::<Adaptive<Secret>>();
+    shown::<AdaptivePermit<Aimd>>();
+    shown::<AcquireAdaptive<Secret>>();
     shown::<Aimd>();
     shown::<Gradient>();
 }
@@ -301,6 +309,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Limiter<Error = std::convert::Infallible>> = Box::new(Unlimited.owned());
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
+    let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
 }
 
 /// Each option is called `with_…`. Programs that were written before still compile.
@@ -394,13 +403,14 @@ fn sensors_can_be_shared_and_moved() {
 #[test]
 fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
-        Admitting, Answer, Answers, AnswersWithBody, AsError, AsResponse, AtClass, BadKey, ByClass,
-        ByHeader, ByKey, Charges, ClientIp, ClientIpError, ClientKey, Concurrency,
-        ConcurrencyFuture, ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer,
-        Enforcing, Error, Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards,
-        Handles, Held, Hold, LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture,
-        PaceLayer, Pacing, PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Shed,
-        ShedLayer, Shedding, Terms, UntilBody, UntilResponse, Waits, WrapLimit,
+        Adapt, AdaptFuture, Adapting, AdaptiveLayer, Admitting, Answer, Answers, AnswersWithBody,
+        AsError, AsResponse, AtClass, BadKey, ByClass, ByHeader, ByKey, ByStatus, Charges,
+        Classified, Classify, ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture,
+        ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
+        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
+        LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
+        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Shed, ShedLayer, Shedding,
+        Terms, UntilBody, UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -410,6 +420,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
     type Many = Direct<Permits>;
     type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
+    type Following = Direct<Adaptive<Aimd>>;
     fn answer<A: Answer<u8>>() {}
     fn answer_text<A: Answer<String>>() {}
     fn hold<H: Hold<u8, ()>>() {}
@@ -419,6 +430,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn charges<K: Charges>() {}
     fn handles<M: Handles<u8, W>, W>() {}
     fn wraps<T: WrapLimit>() {}
+    fn classify<C: Classify<http::Response<u8>, u8>>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
     hold::<UntilResponse>();
@@ -433,6 +445,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     wraps::<Each>();
     wraps::<Permit>();
     waits::<Admitting<UntilBody>>();
+    waits::<Adapting<UntilBody>>();
+    classify::<ByStatus>();
+    terms::<Classified<Following, ByStatus>>();
     free::<LimitLayer<Enforcing, One>>();
     free::<Limited<Pacing, Inner, One>>();
     free::<LimitedFuture<Inner, u8, One, AsError>>();
@@ -460,6 +475,9 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<Shed<Inner, ByClass<WorkerUtilization, fn(&u8) -> Class>>>();
     free::<AtClass<WorkerUtilization, Class>>();
     shown::<Shedding>();
+    free::<AdaptiveLayer<Following, ByStatus, AsError, UntilBody>>();
+    free::<Adapt<Inner, Following>>();
+    free::<AdaptFuture<Inner, u8, Following, ByStatus, AsError, UntilResponse>>();
     free::<Enforce<Inner, Each>>();
     free::<Pace<Inner, One>>();
     free::<Concurrency<Inner, Permit>>();

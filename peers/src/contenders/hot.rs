@@ -26,6 +26,12 @@ pub(crate) enum Part {
     OwnSinks,
     OwnIo,
     Clocks,
+    Direct,
+    DirectRefused,
+    ByKey,
+    ByKeyRefused,
+    UnderWay,
+    UnderWayRefused,
 }
 
 impl Part {
@@ -38,6 +44,12 @@ impl Part {
             Self::OwnSinks => "all sink adapters",
             Self::OwnIo => "readers and writers, 8 KiB an element",
             Self::Clocks => "readings of a clock",
+            Self::Direct => "one limit for all requests, passed",
+            Self::DirectRefused => "one limit for all requests, refused",
+            Self::ByKey => "a limit for each key, passed",
+            Self::ByKeyRefused => "a limit for each key, refused",
+            Self::UnderWay => "requests under way, passed",
+            Self::UnderWayRefused => "requests under way, refused",
         }
     }
 }

@@ -6,13 +6,18 @@ mod governor;
 mod hot;
 mod in_redis;
 mod keyed;
+mod layers;
 mod leaky_bucket;
 mod paced;
 mod paceline;
+mod served;
+mod sites;
 mod speed_limit;
 mod stream_throttle;
 mod tokio;
 mod tower;
+mod tower_governor;
+mod tower_resilience;
 
 use std::sync::LazyLock;
 
@@ -21,6 +26,8 @@ pub(crate) use hot::Hot;
 pub(crate) use in_redis::{Bucket, Caller, Keys, Meeting, Stored, connection};
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};
+pub(crate) use served::KeyedService;
+pub(crate) use sites::Site;
 
 /// What keeps emissions an interval apart.
 pub(crate) const PACED: &[Paced] = &[
@@ -84,3 +91,46 @@ pub(crate) static HOT: LazyLock<Vec<Hot>> = LazyLock::new(|| {
     all.sort_by_key(|hot| hot.part);
     all
 });
+
+/// Services behind a limit, which many requests go through one after the other; those of one part do the same.
+pub(crate) static SERVED: LazyLock<Vec<Hot>> = LazyLock::new(|| {
+    let all = [
+        served::ALL,
+        layers::ALL,
+        tower::SERVED,
+        tower_governor::ALL,
+        tower_resilience::ALL,
+    ];
+    let mut all: Vec<Hot> = all.into_iter().flatten().copied().collect();
+    all.sort_by_key(|hot| hot.part);
+    all
+});
+
+/// Services behind a limit, which several threads call at once.
+pub(crate) const SERVED_AT_ONCE: &[Contended] = &[
+    served::BARE_DIRECT,
+    layers::AT_ONCE,
+    layers::SMALL_AT_ONCE,
+    layers::PACE_AT_ONCE,
+    tower::AT_ONCE,
+    tower_governor::AT_ONCE,
+    tower_resilience::AT_ONCE,
+    served::BARE_BY_KEY,
+    layers::BY_KEY_AT_ONCE,
+    tower_governor::BY_KEY_AT_ONCE,
+];
+
+/// Services with a limit for each user.
+pub(crate) const SERVED_BY_KEY: &[KeyedService] =
+    &[served::BARE_KEYED, layers::KEYED, tower_governor::KEYED];
+
+/// A web server, first without a limit.
+pub(crate) const SITES: &[Site] = &[
+    sites::BARE,
+    sites::IDENTITY,
+    layers::DIRECT_SITE,
+    layers::BY_KEY_SITE,
+    layers::HEADERS_SITE,
+    layers::CONCURRENCY_SITE,
+    tower_governor::SITE,
+];

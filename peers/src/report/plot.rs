@@ -25,6 +25,8 @@ pub(super) struct Drawing {
 pub(super) enum Shape {
     /// The axis of the cases, and whether the other one is logarithmic, too.
     Lines { x: &'static str, is_y_log: bool },
+    /// Over time: no axis is logarithmic.
+    Series { x: &'static str },
     /// A bar for each contender in this case.
     Bars { case: &'static str },
 }
@@ -64,12 +66,8 @@ impl Drawing {
     /// Whether there was something to draw.
     pub(super) fn draw(&self, figures: &[&Figure], path: &Path) -> io::Result<bool> {
         let drawn = match self.shape {
-            Shape::Lines { x, is_y_log } => {
-                let lines = self.lines(figures, is_y_log);
-                let is_any = !lines.is_empty();
-                let drawn = is_any.then(|| self.draw_lines(&lines, x, is_y_log, path));
-                drawn.transpose()
-            }
+            Shape::Lines { x, is_y_log } => self.draw_any(figures, x, (true, is_y_log), path),
+            Shape::Series { x } => self.draw_any(figures, x, (false, false), path),
             Shape::Bars { case } => {
                 let bars = self.bars(figures, case);
                 let is_any = !bars.is_empty();
@@ -79,6 +77,20 @@ impl Drawing {
         drawn
             .map(|drawn| drawn.is_some())
             .map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Whether the axes are logarithmic: first that of the cases.
+    fn draw_any(
+        &self,
+        figures: &[&Figure],
+        x: &str,
+        is_log: (bool, bool),
+        path: &Path,
+    ) -> Result<Option<()>, Box<dyn Error>> {
+        let lines = self.lines(figures, is_log.1);
+        let is_any = !lines.is_empty();
+        let drawn = is_any.then(|| self.draw_lines(&lines, x, is_log, path));
+        drawn.transpose()
     }
 
     fn bars<'a>(&self, figures: &[&'a Figure], case: &str) -> Vec<(&'a str, f64)> {
@@ -152,7 +164,7 @@ impl Drawing {
         &self,
         lines: &[Line<'_>],
         x_name: &str,
-        is_y_log: bool,
+        is_log: (bool, bool),
         path: &Path,
     ) -> Result<(), Box<dyn Error>> {
         let area = SVGBackend::new(path, SIZE).into_drawing_area();
@@ -165,14 +177,21 @@ impl Drawing {
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(74);
-        let x = around(lines, |point| point.0, true);
-        let y = around(lines, |point| point.1, is_y_log);
-        if is_y_log {
-            let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
-            self.fill_in(chart, lines, x_name)?;
-        } else {
-            let chart = builder.build_cartesian_2d(x.log_scale(), y)?;
-            self.fill_in(chart, lines, x_name)?;
+        let x = around(lines, |point| point.0, is_log.0);
+        let y = around(lines, |point| point.1, is_log.1);
+        match is_log {
+            (false, _) => {
+                let chart = builder.build_cartesian_2d(x, y)?;
+                self.fill_in(chart, lines, x_name)?;
+            }
+            (true, false) => {
+                let chart = builder.build_cartesian_2d(x.log_scale(), y)?;
+                self.fill_in(chart, lines, x_name)?;
+            }
+            (true, true) => {
+                let chart = builder.build_cartesian_2d(x.log_scale(), y.log_scale())?;
+                self.fill_in(chart, lines, x_name)?;
+            }
         }
         area.present()?;
         Ok(())

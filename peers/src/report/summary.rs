@@ -87,6 +87,32 @@ const ROWS: &[Row] = &[
         "bytes of a limit of 1,000 in Redis",
         ("redis", "", "bytes a limit in Redis", "limit of 1,000"),
     ),
+    least(
+        "ns a request to a service costs more than without a limit",
+        (
+            "tower",
+            "one limit for all requests, passed",
+            "a request",
+            "ns more than bare",
+        ),
+    ),
+    least(
+        "ns a request to a service costs more than without a limit for each key",
+        (
+            "tower",
+            "a limit for each key, passed",
+            "a request",
+            "ns more than bare",
+        ),
+    ),
+    Row {
+        what: "requests over HTTP for each one without a limit",
+        section: "tower",
+        part: "",
+        metric: "share of the rate without a limit",
+        case: "32 connections",
+        best: Best::Most,
+    },
 ];
 
 const fn decisions(what: &'static str, case: &'static str) -> Row {

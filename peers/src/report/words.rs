@@ -1,9 +1,11 @@
 //! What the page says around the figures. No numbers: those are measured.
 
+mod adaptive;
 mod own;
 mod pacing;
 mod rates;
 mod redis;
+mod tower;
 
 use crate::sections::Section;
 
@@ -57,6 +59,8 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Contention => rates::CONTENTION,
         Section::Virtual => pacing::VIRTUAL,
         Section::Growth => own::GROWTH,
+        Section::Adaptive => adaptive::ADAPTIVE,
         Section::Redis => redis::REDIS,
+        Section::Tower => tower::TOWER,
     }
 }

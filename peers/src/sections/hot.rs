@@ -9,39 +9,44 @@ use crate::measure::{Extent, median_of, nanos_each, worked};
 use super::instructions;
 use super::pacing::caught;
 
-pub(super) const COST: &str = "an element";
+const COST: &str = "an element";
 
 /// A round takes about so long.
 const ROUND_NANOS: f64 = 10e6;
 
 pub(super) fn measure(extent: Extent) -> Vec<Figure> {
     let mut notes = Notes::new("hot");
-    let counts: Vec<u64> = HOT.iter().map(|hot| calibrated(hot, extent)).collect();
-    let mut rounds: Vec<Vec<Result<f64, String>>> = HOT.iter().map(|_| Vec::new()).collect();
+    add_to(&mut notes, &HOT, COST, extent);
+    notes.figures
+}
+
+/// What one of each costs, in time and in instructions.
+pub(super) fn add_to(notes: &mut Notes, all: &[Hot], cost: &str, extent: Extent) {
+    let counts: Vec<u64> = all.iter().map(|hot| calibrated(hot, extent)).collect();
+    let mut rounds: Vec<Vec<Result<f64, String>>> = all.iter().map(|_| Vec::new()).collect();
     // In turns, so that what else happens on the machine happens to all.
     for _ in 0..extent.pick(15, 1) {
-        for ((hot, &count), rounds) in HOT.iter().zip(&counts).zip(&mut rounds) {
+        for ((hot, &count), rounds) in all.iter().zip(&counts).zip(&mut rounds) {
             rounds.push(nanos(hot, count));
         }
     }
     let medians: Vec<Result<f64, String>> = rounds.into_iter().map(median_of).collect();
-    for (hot, value) in HOT.iter().zip(&medians) {
+    for (hot, value) in all.iter().zip(&medians) {
         notes.begin(hot.part.name());
-        notes.add(COST, hot.name, "ns", value.clone());
+        notes.add(cost, hot.name, "ns", value.clone());
         if hot.name.starts_with("bare") {
             continue;
         }
-        if let (Ok(value), Some(Ok(bare))) = (value, bare_beside(hot, &medians)) {
-            notes.add(COST, hot.name, "ns more than bare", value - bare);
+        if let (Ok(value), Some(Ok(bare))) = (value, bare_beside(hot, all, &medians)) {
+            notes.add(cost, hot.name, "ns more than bare", value - bare);
         }
     }
-    instructions::add_to(&mut notes, extent);
-    notes.figures
+    instructions::add_to(notes, all, cost, extent);
 }
 
 /// The one that does nothing, before it in the same part.
-fn bare_beside<'a, T>(hot: &Hot, values: &'a [T]) -> Option<&'a T> {
-    let before = HOT
+fn bare_beside<'a, T>(hot: &Hot, all: &[Hot], values: &'a [T]) -> Option<&'a T> {
+    let before = all
         .iter()
         .zip(values)
         .take_while(|(other, _)| other.name != hot.name || other.part != hot.part);

@@ -4,11 +4,11 @@ use std::env;
 use std::io;
 use std::process::Command;
 
-use crate::contenders::{HOT, Hot};
+use crate::contenders::{HOT, Hot, SERVED};
 use crate::figures::Notes;
 use crate::measure::Extent;
 
-use super::hot::{COST, runtime};
+use super::hot::runtime;
 
 /// What is before and after the elements is the same in both runs, and falls out of the difference.
 const FEW: u64 = 2_000;
@@ -20,32 +20,32 @@ const WARM_UP: u64 = 64;
 /// Only what is called by this function is counted.
 const COUNTED: &str = "--toggle-collect=*elements_to_count*";
 
-pub(super) fn add_to(notes: &mut Notes, extent: Extent) {
+pub(super) fn add_to(notes: &mut Notes, all: &[Hot], cost: &str, extent: Extent) {
     if let Err(error) = Command::new("valgrind").arg("--version").output() {
         notes.begin("");
         notes.add(
-            COST,
+            cost,
             "valgrind",
             "instructions",
             Err::<f64, _>(format!("no valgrind: {error}")),
         );
         return;
     }
-    for hot in &HOT[..extent.pick(HOT.len(), 1)] {
+    for hot in &all[..extent.pick(all.len(), 1)] {
         notes.begin(hot.part.name());
         let counted = (|| -> io::Result<f64> {
-            let (few, many) = (counted(hot.name, FEW)?, counted(hot.name, MANY)?);
+            let (few, many) = (counted(hot, FEW)?, counted(hot, MANY)?);
             if few == 0.0 {
                 return Err(io::Error::other("nothing was counted: no symbols?"));
             }
             Ok((many - few) / (MANY - FEW) as f64)
         })();
         let counted = counted.map_err(|error| error.to_string());
-        notes.add(COST, hot.name, "instructions", counted);
+        notes.add(cost, hot.name, "instructions", counted);
     }
 }
 
-fn counted(name: &str, count: u64) -> io::Result<f64> {
+fn counted(hot: &Hot, count: u64) -> io::Result<f64> {
     let output = Command::new("valgrind")
         .args([
             "--tool=callgrind",
@@ -53,7 +53,7 @@ fn counted(name: &str, count: u64) -> io::Result<f64> {
             COUNTED,
         ])
         .arg(env::current_exe()?)
-        .args(["alone-hot", name, &count.to_string()])
+        .args(["alone-hot", hot.part.name(), hot.name, &count.to_string()])
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -70,8 +70,9 @@ fn collected(said: &str) -> Option<f64> {
 }
 
 /// What such a process does.
-pub(crate) fn alone(name: &str, count: u64) -> io::Result<()> {
-    let hot = HOT.iter().find(|hot| hot.name == name);
+pub(crate) fn alone(part: &str, name: &str, count: u64) -> io::Result<()> {
+    let mut all = HOT.iter().chain(SERVED.iter());
+    let hot = all.find(|hot| hot.part.name() == part && hot.name == name);
     let hot = hot.ok_or_else(|| io::Error::other(format!("no such contender: `{name}`")))?;
     runtime().block_on(async { (hot.run)(WARM_UP).await });
     elements_to_count(hot, count);

@@ -1,5 +1,6 @@
 //! What is measured: a file each.
 
+mod adaptive;
 mod contention;
 mod gaps;
 mod growth;
@@ -11,6 +12,7 @@ mod pacing;
 mod precision;
 mod redis;
 mod timers;
+mod tower;
 mod virtual_time;
 
 pub(crate) use self::redis::alone as alone_herd;
@@ -43,8 +45,12 @@ pub(crate) enum Section {
     Virtual,
     /// How the cost of each grows with the number of all.
     Growth,
+    /// A service whose capacity falls to a third and comes back, behind limits that are fixed and limits that follow.
+    Adaptive,
     /// Limits in Redis: what a decision costs, and what an outage does. It starts servers of its own.
     Redis,
+    /// Layers for services: what a request costs, and a web server with a limit and without. Its load comes from `wrk`.
+    Tower,
 }
 
 impl Section {
@@ -59,7 +65,9 @@ impl Section {
             Self::Contention => "contention",
             Self::Virtual => "virtual",
             Self::Growth => "growth",
+            Self::Adaptive => "adaptive",
             Self::Redis => "redis",
+            Self::Tower => "tower",
         }
     }
 
@@ -74,7 +82,9 @@ impl Section {
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
             Self::Growth => growth::measure(extent),
+            Self::Adaptive => adaptive::measure(extent),
             Self::Redis => redis::measure(extent),
+            Self::Tower => tower::measure(extent),
         }
     }
 }

@@ -1,3 +1,4 @@
+pub(crate) mod adaptive;
 mod admit;
 mod claims;
 mod cooldown;

@@ -113,13 +113,15 @@ fn clones_in_many_threads_start_one_task() {
         for request in requests.collect::<Vec<_>>() {
             assert!(request.await.unwrap());
         }
-        while dial.asked() == 0 {
-            tokio::task::yield_now().await;
-        }
-        let alive = tokio::runtime::Handle::current()
-            .metrics()
-            .num_alive_tasks();
-        assert_eq!((alive, dial.asked()), (1, 1));
+        // The requests have ended, and one task is left, which has taken its first sample.
+        let metrics = tokio::runtime::Handle::current().metrics();
+        let left = async {
+            while metrics.num_alive_tasks() != 1 || dial.asked() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(ms(20_000), left).await.unwrap();
+        assert_eq!(dial.asked(), 1);
     });
 }
 
@@ -278,6 +280,7 @@ fn in_a_runtime_without_timers_nothing_is_shed_and_the_next_runtime_samples() {
         assert!(shedder.admits(ALL));
         settled().await;
         assert_at_rest(&shedder);
+        settled().await;
         let alive = tokio::runtime::Handle::current()
             .metrics()
             .num_alive_tasks();

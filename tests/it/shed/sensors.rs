@@ -1,5 +1,7 @@
 //! Each sensor, exactly: in virtual time, and with files as the kernel writes them. Then on the files of this machine.
 
+#![expect(clippy::float_cmp, reason = "the sensors compute these values exactly")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

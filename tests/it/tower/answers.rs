@@ -237,7 +237,7 @@ async fn bodies_of_another_type_lose_no_part_of_the_answer() {
     let permits = ConcurrencyLayer::new(Permits::new(2)).at_once();
     let answers = Answers::new("api").with_success_headers(true);
     let limit = EnforceLayer::new(minute(1));
-    let limit = limit.answering(answers.with_body(|text| Held::from(text)));
+    let limit = limit.answering(answers.with_body(Held::from));
     let mut service = limit.layer(permits.answering(Answers::new("room")).layer(hello()));
 
     let passed = call(&mut service, get("/")).await.unwrap();

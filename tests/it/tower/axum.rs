@@ -8,11 +8,13 @@ use ::axum::routing::get;
 use ::tower::ServiceExt;
 use http::request::Parts;
 use http_body_util::BodyExt;
-use paceline::concurrency::Permits;
+use paceline::concurrency::{Adaptive, Aimd, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::TokenBucket;
 use paceline::time::Rate;
-use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key};
+use paceline::tower::{
+    AdaptiveLayer, Answers, ConcurrencyLayer, EnforceLayer, PaceLayer, Refusal, header_key,
+};
 use testkit::clock::Stopwatch;
 
 use super::per_second;
@@ -84,6 +86,21 @@ async fn waiting_and_permits_need_no_error_handler_either() {
     assert_eq!(permits.in_use(), 1, "the first body is not read yet");
     assert_eq!(text(first).await, (200, "a body".to_owned()));
     assert_eq!(permits.in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_follows_the_answers_needs_no_error_handler_either() {
+    let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(8));
+    let layer = AdaptiveLayer::new(adaptive.clone()).at_once();
+    let app = Router::new()
+        .route("/data", get(async || "data"))
+        .route("/busy", get(async || http::StatusCode::SERVICE_UNAVAILABLE))
+        .layer(layer.answering_with(refused));
+    for (path, status, limit) in [("/data", 200, 8), ("/busy", 503, 4), ("/busy", 503, 2)] {
+        let Ok(response) = app.clone().oneshot(from("ann", path)).await;
+        assert_eq!(text(response).await.0, status);
+        assert_eq!(adaptive.permits().limit(), limit);
+    }
 }
 
 #[tokio::test(start_paused = true)]

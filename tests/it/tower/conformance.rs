@@ -1,11 +1,13 @@
 //! Every layer keeps the rules for services with a limit.
 
 use ::tower::Layer;
-use paceline::concurrency::{KeyedPermits, Permits};
+use paceline::concurrency::{Adaptive, Aimd, Gradient, KeyedPermits, Permits};
 use paceline::limiter::PolicyExt;
 use paceline::policy::Interval;
 use paceline::shed::{FleetUsage, Importance};
-use paceline::tower::{ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer};
+use paceline::tower::{
+    AdaptiveLayer, ConcurrencyLayer, EnforceLayer, Error, FeedbackLayer, PaceLayer, ShedLayer,
+};
 use testkit::conformance::service::{Rule, Subject};
 use testkit::probe::service::InnerError;
 
@@ -60,6 +62,23 @@ async fn concurrency_keeps_the_rules() {
     let build = |inner| {
         let permits = KeyedPermits::new(2);
         let layer = ConcurrencyLayer::by_key(permits, |_: &http::Request<()>| Some(()));
+        layer.at_once().until_response().layer(inner)
+    };
+    Subject::new(build, 2)
+        .inner_error(inner_error)
+        .check()
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn adaptive_keeps_the_rules() {
+    let build = |inner| AdaptiveLayer::new(Adaptive::new(Aimd::new(2, 2))).layer(inner);
+    Subject::new(build, 2)
+        .inner_error(inner_error)
+        .check()
+        .await;
+    let build = |inner| {
+        let layer = AdaptiveLayer::new(Adaptive::new(Gradient::new(2, 2)));
         layer.at_once().until_response().layer(inner)
     };
     Subject::new(build, 2)

@@ -15,7 +15,7 @@ use paceline::limiter::{
     Event, Keyed, Limiter, Mode, Obey, Obeying, Observed, PolicyExt, Shared, Switch, Switched,
 };
 use paceline::policy::{Decision, Interval, SlidingLog};
-use paceline::tower::{FeedbackLayer, PaceLayer, host_key};
+use paceline::tower::{Failures, FeedbackLayer, PaceLayer, host_key};
 use testkit::clock::{Stopwatch, jump};
 use testkit::probe::service::Inner;
 use testkit::wakes::Driven;
@@ -62,7 +62,7 @@ async fn pause_after(status: u16, headers: Pairs<'static>) -> Option<Duration> {
         status,
         "the response passes"
     );
-    assert_eq!(layer.failures(), Default::default());
+    assert_eq!(layer.failures(), Failures::default());
     limit.paused_for()
 }
 
@@ -316,7 +316,7 @@ async fn any_response_arrives_untouched() {
     });
     let layer = FeedbackLayer::new(limit());
     let response = call(&mut layer.layer(client), get("/")).await.unwrap();
-    assert_eq!(layer.failures(), Default::default());
+    assert_eq!(layer.failures(), Failures::default());
     assert_eq!(response.status(), 429);
     assert_eq!(response.version(), Version::HTTP_10);
     assert_eq!(*response.headers(), headers);

@@ -1,5 +1,6 @@
 //! Limits as layers for services.
 
+mod adaptive;
 mod answers;
 mod axum;
 mod bad_input;

@@ -6,6 +6,7 @@ use futures::future::join_all;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
+use paceline::limiter::{Mode, Switch, Switched};
 use paceline::shed::{Class, FleetUsage, Importance, WorkerUtilization};
 use paceline::tower::{Answers, Error, Failures, Held, OnFailure, ShedLayer, http_class};
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
@@ -267,6 +268,25 @@ async fn both_shedders_can_be_stacked() {
     assert!(!response.body().is_end_stream());
     let refused = service.oneshot(get("/")).await.unwrap_err();
     assert!(refused.into_inner().unwrap().is_shed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_shadow_mode_it_counts_what_it_would_shed_and_holds_what_it_would_admit() {
+    let (usage, switch) = (FleetUsage::new(1, 0), Switch::new().with_mode(Mode::Shadow));
+    let shedder = Switched::new(usage.clone(), switch.clone());
+    let layer = ShedLayer::new(shedder, sheddable).until_response();
+    let service = layer.layer(Inner::new().taking(ms(10)));
+    let both = || join_all([1, 2].map(|n| service.clone().oneshot(n)));
+    let mut shadowed = both();
+    assert!((&mut shadowed).now_or_never().is_none());
+    assert_eq!(in_use(&usage), (0, 1));
+    assert!(shadowed.await.iter().all(Result::is_ok));
+    assert_eq!(switch.stats().held_back, 1);
+    assert_eq!(in_use(&usage), (0, 0));
+
+    switch.set_mode(Mode::Active);
+    let answers = both().await;
+    assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().is_shed());
 }
 
 #[cfg(feature = "redis")]
