@@ -11,12 +11,11 @@ use paceline::stream::PaceStreamExt;
 
 use super::fleet_cases::CASES;
 use super::{Dial, Timeline};
-use crate::timed::ms;
+use crate::timed::sleep;
 
 const ALL: Class = Class::Sheddable(0);
 
 /// What a handle answers: refused, or admitted with what the shedder gave.
-#[expect(clippy::option_option, reason = "a guard, no guard, or no admission")]
 async fn ask<C: Clone, A: Admit<C, Error = Infallible>>(
     handle: &mut Switched<A>,
     class: C,
@@ -103,7 +102,7 @@ async fn off_no_request_is_shed_and_the_shedder_is_not_asked() {
 async fn while_it_is_off_samples_go_on() {
     let (_, switch, mut switched) = overloaded_for(28).await;
     switch.set_mode(Mode::Off);
-    tokio::time::sleep(ms(120_000)).await;
+    sleep(120_000).await;
     assert_eq!(refused(&mut switched, ALL, 10).await, 0);
     switch.set_mode(Mode::Active);
     assert_eq!(refused(&mut switched, ALL, 10).await, 10);
@@ -115,11 +114,11 @@ async fn a_shedder_that_was_never_asked_takes_no_samples_and_begins_at_rest() {
     let switch = Switch::new().with_mode(Mode::Off);
     let mut switched = Switched::new(dial.shedder(), switch.clone());
     assert_eq!(refused(&mut switched, ALL, 10).await, 0);
-    tokio::time::sleep(ms(148_000)).await;
+    sleep(148_000).await;
     assert_eq!(dial.asked(), 0);
     switch.set_mode(Mode::Active);
     assert_eq!(refused(&mut switched, ALL, 10).await, 0);
-    tokio::time::sleep(ms(148_001)).await;
+    sleep(148_001).await;
     assert_eq!(refused(&mut switched, ALL, 10).await, 10);
 }
 

@@ -14,7 +14,11 @@
 //! curl http://127.0.0.1:8080/stats
 //! ```
 
-#![expect(clippy::disallowed_types, reason = "the load has a clock of its own")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the work and the load have a clock of their own"
+)]
 
 use std::error::Error;
 use std::net::SocketAddr;
