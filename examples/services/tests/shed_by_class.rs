@@ -77,6 +77,14 @@ fn under_wrk_test_traffic_is_shed_first_and_critical_requests_never() {
         assert!(row.answered <= row.asked(), "{rows:?}");
         assert!(row.refused <= row.shed, "{rows:?}");
     }
+    // The clients see the same order.
+    for pair in rows.windows(2) {
+        let [less, more] = [pair[0], pair[1]];
+        assert!(
+            less.refused * more.answered >= more.refused * less.answered,
+            "{rows:?}"
+        );
+    }
 }
 
 #[test]

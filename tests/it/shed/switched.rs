@@ -45,7 +45,7 @@ fn decided(shedder: &WorkerUtilization) -> (u64, u64) {
     (stats.admitted, stats.shed)
 }
 
-/// A shedder at so many seconds of full utilization, and a handle with a switch.
+/// A shedder after these seconds of full utilization, and a handle with a switch.
 async fn overloaded_for(seconds: u64) -> (WorkerUtilization, Switch, Switched<WorkerUtilization>) {
     let shedder = Dial::at(1.0).shedder().with_seed(42);
     Timeline::of(&shedder).await.at(seconds * 1_000).await;
