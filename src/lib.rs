@@ -80,6 +80,7 @@
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
 //! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
+//! | under overload, serve the newest first and refuse at once what would be late | `Permits::new(10).with_newest_first(Duration::from_millis(100))`, `permits.acquire_within(d)` and `with_estimated_wait` |
 //! | find out how many it bears | `let adaptive = Adaptive::new(Aimd::new(1, 100));`, `adaptive.acquire().await` and `permit.success()` or `dropped()`; see [`Adaptive`](concurrency::Adaptive) |
 //! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |

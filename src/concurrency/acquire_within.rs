@@ -5,6 +5,7 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use crate::limiter::AcquireError;
+use crate::policy::Decision;
 use crate::time::{Resolution, Timer};
 
 use super::Admit;
@@ -20,8 +21,8 @@ pub struct AcquirePermitWithin<A> {
     deadline: Timer,
     /// Whether it was polled.
     has_begun: bool,
-    /// How long a request waits at the least; zero if that is not known.
-    least_wait: fn(&A) -> Duration,
+    /// How long a request would wait if it were queued now, as far as that is known or estimated; zero if not.
+    expected_wait: fn(&A) -> Duration,
 }
 
 impl<A> AcquirePermitWithin<A> {
@@ -29,14 +30,14 @@ impl<A> AcquirePermitWithin<A> {
         handle: A,
         within: Duration,
         resolution: Resolution,
-        least_wait: fn(&A) -> Duration,
+        expected_wait: fn(&A) -> Duration,
     ) -> Self {
         Self {
             handle: Some(handle),
             within,
             deadline: Timer::new().with_resolution(resolution),
             has_begun: false,
-            least_wait,
+            expected_wait,
         }
     }
 }
@@ -48,7 +49,7 @@ impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
         let this = &mut *self;
         let handle = this.handle.as_mut().expect("polled after it was ready");
         let is_first = !core::mem::replace(&mut this.has_begun, true);
-        let is_hopeless = is_first && (this.least_wait)(handle) > this.within;
+        let is_hopeless = is_first && (this.expected_wait)(handle) > this.within;
         let mut admitted = Poll::Pending;
         if !is_hopeless {
             admitted = handle.poll_admit((), cx);
@@ -62,7 +63,12 @@ impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
             admitted = handle.poll_try_admit((), cx);
         }
         let Ok(guard) = ready!(admitted);
+        let refused = guard.ok_or_else(|| {
+            let retry_in = Some((this.expected_wait)(handle)).filter(|wait| !wait.is_zero());
+            let estimate = retry_in.map(|retry_in| Decision::Wait { retry_in });
+            AcquireError::too_late(this.within, estimate)
+        });
         this.handle = None;
-        Poll::Ready(guard.ok_or(AcquireError::too_late(this.within, None)))
+        Poll::Ready(refused)
     }
 }

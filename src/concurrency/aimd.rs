@@ -207,12 +207,15 @@ pub(super) const fn whole(number: f64) -> u32 {
 
 /// Both controllers ask the same of their limits.
 pub(super) const fn check_range(floor: u32, ceiling: u32) -> Result<(), OutOfRange> {
-    let message = match floor {
-        0 => "the floor must be at least 1, got 0",
-        floor if floor > ceiling => "the floor must not be above the ceiling",
-        _ => return Ok(()),
-    };
-    Err(OutOfRange::new("floor", message))
+    if floor == 0 {
+        let message = "the floor must be at least 1, got 0";
+        return Err(OutOfRange::new("floor", message));
+    }
+    if floor > ceiling {
+        let error = OutOfRange::new("floor", "the floor must not be above the ceiling");
+        return Err(error.got(floor as f64, ceiling as f64));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -307,11 +307,11 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     ///
     /// Dropping it leaves the queue; nothing was taken.
     pub fn acquire_within(&self, key: K, within: Duration) -> AcquirePermitWithin<PermitsAt<K>> {
-        let least_wait = |handle: &PermitsAt<K>| {
+        let expected_wait = |handle: &PermitsAt<K>| {
             let permits = handle.permits.keys.find(&handle.key);
-            permits.map_or(Duration::ZERO, |permits| permits.least_wait())
+            permits.map_or(Duration::ZERO, |permits| permits.expected_wait())
         };
-        AcquirePermitWithin::new(self.at(key), within, self.resolution, least_wait)
+        AcquirePermitWithin::new(self.at(key), within, self.resolution, expected_wait)
     }
 
     /// A permit of this key, if one is free and no request waits for it. It never overtakes a waiter for the same key.
@@ -580,7 +580,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
         }
         let key = key.to_owned();
         let mut state = SemaphoreState::new((self.limit_of)(&key));
-        state.cooldown = self.cooldown;
+        state.set_cooldown(self.cooldown);
         state.keeper = Some(Arc::new(KeeperOf {
             key: key.clone(),
             keys: Arc::downgrade(self),

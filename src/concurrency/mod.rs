@@ -31,6 +31,7 @@ mod acquire_within;
 mod adaptive;
 mod aimd;
 mod gradient;
+mod hold_time;
 mod keyed_permits;
 mod observed;
 mod permits;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::{Caller, Intent, Position, Resource, WaitQueue, Waiters};
+use crate::wait::{Caller, Intent, Position, WaitQueue, Waiters};
 
 use super::semaphore::SemaphoreState;
 use super::{AcquirePermitWithin, Admit, Admitted};
@@ -45,9 +45,9 @@ use super::{AcquirePermitWithin, Admit, Admitted};
 ///
 /// # The queue
 ///
-/// First come, first served, whatever the costs: a request for many permits is not overtaken by requests for one. Leaving the
-/// queue costs nothing and grants nothing. To join, to pass and to leave takes time that is logarithmic in the number of waiters, and about
-/// one wake-up for each permit granted, with 100,000 waiters too.
+/// First come, first served (but see [`with_newest_first`](Self::with_newest_first)), whatever the costs: a request for many
+/// permits is not overtaken by requests for one. Leaving the queue costs nothing and grants nothing. To join, to pass and to leave
+/// takes time that is logarithmic in the number of waiters, and about one wake-up for each permit granted, with 100,000 waiters too.
 ///
 /// A permit is handed over when its next holder is polled. A head that was woken and is not polled is passed over after 10 ms; it
 /// keeps its position and is the head again as soon as it asks. A head that waits for more permits than are free is not idle,
@@ -140,7 +140,92 @@ impl Permits {
     /// No timer is set when a permit is released while no request waits.
     #[must_use]
     pub fn with_cooldown(self, cooldown: Duration) -> Self {
-        self.queue.with(|permits, _| permits.cooldown = cooldown);
+        self.queue.with(|permits, _| permits.set_cooldown(cooldown));
+        self
+    }
+
+    /// Estimates how long a request waits, so that [`acquire_within`](Self::acquire_within) fails at once if it would be late. To be
+    /// called before there are clones, which have it too.
+    ///
+    /// A request that is k-th in the queue waits about k times the time for which a permit is held, divided by the
+    /// [`limit`](Self::limit). That time is the mean over the last four to eight rounds of all permits, and a cool-down comes on top. A
+    /// permit that does not come back counts, too. The estimate assumes that calls take about as long as lately and end
+    /// independently of each other: if they vary widely, or end all at once, it refuses some requests that would have been in
+    /// time, and lets others wait in vain until their deadline. After a change of the capacity it follows within some rounds.
+    ///
+    /// Nothing is estimated before as many permits have come back as there are, or while the limit is zero. No request is refused
+    /// while a permit is free and none waits, whatever the estimate says. [`acquire`](Self::acquire) is not affected.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let permits = Permits::new(1).with_estimated_wait();
+    /// let call = async |permits: Permits| {
+    ///     let _permit = permits.acquire().await;
+    ///     tokio::time::sleep(Duration::from_millis(100)).await;
+    /// };
+    /// call(permits.clone()).await;
+    ///
+    /// let _calls = [(); 2].map(|()| tokio::spawn(call(permits.clone())));
+    /// tokio::task::yield_now().await;
+    /// let refused = permits.acquire_within(Duration::from_millis(199)).await.unwrap_err();
+    /// assert_eq!(start.elapsed(), Duration::from_millis(100), "at once");
+    /// assert_eq!(refused.retry_in(), Some(Duration::from_millis(200)));
+    ///
+    /// assert!(permits.acquire_within(Duration::from_millis(250)).await.is_ok());
+    /// assert_eq!(start.elapsed(), Duration::from_millis(300));
+    /// # }
+    /// ```
+    ///
+    /// With it each request and each release reads the clock.
+    #[doc(alias("fail fast", "forecast", "load shedding"))]
+    #[must_use]
+    pub fn with_estimated_wait(self) -> Self {
+        self.queue.with(|permits, _| permits.estimate_waits());
+        self
+    }
+
+    /// Serves the newest request first while the queue has not been empty for `after`, and in order of arrival again as soon as
+    /// it is empty. To be called before there are clones, which have it too.
+    ///
+    /// Under overload every request in a queue waits too long, and a server that answers in order of arrival answers each one when
+    /// its client has given up. With the newest first it answers some in time. Choose `after` longer than a
+    /// burst takes, such as 100 ms; with zero the newest is always first.
+    ///
+    /// **Starvation.** The oldest requests wait until the queue is empty: without end if the overload lasts. So give them a
+    /// deadline, with [`acquire_within`](Self::acquire_within). A request for many permits is overtaken by each newer one.
+    ///
+    /// ```
+    /// use paceline::concurrency::Permits;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let permits = Permits::new(1).with_newest_first(Duration::from_millis(100));
+    /// let held = permits.acquire().await;
+    /// let oldest = tokio::spawn(permits.acquire());
+    /// tokio::time::sleep(Duration::from_millis(100)).await;
+    /// let newest = tokio::spawn(permits.acquire());
+    /// tokio::task::yield_now().await;
+    ///
+    /// drop(held);
+    /// let permit = newest.await.unwrap();
+    /// assert!(!oldest.is_finished());
+    /// drop(permit);
+    /// assert!(oldest.await.is_ok());
+    /// # }
+    /// ```
+    ///
+    /// While the newest is first, a new request passes before all that wait, and [`try_acquire`](Self::try_acquire) too. A waiter
+    /// that was woken for a permit and finds that a newer request has taken it waits again.
+    #[doc(alias("LIFO", "adaptive LIFO", "CoDel"))]
+    #[must_use]
+    pub fn with_newest_first(self, after: Duration) -> Self {
+        self.queue.serve_newest_first(after);
         self
     }
 
@@ -267,8 +352,9 @@ impl Permits {
 
     /// Waits for a permit, if it can be had `within` this time.
     ///
-    /// It fails when the time is over, and at once if the next permit is known to cool down for longer. The time begins at the first poll. A future
-    /// that is polled late takes a permit that is free by then. Zero means: now or not at all.
+    /// It fails when the time is over, and at once if the next permit is known to cool down for longer, or if the wait is
+    /// [estimated](Self::with_estimated_wait) to be longer. What happens later is noticed at the deadline. The time begins at the
+    /// first poll. A future that is polled late takes a permit that is free by then. Zero means: now or not at all.
     ///
     /// ```
     /// use paceline::concurrency::Permits;
@@ -291,8 +377,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late), without a [`retry_in`](crate::limiter::AcquireError::retry_in):
-    /// when a permit comes back is not known.
+    /// [`is_too_late`](crate::limiter::AcquireError::is_too_late), with a [`retry_in`](crate::limiter::AcquireError::retry_in) if the
+    /// wait is known (a cool-down) or [estimated](Self::with_estimated_wait).
     ///
     /// # Panics
     ///
@@ -303,7 +389,7 @@ impl Permits {
     /// Dropping it leaves the queue; nothing was taken.
     #[doc(alias("timeout", "maxWait"))]
     pub fn acquire_within(&self, within: Duration) -> AcquirePermitWithin<Self> {
-        AcquirePermitWithin::new(self.clone(), within, self.resolution, Self::least_wait)
+        AcquirePermitWithin::new(self.clone(), within, self.resolution, Self::expected_wait)
     }
 
     /// A permit, if one is free and no request waits for it. It never overtakes a waiter.
@@ -433,14 +519,9 @@ impl Permits {
         })
     }
 
-    /// How long a request for a permit waits at the least; zero if that is not known.
-    pub(super) fn least_wait(&self) -> Duration {
-        let decision = self.queue.with(|permits, _| {
-            let now = permits.now(false);
-            permits.decide(Intent::Peek, now, 1, &mut None)
-        });
-        let known = decision.retry_in().filter(|wait| *wait < Duration::MAX);
-        known.unwrap_or_default()
+    /// How long a request for a permit waits, as far as that is known or estimated; zero if not.
+    pub(super) fn expected_wait(&self) -> Duration {
+        self.queue.with(SemaphoreState::wait_behind)
     }
 }
 

@@ -4,13 +4,19 @@ use std::sync::{Arc, OnceLock};
 use crate::limiter::{SharedObserver, Stats};
 use crate::policy::{Decision, Ledger};
 use crate::time::{Clock, Tick};
-use crate::wait::{Intent, Resource, WaitQueue};
+use crate::wait::{Intent, Resource, WaitQueue, Waiters};
+
+use super::hold_time::HoldTime;
 
 /// The state of [`Permits`](super::Permits). Every permit is in use, cooling down or free.
 pub(super) struct SemaphoreState {
     clock: Clock,
     pub(super) limit: u32,
-    pub(super) cooldown: Duration,
+    cooldown: Duration,
+    /// How long permits are held, to estimate a wait.
+    hold_time: Option<HoldTime>,
+    /// Whether the time matters: there is a cool-down, or waits are estimated.
+    reads_clock: bool,
     pub(super) in_use: u32,
     /// The permits that cool down, with the ticks at which they become free. If the clock goes back, which it may between
     /// two runtimes, a permit still becomes free after those released before it.
@@ -35,6 +41,8 @@ impl SemaphoreState {
             clock: Clock::new(),
             limit,
             cooldown: Duration::ZERO,
+            hold_time: None,
+            reads_clock: false,
             in_use: 0,
             cooling: Ledger::default(),
             stats: Stats::default(),
@@ -42,10 +50,50 @@ impl SemaphoreState {
         }
     }
 
+    pub(super) fn set_cooldown(&mut self, cooldown: Duration) {
+        self.cooldown = cooldown;
+        self.reads_clock = !cooldown.is_zero() || self.hold_time.is_some();
+    }
+
+    pub(super) fn estimate_waits(&mut self) {
+        self.hold_time = Some(HoldTime::default());
+        self.reads_clock = true;
+    }
+
+    /// How long a request for one permit waits behind the queued ones, as far as that is known or estimated; zero if not.
+    pub(super) fn wait_behind(&mut self, waiters: &Waiters) -> Duration {
+        let now = self.now(!waiters.is_empty());
+        let wait = self.availability(now, 1).retry_in();
+        let known = wait.filter(|wait| *wait < Duration::MAX);
+        let first = known.unwrap_or_else(|| self.estimated_wait(0));
+        if waiters.is_empty() {
+            return first;
+        }
+        let behind = first.max(self.estimated_wait(waiters.cost()));
+        // The newest request may become the first before.
+        behind.min(first.max(waiters.newest_first_at().since(now)))
+    }
+
+    /// How long it probably takes until `ahead` permits and one more have come back; zero if that is not known.
+    fn estimated_wait(&self, ahead: u64) -> Duration {
+        let Some(hold_time) = &self.hold_time else {
+            return Duration::ZERO;
+        };
+        let wanted = u64::from(self.in_use) + self.cooling.spent_from(0) + ahead + 1;
+        let missing = wanted.saturating_sub(self.limit.into());
+        hold_time.until_returned(missing, self.limit, self.cooldown)
+    }
+
     /// Returns whether the keeper has to remember the permits, since the released ones cool down.
     #[inline]
     pub(super) fn release(&mut self, now: Tick, count: u32) -> bool {
         self.in_use = self.in_use.saturating_sub(count);
+        if !self.reads_clock {
+            return false;
+        }
+        if let Some(hold_time) = &mut self.hold_time {
+            hold_time.release(count, self.limit);
+        }
         if self.cooldown.is_zero() {
             return false;
         }
@@ -88,14 +136,17 @@ impl Resource for SemaphoreState {
     /// The limit may grow until it is the waiter's turn, so a waiter for more permits than the limit is not refused before.
     const REFUSES_QUEUED: bool = false;
 
-    /// Without a cool-down and without waiters the time does not matter.
+    /// Without a cool-down and without waiters the time does not matter. Every change of the permits in use reads it before.
     fn now(&mut self, is_queued: bool) -> Tick {
-        let is_needed = is_queued || !self.cooldown.is_zero() || !self.cooling.is_empty();
-        if is_needed {
-            self.clock.now()
-        } else {
-            Tick::ZERO
+        let is_needed = is_queued || self.reads_clock || !self.cooling.is_empty();
+        if !is_needed {
+            return Tick::ZERO;
         }
+        let now = self.clock.now();
+        if let Some(hold_time) = &mut self.hold_time {
+            hold_time.count(now, self.in_use);
+        }
+        now
     }
 
     fn decide(
@@ -160,7 +211,7 @@ mod tests {
 
     fn cooling(limit: u32, nanos: u64) -> SemaphoreState {
         let mut permits = SemaphoreState::new(limit);
-        permits.cooldown = Duration::from_nanos(nanos);
+        permits.set_cooldown(Duration::from_nanos(nanos));
         permits
     }
 
@@ -265,7 +316,7 @@ mod tests {
     #[test]
     fn the_largest_numbers_have_room() {
         let mut permits = SemaphoreState::new(u32::MAX);
-        permits.cooldown = Duration::MAX;
+        permits.set_cooldown(Duration::MAX);
         permits.take(u32::MAX);
         assert_eq!(permits.outlook(at(0), u32::MAX), Outlook::Unknown);
         permits.release(at(1), u32::MAX);

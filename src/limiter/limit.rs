@@ -211,7 +211,8 @@ impl<P: Policy> LimitState<P> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// How long a request of this cost has to wait behind all that are queued, at the least.
+    /// How long a request of this cost has to wait behind all that are queued, at the least. From the time at which the newest
+    /// is served first it is behind none.
     pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
         let now = self.now(true);
         let from = now.max(self.paused_until);
@@ -219,6 +220,8 @@ impl<P: Policy> LimitState<P> {
         let open_at = self
             .estimate
             .open_at(&self.policy, state, from, cost, waiters);
+        let alone = self.peek(now, cost).retry_in().unwrap_or_default();
+        let open_at = open_at.min(waiters.newest_first_at().max(now.after(alone)));
         Decision::Wait {
             retry_in: open_at.since(now).max(Duration::from_nanos(1)),
         }

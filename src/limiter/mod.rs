@@ -188,6 +188,14 @@ pub trait Limiter {
         None
     }
 
+    /// Whether nothing is known against the last request of this handle: it waits, or was answered with [`Decision::Wait`], only
+    /// because the limit cannot be asked. A layer of [`tower`](crate::tower) refuses with 503 then, and not with 429.
+    ///
+    /// Provided: `false`. A limiter around another returns that one's.
+    fn is_out_of_reach(&self) -> bool {
+        false
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -240,6 +248,10 @@ macro_rules! forward_limiter {
 
             fn shadowed(&self) -> Option<Decision> {
                 (**self).shadowed()
+            }
+
+            fn is_out_of_reach(&self) -> bool {
+                (**self).is_out_of_reach()
             }
 
             fn resolution(&self) -> Resolution {

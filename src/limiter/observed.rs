@@ -109,6 +109,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         self.limiter.shadowed()
     }
 
+    fn is_out_of_reach(&self) -> bool {
+        self.limiter.is_out_of_reach()
+    }
+
     fn status(&self) -> Option<Status> {
         self.limiter.status()
     }

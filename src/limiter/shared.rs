@@ -79,8 +79,9 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// # The queue
 ///
-/// It is in order of arrival, whatever the costs: a request for many permits at its head is not overtaken by small ones. A
-/// request that can never pass is refused at once, wherever it is queued. Leaving the queue costs nothing and grants nothing.
+/// It is in order of arrival (but see [`with_newest_first`](Self::with_newest_first)), whatever the costs: a request for many
+/// permits at its head is not overtaken by small ones. A request that can never pass is refused at once, wherever it is
+/// queued. Leaving the queue costs nothing and grants nothing.
 /// To join, to pass and to leave takes time that is logarithmic in the number of waiters, with 100,000 of them too. Each waiter is woken about
 /// once, when its permits are due: an exact timer wakes it a little early, and it yields until that instant has come.
 ///
@@ -204,6 +205,45 @@ impl<P: Policy> Shared<P> {
         self
     }
 
+    /// Serves the newest request first while the queue has not been empty for `after`, and in order of arrival again as soon as
+    /// it is empty. To be called before there are clones, which have it too.
+    ///
+    /// Under overload every request in a queue waits too long, and a server that answers in order of arrival answers each one when
+    /// its client has given up. With the newest first it answers some in time. Choose `after` longer than a
+    /// burst takes, such as 100 ms; with zero the newest is always first. A pause makes a queue, too.
+    ///
+    /// **Starvation.** The oldest requests wait until the queue is empty: without end if the overload lasts. So give them a
+    /// deadline, with [`acquire_within`](Self::acquire_within). A request for many permits is overtaken by each newer one.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let ms = Duration::from_millis;
+    /// let limit = Interval::every(ms(100)).shared().with_newest_first(ms(150));
+    /// limit.acquire_one().await;
+    ///
+    /// let waiters = [(); 3].map(|()| tokio::spawn(limit.acquire_one()));
+    /// tokio::time::sleep(ms(150)).await;
+    /// assert_eq!(waiters.each_ref().map(|waiter| waiter.is_finished()), [true, false, false]);
+    /// tokio::time::sleep(ms(100)).await;
+    /// assert_eq!(waiters.each_ref().map(|waiter| waiter.is_finished()), [true, false, true]);
+    /// # }
+    /// ```
+    ///
+    /// While the newest is first, a new request passes before all that wait, and [`try_acquire`](Self::try_acquire) too. So
+    /// [`peek`](Self::peek) and `acquire_within` count none of them, and newer requests can make a request late that was in time
+    /// when it came. A waiter that was woken for a permit and finds that a newer request has taken it waits again.
+    #[doc(alias("LIFO", "adaptive LIFO", "CoDel"))]
+    #[must_use]
+    pub fn with_newest_first(self, after: Duration) -> Self {
+        self.queue.serve_newest_first(after);
+        self
+    }
+
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
     ///
     /// ```
@@ -274,8 +314,9 @@ impl<P: Policy> Shared<P> {
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
     /// It fails at once when the wait behind the queued requests is known to be too long, and when the time is over at the
-    /// latest. Nothing is counted then. The time begins when it is first polled; like any future it can say nothing while it is
-    /// not polled, and one that is polled late takes a permit that is there.
+    /// latest. Nothing is counted then. The wait is known when it joins the queue: a pause, a retune or a request that returns to its
+    /// position ahead can make it longer, and that is noticed at the deadline. The time begins when it is first polled; like any
+    /// future it can say nothing while it is not polled, and one that is polled late takes a permit that is there.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;

@@ -374,6 +374,10 @@ impl<L: Limiter> Limiter for Switched<L> {
         self.shadowed
     }
 
+    fn is_out_of_reach(&self) -> bool {
+        self.limiter.as_ref().is_some_and(L::is_out_of_reach)
+    }
+
     /// `None` while the switch is off.
     fn status(&self) -> Option<Status> {
         let limiter = self

@@ -12,7 +12,7 @@ use crate::limiter::{
 use crate::policy::{Decision, Status};
 use crate::remote::{
     CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
-    WaitMode, within, without_fault,
+    WaitMode, within, without_fault, without_outage,
 };
 
 use super::config::config;
@@ -49,6 +49,8 @@ use super::scripts::StateStamp;
 pub struct RedisLimiter<P: RedisPolicy> {
     queue: Arc<KeyQueue<P, Connector>>,
     position: Option<RequestId>,
+    /// Whether the last answer was none of the limit.
+    is_undecided: bool,
     watch: Watch,
 }
 
@@ -57,6 +59,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         Self {
             queue,
             position: None,
+            is_undecided: false,
             watch,
         }
     }
@@ -297,7 +300,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             .queue
             .with_present_queue(|queue, now| queue.known_outside(now, 1, WaitMode::Try));
         if let Some(denial) = known {
-            return denial.map(|_| 0);
+            return without_outage(denial).map(|_| 0);
         }
         let deadline = self.queue.batcher.connection.deadline();
         let asked = self.queue.call(Task::Ask, Vec::new(), most);
@@ -311,7 +314,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             return Err(fault);
         }
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let (passed, _) = self.queue.decide_locally(iter::repeat_n(1, most));
+        let (passed, ..) = self.queue.decide_locally(iter::repeat_n(1, most));
         Ok(u32::try_from(passed).unwrap_or(u32::MAX))
     }
 
@@ -354,9 +357,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Every answer of Redis brings it along, so after [`try_acquire`](Self::try_acquire) it describes the limit as that call
     /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
     /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
-    /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis is down both stay as they were.
+    /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis does not answer, it is the status of an
+    /// [insurance](super::OutagePolicy::insured).
     ///
-    /// `None` before the first answer, and if the limit is off. [`fetch_status`](Self::fetch_status) asks for a fresh one.
+    /// `None` before the first answer, while Redis does not answer and there is no insurance, and if the limit is off. [`fetch_status`](Self::fetch_status) asks for a fresh one.
     ///
     /// ```
     /// use paceline::policy::SlidingLog;
@@ -384,8 +388,14 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     pub fn status(&self) -> Option<Status> {
         let connection = &self.queue.batcher.connection;
         let now = connection.now();
-        let server_time = connection.health().server_time(now)?;
+        let health = connection.health();
+        let server_time = health.server_time(now);
         self.queue.with_queue(|queue| {
+            if let Some(since) = health.down_since {
+                let status = queue.insured_status(now, since)?;
+                return in_force(status, queue.mode, queue.pause(now));
+            }
+            let server_time = server_time?;
             let remaining = queue.known.remaining;
             let remaining = remaining.saturating_add(queue.prefetched.available(now));
             let scarcest = queue.known.scarcest?.into();
@@ -539,7 +549,9 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
         let (position, shadowed) = (&mut self.position, &mut None);
-        let answer = self.queue.poll_ask(position, cost, mode, cx, shadowed);
+        let asked = self.queue.poll_ask(position, cost, mode, cx, shadowed);
+        self.is_undecided = matches!(asked, Poll::Ready(Err(_)));
+        let answer = asked.map(without_outage);
         self.answered(cost, mode, &answer, *shadowed);
         answer
     }
@@ -596,6 +608,10 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
     fn shadowed(&self) -> Option<Decision> {
         self.watch.shadowed()
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.is_undecided || self.position.is_some() && self.queue.is_undecided()
     }
 
     fn status(&self) -> Option<Status> {
@@ -667,6 +683,10 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
 
     fn shadowed(&self) -> Option<Decision> {
         self.limiter.shadowed()
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.limiter.is_out_of_reach()
     }
 
     fn status(&self) -> Option<Status> {

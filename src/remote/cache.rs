@@ -20,8 +20,10 @@ pub(crate) struct CachedDenial {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum DenialSource {
     Server,
-    /// The outage policy, because the server did not answer.
+    /// The outage policy, because the server did not answer: an insurance, or a pause that is known.
     Fallback,
+    /// The same, and the outage policy has nothing for the request.
+    Outage,
     /// The server refused the call.
     Fault(ServerError),
 }
@@ -34,6 +36,11 @@ impl CachedDenial {
 
     pub(crate) fn is_of_server(&self) -> bool {
         self.source == DenialSource::Server
+    }
+
+    /// Whether the server did not answer.
+    pub(crate) fn is_of_outage(&self) -> bool {
+        matches!(self.source, DenialSource::Fallback | DenialSource::Outage)
     }
 
     /// The server's error, until the server is asked again.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::policy::Policy;
+use crate::policy::{Policy, Status};
 use crate::time::Tick;
 
 use super::outage_policy::Fallback;
@@ -65,6 +65,15 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             }
             _ => None,
         };
+    }
+
+    /// What the insurance of the outage that began then has left, if the key has one.
+    pub(crate) fn insured_status(&self, now: Tick, since: Tick) -> Option<Status> {
+        let (_, state) = self.insurance.as_ref().filter(|(of, _)| *of == since)?;
+        match &self.config.fallback {
+            Fallback::Insured(policy) => Some(policy.status(state, now)),
+            Fallback::Open | Fallback::Closed => None,
+        }
     }
 
     /// How long the limit is still paused.

@@ -11,12 +11,12 @@ use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
 use super::batcher::Batcher;
-use super::cache::{DenialSource, KeyRecord};
+use super::cache::{CachedDenial, DenialSource, KeyRecord};
 use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
-use super::request::{Decided, RequestId, WaitMode, without_fault};
+use super::request::{Asked, RequestId, WaitMode, without_fault, without_outage};
 use super::source::{Answer, Source, Step};
 use super::{AFTER_FAULT, LimitConfig, Reply, SOON, Store, Task, WHILE_DOWN};
 
@@ -95,7 +95,7 @@ where
         mode: WaitMode,
         cx: &Context<'_>,
         shadowed: &mut Option<Decision>,
-    ) -> Poll<Decided> {
+    ) -> Poll<Asked> {
         if cost == 0 {
             self.leave(position);
             return Poll::Ready(Ok(Decision::Pass));
@@ -114,13 +114,13 @@ where
     }
 
     /// What an answer becomes in this mode.
-    fn in_mode(&self, mode: Mode, answer: Decided, shadowed: &mut Option<Decision>) -> Decided {
+    fn in_mode(&self, mode: Mode, answer: Asked, shadowed: &mut Option<Decision>) -> Asked {
         if mode == Mode::Active || answer == Ok(Decision::Pass) {
             return answer;
         }
         let connection = &self.batcher.connection;
         connection.count(|stats| stats.held_back += 1);
-        *shadowed = Some(without_fault(answer));
+        *shadowed = Some(without_fault(without_outage(answer)));
         Ok(Decision::Pass)
     }
 
@@ -144,6 +144,17 @@ where
     pub(crate) async fn change(&self, change: &Change<S::Params>) -> Result<(), CallError> {
         let [name, _] = S::override_names(&self.limit);
         self.batcher.change(&name, change).await
+    }
+
+    /// Whether a request waits only because the server does not decide: it did not answer the last call, or refused it.
+    pub(crate) fn is_undecided(self: &Arc<Self>) -> bool {
+        let now = self.now();
+        let is_down = self.batcher.connection.health().down_since.is_some();
+        self.with_queue(|queue| match queue.denial {
+            // A call is under way, or about to be.
+            None => is_down && queue.pause(now).is_none(),
+            Some(_) => queue.is_undecided(now),
+        })
     }
 
     pub(crate) fn leave(self: &Arc<Self>, position: &mut Option<RequestId>) {
@@ -206,23 +217,24 @@ where
         self.with_queue(|queue| queue.keep_unclaimed(came, reply));
     }
 
-    /// Decides by the outage policy: how many of these requests pass, and how long the next has to wait.
+    /// Decides by the outage policy: how many of these requests pass, how long the next has to wait, and why.
     pub(crate) fn decide_locally(
         self: &Arc<Self>,
         costs: impl Iterator<Item = u32>,
-    ) -> (usize, Duration) {
+    ) -> (usize, Duration, DenialSource) {
+        let undecided = |passed| (passed, WHILE_DOWN, DenialSource::Outage);
         let connection = &self.batcher.connection;
         let now = connection.now();
         let (config, pause) =
             self.with_queue(|queue| (Arc::clone(&queue.config), queue.pause(now)));
         if let Some(pause) = pause {
-            return (0, pause);
+            return (0, pause, DenialSource::Fallback);
         }
         let decided = match (&config.fallback, connection.health().down_since) {
-            (Fallback::Open, _) => (costs.count(), WHILE_DOWN),
+            (Fallback::Open, _) => undecided(costs.count()),
             (Fallback::Insured(policy), Some(since)) => self.with_queue(|queue| {
                 if queue.is_duplicate {
-                    return (0, WHILE_DOWN);
+                    return undecided(0);
                 }
                 let insurance = queue.insurance.take().filter(|(of, _)| *of == since);
                 let insurance = insurance.unwrap_or_else(|| (since, (config.spent)(policy, since)));
@@ -231,15 +243,17 @@ where
                 for cost in costs {
                     match policy.decide(state, now, cost) {
                         Decision::Pass => passed += 1,
-                        Decision::Wait { retry_in } => return (passed, retry_in),
+                        Decision::Wait { retry_in } => {
+                            return (passed, retry_in, DenialSource::Fallback);
+                        }
                         // More than this process's share of the limit.
                         Decision::Never { .. } => break,
                     }
                 }
-                (passed, WHILE_DOWN)
+                undecided(passed)
             }),
             // Without an outage an insurance passes nothing.
-            (Fallback::Insured(_) | Fallback::Closed, _) => (0, WHILE_DOWN),
+            (Fallback::Insured(_) | Fallback::Closed, _) => undecided(0),
         };
         connection.count(|stats| stats.passed_alone += decided.0 as u64);
         decided
@@ -269,7 +283,7 @@ where
         }
         connection.count(|stats| stats.timeouts += 1);
         match self.decide_locally(iter::once(cost)) {
-            (0, retry_in) => Decision::Wait { retry_in },
+            (0, retry_in, _) => Decision::Wait { retry_in },
             _ => Decision::Pass,
         }
     }
@@ -282,11 +296,11 @@ where
             let fault = DenialSource::Fault(fault);
             return self.with_queue(|queue| queue.deny(now, AFTER_FAULT, &asked, fault));
         }
-        let (passed, retry_in) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
+        let (passed, retry_in, source) = self.decide_locally(asked.iter().map(|(_, cost)| *cost));
         let (passed, denied) = asked.split_at(passed);
         self.with_queue(|queue| {
             queue.grant(now, None, passed);
-            queue.deny(now, retry_in, denied, DenialSource::Fallback);
+            queue.deny(now, retry_in, denied, source);
         });
     }
 
@@ -368,7 +382,7 @@ where
             queue.unclaimed.add(reply.spent, void, reply.counted_at);
             // A waiter that these permits have made wait does so no longer. The pause after the failure stays.
             let denial = queue.denial.as_ref();
-            let is_pausing = denial.is_some_and(|denial| denial.source == DenialSource::Fallback);
+            let is_pausing = denial.is_some_and(CachedDenial::is_of_outage);
             queue.is_changed = !is_pausing || queue.requests.is_empty();
         });
     }

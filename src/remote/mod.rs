@@ -42,7 +42,7 @@ pub(crate) use key_queue::KeyQueue;
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
 pub(crate) use overrides::{Change, Changes, Override};
-pub(crate) use request::{Decided, RequestId, WaitMode, without_fault};
+pub(crate) use request::{Decided, RequestId, WaitMode, without_fault, without_outage};
 pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked

@@ -18,7 +18,8 @@ impl OutagePolicy {
         }
     }
 
-    /// Nothing passes until Redis is back: for quotas where a surplus costs more than a standstill.
+    /// Nothing passes until Redis is back: for quotas where a surplus costs more than a standstill. A layer of `tower` answers 503
+    /// then, because no caller has exceeded its quota.
     #[must_use]
     pub const fn closed() -> Self {
         Self {

@@ -13,7 +13,9 @@ use crate::time::Tick;
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::outage_policy::Fallback;
 use super::overrides::Known;
-use super::request::{Decided, QueuedRequest, RequestId, RequestState, WaitMode};
+use super::request::{
+    Asked, QueuedRequest, RequestId, RequestState, Undecided, WaitMode, denied_for,
+};
 use super::source::{Stage, Step};
 use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
 
@@ -117,7 +119,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
-    ) -> Poll<Decided> {
+    ) -> Poll<Asked> {
         let capacity = self.config.capacity;
         if self.mode == Mode::Off || cost > capacity {
             if let Some(id) = position.take() {
@@ -158,18 +160,18 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// The answer that needs no round trip, for a request that is not in the queue.
-    pub(crate) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Decided> {
+    pub(crate) fn known_outside(&self, now: Tick, cost: u32, mode: WaitMode) -> Option<Asked> {
         self.known(now, cost, mode, self.next_id)
     }
 
     /// The answer that needs no round trip: a cached fault, and in mode `Try` a cached denial or an earlier waiter.
-    fn known(&self, now: Tick, cost: u32, mode: WaitMode, id: RequestId) -> Option<Decided> {
+    fn known(&self, now: Tick, cost: u32, mode: WaitMode, id: RequestId) -> Option<Asked> {
         let request = self.requests.get(&id);
         if mode == WaitMode::Wait || request.is_some_and(|request| !request.is_queued()) {
             return None;
         }
         if let Some(fault) = self.denial.as_ref().and_then(|denial| denial.fault(now)) {
-            return Some(Err(fault.clone()));
+            return Some(Err(Undecided::Fault(fault.clone())));
         }
         if mode != WaitMode::Try {
             return None;
@@ -179,7 +181,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(SOON),
             None => return None,
         };
-        Some(Ok(Decision::Wait { retry_in }))
+        Some(denied_for(retry_in, self.is_undecided(now)))
+    }
+
+    /// Whether requests wait because the server did not answer, or refused the call.
+    pub(crate) fn is_undecided(&self, now: Tick) -> bool {
+        let source = self.denial.as_ref().map(|denial| &denial.source);
+        let is_undecided = matches!(source, Some(DenialSource::Outage | DenialSource::Fault(_)));
+        is_undecided && self.pause(now).is_none()
     }
 
     /// Looking at the last request before this one is enough, because a `Try` request joins only if no waiter is in the queue.
@@ -196,7 +205,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
-    ) -> Poll<Decided> {
+    ) -> Poll<Asked> {
         let may_take = self.requests.is_empty() && now < self.read_at && self.pause(now).is_none();
         if may_take && self.prefetched.take(now, cost).is_some() {
             return Poll::Ready(Ok(Decision::Pass));
@@ -219,7 +228,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// Removes a request that has a result, and returns the result.
-    fn fetch(&mut self, now: Tick, id: RequestId, cost: u32) -> Option<Decided> {
+    fn fetch(&mut self, now: Tick, id: RequestId, cost: u32) -> Option<Asked> {
         let request = self.requests.get_mut(&id)?;
         if request.cost != cost {
             let before = mem::replace(&mut request.cost, cost);
@@ -284,8 +293,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// Forgets what the outage policy decided: something has changed since.
     pub(crate) fn drop_fallback_denial(&mut self) {
-        self.denial
-            .take_if(|denial| denial.source == DenialSource::Fallback);
+        self.denial.take_if(|denial| denial.is_of_outage());
     }
 
     /// Whether [`record`](Self::record) keeps everything that matters. `down_since` is the start of the present outage.
@@ -360,7 +368,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             && !is_held
             && denial.wait(now, first.cost).is_some()
         {
-            let or_connected = denial.source == DenialSource::Fallback;
+            let or_connected = denial.is_of_outage();
             let until = match denial.until {
                 until if !or_connected => until,
                 until if !is_down => until.min(now.after(AFTER_FAILURE)),
@@ -433,15 +441,18 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return;
         }
         let fault = denial.and_then(|denial| denial.fault(now));
+        let is_undecided = self.is_undecided(now);
         let mut is_blocked = false;
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
             let cost = if is_blocked { u32::MAX } else { request.cost };
             let denied = denial.and_then(|denial| denial.wait(now, cost)).max(pause);
             let answer = match (fault, denied) {
-                (Some(fault), _) if request.mode != WaitMode::Wait => Err(fault.clone()),
+                (Some(fault), _) if request.mode != WaitMode::Wait => {
+                    Err(Undecided::Fault(fault.clone()))
+                }
                 (None, Some(retry_in)) if request.mode == WaitMode::Try => {
-                    Ok(Decision::Wait { retry_in })
+                    denied_for(retry_in, is_undecided)
                 }
                 (_, denied) => {
                     is_blocked |= denied.is_some();

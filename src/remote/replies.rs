@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use crate::policy::{Decision, Policy};
+use crate::policy::Policy;
 use crate::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};
-use super::request::{RequestId, RequestState, WaitMode};
+use super::request::{RequestId, RequestState, Undecided, WaitMode, denied_for};
 use super::{Reply, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
@@ -110,11 +110,15 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         source: DenialSource,
     ) {
         let (cost, answer) = match (&source, denied.first()) {
-            (DenialSource::Fault(fault), _) => (0, Err(fault.clone())),
-            // A later request may cost less, but the first is before it.
-            (_, Some((_, cost))) => (*cost, Ok(Decision::Wait { retry_in: time })),
+            (DenialSource::Fault(fault), _) => (0, Err(Undecided::Fault(fault.clone()))),
             (_, None) => return,
+            // A later request may cost less, but the first is before it.
+            (_, Some((_, cost))) => {
+                let is_undecided = source == DenialSource::Outage;
+                (*cost, denied_for(time, is_undecided))
+            }
         };
+        let is_fault = matches!(source, DenialSource::Fault(_));
         self.denial = Some(CachedDenial {
             until: now.after(time),
             cost,
@@ -126,7 +130,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             };
             let takes_answer = match request.mode {
                 WaitMode::Wait => false,
-                WaitMode::WaitFailFast => answer.is_err(),
+                WaitMode::WaitFailFast => is_fault,
                 WaitMode::Try => true,
             };
             if takes_answer && request.cost == *cost {

@@ -1,5 +1,6 @@
 use core::mem;
 use core::task::Waker;
+use core::time::Duration;
 
 use crate::policy::Decision;
 use crate::time::Tick;
@@ -11,6 +12,36 @@ use super::error::ServerError;
 pub(crate) type RequestId = u64;
 
 pub(crate) type Decided = Result<Decision, ServerError>;
+
+/// What a queue answers: what the limit decided, or why it did not.
+pub(crate) type Asked = Result<Decision, Undecided>;
+
+/// Nothing is known against the request, and it does not pass.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Undecided {
+    /// The server did not answer, and the outage policy has nothing for the request.
+    Outage {
+        retry_in: Duration,
+    },
+    Fault(ServerError),
+}
+
+/// The answer to a request that is denied for that time, by the limit or by nobody.
+pub(super) const fn denied_for(retry_in: Duration, is_undecided: bool) -> Asked {
+    if is_undecided {
+        Err(Undecided::Outage { retry_in })
+    } else {
+        Ok(Decision::Wait { retry_in })
+    }
+}
+
+/// An outage is no error: the caller waits and asks again.
+pub(crate) fn without_outage(answer: Asked) -> Decided {
+    answer.or_else(|undecided| match undecided {
+        Undecided::Outage { retry_in } => Ok(Decision::Wait { retry_in }),
+        Undecided::Fault(fault) => Err(fault),
+    })
+}
 
 /// A caller that cannot return a fault waits and asks again.
 pub(crate) fn without_fault(answer: Decided) -> Decision {
@@ -47,7 +78,7 @@ pub(super) enum RequestState {
         until: Tick,
         counted_at: Option<u64>,
     },
-    Answered(Decided),
+    Answered(Asked),
 }
 
 impl QueuedRequest {

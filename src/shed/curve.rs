@@ -30,7 +30,7 @@ impl Curve {
         // What is not a number is not in the range.
         if !(0.0 < good && good < bad && bad < 1.0) {
             let message = "the thresholds must be above 0 and below 1, and good below bad";
-            return Err(OutOfRange::new("good", message));
+            return Err(OutOfRange::new("good", message).got(good, bad));
         }
         Ok(Self { good, bad, ..self })
     }

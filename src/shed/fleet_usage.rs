@@ -3,7 +3,7 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::concurrency::Admit;
-use crate::time::OutOfRange;
+use crate::time::{OutOfRange, or_panic};
 
 use super::{Importance, InUse};
 
@@ -59,10 +59,7 @@ impl FleetUsage {
     #[must_use]
     #[track_caller]
     pub fn new(capacity: u32, reserved: u32) -> Self {
-        match Self::try_new(capacity, reserved) {
-            Ok(usage) => usage,
-            Err(error) => panic!("{error}, got {reserved} of {capacity}"),
-        }
+        or_panic(Self::try_new(capacity, reserved))
     }
 
     /// [`new`](Self::new), for numbers from a configuration.
@@ -71,7 +68,7 @@ impl FleetUsage {
     /// use paceline::shed::FleetUsage;
     ///
     /// let error = FleetUsage::try_new(5, 5).unwrap_err();
-    /// assert_eq!(error.to_string(), "the reserve must be less than the capacity");
+    /// assert_eq!(error.to_string(), "the reserve must be less than the capacity, got 5 and 5");
     /// ```
     ///
     /// # Errors
@@ -80,7 +77,8 @@ impl FleetUsage {
     pub fn try_new(capacity: u32, reserved: u32) -> Result<Self, OutOfRange> {
         if reserved >= capacity {
             let message = "the reserve must be less than the capacity";
-            return Err(OutOfRange::new("reserved", message));
+            let error = OutOfRange::new("reserved", message);
+            return Err(error.got(reserved.into(), capacity.into()));
         }
         let usage = Usage {
             capacity,

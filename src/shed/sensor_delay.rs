@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer};
+use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 
 use super::Sensor;
 
@@ -83,10 +83,7 @@ impl QueueDelay {
     #[must_use]
     #[track_caller]
     pub fn with_range(self, lo: Duration, hi: Duration) -> Self {
-        match self.try_with_range(lo, hi) {
-            Ok(sensor) => sensor,
-            Err(error) => error.panic(),
-        }
+        or_panic(self.try_with_range(lo, hi))
     }
 
     /// [`with_range`](Self::with_range), for times from a configuration.
@@ -96,8 +93,8 @@ impl QueueDelay {
     /// If `lo` is not below `hi`.
     pub fn try_with_range(mut self, lo: Duration, hi: Duration) -> Result<Self, OutOfRange> {
         if lo >= hi {
-            let message = "a range of delays needs a `lo` below its `hi`, got one that is not";
-            return Err(OutOfRange::new("lo", message));
+            let message = "a range of delays needs a `lo` below its `hi`";
+            return Err(OutOfRange::new("lo", message).got_times(lo, hi));
         }
         (self.lo, self.hi) = (lo, hi);
         Ok(self)

@@ -137,10 +137,7 @@ impl WorkerUtilization {
     #[must_use]
     #[track_caller]
     pub fn with_thresholds(self, good: f64, bad: f64) -> Self {
-        match self.try_with_thresholds(good, bad) {
-            Ok(shedder) => shedder,
-            Err(error) => panic!("{error}, got {good} and {bad}"),
-        }
+        or_panic(self.try_with_thresholds(good, bad))
     }
 
     /// [`with_thresholds`](Self::with_thresholds), for numbers from a configuration.

@@ -1,5 +1,6 @@
 use core::error::Error;
 use core::fmt;
+use core::time::Duration;
 
 /// A constructor was given an argument outside of its range, such as a burst of 0.
 ///
@@ -21,12 +22,38 @@ use core::fmt;
 pub struct OutOfRange {
     parameter: &'static str,
     message: &'static str,
+    got: Option<Got>,
+}
+
+/// The two values of which one is out of a range that the other one bounds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Got {
+    /// The bits of two floats.
+    Numbers([u64; 2]),
+    Times([Duration; 2]),
 }
 
 impl OutOfRange {
     /// `message` names the range and the value. It is a literal because a `const fn` cannot format numbers.
     pub(crate) const fn new(parameter: &'static str, message: &'static str) -> Self {
-        Self { parameter, message }
+        let got = None;
+        Self {
+            parameter,
+            message,
+            got,
+        }
+    }
+
+    /// Adds two numbers to the message, which does not name them.
+    pub(crate) const fn got(mut self, first: f64, second: f64) -> Self {
+        self.got = Some(Got::Numbers([first.to_bits(), second.to_bits()]));
+        self
+    }
+
+    /// Adds two times to the message, which does not name them.
+    pub(crate) const fn got_times(mut self, first: Duration, second: Duration) -> Self {
+        self.got = Some(Got::Times([first, second]));
+        self
     }
 
     /// The name of the parameter, as in the signature of the constructor.
@@ -35,7 +62,7 @@ impl OutOfRange {
         self.parameter
     }
 
-    /// Panics with the message of the error.
+    /// Panics with the message of the error, without values that were added to it: a `const fn` cannot format them.
     #[track_caller]
     pub(crate) const fn panic(self) -> ! {
         panic!("{}", self.message)
@@ -62,7 +89,15 @@ pub(crate) fn or_panic<T, E: fmt::Display>(result: Result<T, E>) -> T {
 
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message)
+        f.write_str(self.message)?;
+        match self.got {
+            None => Ok(()),
+            Some(Got::Numbers(bits)) => {
+                let [first, second] = bits.map(f64::from_bits);
+                write!(f, ", got {first} and {second}")
+            }
+            Some(Got::Times([first, second])) => write!(f, ", got {first:?} and {second:?}"),
+        }
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) trait Ask {
     /// Leaves the queue.
     fn give_up(&mut self);
 
+    /// Whether it waits, or would have to, only because the limit cannot be asked.
+    fn is_out_of_reach(&self) -> bool;
+
     /// How long it waits at the least.
     fn least_wait(&self) -> Duration;
 
@@ -128,8 +131,10 @@ impl<Q: Ask> Admission<Q> {
             }
         };
         Poll::Ready(answer.map_err(|blocked| match blocked {
-            Blocked::Refused(refusal) => Blocked::Refused(refusal.with_status(self.ask.status())),
-            failed @ Blocked::Failed(_) => failed,
+            Blocked::Refused(refusal) if !refusal.is_limiter_failed() => {
+                Blocked::Refused(refusal.with_status(self.ask.status()))
+            }
+            failed => failed,
         }))
     }
 
@@ -164,6 +169,9 @@ impl<Q: Ask> Admission<Q> {
     }
 
     fn too_late(&mut self, within: Duration) -> Blocked<Q::Error> {
+        if self.ask.is_out_of_reach() {
+            return Blocked::Refused(Refusal::new(RefusalKind::LimiterFailed));
+        }
         // A retry does not wait behind this request.
         self.ask.give_up();
         let wait = Some(self.ask.least_wait()).filter(|wait| !wait.is_zero());
@@ -210,6 +218,9 @@ impl<L: Limiter> Ask for AskRate<L> {
         let decision = ready!(self.gate.limiter_mut().poll_try(self.cost, cx));
         Poll::Ready(match decision {
             Ok(Decision::Pass) => Ok(()),
+            Ok(Decision::Wait { .. }) if self.is_out_of_reach() => {
+                Err(Blocked::Refused(Refusal::new(RefusalKind::LimiterFailed)))
+            }
             Ok(Decision::Wait { retry_in }) => {
                 let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
                 Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
@@ -221,6 +232,10 @@ impl<L: Limiter> Ask for AskRate<L> {
 
     fn give_up(&mut self) {
         self.gate.give_up();
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.gate.limiter().is_out_of_reach()
     }
 
     fn least_wait(&self) -> Duration {
@@ -266,6 +281,11 @@ impl<A: Admit> Ask for AskPermit<A> {
 
     fn give_up(&mut self) {
         self.permits.give_up();
+    }
+
+    /// A guard that does not come means that there is no room, whatever the cause is.
+    fn is_out_of_reach(&self) -> bool {
+        false
     }
 
     fn least_wait(&self) -> Duration {

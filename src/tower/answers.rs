@@ -49,7 +49,7 @@ use super::refusal::Refusal;
 /// | refused because | status | problem | gRPC |
 /// |---|---|---|---|
 /// | the caller exceeded its quota: [`is_quota_exceeded`](Refusal::is_quota_exceeded) | 429 | `#quota-exceeded`, with `violated-policies` | 8, resource exhausted |
-/// | there is no room, the service sheds load, or the limiter failed | 503 | `#temporary-reduced-capacity` | 14, unavailable |
+/// | there is no room, the service sheds load, or the limiter failed: [`is_limiter_failed`](Refusal::is_limiter_failed) | 503 | `#temporary-reduced-capacity` | 14, unavailable |
 /// | the key cannot be used | 400 | `about:blank` | 3, invalid argument |
 ///
 /// * **`Retry-After`** is in whole seconds: the wait until the request could have passed, rounded up, and at least 1. If that is not

@@ -19,6 +19,10 @@ use crate::time::{Clock, Tick};
 /// for each layer. A panic of the inner service, or of an answer, is not caught. The panic hook runs as for any panic. In a program that is built with `panic = "abort"`, a panic ends the
 /// program.
 ///
+/// A limit that [cannot be asked](Limiter::is_out_of_reach) does not fail: it decides by itself, as a limit in Redis does by its outage
+/// policy. Where that lets nothing pass, the request is refused as with [`Closed`](Self::Closed), whatever is set here, and no failure
+/// is counted.
+///
 /// ```
 /// use paceline::policy::Interval;
 /// use paceline::prelude::*;
@@ -221,6 +225,13 @@ impl<L: Limiter> Limiter for Contained<L> {
     fn status(&self) -> Option<Status> {
         let limiter = self.handle.as_ref()?;
         catch(|| limiter.status()).flatten()
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        let limiter = self.handle.as_ref();
+        limiter
+            .and_then(|limiter| catch(|| limiter.is_out_of_reach()))
+            .unwrap_or_default()
     }
 
     fn least_wait(&self, cost: u32) -> Duration {

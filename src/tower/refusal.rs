@@ -28,7 +28,7 @@ pub(super) enum RefusalKind {
     Shed,
     /// The limits have none for the key of the request.
     BadKey(BadKey),
-    /// The limiter failed, and the layer is closed then.
+    /// The limiter failed, and the layer is closed then; or the limit cannot be asked, and lets nothing pass then.
     LimiterFailed,
 }
 
@@ -101,7 +101,9 @@ impl Refusal {
         matches!(self.kind, RefusalKind::BadKey(_))
     }
 
-    /// Whether the limiter failed.
+    /// Whether the limiter failed: it returned an error or panicked, and the layer is [closed](super::OnFailure::Closed); or the
+    /// limit [cannot be asked](crate::limiter::Limiter::is_out_of_reach), and lets nothing pass then. The refusal has neither a wait
+    /// nor a status.
     #[must_use]
     pub const fn is_limiter_failed(&self) -> bool {
         matches!(self.kind, RefusalKind::LimiterFailed)

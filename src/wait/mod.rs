@@ -5,6 +5,8 @@
 //!
 //! * A head that asks itself sleeps on a timer of its own. A queued waiter that becomes the head is woken by the timer of the
 //!   queue when its permits are due, so that one wake-up a grant is enough.
+//! * As an option the head is the newest waiter while the queue has not been empty for a time. A waiter that joins is then the
+//!   head, and the timer of the queue is armed for it.
 //! * A head that has not asked 10 ms after its permits were due is passed over, see [`head_timeout`].
 //! * Wakers run foreign code when they wake and when they are dropped, and that code may use this very queue. The queue
 //!   collects both in `DeferredWakes`, which run after unlock.

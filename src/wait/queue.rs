@@ -74,7 +74,7 @@ impl<R: Resource> Queue<R> {
     ) -> Answer {
         let is_empty = self.waiters.is_empty();
         let now = self.resource.now(!is_empty);
-        let is_turn = is_empty || self.is_turn_of(position, cost);
+        let is_turn = is_empty || self.is_turn_of(position, cost, now);
         let is_queued = matches!(position, Position::Queued(_));
         let may_take = is_turn && !is_queued;
         let intent = if may_take { intent } else { Intent::Peek };
@@ -108,7 +108,8 @@ impl<R: Resource> Queue<R> {
         self.leave(position, now);
     }
 
-    /// Queues the request. The head receives how long to sleep, if that is known.
+    /// Queues the request. The head receives how long to sleep, if that is known. One that has just overtaken others is woken by
+    /// the timer of the queue instead: most often a newer one overtakes it before, and the timer is then that one's.
     pub(super) fn wait(
         &mut self,
         position: &mut Position,
@@ -118,9 +119,16 @@ impl<R: Resource> Queue<R> {
     ) -> Poll<Decision> {
         let wait = answer.decision.retry_in().filter(|_| answer.is_turn);
         let due = wait.map(|wait| answer.now.after(wait));
-        let is_known = wait.is_some_and(|wait| wait < Duration::MAX);
+        let overtakes = position.is_none() && self.waiters.is_newest_first();
+        let is_known = !overtakes && wait.is_some_and(|wait| wait < Duration::MAX);
         self.enqueue(position, cost, caller, due.filter(|_| is_known));
-        if let (Some(due), Position::Queued(ticket)) = (due, *position) {
+        if self.waiters.has_to_note_queued() {
+            // The time of the answer is not known if the resource read no clock.
+            self.waiters.note_queued(self.resource.now(true));
+        }
+        if overtakes {
+            self.schedule_head(answer.now);
+        } else if let (Some(due), Position::Queued(ticket)) = (due, *position) {
             let task = self.timeout.expect(ticket, due, answer.now);
             self.deferred.wake(task);
         }
@@ -192,15 +200,11 @@ impl<R: Resource> Queue<R> {
         self.deferred.wake(timed.map(|waiter| waiter.waker.clone()));
     }
 
-    fn is_turn_of(&self, position: Position, cost: u32) -> bool {
-        cost == 0
-            || match (position, self.waiters.head()) {
-                (_, None) => true,
-                (Position::None, Some(_)) => self.resource.is_unordered(),
-                (Position::Queued(ticket) | Position::Reserved(ticket), Some(head)) => {
-                    ticket <= head || self.resource.is_unordered()
-                }
-            }
+    fn is_turn_of(&mut self, position: Position, cost: u32, now: Tick) -> bool {
+        if self.waiters.note_time(now) {
+            self.schedule_head(now);
+        }
+        cost == 0 || self.waiters.is_first(position) || self.resource.is_unordered()
     }
 
     /// The request passes and leaves the queue. After a peek the handle keeps its position.
@@ -220,7 +224,12 @@ impl<R: Resource> Queue<R> {
             position => (position, true),
         };
         let paid = (intent == Intent::Acquire).then_some(cost);
+        let overtakes = position.is_none() && self.waiters.is_newest_first();
         let head_has_left = self.remove(*position, paid);
+        if overtakes {
+            // The permits of the head are due later.
+            self.schedule_head(now);
+        }
         let mut decision = Decision::Pass;
         if !is_counted {
             // A request that passes now also passes later.
@@ -262,8 +271,7 @@ impl<R: Resource> Queue<R> {
                     waiter.home = None;
                 }
                 if waiter.cost != cost {
-                    waiter.cost = cost;
-                    self.waiters.reorder();
+                    self.waiters.change_cost(ticket, cost);
                 }
             }
             return;
@@ -317,6 +325,7 @@ impl<R: Resource> Queue<R> {
 
     /// Makes sure that the head is woken when its permits are due, and passed over if it does not ask then.
     fn schedule_head(&mut self, now: Tick) {
+        self.waiters.note_time(now);
         let Some((ticket, head)) = self.waiters.head_mut() else {
             self.deferred.wake(self.timeout.dismiss());
             return;

@@ -137,6 +137,11 @@ impl<R: Resource> WaitQueue<R> {
         self.wake_all();
     }
 
+    /// Serves the newest waiter first while the queue has not been empty for this time.
+    pub(crate) fn serve_newest_first(&self, after: Duration) {
+        self.locked(|queue| queue.waiters.serve_newest_first(after));
+    }
+
     /// Wakes every waiter, so that it asks again.
     pub(crate) fn wake_all(&self) {
         self.locked(Queue::wake_all);

@@ -1,4 +1,5 @@
 use core::task::Waker;
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use tokio::runtime::Id;
@@ -39,24 +40,69 @@ pub(super) struct Waiter {
 /// The waiters in order of arrival. To join, to be found and to leave takes logarithmic time in their number, on average.
 ///
 /// Overdue heads are kept apart from the queue: others pass before them, and they return to its front when they ask.
-#[derive(Default)]
+///
+/// The head is the oldest waiter. With [`serve_newest_first`](Self::serve_newest_first) it is the newest one from the time at
+/// which the queue has not been empty for that long, until it is empty.
 pub(crate) struct Waiters {
-    /// A waiter that leaves from the middle leaves a gap. Gaps are removed at the front, and everywhere when they outnumber the
-    /// waiters. So joining and leaving allocates nothing. The front is never a gap.
+    /// A waiter that leaves from the middle leaves a gap. Gaps are removed at both ends, and everywhere when they outnumber the
+    /// waiters. So joining and leaving allocates nothing. Neither the front nor the back is a gap.
     queued: VecDeque<(Ticket, Option<Waiter>)>,
     len: usize,
+    /// The costs of all that are queued.
+    cost: u64,
     overdue: BTreeMap<Ticket, Waiter>,
     next_ticket: Ticket,
     /// How often a waiter joined, left or moved.
     changes: usize,
     /// How often a waiter left or moved in a way that an estimate of the wait could not foresee.
     reorders: usize,
+    /// [`Duration::MAX`]: never.
+    newest_first_after: Duration,
+    /// From when on the newest waiter is the head, if the queue is not empty before; [`Tick::MAX`] if that is not known.
+    newest_first_at: Tick,
+    is_newest_first: bool,
 }
 
 /// A queue of at most this many places keeps its memory and its gaps.
 const FEW: usize = 32;
 
 impl Waiters {
+    /// The newest waiter is the head while the queue has not been empty for this time.
+    pub(super) fn serve_newest_first(&mut self, after: Duration) {
+        self.newest_first_after = after;
+    }
+
+    /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
+    pub(super) fn has_to_note_queued(&self) -> bool {
+        self.newest_first_after < Duration::MAX && !self.has_second()
+    }
+
+    /// Notes since when the queue is not empty.
+    pub(super) fn note_queued(&mut self, now: Tick) {
+        if self.newest_first_at == Tick::MAX {
+            self.newest_first_at = now.after(self.newest_first_after);
+        }
+    }
+
+    /// Returns whether the newest waiter is the head from now on, and was not before.
+    pub(super) fn note_time(&mut self, now: Tick) -> bool {
+        if now < self.newest_first_at || self.is_newest_first || self.is_empty() {
+            return false;
+        }
+        self.is_newest_first = true;
+        self.reorder();
+        true
+    }
+
+    /// From when on a new request passes before those that are queued; [`Tick::MAX`] for never.
+    pub(crate) const fn newest_first_at(&self) -> Tick {
+        self.newest_first_at
+    }
+
+    pub(super) const fn is_newest_first(&self) -> bool {
+        self.is_newest_first
+    }
+
     /// Whether none is queued. Overdue heads do not count.
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
@@ -65,6 +111,11 @@ impl Waiters {
     /// How many wait, overdue heads included.
     pub(crate) fn len(&self) -> usize {
         self.len + self.overdue.len()
+    }
+
+    /// What the queued waiters want together. Overdue heads do not count.
+    pub(crate) const fn cost(&self) -> u64 {
+        self.cost
     }
 
     pub(crate) const fn changes(&self) -> usize {
@@ -88,12 +139,32 @@ impl Waiters {
     }
 
     pub(super) fn head(&self) -> Option<Ticket> {
-        self.queued.front().map(|(ticket, _)| *ticket)
+        let head = if self.is_newest_first {
+            self.queued.back()
+        } else {
+            self.queued.front()
+        };
+        head.map(|(ticket, _)| *ticket)
     }
 
     pub(super) fn head_mut(&mut self) -> Option<(Ticket, &mut Waiter)> {
-        let (ticket, waiter) = self.queued.front_mut()?;
+        let (ticket, waiter) = if self.is_newest_first {
+            self.queued.back_mut()?
+        } else {
+            self.queued.front_mut()?
+        };
         waiter.as_mut().map(|waiter| (*ticket, waiter))
+    }
+
+    /// Whether no waiter is ahead of this position.
+    pub(super) fn is_first(&self, position: Position) -> bool {
+        match (position, self.head()) {
+            (_, None) => true,
+            (Position::None, Some(_)) => self.is_newest_first,
+            (Position::Queued(ticket) | Position::Reserved(ticket), Some(head)) => {
+                ticket == head || (ticket > head) == self.is_newest_first
+            }
+        }
     }
 
     pub(super) const fn has_second(&self) -> bool {
@@ -133,6 +204,15 @@ impl Waiters {
         }
     }
 
+    /// A queued waiter asks for another cost from now on.
+    pub(super) fn change_cost(&mut self, ticket: Ticket, cost: u32) {
+        let waiter = self.get_mut(ticket);
+        if let Some(old) = waiter.map(|waiter| core::mem::replace(&mut waiter.cost, cost)) {
+            self.cost = self.cost + u64::from(cost) - u64::from(old);
+            self.reorder();
+        }
+    }
+
     pub(super) fn pass_over_head(&mut self) {
         if let Some(ticket) = self.head() {
             let waiter = self.remove_queued(ticket);
@@ -159,6 +239,7 @@ impl Waiters {
     }
 
     fn insert(&mut self, ticket: Ticket, waiter: Waiter) {
+        self.cost += u64::from(waiter.cost);
         match self.index_of(ticket) {
             Ok(index) => self.queued[index].1 = Some(waiter),
             Err(index) => self.queued.insert(index, (ticket, Some(waiter))),
@@ -170,7 +251,14 @@ impl Waiters {
         let index = self.index_of(ticket).ok()?;
         let removed = self.queued[index].1.take()?;
         self.len -= 1;
+        self.cost -= u64::from(removed.cost);
         self.close_gaps();
+        if self.is_empty() {
+            self.newest_first_at = Tick::MAX;
+            if core::mem::take(&mut self.is_newest_first) {
+                self.reorder();
+            }
+        }
         Some(removed)
     }
 
@@ -187,11 +275,31 @@ impl Waiters {
         while self.queued.front().is_some_and(|place| place.1.is_none()) {
             self.queued.pop_front();
         }
+        while self.queued.back().is_some_and(|place| place.1.is_none()) {
+            self.queued.pop_back();
+        }
         if self.queued.len() > 2 * self.len + FEW {
             self.queued.retain(|place| place.1.is_some());
         }
         if self.queued.is_empty() && self.queued.capacity() > FEW {
             self.queued = VecDeque::new();
+        }
+    }
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            queued: VecDeque::new(),
+            len: 0,
+            cost: 0,
+            overdue: BTreeMap::new(),
+            next_ticket: 0,
+            changes: 0,
+            reorders: 0,
+            newest_first_after: Duration::MAX,
+            newest_first_at: Tick::MAX,
+            is_newest_first: false,
         }
     }
 }

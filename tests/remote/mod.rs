@@ -22,9 +22,10 @@ use std::time::Duration;
 use crate::policy::{Decision, SlidingLog};
 
 use super::connection::sleep;
+use super::request::Asked;
 use super::{
     Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy, RequestId,
-    ServerError, Stats, Task, WaitMode, within,
+    ServerError, Stats, Task, WaitMode, within, without_outage,
 };
 use server::{Client, Rule, Server};
 
@@ -133,8 +134,9 @@ struct Limit<P: Rule> {
 
 impl<P: Rule> Limit<P> {
     fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
-        self.queue
-            .poll_ask(&mut self.position, cost, mode, cx, &mut None)
+        let position = &mut self.position;
+        let asked = self.queue.poll_ask(position, cost, mode, cx, &mut None);
+        asked.map(without_outage)
     }
 
     /// Joins the queue as a waiter, and is not woken.
@@ -165,6 +167,13 @@ impl<P: Rule> Limit<P> {
         Ok(self
             .queue
             .decide_after_timeout(position, since, cost, &mut None))
+    }
+
+    /// What the queue answers to a request that does not wait.
+    async fn ask(&self, cost: u32) -> Asked {
+        let mut handle = self.clone();
+        let (queue, position) = (&handle.queue, &mut handle.position);
+        poll_fn(|cx| queue.poll_ask(position, cost, WaitMode::Try, cx, &mut None)).await
     }
 
     async fn passes(&self, cost: u32) -> bool {

@@ -6,9 +6,10 @@ use tokio::task::JoinSet;
 
 use super::server::Server;
 use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::policy::{SlidingLog, TokenBucket};
+use crate::policy::{Decision, SlidingLog, TokenBucket};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use crate::remote::request::{Asked, Undecided};
 use crate::time::Rate;
 
 /// Tries until the process notices that the server is gone.
@@ -399,4 +400,125 @@ async fn a_waiter_of_a_closed_limit_asks_once_a_second_during_an_outage() {
     assert!((59..=61).contains(&skipped), "{skipped}");
     server.restart();
     waiting.await.unwrap().unwrap();
+}
+
+const fn outage(retry_in: std::time::Duration) -> Asked {
+    Err(Undecided::Outage { retry_in })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_limit_decides_nothing_without_the_server_but_what_it_has_denied() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let (used_up, free) = (
+        process.limit(0, SlidingLog::new(1, MINUTE)),
+        process.limit(1, plenty()),
+    );
+    used_up.acquire(1).await.unwrap();
+    let retry_in = MINUTE;
+    assert_eq!(used_up.ask(1).await, Ok(Decision::Wait { retry_in }));
+
+    // From the first silence on, before the breaker opens.
+    server.world().loses_replies = true;
+    for _ in 0..5 {
+        assert_eq!(free.ask(1).await, outage(ms(100)));
+    }
+    assert_eq!(process.stats().timeouts, 3);
+    let retry_in = MINUTE.saturating_sub(DEADLINE * 3);
+    assert_eq!(used_up.ask(1).await, Ok(Decision::Wait { retry_in }));
+    sleep(MINUTE).await;
+    assert_eq!(used_up.ask(1).await, outage(ms(100)));
+
+    server.world().loses_replies = false;
+    process.connect().await;
+    assert_eq!(used_up.ask(1).await, Ok(Decision::Pass));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_came_too_late_is_no_decision_though_others_are_answered_meanwhile() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let (slow, quick) = (process.limit(0, plenty()), process.limit(1, plenty()));
+    server.world().key_reply_in.insert(0, MINUTE);
+    let asked = tokio::spawn(async move { slow.ask(1).await });
+    sleep(DEADLINE).await;
+    quick.acquire(1).await.unwrap();
+    assert_eq!(asked.await.unwrap(), outage(ms(100)));
+    assert!(process.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_waiter_of_a_closed_limit_nothing_is_decided_for_as_long_as_the_outage_lasts() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    server.kill();
+    notice(&process, &limit).await;
+    let waiter = limit.join(1);
+    for _ in 0..30 {
+        sleep(ms(97)).await;
+        let answer = limit.ask(1).await;
+        assert!(
+            matches!(answer, Err(Undecided::Outage { .. })),
+            "{answer:?}"
+        );
+    }
+    assert!(waiter.queue.is_undecided());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insurance_decides_but_for_a_cost_above_its_share() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::insured(2)).await;
+    let limit = process.limit(0, TokenBucket::new(Rate::new(1, ms(500)), 4));
+    server.kill();
+    notice(&process, &limit).await;
+    sleep(ms(100)).await;
+    let waits = wait_of(crate::remote::without_outage(limit.ask(1).await));
+    assert_eq!(limit.ask(1).await, Ok(Decision::Wait { retry_in: waits }));
+    sleep(waits).await;
+    assert_eq!(limit.ask(1).await, Ok(Decision::Pass));
+    assert_eq!(limit.ask(3).await, outage(ms(100)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_a_decision_in_an_outage_too() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, plenty());
+    let pause = crate::remote::Change::Pause(MINUTE);
+    limit.queue.change(&pause).await.unwrap();
+    server.kill();
+    let wait = |retry_in| Ok(Decision::Wait { retry_in });
+    assert_eq!(limit.ask(1).await, wait(MINUTE));
+    let waiter = limit.join(1);
+    sleep(ms(59_000)).await;
+    assert_eq!(limit.ask(1).await, wait(ms(1_000)));
+    assert!(!waiter.queue.is_undecided());
+    sleep(ms(1_000)).await;
+    settle().await;
+    assert!(waiter.queue.is_undecided());
+    assert!(matches!(limit.ask(1).await, Err(Undecided::Outage { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_undecided_only_while_the_server_does_not_answer() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(1, ms(500)));
+    limit.acquire(1).await.unwrap();
+    let waiter = limit.join(1);
+    settle().await;
+    assert!(!waiter.queue.is_undecided());
+    server.world().loses_replies = true;
+    sleep(ms(499)).await;
+    assert!(!waiter.queue.is_undecided());
+    sleep(ms(1)).await;
+    // From the first deadline without an answer on.
+    let mut undecided = Vec::new();
+    for _ in 0..4 {
+        sleep(DEADLINE + ms(1)).await;
+        undecided.push(waiter.queue.is_undecided());
+    }
+    assert_eq!(undecided, [true; 4]);
 }

@@ -58,6 +58,7 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Keyed => rates::KEYED,
         Section::Contention => rates::CONTENTION,
         Section::Virtual => pacing::VIRTUAL,
+        Section::Queues => own::QUEUES,
         Section::Growth => own::GROWTH,
         Section::Adaptive => adaptive::ADAPTIVE,
         Section::Redis => redis::REDIS,

@@ -10,6 +10,7 @@ mod keyed;
 mod load;
 mod pacing;
 mod precision;
+mod queues;
 mod redis;
 mod timers;
 mod tower;
@@ -43,6 +44,8 @@ pub(crate) enum Section {
     Contention,
     /// A million seconds on tokio's paused clock.
     Virtual,
+    /// What a queue is worth under overload, in virtual time.
+    Queues,
     /// How the cost of each grows with the number of all.
     Growth,
     /// A service whose capacity falls to a third and comes back, behind limits that are fixed and limits that follow.
@@ -64,6 +67,7 @@ impl Section {
             Self::Keyed => "keyed",
             Self::Contention => "contention",
             Self::Virtual => "virtual",
+            Self::Queues => "queues",
             Self::Growth => "growth",
             Self::Adaptive => "adaptive",
             Self::Redis => "redis",
@@ -81,6 +85,7 @@ impl Section {
             Self::Keyed => keyed::measure(extent),
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
+            Self::Queues => queues::measure(extent),
             Self::Growth => growth::measure(extent),
             Self::Adaptive => adaptive::measure(extent),
             Self::Redis => redis::measure(extent),

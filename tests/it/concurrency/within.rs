@@ -128,3 +128,133 @@ async fn a_stream_that_waits_for_permits_is_not_counted_as_refused() {
     let stats = permits.stats();
     assert_eq!((stats.passed, stats.refused), (5, 0));
 }
+
+/// Each of `count` calls takes this long, one after the other for each permit.
+async fn calls(permits: &Permits, count: u32, millis: u64) {
+    let calls = (0..count).map(|_| {
+        let permits = permits.clone();
+        tokio::spawn(async move {
+            let _permit = permits.acquire().await;
+            sleep(millis).await;
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap();
+    }
+}
+
+fn waiters(permits: &Permits, costs: &[u32]) -> Vec<Driven<paceline::concurrency::AcquirePermits>> {
+    let waiters = costs.iter().map(|cost| {
+        let mut waiter = Driven::new(permits.acquire_many(*cost));
+        assert!(waiter.poll().is_pending());
+        waiter
+    });
+    waiters.collect()
+}
+
+fn refused_in(permits: &Permits) -> Option<u128> {
+    let refused = permits.acquire_within(ms(1)).now_or_never()?.err()?;
+    refused.retry_in().map(|retry_in| retry_in.as_millis())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_estimated_wait_counts_all_permits_that_are_wanted_ahead() {
+    let permits = Permits::new(4).with_estimated_wait();
+    calls(&permits, 4, 100).await;
+    let held = permits.try_acquire_many(4);
+    assert_eq!(refused_in(&permits), Some(25));
+    let ahead = waiters(&permits, &[1, 1, 3]);
+    assert_eq!(refused_in(&permits), Some(150), "the sixth permit");
+    permits.resize(2);
+    assert_eq!(refused_in(&permits), Some(400), "the eighth, of two");
+    permits.resize(4);
+    drop(ahead);
+    assert_eq!(refused_in(&permits), Some(25));
+    drop(held);
+    assert!(permits.acquire_within(ms(0)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_is_estimated_before_as_many_permits_have_come_back_as_there_are() {
+    let start = now();
+    let permits = Permits::new(2).with_estimated_wait();
+    calls(&permits, 1, 100).await;
+    let _held = permits.try_acquire_many(2);
+    assert_eq!(refused_in(&permits), None, "it is queued");
+    let refused = permits.acquire_within(ms(10)).await.unwrap_err();
+    assert_eq!((refused.retry_in(), since(start)), (None, 110));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_never_refused_for_an_estimate_while_a_permit_is_free() {
+    let permits = Permits::new(1).with_estimated_wait();
+    calls(&permits, 1, 3_600_000).await;
+    for _ in 0..200 {
+        let permit = permits.acquire_within(ms(0)).await;
+        assert!(permit.is_ok());
+        assert!(
+            permits
+                .acquire_within(ms(9))
+                .now_or_never()
+                .is_some_and(|end| end.is_err())
+        );
+        sleep(10).await;
+    }
+    let _permit = permits.acquire_within(ms(0)).await;
+    assert_eq!(refused_in(&permits), Some(10), "one hour is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_estimate_follows_when_calls_become_slower() {
+    let permits = Permits::new(2).with_estimated_wait();
+    calls(&permits, 40, 20).await;
+    let held = permits.try_acquire_many(2);
+    assert_eq!(refused_in(&permits), Some(10));
+    drop(held);
+    calls(&permits, 80, 200).await;
+    let held = permits.try_acquire_many(2);
+    assert_eq!(refused_in(&permits), Some(99));
+
+    sleep(10_000).await;
+    let stuck = refused_in(&permits).unwrap();
+    assert!(stuck > 500, "permits that do not come back: {stuck}");
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cool_down_is_part_of_the_estimate_and_known_without_it() {
+    let permits = Permits::new(1).with_cooldown(ms(50)).with_estimated_wait();
+    calls(&permits, 1, 100).await;
+    assert_eq!(refused_in(&permits), Some(50), "known");
+    let ahead = waiters(&permits, &[1]);
+    assert_eq!(refused_in(&permits), Some(300), "two of 150");
+    drop(ahead);
+    sleep(50).await;
+    let _held = permits.try_acquire();
+    assert_eq!(refused_in(&permits), Some(150));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_newest_first_the_estimate_counts_no_waiter_ahead() {
+    let permits = Permits::new(1).with_estimated_wait();
+    let permits = permits.with_newest_first(ms(250));
+    calls(&permits, 1, 100).await;
+    let _held = permits.try_acquire();
+    let _ahead = waiters(&permits, &[1, 1, 1]);
+    assert_eq!(refused_in(&permits), Some(250), "from then on it is first");
+    jump(ms(250)).await;
+    assert_eq!(
+        refused_in(&permits),
+        Some(350),
+        "held for 100, then for 250 so far"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_cool_down_is_when_a_retry_makes_sense() {
+    let permits = Permits::new(1).with_cooldown(ms(100));
+    drop(permits.acquire().await);
+    jump(ms(30)).await;
+    let refused = permits.acquire_within(ms(69)).await.unwrap_err();
+    assert_eq!(refused.retry_in(), Some(ms(70)));
+}

@@ -114,7 +114,7 @@ fn a_reserve_that_leaves_nothing_is_refused_and_named() {
 }
 
 #[test]
-#[should_panic(expected = "the reserve must be less than the capacity, got 6 of 5")]
+#[should_panic(expected = "the reserve must be less than the capacity, got 6 and 5")]
 fn a_panic_has_both_numbers() {
     let _ = FleetUsage::new(5, 6);
 }

@@ -259,6 +259,8 @@ fn options_that_make_no_sense_are_refused_and_named() {
     ] {
         let refused = new().try_with_thresholds(good, bad).unwrap_err();
         assert_eq!(refused.parameter(), "good", "{good} and {bad}");
+        let values = format!(", got {good} and {bad}");
+        assert!(refused.to_string().ends_with(&values), "{refused}");
     }
     let zero = Duration::ZERO;
     let refused = [

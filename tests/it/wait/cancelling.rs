@@ -15,10 +15,24 @@ claims! {
     a_request_that_was_never_polled_is_not_queued,
 }
 
+claims! {
+    newest first:
+    a_waiter_that_leaves_from_the_middle_wakes_no_other,
+    a_woken_waiter_that_leaves_wakes_the_next,
+    a_request_that_was_never_polled_is_not_queued,
+}
+
 paused_claims! {
     a_request_that_times_out_spends_no_permit_and_creates_none,
     the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves,
     a_head_that_comes_back_and_leaves_returns_the_timer_to_the_next_waiter,
+    a_head_that_leaves_leaves_no_timer_armed,
+}
+
+paused_claims! {
+    newest first:
+    a_request_that_times_out_spends_no_permit_and_creates_none,
+    the_next_waiter_sleeps_until_its_permits_are_due_when_the_head_leaves,
     a_head_that_leaves_leaves_no_timer_armed,
 }
 
@@ -131,9 +145,9 @@ async fn a_head_that_leaves_leaves_no_timer_armed<K: Kind>() {
     assert!(!is_any_timer_armed().await);
 }
 
-/// All times but the timeouts are multiples of this, and no two timeouts leave the same rest. So no request times out in an
-/// instant in which anything else happens, and the order in which tasks run makes no difference.
-const UNIT: u64 = 32;
+/// All times are multiples of this but for the arrivals and the timeouts, and no two of these leave the same rest. So no request
+/// joins or times out in an instant in which anything else happens, and the order in which tasks run makes no difference.
+const UNIT: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Visit {
@@ -143,51 +157,77 @@ struct Visit {
     timeout: Option<u64>,
 }
 
+impl Visit {
+    fn leaves(&self) -> u64 {
+        self.timeout
+            .map_or(u64::MAX, |timeout| self.joins + timeout)
+    }
+}
+
 fn visits() -> impl Strategy<Value = Vec<Visit>> {
     let visit = (0_u64..20, 1_u32..4, 0_u64..8, prop::option::of(0_u64..30));
     prop::collection::vec(visit, 1..20).prop_map(|mut visits| {
         visits.sort_by_key(|(joins, ..)| *joins);
         let visits = visits.into_iter().zip(1..);
         let visits = visits.map(|((joins, cost, holds, timeout), n)| Visit {
-            joins: joins * UNIT,
+            joins: joins * UNIT + n,
             cost,
             holds: holds * UNIT,
-            timeout: timeout.map(|timeout| timeout * UNIT + n),
+            timeout: timeout.map(|timeout| timeout * UNIT + 20),
         });
         visits.collect()
     })
 }
 
-/// When each request passes, if it does: a plain queue and a count, one millisecond after the other.
-fn foreseen(permits: u32, cooldown: u64, visits: &[Visit]) -> Vec<Option<u64>> {
+/// When each request passes, if it does: a plain queue and a count, one millisecond after the other. When something happens
+/// `newest_after` since the queue was empty, the newest request is first from then on.
+fn foreseen(permits: u32, cooldown: u64, newest_after: u64, visits: &[Visit]) -> Vec<Option<u64>> {
     let mut passed = vec![None; visits.len()];
     let mut queue: VecDeque<usize> = VecDeque::new();
-    for now in 0..15_000 {
-        queue.retain(|&n| {
-            let Visit { joins, timeout, .. } = visits[n];
-            timeout.is_none_or(|timeout| joins + timeout > now)
+    let (mut queued_since, mut is_newest_first) = (u64::MAX, false);
+    for now in 0..30_000 {
+        let mut visited = visits.iter().zip(&passed);
+        let happens = visited.any(|(visit, passed)| {
+            let released = passed.map(|at| at + visit.holds);
+            visit.joins == now || released.unwrap_or_else(|| visit.leaves()) == now
         });
+        is_newest_first |= happens && now >= queued_since.saturating_add(newest_after);
         queue.extend((0..visits.len()).filter(|&n| visits[n].joins == now));
-        while let Some(&head) = queue.front() {
-            let is_out =
-                |n: &usize| passed[*n].is_some_and(|at| now < at + visits[*n].holds + cooldown);
-            let out: u32 = (0..visits.len())
-                .filter(is_out)
-                .map(|n| visits[n].cost)
-                .sum();
-            if out + visits[head].cost > permits {
-                break;
-            }
-            passed[head] = Some(now);
-            queue.pop_front();
+        let head = |queue: &VecDeque<usize>| {
+            let head = if is_newest_first {
+                queue.back()
+            } else {
+                queue.front()
+            };
+            head.copied()
+        };
+        let fits = |n: usize, passed: &[Option<u64>]| {
+            let out = visits.iter().zip(passed).filter(|(visit, passed)| {
+                passed.is_some_and(|at| now < at + visit.holds + cooldown)
+            });
+            out.map(|(visit, _)| visit.cost).sum::<u32>() + visits[n].cost <= permits
+        };
+        // A request that leaves asks once more, and may find that the newest is first from now on.
+        let leaves = |n: &usize| visits[*n].leaves() == now;
+        let leaves_last = head(&queue).filter(|n| leaves(n) && fits(*n, &passed));
+        if let Some(n) = leaves_last {
+            passed[n] = Some(now);
+        }
+        queue.retain(|n| !leaves(n));
+        while let Some(n) = head(&queue).filter(|n| fits(*n, &passed)) {
+            passed[n] = Some(now);
+            queue.retain(|other| *other != n);
+        }
+        queued_since = queued_since.min(now);
+        if queue.is_empty() {
+            (queued_since, is_newest_first) = (u64::MAX, false);
         }
     }
     passed
 }
 
-async fn passed<K: Kind>(permits: u32, cooldown: u64, visits: &[Visit]) -> Vec<Option<u64>> {
+async fn passed<K: Kind>(limit: K, visits: &[Visit]) -> Vec<Option<u64>> {
     let start = now();
-    let limit = K::new(permits, ms(cooldown));
     let mut tasks = Vec::new();
     for &Visit {
         joins,
@@ -227,10 +267,29 @@ proptest! {
         visits in visits(),
     ) {
         paused_runtime().block_on(async {
-            let foreseen = foreseen(permits, cooldown, &visits);
-            assert_eq!(passed::<SharedLimit>(permits, cooldown, &visits).await, foreseen);
-            assert_eq!(passed::<KeyedLimit>(permits, cooldown, &visits).await, foreseen);
-            assert_eq!(passed::<PermitLimit>(permits, cooldown, &visits).await, foreseen);
+            let foreseen = foreseen(permits, cooldown, u64::MAX, &visits);
+            let cooldown = ms(cooldown);
+            let shared = SharedLimit::<false>::new(permits, cooldown);
+            assert_eq!(passed(shared, &visits).await, foreseen);
+            assert_eq!(passed(KeyedLimit::new(permits, cooldown), &visits).await, foreseen);
+            let pool = PermitLimit::<false>::new(permits, cooldown);
+            assert_eq!(passed(pool, &visits).await, foreseen);
+        });
+    }
+
+    #[test]
+    fn under_overload_the_newest_request_passes_exactly_when_a_plain_queue_says(
+        permits in 3_u32..6,
+        newest_after in (0_u64..12).prop_map(|units| units * UNIT),
+        visits in visits(),
+    ) {
+        paused_runtime().block_on(async {
+            let foreseen = foreseen(permits, 0, newest_after, &visits);
+            let after = ms(newest_after);
+            let shared = SharedLimit::<false>::of(permits).newest_first(after);
+            assert_eq!(passed(shared, &visits).await, foreseen);
+            let pool = PermitLimit::<false>::of(permits).newest_first(after);
+            assert_eq!(passed(pool, &visits).await, foreseen);
         });
     }
 }

@@ -33,8 +33,26 @@ paused_claims! {
     a_task_that_is_busy_elsewhere_is_served_when_it_comes_back,
 }
 
+paused_claims! {
+    newest first:
+    a_passed_over_head_takes_a_free_permit_when_it_is_polled,
+    no_head_is_passed_over_because_the_whole_runtime_is_late,
+    a_head_that_is_polled_in_time_costs_no_wake_up,
+    a_passed_over_head_that_leaves_changes_nothing,
+    no_timer_is_armed_before_permits_are_due,
+    the_task_of_the_timeout_ends_with_the_queue,
+    a_thousand_grants_need_one_task_and_one_wake_up_each,
+    a_task_that_is_busy_elsewhere_is_served_when_it_comes_back,
+}
+
 claims! {
     outside_a_runtime_an_idle_head_is_waited_for,
+    one_waiter_in_a_runtime_is_enough_for_the_timeout,
+    idle_and_eager_requests_all_pass,
+}
+
+claims! {
+    newest first:
     one_waiter_in_a_runtime_is_enough_for_the_timeout,
     idle_and_eager_requests_all_pass,
 }

@@ -18,7 +18,19 @@ claims! {
     a_waiter_that_has_moved_is_not_woken_by_a_timer_where_it_was,
 }
 
+claims! {
+    newest first:
+    the_timeout_goes_on_when_its_task_and_the_second_waiter_end_together,
+    permits_can_be_given_back_in_a_runtime_that_has_ended,
+    permits_can_be_given_back_in_a_runtime_without_timers,
+}
+
 paused_claims! {
+    a_head_that_passes_early_leaves_no_timer_armed,
+}
+
+paused_claims! {
+    newest first:
     a_head_that_passes_early_leaves_no_timer_armed,
 }
 

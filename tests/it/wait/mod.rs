@@ -1,6 +1,7 @@
 //! The wait queue, through the three kinds of limit that have one: a shared limit, one key of a keyed limit, and permits.
 //!
-//! A claim is written once, as a function over a [`Kind`], and runs for each of them.
+//! A claim is written once, as a function over a [`Kind`], and runs for each of them. Claims that do not depend on the order also run
+//! where the newest waiter is always first.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,6 +27,10 @@ macro_rules! paused_claims {
         paused_claims! { @of keyed, crate::wait::KeyedLimit, $($name),+ }
         paused_claims! { @of permits, crate::wait::PermitLimit, $($name),+ }
     };
+    (newest first: $($name:ident),+ $(,)?) => {
+        paused_claims! { @of newest_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
+        paused_claims! { @of newest_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
+    };
     (@of $module:ident, $kind:ty, $($name:ident),+) => {
         mod $module {
             $(
@@ -45,6 +50,10 @@ macro_rules! claims {
         claims! { @of of_keyed, crate::wait::KeyedLimit, $($name),+ }
         claims! { @of of_permits, crate::wait::PermitLimit, $($name),+ }
     };
+    (newest first: $($name:ident),+ $(,)?) => {
+        claims! { @of newest_first_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
+        claims! { @of newest_first_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
+    };
     (@of $module:ident, $kind:ty, $($name:ident),+) => {
         mod $module {
             $(
@@ -60,7 +69,9 @@ macro_rules! claims {
 mod cancelling;
 mod head_timeout;
 mod lost_wakes;
+mod newest_first;
 mod order;
+mod overload;
 mod runtimes;
 mod schedules;
 mod threads;
@@ -76,6 +87,8 @@ type Request = BoxFuture<'static, Grant>;
 
 /// A limit with a wait queue: a number of permits, which come back some time after they were given back.
 trait Kind: Clone + Send + Sync + 'static {
+    const NEWEST_FIRST: bool = false;
+
     /// With `cooldown` between the drop of a grant and the return of its permits.
     fn new(permits: u32, cooldown: Duration) -> Self;
 
@@ -110,13 +123,9 @@ trait Kind: Clone + Send + Sync + 'static {
         Spaced(Self::new(1, ms(millis)))
     }
 
-    /// Waiters for one permit each, in order.
+    /// Waiters for one permit each, in the order in which they are served.
     fn waiters(&self, count: usize) -> Vec<Driven<Request>> {
-        let mut waiters: Vec<_> = (0..count).map(|_| Driven::new(self.acquire(1))).collect();
-        for waiter in &mut waiters {
-            assert!(waiter.poll().is_pending());
-        }
-        waiters
+        queued::<Self, _>((0..count).map(|_| Driven::new(self.acquire(1))))
     }
 }
 
@@ -134,12 +143,20 @@ impl<K: Kind> Spaced<K> {
     }
 
     fn waiters(&self, count: usize) -> Vec<Driven<BoxFuture<'static, ()>>> {
-        let mut waiters: Vec<_> = (0..count).map(|_| Driven::new(self.acquire())).collect();
-        for waiter in &mut waiters {
-            assert!(waiter.poll().is_pending());
-        }
-        waiters
+        queued::<K, _>((0..count).map(|_| Driven::new(self.acquire())))
     }
+}
+
+/// Queues them, and returns them in the order in which they are served.
+fn queued<K: Kind, F: Future + Unpin>(waiters: impl Iterator<Item = Driven<F>>) -> Vec<Driven<F>> {
+    let mut waiters: Vec<_> = waiters.collect();
+    for waiter in &mut waiters {
+        assert!(waiter.poll().is_pending());
+    }
+    if K::NEWEST_FIRST {
+        waiters.reverse();
+    }
+    waiters
 }
 
 /// A policy that counts permits as [`Permits`] does.
@@ -221,16 +238,31 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
+/// With `NEWEST` the newest waiter is always first.
 #[derive(Clone)]
-struct SharedLimit {
+struct SharedLimit<const NEWEST: bool = false> {
     limit: Shared<Counted>,
     cooldown: Duration,
 }
 
-impl Kind for SharedLimit {
+impl<const NEWEST: bool> SharedLimit<NEWEST> {
+    fn newest_first(self, after: Duration) -> Self {
+        let limit = self.limit.with_newest_first(after);
+        Self { limit, ..self }
+    }
+}
+
+impl<const NEWEST: bool> Kind for SharedLimit<NEWEST> {
+    const NEWEST_FIRST: bool = NEWEST;
+
     fn new(permits: u32, cooldown: Duration) -> Self {
         let limit = Counted { permits, cooldown }.shared();
-        Self { limit, cooldown }
+        let this = Self { limit, cooldown };
+        if NEWEST {
+            this.newest_first(Duration::ZERO)
+        } else {
+            this
+        }
     }
 
     fn acquire(&self, cost: u32) -> Request {
@@ -325,12 +357,26 @@ impl Kind for KeyedLimit {
     }
 }
 
+/// With `NEWEST` the newest waiter is always first.
 #[derive(Clone)]
-struct PermitLimit(Permits);
+struct PermitLimit<const NEWEST: bool = false>(Permits);
 
-impl Kind for PermitLimit {
+impl<const NEWEST: bool> PermitLimit<NEWEST> {
+    fn newest_first(self, after: Duration) -> Self {
+        Self(self.0.with_newest_first(after))
+    }
+}
+
+impl<const NEWEST: bool> Kind for PermitLimit<NEWEST> {
+    const NEWEST_FIRST: bool = NEWEST;
+
     fn new(permits: u32, cooldown: Duration) -> Self {
-        Self(Permits::new(permits).with_cooldown(cooldown))
+        let this = Self(Permits::new(permits).with_cooldown(cooldown));
+        if NEWEST {
+            this.newest_first(Duration::ZERO)
+        } else {
+            this
+        }
     }
 
     fn acquire(&self, cost: u32) -> Request {

@@ -22,9 +22,23 @@ paused_claims! {
     a_hundred_thousand_waiters_can_leave_in_any_order,
 }
 
+paused_claims! {
+    newest first:
+    a_late_wake_up_keeps_the_order_and_the_spacing,
+    a_waiter_that_moves_to_another_task_is_woken_there_by_the_timer,
+    a_return_that_changes_nothing_for_the_head_does_not_wake_it,
+    one_wake_up_a_grant_when_permits_are_given_back,
+}
+
 claims! {
     a_request_for_many_is_not_starved_by_requests_for_one,
     trying_never_overtakes_a_waiter,
+    one_return_of_many_permits_serves_one_waiter_after_the_other,
+    a_waiter_that_moves_to_another_task_is_woken_there,
+}
+
+claims! {
+    newest first:
     one_return_of_many_permits_serves_one_waiter_after_the_other,
     a_waiter_that_moves_to_another_task_is_woken_there,
 }

@@ -4,7 +4,8 @@
 //! idle for so long that others pass before them; grants are given back in any order; the limit is resized, paused and resumed;
 //! and the clock moves at any time. At each step:
 //!
-//! * A request passes if its permits are there and no earlier request is queued, and only if each earlier one is idle.
+//! * A request passes if its permits are there and no earlier request is queued, and only if each earlier one is idle. Where the
+//!   newest is first, it is the later ones that matter.
 //! * A request that could pass is woken: when every woken request has been polled, the head cannot pass.
 //! * A waiter is woken once for its grant, and once more at the most for each disturbance meanwhile: what can take a permit from a
 //!   woken waiter (a resized or paused limit, a lost turn, a reserved position, a changed cost) or wakes every waiter. Calls of a
@@ -231,14 +232,15 @@ impl<K: Kind> Run<K> {
     fn tries(&mut self, cost: u32) {
         let is_queued = |visitor: &Visitor| matches!(visitor.place, Place::Queued(_));
         let waits = self.visitors.values().filter(|visitor| is_queued(visitor));
-        let (mut may_pass, must_pass) = (self.has_room(cost), waits.clone().count() == 0);
-        may_pass &= waits
-            .clone()
-            .all(|visitor| self.may_be_passed_over(visitor));
+        let (mut may_pass, mut must_pass) = (self.has_room(cost), waits.clone().count() == 0);
+        let mut ahead = waits.filter(|_| !K::NEWEST_FIRST);
+        may_pass &= ahead.all(|visitor| self.may_be_passed_over(visitor));
+        must_pass |= K::NEWEST_FIRST;
         let grant = self.limit.try_acquire(cost);
         assert!(grant.is_none() || may_pass);
         assert!(grant.is_some() || !(must_pass && self.has_room(cost)));
         if let Some(grant) = grant {
+            self.disturbances += usize::from(K::NEWEST_FIRST);
             self.in_use += cost;
             self.grants.push((grant, cost));
         }
@@ -258,6 +260,7 @@ impl<K: Kind> Run<K> {
             Place::Queued(ticket) | Place::Reserved(ticket) => ticket,
         };
         let ahead = self.visitors.values().filter(|other| match other.place {
+            Place::Queued(other) if K::NEWEST_FIRST => other > ticket,
             Place::Queued(other) => other < ticket,
             _ => false,
         });
@@ -297,8 +300,8 @@ impl<K: Kind> Run<K> {
             answer.is_ready() || !(has_room && is_head),
             "{context}: waits"
         );
-        // Others that were woken meanwhile find its position taken.
-        self.disturbances += usize::from(is_reserved);
+        // Others that were woken meanwhile find its position taken, or a newer request.
+        self.disturbances += usize::from(is_reserved || K::NEWEST_FIRST);
         match answer {
             Poll::Pending if is_over => drop(self.visitors.remove(&n)),
             Poll::Pending => self.is_queued(n, ticket),
@@ -358,7 +361,12 @@ impl<K: Kind> Run<K> {
                 Place::Queued(ticket) => Some((ticket, n, visitor.cost)),
                 _ => None,
             });
-        if let Some((_, n, cost)) = queued.min() {
+        let head = if K::NEWEST_FIRST {
+            queued.max()
+        } else {
+            queued.min()
+        };
+        if let Some((_, n, cost)) = head {
             assert!(
                 !self.has_room(cost),
                 "{n} could pass and sleeps at {}",
@@ -468,6 +476,20 @@ proptest! {
         permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
     ) {
         run::<PermitLimit>(permits, cooldown, &events);
+    }
+
+    #[test]
+    fn a_shared_limit_that_serves_the_newest_first_is_a_plain_stack(
+        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
+    ) {
+        run::<SharedLimit<true>>(permits, cooldown, &events);
+    }
+
+    #[test]
+    fn permits_that_serve_the_newest_first_are_a_plain_stack(
+        permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
+    ) {
+        run::<PermitLimit<true>>(permits, cooldown, &events);
     }
 
     /// While nothing disturbs, each waiter is woken at most once.

@@ -15,6 +15,12 @@ claims! {
     on_many_threads_every_waiter_is_woken_when_permits_return_by_time,
 }
 
+claims! {
+    newest first:
+    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten,
+    on_many_threads_every_waiter_is_woken_when_permits_return_by_time,
+}
+
 /// A small generator of numbers, one a task.
 struct Random(u64);
 

@@ -1,5 +1,7 @@
 //! Redis is slow or gone, or comes back without its data.
 
+#[cfg(feature = "tower")]
+mod answers;
 mod faults;
 mod fleet;
 mod lost_state;

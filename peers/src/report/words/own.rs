@@ -65,3 +65,42 @@ pub(super) const TIMERS: Words = Words {
     why: "The kernel timer wakes the thread once for each instant, and a little early; tokio's timers wake it at most once a \
           millisecond, for all that is due by then.",
 };
+
+pub(super) const QUEUES: Words = Words {
+    title: "Queues under overload",
+    question: "`Permits` for a server to which requests come twice as fast as it can answer, at random and with calls of random \
+               length, in virtual time: each run gives the same figures. An answer is useful if it comes within half a second. A \
+               request of `acquire_within` waits for a permit only as long as a call of mean length can still end in time. Clients \
+               wait on, or give up when an answer is useless: a request that is queued then leaves, and a call under way goes on.",
+    metrics: &[
+        Metric {
+            name: "useful answers",
+            heading: "Useful answers, as a share of what the server can answer",
+            better: Better::More,
+        },
+        Metric {
+            name: "ms to an answer",
+            heading: "Milliseconds until an answer, the median",
+            better: Better::Neither,
+        },
+        Metric {
+            name: "ms to a refusal",
+            heading: "Milliseconds until a request is refused or its client gives up, the median",
+            better: Better::Neither,
+        },
+    ],
+    drawings: &[Drawing {
+        name: "queues-useful",
+        title: "Useful answers, as a share of what the server can answer, clients wait on",
+        metric: "useful answers",
+        part: "",
+        shape: Shape::Bars {
+            case: "clients wait on",
+        },
+    }],
+    why: "In order of arrival without a deadline the queue grows, and each answer comes too late. If clients give up, the server is \
+          busy with requests that have used up most of their time. A deadline for the permit bounds that; each request that is \
+          served has waited for about as long. With an estimate of the wait, those that would be late are told at once. With the \
+          newest first the requests that are served have hardly waited, and the others pay: without a deadline they wait \
+          as long as the overload lasts.",
+};
