@@ -151,7 +151,7 @@ pub mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-/// The design, what has changed, and a guide to limits in a service: pages of the repository.
+/// The design, what has changed, and guides to limits in a service and to load shedders: pages of the repository.
 pub mod _docs {
     #[doc = include_str!("../DESIGN.md")]
     pub mod design {}
@@ -162,6 +162,10 @@ pub mod _docs {
     #[cfg(feature = "tower")]
     #[doc = include_str!("../docs/services.md")]
     pub mod services {}
+
+    #[cfg(feature = "tower")]
+    #[doc = include_str!("../docs/shedding.md")]
+    pub mod shedding {}
 }
 
 // With every feature, since its examples use some.

@@ -27,14 +27,19 @@
 //! assert!(usage.admit(Importance::Critical).is_some());
 //! ```
 //!
-//! # A switch, and a dark launch
+#![cfg_attr(
+    feature = "tower",
+    doc = "Which one, where in a stack, and with which numbers: [a guide](crate::_docs::shedding)."
+)]
+//!
+//! # Kill switch, shadow mode and an enforced share
 //!
 //! A [`Switched`](crate::limiter::Switched) around a shedder is one too. It is off, sheds for a share of the requests, or only counts
 //! what it would shed:
 //!
 //! ```
 //! use futures::{StreamExt, stream};
-//! use paceline::limiter::{Mode, Switch, Switched};
+//! use paceline::limiter::{Mode, Share, Switch, Switched};
 //! use paceline::prelude::*;
 //! use paceline::shed::{Class, WorkerUtilization};
 //!
@@ -54,8 +59,14 @@
 //! assert_eq!(passed().await, 100);
 //! assert_eq!(switch.stats().held_back, 100);
 //!
-//! switch.set_mode(Mode::Active);
+//! switch.set(Mode::Active, Share::percent(10));
+//! assert_eq!(passed().await, 90);
+//! switch.set_share(Share::FULL);
 //! assert_eq!(passed().await, 0);
+//!
+//! // The kill switch.
+//! switch.set_mode(Mode::Off);
+//! assert_eq!(passed().await, 100);
 //! # }
 //! ```
 

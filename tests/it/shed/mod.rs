@@ -8,6 +8,7 @@ mod published;
 mod sampled;
 mod sensors;
 mod simulation;
+mod switched;
 mod utilization;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -14,6 +14,7 @@ mod keys;
 mod pace;
 mod schedules;
 mod shed;
+mod shed_switched;
 mod vectors;
 mod wrapped;
 
