@@ -84,7 +84,11 @@ impl Gradient {
     #[must_use]
     #[track_caller]
     pub fn new(floor: u32, ceiling: u32) -> Self {
-        OutOfRange::or_panic(Self::try_new(floor, ceiling))
+        match Self::try_new(floor, ceiling) {
+            Ok(gradient) => gradient,
+            Err(error) if floor > ceiling => panic!("{error}, got {floor} above {ceiling}"),
+            Err(error) => error.panic(),
+        }
     }
 
     /// [`new`](Self::new), for numbers from a configuration.

@@ -12,8 +12,9 @@
 //! The first bounds what a dependency behind the fleet has to bear. The last protects a worker whatever its requests cost.
 //! [`Permits`](crate::concurrency::Permits) bound the requests under way too, and let the others wait.
 //!
-//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer` and
-//! [`shed_by`](crate::stream::PaceStreamExt::shed_by), and is asked by hand:
+//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer`. A [`WorkerUtilization`] also goes into
+//! [`shed_by`](crate::stream::PaceStreamExt::shed_by). A [`FleetUsage`] does not: its permit has to be held until the work is done, so
+//! it is asked by hand, [for a stream](crate::stream::ShedBy#shedders-with-a-guard-to-hold) too:
 //!
 //! ```
 //! use paceline::shed::{FleetUsage, Importance};

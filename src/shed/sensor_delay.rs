@@ -85,7 +85,7 @@ impl QueueDelay {
     pub fn with_range(self, lo: Duration, hi: Duration) -> Self {
         match self.try_with_range(lo, hi) {
             Ok(sensor) => sensor,
-            Err(error) => error.panic(),
+            Err(error) => panic!("{error}, got {lo:?} to {hi:?}"),
         }
     }
 
@@ -96,7 +96,7 @@ impl QueueDelay {
     /// If `lo` is not below `hi`.
     pub fn try_with_range(mut self, lo: Duration, hi: Duration) -> Result<Self, OutOfRange> {
         if lo >= hi {
-            let message = "a range of delays needs a `lo` below its `hi`, got one that is not";
+            let message = "a range of delays needs a `lo` below its `hi`";
             return Err(OutOfRange::new("lo", message));
         }
         (self.lo, self.hi) = (lo, hi);
