@@ -84,11 +84,7 @@ impl Gradient {
     #[must_use]
     #[track_caller]
     pub fn new(floor: u32, ceiling: u32) -> Self {
-        match Self::try_new(floor, ceiling) {
-            Ok(gradient) => gradient,
-            Err(error) if floor > ceiling => panic!("{error}, got {floor} above {ceiling}"),
-            Err(error) => error.panic(),
-        }
+        OutOfRange::or_panic(Self::try_new(floor, ceiling))
     }
 
     /// [`new`](Self::new), for numbers from a configuration.
