@@ -267,6 +267,12 @@ forward_limiter!(Box<L>);
 /// A limiter for each key: [`Keyed`], or one whose state is elsewhere.
 ///
 /// Code that is generic over it works with limits in memory and with limits in Redis.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit for each key",
+    label = "expected a limit for each key",
+    note = "a policy becomes one with `.keyed()`",
+    note = "a `Shared` is one limit for all requests: a layer takes it with `new` instead of `by_key`"
+)]
 pub trait Limits<K> {
     /// A handle on the limit of one key.
     type Limiter: Limiter;

@@ -15,8 +15,9 @@
 //! The repository's `docs/performance`, section *Overload*, has the curves of an hour of overload: with a [`WorkerUtilization`], with a
 //! threshold that flaps, and without a shedder.
 //!
-//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer` and
-//! [`shed_by`](crate::stream::PaceStreamExt::shed_by), and is asked by hand:
+//! Each is an [`Admit`](crate::concurrency::Admit), so it goes into `tower::ShedLayer`. A [`WorkerUtilization`] also goes into
+//! [`shed_by`](crate::stream::PaceStreamExt::shed_by). A [`FleetUsage`] does not: its permit has to be held until the work is done, so
+//! it is asked by hand, [for a stream](crate::stream::ShedBy#shedders-with-a-guard-to-hold) too:
 //!
 //! ```
 //! use paceline::shed::{FleetUsage, Importance};

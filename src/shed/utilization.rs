@@ -383,6 +383,9 @@ impl fmt::Debug for WorkerUtilization {
 }
 
 /// What became of the requests of one class, by [`WorkerUtilization::stats`].
+///
+/// It counts what the shedder decided. Behind a [`Switch`](crate::limiter::Switch) in shadow mode `shed` is what would have been shed;
+/// in [`Mode::Off`](crate::limiter::Mode::Off) the shedder is not asked, and nothing is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ClassStats {

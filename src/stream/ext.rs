@@ -459,7 +459,8 @@ pub trait PaceStreamExt: Stream {
 
     /// Drops the items that a [load shedder](crate::shed) refuses, and counts them. The closure says which class an item has.
     ///
-    /// See [`ShedBy`] for exactly when, and for what to do with a shedder whose guard has to be held.
+    /// It takes a [`WorkerUtilization`](crate::shed::WorkerUtilization). A [`FleetUsage`](crate::shed::FleetUsage) gives a permit to
+    /// hold, which is not `Copy`; see [`ShedBy`] for what to do with it, and for exactly when an item is emitted.
     ///
     /// ```
     /// use futures::StreamExt;

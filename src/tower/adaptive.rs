@@ -62,7 +62,9 @@ use super::terms::{BadKey, Direct, Terms};
 ///
 /// **Reports** the outcome when the inner service answers, before the body. By default ([`ByStatus`]) a 429 or 503 is a refusal of
 /// an overloaded server, other 5xx and errors say nothing, and the rest are successes. [`classifying`](LimitLayer::classifying)
-/// changes that. The latency begins with the permit. A future that is dropped is [ignored](Outcome::Ignored), and so is an inner service that
+/// changes that. **A slow success is a success**: with an [`Aimd`](crate::concurrency::Aimd) the limit goes on growing while the
+/// server gets slower. Either a classifier calls what is too slow [`Dropped`](Outcome::Dropped), or a
+/// [`Gradient`](crate::concurrency::Gradient) follows the latency. The latency begins with the permit. A future that is dropped is [ignored](Outcome::Ignored), and so is an inner service that
 /// does not become ready.
 ///
 /// **Start**: a new controller has a start and no findings, so the layer waits by default: a burst at the start is queued, and
@@ -152,6 +154,7 @@ impl<T, F, A, H> AdaptiveLayer<T, F, A, H> {
     /// Refuses a request for which there is no permit, instead of waiting for one.
     ///
     /// The refusal is [`is_no_room`](super::Error::is_no_room). It does not overtake a request that waits.
+    /// [`within`](LimitLayer::within) and [`max_waiting`](LimitLayer::max_waiting) have no effect then.
     #[must_use]
     pub fn at_once(mut self) -> Self {
         self.patience().refuses = Some(RefusalKind::NoRoom);

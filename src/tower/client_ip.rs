@@ -14,7 +14,6 @@ use crate::feedback::{split, unquoted};
 /// use paceline::tower::{ClientIp, Proxies, ProxyHeader};
 /// use std::net::SocketAddr;
 ///
-/// // With axum the extension is `ConnectInfo<SocketAddr>`.
 /// let client = ClientIp::new(|extensions| extensions.get::<SocketAddr>().map(SocketAddr::ip))
 ///     .with_header(ProxyHeader::XForwardedFor, Proxies::ranges(["10.0.0.0/8"]));
 ///
@@ -30,6 +29,9 @@ use crate::feedback::{split, unquoted};
 ///
 /// As the key of a limit: `EnforceLayer::by_key(limits, move |request: &Request<Body>| Some(client.key(request)))`. Limits in Redis
 /// take its text: `Some(client.key(request).to_string())`.
+///
+/// **With axum** the peer is `|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip())`. axum adds that
+/// extension only if the router is served with `into_make_service_with_connect_info::<SocketAddr>()`.
 ///
 /// * **The peer** of the connection is the client by default. No header is read.
 /// * **Behind proxies**, a header names the client. A client can send that header too, and a proxy appends to it. So it is read from

@@ -52,8 +52,9 @@ use super::terms::{Direct, PermitsByKey, Terms};
 /// ready, and calls it. [`at_once`](LimitLayer::at_once) refuses instead of waiting.
 ///
 /// **Holds** its permit until the body of the response has ended, failed or was dropped: the body is a [`Held`](super::Held). With
-/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A connection that
-/// is upgraded has no body, and its permit ends with the head.
+/// [`until_response`](LimitLayer::until_response) it ends with the head; a service that is not for HTTP needs that. A response that
+/// is kept and not read keeps its permit, so a `join_all` of more calls than permits never ends. A connection that is upgraded has no
+/// body, and its permit ends with the head.
 ///
 /// **Fails** with [`Error`](super::Error), or answers: see [`answering`](LimitLayer::answering).
 ///
@@ -109,7 +110,7 @@ impl<T, A, H> ConcurrencyLayer<T, A, H> {
     /// Refuses a request for which there is no permit, instead of waiting for one.
     ///
     /// The refusal is [`is_no_room`](super::Error::is_no_room). It does not overtake a request that waits, such as one of another
-    /// layer with the same permits.
+    /// layer with the same permits. [`within`](LimitLayer::within) and [`max_waiting`](LimitLayer::max_waiting) have no effect then.
     #[must_use]
     pub fn at_once(mut self) -> Self {
         self.patience().refuses = Some(RefusalKind::NoRoom);

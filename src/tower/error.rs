@@ -6,7 +6,8 @@ use super::Refusal;
 
 /// Why a request has no response: the inner service failed, or the request was refused and did not reach it.
 ///
-/// The inner error keeps its type.
+/// The inner error keeps its type. Of two layers without `answering`, the error is an `Error<Error<E>>`: each describes its own layer,
+/// so a refusal of the inner one [`is_inner`](Self::is_inner) for the outer one, and is found by [`into_inner`](Self::into_inner).
 ///
 /// ```
 /// use paceline::policy::Interval;

@@ -11,7 +11,7 @@ use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
 /// A request without a key is **not limited**. Where callers can leave the header out, give them a key in its place, such as that
 /// of [`ClientIp`](super::ClientIp).
 ///
-/// The first of several lines counts. Bytes that are not UTF-8 become `U+FFFD`, so that such a value is a key too.
+/// The first of several lines counts. An empty value is a key like any other, which all its senders share. Bytes that are not UTF-8 become `U+FFFD`, so that such a value is a key too.
 ///
 /// ```
 /// use http::Request;

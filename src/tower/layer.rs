@@ -24,8 +24,8 @@ use super::refusal::RefusalKind;
 use super::terms::{ByKey, Costed, Direct, Terms, WrapLimit};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
-/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer) or an
-/// [`AdaptiveLayer`](super::AdaptiveLayer).
+/// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer), an
+/// [`AdaptiveLayer`](super::AdaptiveLayer) or a [`ShedLayer`](super::ShedLayer).
 #[derive(Clone, Debug)]
 pub struct LimitLayer<K, T, A = AsError> {
     config: Config<T, A>,
@@ -78,7 +78,8 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// By key, the same keys are in the share in all processes. With one limit for all, the requests are numbered: see
     /// [`Switched`]. Permits have a switch too: a request that is not limited is under way with a permit if there is one, and without
-    /// if there is none.
+    /// if there is none. A shedder has one as well, and its requests are numbered. An [`AdaptiveLayer`](super::AdaptiveLayer) has
+    /// none.
     ///
     /// With an observer, the order says what it sees. [`observed`](Self::observed) after this method is around the switch, and sees
     /// [`Event::Shadowed`](crate::limiter::Event::Shadowed) for a request that passed only because of the switch. Before this
@@ -259,9 +260,14 @@ impl<K: Charges, T, A> LimitLayer<K, T, A> {
 }
 
 /// A layer whose requests can wait.
+#[diagnostic::on_unimplemented(
+    message = "the requests of a layer that is `{Self}` never wait",
+    note = "an `EnforceLayer` and a `ShedLayer` refuse at once; a `PaceLayer` lets requests wait for a rate, and a `ConcurrencyLayer` \
+            for a permit"
+)]
 pub trait Waits {}
 
-impl<K: Waits, T, A> LimitLayer<K, T, A> {
+impl<K, T, A> LimitLayer<K, T, A> {
     /// Refuses a request that cannot pass within this time: at once if that is known, and else when the time is over.
     ///
     /// The refusal is [`is_too_late`](super::Error::is_too_late). The time of a request begins with the first poll of its future. What
@@ -272,7 +278,10 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// If it is zero; see [`try_within`](Self::try_within).
     #[must_use]
     #[track_caller]
-    pub fn within(self, within: Duration) -> Self {
+    pub fn within(self, within: Duration) -> Self
+    where
+        K: Waits,
+    {
         match self.try_within(within) {
             Ok(layer) => layer,
             Err(error) => error.panic(),
@@ -284,7 +293,10 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// # Errors
     ///
     /// If it is zero.
-    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange> {
+    pub fn try_within(mut self, within: Duration) -> Result<Self, OutOfRange>
+    where
+        K: Waits,
+    {
         self.config.patience = self.config.patience.within(within)?;
         Ok(self)
     }
@@ -320,7 +332,10 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// If it is zero; see [`try_max_waiting`](Self::try_max_waiting).
     #[must_use]
     #[track_caller]
-    pub fn max_waiting(self, n: u32) -> Self {
+    pub fn max_waiting(self, n: u32) -> Self
+    where
+        K: Waits,
+    {
         match self.try_max_waiting(n) {
             Ok(layer) => layer,
             Err(error) => error.panic(),
@@ -332,7 +347,10 @@ impl<K: Waits, T, A> LimitLayer<K, T, A> {
     /// # Errors
     ///
     /// If it is zero.
-    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange> {
+    pub fn try_max_waiting(mut self, n: u32) -> Result<Self, OutOfRange>
+    where
+        K: Waits,
+    {
         self.config.patience = self.config.patience.max_waiting(n)?;
         Ok(self)
     }

@@ -62,6 +62,7 @@
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
 //! * **A kill switch, a shadow mode and a share**: [`switched`](LimitLayer::switched). **Events**: [`observed`](LimitLayer::observed).
+//!   All but [`AdaptiveLayer`] and [`FeedbackLayer`] have them.
 //!   Each puts the limit into another, a [`Switched`](crate::limiter::Switched) or an [`Observed`](crate::limiter::Observed) one. An
 //!   observer around the switch, `.switched(…).observed(…)`, sees a request that passed only because of the switch as
 //!   [`Shadowed`](crate::limiter::Event::Shadowed). One inside it sees what the limit says.
@@ -133,6 +134,16 @@
 //!
 //! `examples/services/src/bin/outbound.rs` is a program with it. A host counts requests when they arrive, and they leave at the times
 //! of the limit. So keep a margin, or hold a permit until a window after the response, as that program does.
+//!
+//! # If it does not compile
+//!
+//! | the compiler says | the mistake |
+//! |---|---|
+//! | `Infallible: From<Error<…>>`, from axum | the layer has no [`answering`](LimitLayer::answering), so a refusal is an error |
+//! | `oneshot`, `ready` or `call` "exists but its trait bounds were not satisfied" | the inner service is not `Clone`; or it is not for HTTP, and a layer with permits or a shedder has no [`until_response`](LimitLayer::until_response) |
+//! | "type annotations needed" for the argument of a closure | it needs the type of the request: `\|request: &http::Request<Body>\| …` |
+//! | "lifetime may not live long enough" in the key | the key borrows from the request: return an owned one, such as a `String` |
+//! | expected [`Importance`](crate::shed::Importance), found [`Class`](crate::shed::Class) | [`http_class`] is for a `WorkerUtilization`; a `FleetUsage` has two classes |
 //!
 //! # What it leaves to others
 //!
