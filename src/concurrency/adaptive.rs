@@ -7,6 +7,7 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::limiter::contained_in_unwind;
 use crate::time::{Clock, Resolution, Tick};
 
 use super::{AcquirePermitWithin, Admit, Controller, Outcome, Permit, Permits};
@@ -278,7 +279,7 @@ impl<C: Controller> AdaptivePermit<C> {
 
 impl<C: Controller> Drop for AdaptivePermit<C> {
     fn drop(&mut self) {
-        self.report(Outcome::Ignored);
+        contained_in_unwind(|| self.report(Outcome::Ignored));
     }
 }
 

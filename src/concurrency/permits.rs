@@ -580,13 +580,13 @@ fn try_take(
     };
     let (intent, shadowed) = (Intent::Acquire, &mut None);
     let decision = queue.try_acquire(position, count, intent, shadowed, wait_behind);
+    // An observer that panics keeps no permit.
+    let permit = decision.is_pass().then(|| Permit {
+        queue: Arc::clone(queue),
+        count,
+    });
     report(decision);
-    if decision.is_pass() {
-        let queue = Arc::clone(queue);
-        Ok(Permit { queue, count })
-    } else {
-        Err(missed)
-    }
+    permit.ok_or(missed)
 }
 
 fn count_refusal(queue: &WaitQueue<SemaphoreState>) {
@@ -742,8 +742,18 @@ impl Limiter for PermitQueue {
         let decision = self
             .queue
             .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
+        let is_reported = self.watch.observer().is_some();
+        let has_passed = matches!(decision, Poll::Ready(Decision::Pass));
+        // Given back if the observer panics. Else the future has it.
+        let permit = (is_reported && has_passed).then(|| Permit {
+            queue: Arc::clone(&self.queue),
+            count: cost,
+        });
         let answer = decision.map(Ok);
         self.watch.answered(Method::Decide, cost, &answer, None);
+        if let Some(mut permit) = permit {
+            permit.count = 0;
+        }
         answer
     }
 

@@ -68,7 +68,7 @@ pub use observer::{Event, Observer};
 pub use owned::Owned;
 #[cfg(feature = "redis")]
 pub(crate) use reporter::KeyedObserver;
-pub(crate) use reporter::{SharedObserver, Watch};
+pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};
 pub use share::{Share, ShareError};
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};

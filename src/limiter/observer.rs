@@ -59,7 +59,7 @@ pub trait Observer {
     /// A request was decided, or the limit was changed. It is called where the limit is asked, so it should be quick.
     ///
     /// It must not panic. The panic would reach the caller of the limit, after the request has passed: its permits stay spent,
-    /// and a permit for concurrency stays in use for ever.
+    /// and a permit for concurrency comes back. While a thread unwinds, such a panic goes no further.
     fn observe(&mut self, event: Event);
 
     /// A request was queued. Each request is queued once at most, whatever it waits for.

@@ -2,7 +2,9 @@ use core::fmt;
 use core::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 use core::task::Poll;
 use core::time::Duration;
+use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use crate::policy::Decision;
 use crate::time::{Clock, Tick};
@@ -111,7 +113,7 @@ impl SharedObserver {
 
     #[cold]
     pub(crate) fn report(&self, event: Event) {
-        self.0.report(event);
+        contained_in_unwind(|| self.0.report(event));
     }
 
     /// Reports the answer to a request that did not wait.
@@ -125,7 +127,7 @@ impl SharedObserver {
 
 impl Observer for SharedObserver {
     fn observe(&mut self, event: Event) {
-        self.0.report(event);
+        self.report(event);
     }
 
     fn queued(&mut self) {
@@ -133,7 +135,17 @@ impl Observer for SharedObserver {
     }
 
     fn dequeued(&mut self) {
-        self.0.dequeued();
+        contained_in_unwind(|| self.0.dequeued());
+    }
+}
+
+/// Runs foreign code that a destructor calls. If it panics while the thread unwinds, the panic goes no further: it would end the
+/// program.
+pub(crate) fn contained_in_unwind(work: impl FnOnce()) {
+    if thread::panicking() {
+        let _ = catch_unwind(AssertUnwindSafe(work));
+    } else {
+        work();
     }
 }
 

@@ -193,7 +193,8 @@ impl WorkerUtilization {
         self.with_curve(|curve| curve.with_ramp(ramp))
     }
 
-    /// How often the sensor is asked; each second by default. tokio rounds it up to whole milliseconds.
+    /// How often the sensor is asked; each second by default. tokio rounds it up to whole milliseconds, and less than 1 ms
+    /// counts as 1 ms.
     ///
     /// # Panics
     ///
@@ -215,7 +216,8 @@ impl WorkerUtilization {
             let message = "the period must be at least 1 ns, got 0";
             return Err(OutOfRange::new("period", message));
         }
-        self.unused().period = period;
+        // So short a sample would be over before the timer brings the next one.
+        self.unused().period = period.max(Duration::from_millis(1));
         Ok(self)
     }
 

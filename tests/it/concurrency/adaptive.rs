@@ -295,6 +295,18 @@ async fn a_controller_that_panics_keeps_no_permit() {
     }
 }
 
+#[test]
+fn a_controller_that_panics_while_its_call_unwinds_does_not_end_the_program() {
+    let adaptive = Adaptive::new(Panicking);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _permit = adaptive.try_acquire().unwrap();
+        panic!("the call panics");
+    }));
+    let message = panicked.unwrap_err();
+    assert_eq!(message.downcast_ref(), Some(&"the call panics"));
+    assert_eq!(adaptive.permits().in_use(), 0);
+}
+
 /// Calls begin, end and are cancelled at random, and the clock moves at random.
 #[tokio::test(start_paused = true)]
 async fn what_begins_is_never_above_the_limit_of_the_moment_on_random_schedules() {

@@ -1,10 +1,12 @@
 //! Taking and giving back.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use futures::executor::block_on;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::{Permit, Permits};
+use paceline::limiter::Event;
 use paceline::prelude::*;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
@@ -54,6 +56,44 @@ async fn a_holder_that_panics_gives_back_what_it_held() {
     assert!(holder.await.unwrap_err().is_panic());
     assert_eq!(permits.in_use(), 0);
     drop(permits.acquire().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_when_a_request_has_passed_keeps_no_permit() {
+    let permits = Permits::new(1);
+    let permits = permits.with_observer(|event: Event| assert!(!passed(&event), "as it should"));
+    let panics = |work: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(work)).is_err());
+    for _ in 0..3 {
+        panics(&|| drop(permits.try_acquire()));
+        panics(&|| drop(permits.acquire().now_or_never()));
+        assert_eq!(permits.in_use(), 0);
+    }
+
+    permits.resize(0);
+    let mut waits = Driven::new(permits.acquire());
+    assert!(waits.poll().is_pending());
+    permits.resize(1);
+    assert!(catch_unwind(AssertUnwindSafe(|| waits.poll())).is_err());
+    drop(waits);
+    assert_eq!(permits.in_use(), 0);
+}
+
+fn passed(event: &Event) -> bool {
+    matches!(event, Event::Passed { .. })
+}
+
+#[test]
+fn an_observer_that_panics_while_its_thread_unwinds_does_not_end_the_program() {
+    let permits = Permits::new(2);
+    let released = |event| matches!(event, Event::Released { .. });
+    let permits = permits.with_observer(move |event: Event| assert!(!released(event), "again"));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _permit = permits.try_acquire().unwrap();
+        panic!("the call panics");
+    }));
+    let message = panicked.unwrap_err();
+    assert_eq!(message.downcast_ref(), Some(&"the call panics"));
+    assert_eq!(permits.in_use(), 0);
 }
 
 #[test]

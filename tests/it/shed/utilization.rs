@@ -59,6 +59,17 @@ async fn fully_used_it_sheds_from_28_s_on_and_all_after_148_s_to_the_millisecond
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_period_below_a_millisecond_counts_as_one() {
+    for period in [Duration::from_nanos(1), Duration::from_micros(333)] {
+        let shedder = Dial::at(1.0).shedder().with_period(period);
+        let timeline = Timeline::of(&shedder).await;
+        timeline.at(148_000).await;
+        assert_share(&shedder, ALL, 1.0);
+        assert_eq!(shedder.utilization(), Some(1.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_0_9_it_takes_twice_as_long_to_the_millisecond() {
     let shedder = Dial::at(0.9).shedder().with_period(ms(1));
     let timeline = Timeline::of(&shedder).await;

@@ -9,8 +9,8 @@ use ::tower::{Layer, ServiceExt};
 use futures::future::join_all;
 use http::Response;
 use http::request::Parts;
-use paceline::concurrency::Admit;
-use paceline::limiter::PolicyExt;
+use paceline::concurrency::{Admit, Permits};
+use paceline::limiter::{Event, PolicyExt};
 use paceline::policy::{Decision, Interval, Policy};
 use paceline::time::Tick;
 use paceline::tower::{ConcurrencyLayer, EnforceLayer, Failures, OnFailure, PaceLayer};
@@ -250,6 +250,20 @@ async fn permits_that_fail_are_a_failure() {
             if panics { (0, 2) } else { (2, 0) }
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_keeps_no_permit_from_the_requests_after_it() {
+    let permits = Permits::new(1);
+    let observed = permits.with_observer(|event: Event| {
+        assert!(!matches!(event, Event::Passed { .. }), "as it should");
+    });
+    let layer = ConcurrencyLayer::new(observed.clone()).until_response();
+    for n in 0..3 {
+        assert_eq!(call(&mut layer.layer(echo()), n).await.unwrap(), n);
+        assert_eq!(observed.in_use(), 0);
+    }
+    assert_eq!(layer.failures(), counted(|f| f.panics = 3));
 }
 
 #[cfg(all(feature = "metrics", feature = "tracing"))]
