@@ -1,5 +1,5 @@
 use core::error::Error;
-use core::fmt::{self, Write};
+use core::fmt;
 use core::time::Duration;
 
 use crate::policy::{Quota, Status};
@@ -142,30 +142,26 @@ impl LimitHeaders {
     fn policy(&self, quota: Quota, status: &Status) -> String {
         let mut item = quoted(self.name(status.binding));
         let window = whole_seconds(quota.window).max(1);
-        add(&mut item, param::QUOTA, quota.permits);
+        add_number(&mut item, param::QUOTA, quota.permits.into());
         if self.unit != QuotaUnit::Requests {
-            add(&mut item, param::UNIT, quoted(self.unit.name()));
+            add(&mut item, param::UNIT, &quoted(self.unit.name()));
         }
-        add(&mut item, param::WINDOW, window);
+        add_number(&mut item, param::WINDOW, window);
         self.add_partition_key(&mut item);
         item
     }
 
     fn state(&self, status: &Status) -> String {
         let mut item = quoted(self.name(status.binding));
-        add(&mut item, param::REMAINING, status.remaining);
-        add(&mut item, param::RESET, whole_seconds(status.reset_in));
+        add_number(&mut item, param::REMAINING, status.remaining.into());
+        add_number(&mut item, param::RESET, whole_seconds(status.reset_in));
         self.add_partition_key(&mut item);
         item
     }
 
     fn add_partition_key(&self, item: &mut String) {
         if let Some(key) = &self.partition_key {
-            add(
-                item,
-                param::PARTITION_KEY,
-                format_args!(":{}:", base64(key)),
-            );
+            add(item, param::PARTITION_KEY, &format!(":{}:", base64(key)));
         }
     }
 }
@@ -255,9 +251,23 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-fn add(item: &mut String, param: &str, value: impl fmt::Display) {
-    // Writing to a string cannot fail.
-    let _ = write!(item, ";{param}={value}");
+fn add(item: &mut String, param: &str, value: &str) {
+    for part in [";", param, "=", value] {
+        item.push_str(part);
+    }
+}
+
+/// By hand: each response has several numbers, and to format them took most of the time of its headers.
+fn add_number(item: &mut String, param: &str, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut start = digits.len();
+    while number > 0 || start == digits.len() {
+        start -= 1;
+        digits[start] += (number % 10) as u8;
+        number /= 10;
+    }
+    let number = core::str::from_utf8(&digits[start..]);
+    add(item, param, number.expect("they are ASCII"));
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -288,6 +298,15 @@ mod tests {
             (Duration::MAX, LARGEST),
         ] {
             assert_eq!(whole_seconds(duration), expected, "{duration:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_they_are_printed() {
+        for number in [0, 7, 10, 99, 100, u64::from(u32::MAX), LARGEST, u64::MAX] {
+            let mut item = String::new();
+            add_number(&mut item, "q", number);
+            assert_eq!(item, format!(";q={number}"));
         }
     }
 

@@ -619,7 +619,8 @@ where
 
     /// Leaves the queue.
     fn leave(&mut self) {
-        if self.handle.take().is_some() {
+        if self.handle.is_some() {
+            self.handle = None;
             let spare = self.keyed.shard(&self.key).release(&self.key);
             self.spare = spare.or(self.spare.take());
         }

@@ -238,12 +238,12 @@ impl Answers {
         for (name, value) in self.headers.headers(status) {
             add(headers, name, value);
         }
-        let legacy = LimitHeaders::legacy_headers(status).filter(|_| self.has_legacy);
-        let has_some = |(name, _): &(&'static str, _)| headers.contains_key(*name);
-        let legacy: Vec<_> = legacy.collect();
-        if !legacy.iter().any(has_some) {
-            for (name, value) in legacy {
-                add(headers, name, value);
+        if self.has_legacy {
+            let legacy: Vec<_> = LimitHeaders::legacy_headers(status).collect();
+            if !legacy.iter().any(|(name, _)| headers.contains_key(*name)) {
+                for (name, value) in legacy {
+                    add(headers, name, value);
+                }
             }
         }
     }

@@ -61,26 +61,32 @@ impl<T, A> Config<T, A> {
         }
     }
 
-    /// The request in front of its limit. `None`: it passes without being asked about.
-    fn admission<R, Q>(
+    /// Puts the request in front of its limit. Without one it passes.
+    ///
+    /// The admission is made in its place: it is large to be moved.
+    fn admit<R, Q>(
         &self,
         request: &R,
         ask: impl FnOnce(T::Limit, u32) -> Q,
-    ) -> Result<Option<Admission<Q>>, Refusal>
+        admission: &mut Option<Admission<Q>>,
+    ) -> Result<(), Refusal>
     where
         T: Terms<R>,
         Q: Ask,
     {
-        let Some(limit) = catch(|| self.terms.limit(request)) else {
-            return self.failed(&Fault::<Infallible>::KeyPanic).map(|()| None);
-        };
-        let Some(limit) = limit.map_err(|bad| Refusal::new(RefusalKind::BadKey(bad)))? else {
-            return Ok(None);
-        };
-        let Some(cost) = catch(|| self.terms.cost(request)) else {
-            return self.failed(&Fault::<Infallible>::CostPanic).map(|()| None);
-        };
-        Ok(Some(Admission::new(ask(limit, cost))))
+        let mut fault = Fault::<Infallible>::KeyPanic;
+        let limited = catch(|| {
+            if let Some(limit) = self.terms.limit(request)? {
+                fault = Fault::CostPanic;
+                let cost = self.terms.cost(request);
+                *admission = Some(Admission::new(ask(limit, cost)));
+            }
+            Ok(())
+        });
+        match limited {
+            Some(limited) => limited.map_err(|bad| Refusal::new(RefusalKind::BadKey(bad))),
+            None => self.failed(&fault),
+        }
     }
 
     /// Ready when the request has passed, or is refused.
@@ -115,10 +121,8 @@ impl<T, A> Config<T, A> {
     /// The error is that of a service that does not become ready.
     fn poll_call<Q, S, R>(
         &self,
-        admission: &mut Option<Admission<Q>>,
+        asking: &mut Asking<Q, S, R>,
         pass: &mut Pass<Q::Guard>,
-        inner: &mut S,
-        request: &mut Option<R>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Called<S, R>, A::Error>>
     where
@@ -126,12 +130,13 @@ impl<T, A> Config<T, A> {
         S: Service<R>,
         A: Respond<R, S::Response, S::Error>,
     {
-        if let Err(refusal) = ready!(self.poll_pass(admission, pass, cx)) {
+        if let Err(refusal) = ready!(self.poll_pass(&mut asking.admission, pass, cx)) {
             return Poll::Ready(Ok(Err(refusal)));
         }
-        let ready = ready!(inner.poll_ready(cx));
+        let ready = ready!(asking.inner.poll_ready(cx));
         ready.map_err(|error| self.answer.inner_error(error))?;
-        Poll::Ready(Ok(Ok(inner.call(taken(request)))))
+        let request = taken(&mut asking.request);
+        Poll::Ready(Ok(Ok(asking.inner.call(request))))
     }
 
     /// The response of the inner service, with what the limit has left if the response says that.
@@ -199,38 +204,43 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<Q, S, R, F> {
+        // Boxed, so that the future of a request that has passed is small.
         Asking {
-            // Gone when the request has passed.
-            admission: Option<Admission<Q>>,
-            inner: S,
-            request: Option<R>,
+            asking: Box<Asking<Q, S, R>>,
         },
         Calling {
             #[pin]
             response: F,
         },
         Refused {
-            request: Option<R>,
-            refusal: Refusal,
+            refused: Option<Box<(R, Refusal)>>,
         },
     }
+}
+
+struct Asking<Q, S, R> {
+    /// Gone when the request has passed.
+    admission: Option<Admission<Q>>,
+    inner: S,
+    request: Option<R>,
 }
 
 type StateOf<Q, S, R> = State<Q, S, R, <S as Service<R>>::Future>;
 
 impl<Q, S, R, F> State<Q, S, R, F> {
-    const fn asking(admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
+    fn asking(admission: Option<Admission<Q>>, inner: S, request: R) -> Self {
         Self::Asking {
-            admission,
-            inner,
-            request: Some(request),
+            asking: Box::new(Asking {
+                admission,
+                inner,
+                request: Some(request),
+            }),
         }
     }
 
-    const fn refused(request: R, refusal: Refusal) -> Self {
+    fn refused(request: R, refusal: Refusal) -> Self {
         Self::Refused {
-            request: Some(request),
-            refusal,
+            refused: Some(Box::new((request, refusal))),
         }
     }
 }
@@ -249,8 +259,9 @@ where
         request: R,
         ask: impl FnOnce(T::Limit, u32) -> Q,
     ) -> Self {
-        let state = match config.admission(&request, ask) {
-            Ok(admission) => State::asking(admission, inner, request),
+        let mut admission = None;
+        let state = match config.admit(&request, ask, &mut admission) {
+            Ok(()) => State::asking(admission, inner, request),
             Err(refusal) => State::refused(request, refusal),
         };
         Self::with(config, Pass::NONE, state)
@@ -267,13 +278,13 @@ where
     where
         S: Clone,
     {
-        let mut pass = Pass::NONE;
-        let mut admission = match config.admission(&request, ask) {
-            Ok(admission) => admission,
-            Err(refusal) => return Self::with(config, pass, State::refused(request, refusal)),
-        };
+        let (mut pass, mut admission) = (Pass::NONE, None);
         let mut cx = Context::from_waker(Waker::noop());
-        let state = match config.poll_pass(&mut admission, &mut pass, &mut cx) {
+        let asked = match config.admit(&request, ask, &mut admission) {
+            Ok(()) => config.poll_pass(&mut admission, &mut pass, &mut cx),
+            Err(refusal) => Poll::Ready(Err(refusal)),
+        };
+        let state = match asked {
             Poll::Ready(Ok(())) => State::Calling {
                 response: inner.call(request),
             },
@@ -312,13 +323,9 @@ where
         let (config, pass) = (&**this.config, this.pass);
         loop {
             let next = match this.state.as_mut().project() {
-                StateProj::Asking {
-                    admission,
-                    inner,
-                    request,
-                } => match ready!(config.poll_call(admission, pass, inner, request, cx)) {
+                StateProj::Asking { asking } => match ready!(config.poll_call(asking, pass, cx)) {
                     Ok(Ok(response)) => State::Calling { response },
-                    Ok(Err(refusal)) => State::refused(taken(request), refusal),
+                    Ok(Err(refusal)) => State::refused(taken(&mut asking.request), refusal),
                     Err(error) => return Poll::Ready((Err(error), pass.guard.take())),
                 },
                 StateProj::Calling { response } => {
@@ -329,8 +336,9 @@ where
                     let response = config.annotated(response, pass.status);
                     return Poll::Ready((response, pass.guard.take()));
                 }
-                StateProj::Refused { request, refusal } => {
-                    let answer = config.answer.refuse(taken(request), *refusal);
+                StateProj::Refused { refused } => {
+                    let (request, refusal) = *taken(refused);
+                    let answer = config.answer.refuse(request, refusal);
                     return Poll::Ready((answer, None));
                 }
             };
