@@ -26,7 +26,7 @@
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
 //!                          │       ├── concurrency ◀── shed
-//!                          │       ├── tower  ──▶ concurrency, shed, feedback
+//!                          │       ├── tower  ──▶ concurrency, shed
 //!                          │       └── redis  ──▶ concurrency, shed
 //!                          └──▶ feedback
 //! ```
