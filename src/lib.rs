@@ -98,8 +98,8 @@
 //! Minimum spacing counts from the *actual* last emission, so that no late timer, source or consumer makes two emissions
 //! come too close. Every policy and adapter states the largest count that any window can hold. Nothing is lost or doubled:
 //! what refuses an item gives it back, what holds one counts it, and dropping a future that waits costs nothing. The first
-//! item is not delayed, the end neither. Shared limits serve in order of arrival. All sums are whole numbers: there is no
-//! drift and no overflow.
+//! item is not delayed, the end neither. Shared limits serve in order of arrival by default. All sums are whole numbers: there
+//! is no drift and no overflow.
 //!
 //! # Time
 //!
@@ -122,8 +122,8 @@
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
 //! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
-//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer` and `tower::ShedLayer`, limits
-//!   as layers for services and clients.
+//! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
+//!   `tower::ShedLayer`, limits as layers for services and clients.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 
