@@ -266,8 +266,8 @@ fn add_number(item: &mut String, param: &str, mut number: u64) {
         digits[start] += (number % 10) as u8;
         number /= 10;
     }
-    let number = core::str::from_utf8(&digits[start..]);
-    add(item, param, number.expect("they are ASCII"));
+    add(item, param, "");
+    item.extend(digits[start..].iter().map(|digit| char::from(*digit)));
 }
 
 fn base64(bytes: &[u8]) -> String {

