@@ -160,7 +160,7 @@ mod tests {
             cost: 0,
             source: DenialSource::Fault(fault.clone()),
         };
-        assert_eq!(denial.fault(at(29)), Some(&fault));
+        assert_eq!(denial.fault(at(29)), Some(Undecided::Fault(fault.clone())));
         assert_eq!(denial.fault(at(30)), None);
         assert_eq!(denial.wait(at(29), 1), Some(Duration::from_nanos(1)));
     }

@@ -171,10 +171,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         if let Some(fault) = self.denial.as_ref().and_then(|denial| denial.fault(now)) {
             return Some(Err(fault));
         }
-        if mode != WaitMode::Try {
-            return None;
-        }
         let retry_in = match self.denied(now, cost) {
+            _ if mode != WaitMode::Try => return None,
             Some(retry_in) => retry_in,
             None if self.is_behind_waiter(id) => self.denied(now, u32::MAX).unwrap_or(SOON),
             None => return None,
