@@ -19,7 +19,7 @@ use super::failure::{Fault, catch};
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, Direct, Terms};
+use super::terms::{BadKey, Direct, Terms, WrapLimit};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
@@ -168,14 +168,14 @@ impl<T, F, A, H> AdaptiveLayer<T, F, A, H> {
     }
 }
 
-impl<S, T, F, A, H, R, C> Service<R> for Adapt<S, T, F, A, H>
+impl<S, T, P, F, A, H, R> Service<R> for Adapt<S, T, F, A, H>
 where
     S: Service<R> + Clone,
-    T: Terms<R, Limit = Adaptive<C>>,
-    C: Controller,
+    T: Terms<R, Limit = P>,
+    P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
     F: Classify<S::Response, S::Error>,
     A: Respond<R, S::Response, S::Error>,
-    H: Hold<S::Response, AdaptivePermit<C>>,
+    H: Hold<S::Response, P::Guard>,
 {
     type Response = H::Response;
     type Error = A::Error;
@@ -187,7 +187,7 @@ where
 
     /// The future has a clone of the inner service, and makes it ready when there is a permit.
     fn call(&mut self, request: R) -> Self::Future {
-        let ask = |adaptive, _| AskPermit::new(adaptive);
+        let ask = |permits, _| AskPermit::new(permits);
         AdaptFuture {
             call: Call::new(&self.config, self.inner.clone(), request, ask),
             hold: PhantomData,
@@ -210,14 +210,14 @@ pin_project! {
     }
 }
 
-impl<S, R, T, F, A, H, C> Future for AdaptFuture<S, R, T, F, A, H>
+impl<S, R, T, P, F, A, H> Future for AdaptFuture<S, R, T, F, A, H>
 where
     S: Service<R>,
-    T: Terms<R, Limit = Adaptive<C>>,
-    C: Controller,
+    T: Terms<R, Limit = P>,
+    P: Admit<Guard: ReportOutcome, Error: fmt::Display>,
     F: Classify<S::Response, S::Error>,
     A: Respond<R, S::Response, S::Error>,
-    H: Hold<S::Response, AdaptivePermit<C>>,
+    H: Hold<S::Response, P::Guard>,
 {
     type Output = Result<H::Response, A::Error>;
 
@@ -238,20 +238,44 @@ where
     }
 }
 
-fn report<T, F, A, P, E, C>(
+fn report<T, F, A, P, E, G>(
     config: &Config<Classified<T, F>, A>,
     result: &Result<P, E>,
-    permit: &mut AdaptivePermit<C>,
+    guard: &mut G,
 ) where
     F: Classify<P, E>,
-    C: Controller,
+    G: ReportOutcome,
 {
-    let reported = catch(|| {
-        let latency = permit.latency();
-        permit.report(config.terms.classify.outcome(result, latency));
-    });
+    let classify = &config.terms.classify;
+    let reported = catch(|| guard.report_with(|latency| classify.outcome(result, latency)));
     if reported.is_none() {
         config.failures.note(&Fault::<Infallible>::OutcomePanic);
+    }
+}
+
+/// A guard that reports how its call ended: an [`AdaptivePermit`], or an `Option` of one, as of a
+/// [`Switched`](crate::limiter::Switched).
+#[diagnostic::on_unimplemented(
+    message = "a guard of type `{Self}` reports no outcome",
+    note = "the limit has to be an `Adaptive`; `Switched` and `Observed` may wrap it"
+)]
+pub trait ReportOutcome {
+    /// Reports the outcome of a call with this latency, if there is somebody to report it to.
+    fn report_with(&mut self, outcome: impl FnOnce(Duration) -> Outcome);
+}
+
+impl<C: Controller> ReportOutcome for AdaptivePermit<C> {
+    fn report_with(&mut self, outcome: impl FnOnce(Duration) -> Outcome) {
+        self.report(outcome(self.latency()));
+    }
+}
+
+/// A call without a permit reports nothing.
+impl<G: ReportOutcome> ReportOutcome for Option<G> {
+    fn report_with(&mut self, outcome: impl FnOnce(Duration) -> Outcome) {
+        if let Some(guard) = self {
+            guard.report_with(outcome);
+        }
     }
 }
 
@@ -303,5 +327,17 @@ impl<R, T: Terms<R>, F> Terms<R> for Classified<T, F> {
 
     fn limit(&self, request: &R) -> Result<Option<T::Limit>, BadKey> {
         self.terms.limit(request)
+    }
+}
+
+impl<T: WrapLimit, F> WrapLimit for Classified<T, F> {
+    type Inner = T::Inner;
+    type With<N> = Classified<T::With<N>, F>;
+
+    fn wrap<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> Classified<T::With<N>, F> {
+        Classified {
+            terms: self.terms.wrap(wrap),
+            classify: self.classify,
+        }
     }
 }

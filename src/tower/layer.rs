@@ -78,8 +78,9 @@ impl<K, T, A> LimitLayer<K, T, A> {
     ///
     /// By key, the same keys are in the share in all processes. With one limit for all, the requests are numbered: see
     /// [`Switched`]. Permits have a switch too: a request that is not limited is under way with a permit if there is one, and without
-    /// if there is none. A shedder has one as well, and its requests are numbered. An [`AdaptiveLayer`](super::AdaptiveLayer) has
-    /// none.
+    /// if there is none. A shedder has one as well, and its requests are numbered. In an
+    /// [`AdaptiveLayer`](super::AdaptiveLayer) a request without a permit reports nothing, so the number of permits stays while the
+    /// switch is off.
     ///
     /// With an observer, the order says what it sees. [`observed`](Self::observed) after this method is around the switch, and sees
     /// [`Event::Shadowed`](crate::limiter::Event::Shadowed) for a request that passed only because of the switch. Before this

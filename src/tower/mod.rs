@@ -62,7 +62,7 @@
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
 //! * **A kill switch, a shadow mode and a share**: [`switched`](LimitLayer::switched). **Events**: [`observed`](LimitLayer::observed).
-//!   All but [`AdaptiveLayer`] and [`FeedbackLayer`] have them.
+//!   All but [`FeedbackLayer`] have them.
 //!   Each puts the limit into another, a [`Switched`](crate::limiter::Switched) or an [`Observed`](crate::limiter::Observed) one. An
 //!   observer around the switch, `.switched(…).observed(…)`, sees a request that passed only because of the switch as
 //!   [`Shadowed`](crate::limiter::Event::Shadowed). One inside it sees what the limit says.
@@ -171,7 +171,9 @@ mod refusal;
 mod shed;
 mod terms;
 
-pub use adaptive::{Adapt, AdaptFuture, Adapting, AdaptiveLayer, ByStatus, Classified, Classify};
+pub use adaptive::{
+    Adapt, AdaptFuture, Adapting, AdaptiveLayer, ByStatus, Classified, Classify, ReportOutcome,
+};
 pub use answer::{Answer, AsError, AsResponse, Respond};
 pub use answers::{Answers, AnswersWithBody};
 pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};

@@ -409,8 +409,8 @@ fn layers_and_services_can_be_shared_and_moved() {
         ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
         Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
         LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
-        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, Respond, Shed, ShedLayer, Shedding,
-        Terms, UntilBody, UntilResponse, Waits, WrapLimit,
+        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, ReportOutcome, Respond, Shed,
+        ShedLayer, Shedding, Terms, UntilBody, UntilResponse, Waits, WrapLimit,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -430,6 +430,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn charges<K: Charges>() {}
     fn handles<M: Handles<u8, W>, W>() {}
     fn wraps<T: WrapLimit>() {}
+    fn reports<G: ReportOutcome>() {}
     fn classify<C: Classify<http::Response<u8>, u8>>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
     answer_text::<Answers>();
@@ -444,6 +445,8 @@ fn layers_and_services_can_be_shared_and_moved() {
     handles::<KeyedPermits<u8>, Guards>();
     wraps::<Each>();
     wraps::<Permit>();
+    wraps::<Classified<Following, ByStatus>>();
+    reports::<Option<AdaptivePermit<Aimd>>>();
     waits::<Admitting<UntilBody>>();
     waits::<Adapting<UntilBody>>();
     classify::<ByStatus>();

@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{Request, Response};
-use paceline::concurrency::{KeyedPermits, Permits};
+use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
 use paceline::limiter::{Event, Mode, PolicyExt, Share, Shared, Switch, Switched};
 use paceline::policy::{FixedWindow, Interval};
 use paceline::tower::{
-    BadKey, ByHeader, ConcurrencyLayer, Direct, EnforceLayer, PaceLayer, Terms, WrapLimit,
+    AdaptiveLayer, BadKey, ByHeader, ConcurrencyLayer, Direct, EnforceLayer, PaceLayer, Terms,
+    WrapLimit,
 };
 use testkit::probe::service::{Inner, Part};
 
 use super::{call, echo, get};
+use crate::concurrency::adaptive::{Recorded, outcomes, success};
 use crate::timed::{ms, now, since, sleep};
 
 fn second<T>(service: &T) -> impl Future<Output = bool> + use<T>
@@ -91,6 +93,34 @@ async fn a_switch_turns_permits_off_and_on_while_they_serve() {
         let _held = call(&mut header, ann()).await;
         assert_eq!(call(&mut header, ann()).await.is_ok(), passes, "{mode:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit() {
+    let adaptive = Adaptive::new(Recorded::at(1));
+    let reports = Reports::default();
+    let switch = Switch::new();
+    let layer = AdaptiveLayer::new(adaptive.clone()).switched(switch.clone());
+    let layer = layer.at_once().observed(reports.observer());
+    let layer = layer.classifying(|_: &Result<_, _>, latency| Outcome::Success { latency });
+    let service = layer.layer(Inner::new().taking(ms(10)));
+    for (mode, passes) in MODES {
+        switch.set_mode(mode);
+        let calls = [1, 2].map(|_| service.clone().oneshot(get("/")));
+        let done = futures::future::join_all(calls).await;
+        let passed = done.iter().filter(|done| done.is_ok()).count();
+        assert_eq!(passed == 2, passes, "{mode:?}");
+    }
+    assert_eq!(
+        outcomes(&adaptive),
+        [success(10); 3],
+        "none while it is off"
+    );
+    assert_eq!(
+        reports.taken()[..4],
+        ["passed", "refused", "passed", "shadowed"]
+    );
+    assert_eq!(adaptive.permits().in_use(), 0);
 }
 
 #[tokio::test(start_paused = true)]
