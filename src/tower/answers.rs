@@ -164,31 +164,35 @@ impl Answers {
     ///
     /// tonic has one: `EnforceLayer::new(limit).answering(answers.with_body(tonic::body::Body::new))`.
     ///
-    /// In front of a [`ConcurrencyLayer`](super::ConcurrencyLayer) a body is a [`Held`](super::Held):
+    /// In front of a [`ConcurrencyLayer`](super::ConcurrencyLayer) a body is a [`Held`](super::Held), made of another body by `into()`.
     ///
     /// ```
     /// use http::{Request, Response};
-    /// use paceline::concurrency::Permits;
+    /// use http_body_util::{BodyExt, Full, combinators::BoxBody};
     /// use paceline::policy::FixedWindow;
     /// use paceline::prelude::*;
-    /// use paceline::tower::{Answers, ConcurrencyLayer, EnforceLayer};
+    /// use paceline::tower::{Answers, EnforceLayer};
     /// use std::convert::Infallible;
     /// use std::time::Duration;
+    /// use tokio_util::bytes::Bytes;
     /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// fn body(text: String) -> BoxBody<Bytes, Infallible> {
+    ///     Full::from(text).boxed()
+    /// }
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let answers = Answers::new("api");
-    /// let at_once = ConcurrencyLayer::new(Permits::new(10)).answering(answers.clone());
     /// let limit = FixedWindow::new(1, Duration::from_secs(60)).shared();
-    /// let limit = EnforceLayer::new(limit).answering(answers.with_body(|text| text.into()));
-    /// let inner = service_fn(|_: Request<()>| async {
-    ///     Ok::<_, Infallible>(Response::new("hello".to_owned()))
-    /// });
-    /// let service = limit.layer(at_once.layer(inner));
+    /// let layer = EnforceLayer::new(limit).answering(Answers::new("api").with_body(body));
+    /// let service = layer.layer(service_fn(|_: Request<()>| async {
+    ///     Ok::<_, Infallible>(Response::new(body("hello".to_owned())))
+    /// }));
     ///
     /// assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
-    /// assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), 429);
+    /// let refused = service.oneshot(Request::new(())).await.unwrap();
+    /// let problem = refused.into_body().collect().await.unwrap().to_bytes();
+    /// assert!(problem.starts_with(br#"{"type":"#));
     /// # }
     /// ```
     #[must_use]

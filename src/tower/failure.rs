@@ -56,6 +56,10 @@ pub enum OnFailure {
 }
 
 /// How often the limiter of a layer failed, by cause.
+///
+/// The end of a request is not counted. If an observer panics on [`Released`](crate::limiter::Event::Released), or a controller on an
+/// [`Ignored`](crate::concurrency::Outcome::Ignored) request, the panic goes to the task of the request. The permit
+/// comes back all the same.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Failures {

@@ -244,6 +244,19 @@ async fn a_controller_that_panics_is_counted_and_the_response_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_controller_that_panics_on_a_dropped_call_panics_its_task_and_the_permit_comes_back() {
+    let adaptive = Adaptive::new(Panicking);
+    let layer = AdaptiveLayer::new(adaptive.clone());
+    let mut cancelled = Driven::new(layer.layer(Inner::new().taking(ms(10))).oneshot(get("/")));
+    assert!(cancelled.poll().is_pending());
+    assert_eq!(adaptive.permits().in_use(), 1);
+    let dropped = tokio::spawn(async move { drop(cancelled) }).await;
+    assert!(dropped.unwrap_err().is_panic());
+    assert_eq!(adaptive.permits().in_use(), 0);
+    assert_eq!(layer.failures(), Failures::default());
+}
+
+#[tokio::test(start_paused = true)]
 async fn services_of_all_layers_share_one_controller() {
     let adaptive = Adaptive::new(Aimd::new(1, 100).with_start(2));
     let layers = [1, 2].map(|_| AdaptiveLayer::new(adaptive.clone()));
