@@ -150,7 +150,8 @@
 //! * There is no queue in front of `call`, as `tower::buffer` is one. The requests that wait are the futures of your callers.
 //! * It does not retry. [`retry_in`](Error::retry_in) says when to. A layer that retries belongs outside of a [`PaceLayer`], so that
 //!   each attempt waits for the limit.
-//! * It does not read the clock of the machine or the address of the client by itself. The key function does the latter.
+//! * It does not read the address of the client by itself: the key function does. Only [`FeedbackLayer`] reads the clock of the
+//!   machine, for dates in a response.
 
 mod adaptive;
 mod admission;

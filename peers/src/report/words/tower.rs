@@ -88,7 +88,7 @@ pub(super) const TOWER: Words = Words {
           `ConcurrencyLimit` takes its permit in `poll_ready`, before there is a request. So a clone that is ready and idle blocks \
           another. `ConcurrencyLayer` keeps the request in its future until there is a permit, and gives the permit back with the \
           response or at the end of its body.\n\n\
-          Over HTTP a limit is a small part of a request. `axum` puts each layer of a route into a box, clones it for each request, \
+          Over HTTP the headers on each success are the dearest part of a layer. `axum` puts each layer of a route into a box, clones it for each request, \
           and puts its future into another: that is what the layer that does nothing costs.",
 };
 
