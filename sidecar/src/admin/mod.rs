@@ -1,0 +1,1 @@
+//! The port for operators: metrics, probes, clients, events, the live page, and changes.

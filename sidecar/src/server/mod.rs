@@ -1,0 +1,1 @@
+//! The public port: listeners, connections, and how they end.

@@ -1,0 +1,63 @@
+//! What all requests, connections and the admin port share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::time::Instant;
+
+use crate::config::Config;
+
+/// One sidecar: its configuration, its limit, its counts.
+#[derive(Debug)]
+pub struct Sidecar {
+    config: RwLock<Arc<Config>>,
+    pub counts: Counts,
+    pub started: Instant,
+    /// Whether SIGTERM came: `/readyz` says 503.
+    pub is_draining: AtomicBool,
+}
+
+/// Counts of the process. What is counted by client is in the limit.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections of clients now, upgraded ones included.
+    pub connections: AtomicUsize,
+    pub refused: AtomicU64,
+    pub anonymous: AtomicU64,
+    pub bad_requests: AtomicU64,
+    pub upstream_failed: AtomicU64,
+    pub upstream_late: AtomicU64,
+    pub retried: AtomicU64,
+    pub reloads: AtomicU64,
+    pub reloads_refused: AtomicU64,
+}
+
+impl Sidecar {
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config: RwLock::new(Arc::new(config)),
+            counts: Counts::default(),
+            started: Instant::now(),
+            is_draining: AtomicBool::new(false),
+        }
+    }
+
+    /// The configuration of now. A request reads it once.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        let config = self.config.read();
+        Arc::clone(&config.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the configuration, after a reload.
+    pub fn set_config(&self, config: Config) {
+        let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        *guarded = Arc::new(config);
+    }
+
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+}

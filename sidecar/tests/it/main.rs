@@ -1,0 +1,3 @@
+//! The real binary on loopback, with real clients.
+
+mod support;
