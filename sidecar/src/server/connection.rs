@@ -147,7 +147,10 @@ pub(super) async fn serve(
             }
         });
         let connection = builders.http2(&line).serve_connection(socket, service);
-        until_end(&line, connection, |connection| connection.graceful_shutdown()).await
+        until_end(&line, connection, |connection| {
+            connection.graceful_shutdown()
+        })
+        .await
     } else {
         let service = service_fn(|request: Request<Incoming>| {
             watch.head_is_complete();
@@ -158,8 +161,14 @@ pub(super) async fn serve(
                 Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
             }
         });
-        let connection = builders.http1.serve_connection(socket, service).with_upgrades();
-        until_end(&line, connection, |connection| connection.graceful_shutdown()).await
+        let connection = builders
+            .http1
+            .serve_connection(socket, service)
+            .with_upgrades();
+        until_end(&line, connection, |connection| {
+            connection.graceful_shutdown()
+        })
+        .await
     };
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "connection ended with an error");

@@ -1,7 +1,6 @@
 //! The life of the process: ready, draining, over.
 
 use std::error::Error;
-use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +22,14 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the sidecar to its end: 0 after a drain, 1 if it cannot run.
 pub(crate) fn run(config: Config) -> ExitCode {
-    match start(config) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(live(config)),
+        Err(error) => Err(error.into()),
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             let cause = error.source().map(|cause| format!(": {cause}"));
@@ -33,25 +39,14 @@ pub(crate) fn run(config: Config) -> ExitCode {
     }
 }
 
-fn start(mut config: Config) -> Result<ExitCode, Box<dyn Error>> {
+/// The main thread: operators and signals. Requests are on threads of their own.
+async fn live(mut config: Config) -> Result<ExitCode, Box<dyn Error>> {
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
     config.listen = listeners[0].local_addr()?;
     config.admin = admin.local_addr()?;
-
     let sidecar = Arc::new(Sidecar::new(config));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    Ok(runtime.block_on(live(sidecar, listeners, admin))?)
-}
 
-/// The main thread: operators and signals. Requests are on threads of their own.
-async fn live(
-    sidecar: Arc<Sidecar>,
-    listeners: Vec<StdListener>,
-    admin: StdListener,
-) -> io::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);
     let (ended, mut a_worker_ended) = mpsc::unbounded_channel();
@@ -83,7 +78,11 @@ async fn live(
 
 fn say_ready(sidecar: &Sidecar) {
     let config = sidecar.config();
-    let scheme = if config.upstream.is_h2c { "h2c" } else { "http" };
+    let scheme = if config.upstream.is_h2c {
+        "h2c"
+    } else {
+        "http"
+    };
     println!(
         "listening on {}, admin on {}, upstream {scheme}://{}",
         config.listen, config.admin, config.upstream.authority

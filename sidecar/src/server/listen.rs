@@ -28,11 +28,7 @@ fn bind_all(mut address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener
         address = socket(address, false)?.local_addr()?;
     }
     (0..count)
-        .map(|_| {
-            socket(address, count > 1)?
-                .listen(BACKLOG)?
-                .into_std()
-        })
+        .map(|_| socket(address, count > 1)?.listen(BACKLOG)?.into_std())
         .collect()
 }
 

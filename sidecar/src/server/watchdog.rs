@@ -125,7 +125,8 @@ impl Watch {
     /// HTTP/1: the response is complete.
     fn is_answered(&self) {
         self.phase.store(phase::BETWEEN, Relaxed);
-        self.read_by.store(self.clock.after(&self.clock.between), Relaxed);
+        self.read_by
+            .store(self.clock.after(&self.clock.between), Relaxed);
     }
 
     /// The connection speaks HTTP/2.
@@ -150,7 +151,8 @@ impl Watch {
         if open > 0 {
             self.read_by.store(NEVER, Relaxed);
         } else if began > 0 || self.read_by.load(Relaxed) == NEVER {
-            self.read_by.store(self.clock.after(&self.clock.between), Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.between), Relaxed);
         }
     }
 
@@ -158,7 +160,8 @@ impl Watch {
     pub(super) fn has_read(&self) {
         if self.phase.load(Relaxed) == phase::BETWEEN {
             self.phase.store(phase::HEAD, Relaxed);
-            self.read_by.store(self.clock.after(&self.clock.head), Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.head), Relaxed);
         }
     }
 

@@ -167,7 +167,10 @@ impl Worker {
             }
             !is_late
         });
-        self.sidecar.counts.connections_late.fetch_add(late, Relaxed);
+        self.sidecar
+            .counts
+            .connections_late
+            .fetch_add(late, Relaxed);
     }
 }
 
@@ -175,7 +178,9 @@ impl Worker {
 fn is_of_the_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
     )
 }
 
