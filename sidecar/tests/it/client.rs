@@ -119,7 +119,10 @@ impl Client {
 
     /// How long it waits for bytes.
     pub(crate) fn set_patience(&self, patience: Duration) {
-        self.stream.get_ref().set_read_timeout(Some(patience)).unwrap();
+        self.stream
+            .get_ref()
+            .set_read_timeout(Some(patience))
+            .unwrap();
     }
 }
 
