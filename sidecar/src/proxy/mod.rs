@@ -8,7 +8,6 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use crate::server::Upload;
 use crate::state::Sidecar;
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
@@ -28,7 +27,7 @@ impl Proxy {
     pub async fn answer(
         &self,
         _peer: SocketAddr,
-        _request: Request<Upload<Incoming>>,
+        _request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::default());
         *response.status_mut() = StatusCode::NOT_IMPLEMENTED;

@@ -12,7 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, timeout};
 
-use crate::config::Config;
+use crate::admin;
+use crate::config::{self, Config, Source};
 use crate::state::Sidecar;
 
 use super::{listen, worker};
@@ -21,12 +22,12 @@ use super::{listen, worker};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the sidecar to its end: 0 after a drain, 1 if it cannot run.
-pub(crate) fn run(config: Config) -> ExitCode {
+pub(crate) fn run(config: Config, source: Source) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(live(config)),
+        Ok(runtime) => runtime.block_on(live(config, source)),
         Err(error) => Err(error.into()),
     };
     match ended {
@@ -40,12 +41,12 @@ pub(crate) fn run(config: Config) -> ExitCode {
 }
 
 /// The main thread: operators and signals. Requests are on threads of their own.
-async fn live(mut config: Config) -> Result<ExitCode, Box<dyn Error>> {
+async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
     config.listen = listeners[0].local_addr()?;
     config.admin = admin.local_addr()?;
-    let sidecar = Arc::new(Sidecar::new(config));
+    let sidecar = Arc::new(Sidecar::new(config, source));
 
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);
@@ -63,7 +64,15 @@ async fn live(mut config: Config) -> Result<ExitCode, Box<dyn Error>> {
                 }
             })?;
     }
-    let _admin = TcpListener::from_std(admin)?;
+    tokio::spawn(admin::serve(
+        TcpListener::from_std(admin)?,
+        Arc::clone(&sidecar),
+    ));
+    tokio::spawn(config::watch(
+        Arc::clone(&sidecar),
+        Arc::clone(&sidecar.source),
+    ));
+    tokio::spawn(reload_on_hangup(Arc::clone(&sidecar))?);
     say_ready(&sidecar);
 
     tokio::select! {
@@ -126,6 +135,17 @@ async fn drain(sidecar: &Sidecar, end: &watch::Sender<bool>, signals: &mut Signa
         }
     }
     ExitCode::SUCCESS
+}
+
+/// The future that reloads on SIGHUP. From now on the signal no longer ends the process.
+fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            // The log has it.
+            let _ = config::reload(&sidecar, &sidecar.source);
+        }
+    })
 }
 
 /// Tells the main thread that a thread has ended, also with a panic.
