@@ -137,6 +137,7 @@ mod wait;
 
 pub mod batch;
 pub mod concurrency;
+pub mod fair;
 pub mod feedback;
 pub mod io;
 pub mod limiter;

@@ -6,4 +6,13 @@ mod proxy;
 mod server;
 mod state;
 
-fn main() {}
+use std::process::ExitCode;
+
+use config::Task;
+
+fn main() -> ExitCode {
+    match config::task() {
+        Task::Done(code) => code,
+        Task::Demo | Task::Serve { .. } => ExitCode::FAILURE,
+    }
+}

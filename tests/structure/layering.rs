@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("policy", &["time"]),
     ("batch", &["time"]),
     ("wait", &["time", "policy"]),
-    ("fair", &["time"]),
+    ("fair", &["time", "policy"]),
     ("feedback", &["time", "policy"]),
     ("limiter", &["time", "policy", "wait", "feedback"]),
     ("concurrency", &["time", "policy", "wait", "limiter"]),

@@ -1,5 +1,12 @@
 //! What the sidecar is told: flags over environment over a TOML file over defaults.
 
+mod check;
+mod cli;
+mod reload;
+mod settings;
+mod source;
+mod value;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,86 +14,90 @@ use std::time::Duration;
 
 use paceline::limiter::Share;
 
+pub(crate) use self::cli::{Task, task};
+pub(crate) use self::reload::{reload, watch};
+pub(crate) use self::source::{Errors, Source};
+
 /// A configuration that was checked. A reload replaces it as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub(crate) struct Config {
     /// The public port. Not changed by a reload.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The port for operators; port 0 asks the system for a free one, also in `listen`. Not changed by a reload.
-    pub admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     /// A file with the token that changes from another machine need.
-    pub admin_token_file: Option<PathBuf>,
+    pub(crate) admin_token_file: Option<PathBuf>,
     /// The service. Not changed by a reload.
-    pub upstream: Upstream,
+    pub(crate) upstream: Upstream,
     /// The number of threads, each with a runtime, a listener and a pool of upstream connections. Not changed by a reload.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// What the clients share.
-    pub fair: Fair,
+    pub(crate) fair: Fair,
     /// What is special for a client, by its id.
-    pub terms: BTreeMap<String, Terms>,
+    pub(crate) terms: BTreeMap<String, Terms>,
     /// Where a request names its client.
-    pub client: Client,
+    pub(crate) client: Client,
     /// What happens to a request without a client.
-    pub anonymous: Anonymous,
+    pub(crate) anonymous: Anonymous,
     /// Whether the share is enforced.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The part of the clients for which it is, in mode [`Mode::Enforce`].
-    pub enforced: Share,
+    pub(crate) enforced: Share,
     /// Whether successes also carry the `RateLimit` headers.
-    pub headers_on_success: bool,
+    pub(crate) headers_on_success: bool,
     /// Requests under way in the upstream; `None`: any number.
-    pub concurrency: Option<Concurrency>,
+    pub(crate) concurrency: Option<Concurrency>,
     /// The shedder of this worker; `None`: off.
-    pub shed: Option<Shed>,
+    pub(crate) shed: Option<Shed>,
     /// How long what may take.
-    pub timeouts: Timeouts,
+    pub(crate) timeouts: Timeouts,
     /// How much of what there may be.
-    pub bounds: Bounds,
+    pub(crate) bounds: Bounds,
     /// How the end goes.
-    pub drain: Drain,
+    pub(crate) drain: Drain,
     /// The least important level that is logged: error, warn, info, debug or trace.
-    pub log: tracing::Level,
+    pub(crate) log: tracing::Level,
     /// Whether the log is in JSON.
-    pub log_json: bool,
+    pub(crate) log_json: bool,
 }
 
 /// Where requests go.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     /// Host and port, as in the `Host` header.
-    pub authority: http::uri::Authority,
+    pub(crate) authority: http::uri::Authority,
     /// Whether HTTP/2 with prior knowledge is spoken to it (`h2c://`), and not HTTP/1.1 (`http://`).
-    pub is_h2c: bool,
+    pub(crate) is_h2c: bool,
 }
 
 /// The parameters of the fair share.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fair {
-    pub capacity: u32,
-    pub cycle: Duration,
+pub(crate) struct Fair {
+    pub(crate) capacity: u32,
+    pub(crate) cycle: Duration,
     /// The part of its default that a client never lends.
-    pub reservation: Share,
-    pub is_max_min: bool,
+    pub(crate) reservation: Share,
+    pub(crate) is_max_min: bool,
     /// How often in a cycle a new client ends it early; `None`: a new client joins the running cycle.
-    pub early_cycles: Option<u32>,
-    pub max_clients: u32,
+    pub(crate) early_cycles: Option<u32>,
+    pub(crate) max_clients: u32,
     /// The number of idle cycles after which a client is forgotten.
-    pub forgetting_after: u32,
-    pub has_carry: bool,
-    pub has_pacing: bool,
+    pub(crate) forgetting_after: u32,
+    pub(crate) has_carry: bool,
+    pub(crate) has_pacing: bool,
 }
 
 /// What is special for one client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Terms {
-    pub weight: u32,
-    pub most_lent: Option<u32>,
-    pub most_borrowed: Option<u32>,
+pub(crate) struct Terms {
+    pub(crate) weight: u32,
+    pub(crate) most_lent: Option<u32>,
+    pub(crate) most_borrowed: Option<u32>,
 }
 
 /// Where a request names its client.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Client {
+pub(crate) enum Client {
     /// In this header.
     Header(http::HeaderName),
     /// By the address of its connection, or as trusted proxies say: ranges such as `10.0.0.0/8`.
@@ -98,7 +109,7 @@ pub enum Client {
 
 /// The header that trusted proxies write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum IpHeader {
+pub(crate) enum IpHeader {
     Forwarded,
     XForwardedFor,
     XRealIp,
@@ -106,7 +117,7 @@ pub enum IpHeader {
 
 /// What happens to a request without a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Anonymous {
+pub(crate) enum Anonymous {
     /// 429.
     Refuse,
     /// It passes, uncounted.
@@ -117,7 +128,7 @@ pub enum Anonymous {
 
 /// Whether the share is enforced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Requests above it are refused.
     Enforce,
     /// It is decided and published, and nothing is refused.
@@ -128,7 +139,7 @@ pub enum Mode {
 
 /// A bound on the requests under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Concurrency {
+pub(crate) enum Concurrency {
     Fixed(u32),
     /// It follows the latency.
     Adaptive {
@@ -139,56 +150,61 @@ pub enum Concurrency {
 
 /// The shedder of this worker, over the CPU of its cgroup.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shed {
-    pub good: f64,
-    pub bad: f64,
-    pub delay: Duration,
-    pub ramp: Duration,
+pub(crate) struct Shed {
+    pub(crate) good: f64,
+    pub(crate) bad: f64,
+    pub(crate) delay: Duration,
+    pub(crate) ramp: Duration,
 }
 
 /// How long what may take.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// Until the head of a request is complete, counted from its first byte, or from the connect.
-    pub head: Duration,
+    pub(crate) head: Duration,
     /// Between two requests of a connection.
-    pub between: Duration,
+    pub(crate) between: Duration,
     /// Without a byte of a body, in either direction.
-    pub body: Duration,
+    pub(crate) body: Duration,
     /// Until the upstream accepts a connection.
-    pub connect: Duration,
+    pub(crate) connect: Duration,
     /// Until the head of the upstream's response is complete.
-    pub response: Duration,
+    pub(crate) response: Duration,
     /// How long an idle connection to the upstream is kept.
-    pub upstream_idle: Duration,
+    pub(crate) upstream_idle: Duration,
 }
 
 /// How much of what there may be.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// Bytes of the head of a request.
-    pub head_bytes: usize,
+    pub(crate) head_bytes: usize,
     /// Fields of the head of a request.
-    pub fields: usize,
+    pub(crate) fields: usize,
     /// Connections of clients.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// Streams of one HTTP/2 connection at once.
-    pub streams: u32,
+    pub(crate) streams: u32,
 }
 
 /// How the end goes, after SIGTERM.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Drain {
+pub(crate) struct Drain {
     /// `/readyz` says 503, and connections are still accepted.
-    pub announce: Duration,
+    pub(crate) announce: Duration,
     /// Then requests and upgraded connections may finish.
-    pub finish: Duration,
+    pub(crate) finish: Duration,
 }
 
 impl Config {
     /// The defaults, for what has one.
     #[must_use]
-    pub fn new(listen: SocketAddr, upstream: Upstream, capacity: u32, cycle: Duration) -> Self {
+    pub(crate) fn new(
+        listen: SocketAddr,
+        upstream: Upstream,
+        capacity: u32,
+        cycle: Duration,
+    ) -> Self {
         let seconds = Duration::from_secs;
         Self {
             listen,

@@ -1,0 +1,166 @@
+use core::num::NonZeroU32;
+
+use crate::time::OutOfRange;
+
+/// What one client asks of a capacity in a cycle, and on which terms it shares.
+///
+/// ```
+/// use paceline::fair::{Claim, Division, divide};
+///
+/// let claims = [Claim::new(2), Claim::new(30).with_weight(3)];
+/// assert_eq!(divide(40, &claims, Division::MaxMin), [10, 30]);
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Claim {
+    demand: u32,
+    terms: Terms,
+}
+
+impl Claim {
+    /// A client that asks for `demand` permits, with a weight of 1 and no bound on what it lends or borrows.
+    #[must_use]
+    pub const fn new(demand: u32) -> Self {
+        Self::on_terms(demand, Terms::new())
+    }
+
+    /// A client that asks for `demand` permits on these terms.
+    #[must_use]
+    pub const fn on_terms(demand: u32, terms: Terms) -> Self {
+        Self { demand, terms }
+    }
+
+    /// Sets the [weight](Terms::with_weight).
+    ///
+    /// # Panics
+    ///
+    /// If `weight` is zero; see [`Terms::try_with_weight`].
+    #[must_use]
+    #[track_caller]
+    pub const fn with_weight(self, weight: u32) -> Self {
+        Self::on_terms(self.demand, self.terms.with_weight(weight))
+    }
+
+    /// Sets [the most that it lends](Terms::with_most_lent).
+    #[must_use]
+    pub const fn with_most_lent(self, permits: u32) -> Self {
+        Self::on_terms(self.demand, self.terms.with_most_lent(permits))
+    }
+
+    /// Sets [the most that it borrows](Terms::with_most_borrowed).
+    #[must_use]
+    pub const fn with_most_borrowed(self, permits: u32) -> Self {
+        Self::on_terms(self.demand, self.terms.with_most_borrowed(permits))
+    }
+
+    /// The permits that it asks for.
+    #[must_use]
+    pub const fn demand(&self) -> u32 {
+        self.demand
+    }
+
+    /// The terms on which it shares.
+    #[must_use]
+    pub const fn terms(&self) -> Terms {
+        self.terms
+    }
+}
+
+/// On which terms a client shares a capacity: its weight, and bounds on what it lends and borrows.
+///
+/// The bounds apply to exact sizes, before they become whole numbers. A whole size differs from the exact one by less than one
+/// permit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Terms {
+    weight: NonZeroU32,
+    most_lent: Option<u32>,
+    most_borrowed: Option<u32>,
+}
+
+impl Terms {
+    /// A weight of 1, and no bound on what is lent or borrowed.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            weight: NonZeroU32::MIN,
+            most_lent: None,
+            most_borrowed: None,
+        }
+    }
+
+    /// Sets the weight. The default share of a client is in proportion to its weight.
+    ///
+    /// # Panics
+    ///
+    /// If `weight` is zero. [`try_with_weight`](Self::try_with_weight) returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_weight(self, weight: u32) -> Self {
+        OutOfRange::or_panic(self.try_with_weight(weight))
+    }
+
+    /// [`with_weight`](Self::with_weight), for a value from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If `weight` is zero.
+    pub const fn try_with_weight(mut self, weight: u32) -> Result<Self, OutOfRange> {
+        let Some(weight) = NonZeroU32::new(weight) else {
+            return Err(OutOfRange::new(
+                "weight",
+                "a client needs a weight of at least 1, got 0",
+            ));
+        };
+        self.weight = weight;
+        Ok(self)
+    }
+
+    /// Sets the most that the client lends in a cycle, in permits. Default: all but its reservation.
+    #[must_use]
+    pub const fn with_most_lent(mut self, permits: u32) -> Self {
+        self.most_lent = Some(permits);
+        self
+    }
+
+    /// Sets the most that the client borrows in a cycle, in permits. Default: no bound.
+    #[must_use]
+    pub const fn with_most_borrowed(mut self, permits: u32) -> Self {
+        self.most_borrowed = Some(permits);
+        self
+    }
+
+    /// The weight, at least 1.
+    #[must_use]
+    pub const fn weight(&self) -> u32 {
+        self.weight.get()
+    }
+
+    /// The most that the client lends in a cycle, if that is bounded.
+    #[must_use]
+    pub const fn most_lent(&self) -> Option<u32> {
+        self.most_lent
+    }
+
+    /// The most that the client borrows in a cycle, if that is bounded.
+    #[must_use]
+    pub const fn most_borrowed(&self) -> Option<u32> {
+        self.most_borrowed
+    }
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How what some clients leave is divided among those that need more.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Division {
+    /// In proportion to what each lacks: the published rule. A client that asks for more than it needs gets more.
+    #[default]
+    Proportional,
+    /// The smallest needs first, the rest evenly by weight: max-min fairness. Asking for more than it needs gains a client nothing.
+    MaxMin,
+}

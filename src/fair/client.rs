@@ -1,0 +1,177 @@
+use core::time::Duration;
+
+use crate::time::{Tick, saturating_duration};
+
+use super::Terms;
+
+/// One permit of a debt or of a carried fraction.
+pub(super) const PERMIT: u64 = 1 << 32;
+
+/// One permit of an averaged demand.
+const AVERAGED: u64 = 1 << 16;
+
+/// What the accounts know of a client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) terms: Terms,
+    /// Whether a slot has this client. Of a free slot nothing else counts.
+    pub(super) is_known: bool,
+    /// It has no complete cycle behind it, so its demand is unknown.
+    pub(super) is_new: bool,
+    /// What it asked for in the last cycle, or on average.
+    pub(super) demand: u32,
+    average: u64,
+    /// Its share of the capacity by weight, rounded down.
+    pub(super) default: u32,
+    /// What it may use in this cycle. At least what it used.
+    pub(super) size: u32,
+    pub(super) used: u32,
+    pub(super) refused: u64,
+    pub(super) waiting: u64,
+    /// The part of `size` that it took for one large request.
+    pub(super) loan: u32,
+    /// What it has to do without in later cycles, in parts of [`PERMIT`].
+    pub(super) owed: u64,
+    /// What it does without in this cycle.
+    pub(super) paying: u32,
+    /// What rounding took from it, in parts of [`PERMIT`].
+    pub(super) carried: i64,
+    idle_cycles: u64,
+    /// The last request that passed, and its cost.
+    last: Option<(Tick, u32)>,
+    pub(super) passed: u64,
+    pub(super) turned_away: u64,
+}
+
+impl Client {
+    pub(super) const fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            is_known: true,
+            is_new: true,
+            demand: 0,
+            average: 0,
+            default: 0,
+            size: 0,
+            used: 0,
+            refused: 0,
+            waiting: 0,
+            loan: 0,
+            owed: 0,
+            paying: 0,
+            carried: 0,
+            idle_cycles: 0,
+            last: None,
+            passed: 0,
+            turned_away: 0,
+        }
+    }
+
+    /// What others can take back: borrowed and not spent.
+    pub(super) fn unspent_loan(&self) -> u32 {
+        self.size.saturating_sub(self.default.max(self.used))
+    }
+
+    pub(super) fn unspent(&self) -> u32 {
+        self.size.saturating_sub(self.used)
+    }
+
+    pub(super) fn is_in_debt(&self) -> bool {
+        self.owed > 0 || self.paying > 0
+    }
+
+    pub(super) fn is_idle_for(&self, cycles: u32) -> bool {
+        self.idle_cycles >= u64::from(cycles)
+    }
+
+    pub(super) fn count(&mut self, cost: u32, now: Tick) {
+        self.used = self.used.saturating_add(cost);
+        self.passed = self.passed.saturating_add(1);
+        self.last = Some((now, cost));
+    }
+
+    /// When its next permit comes, if `size` permits are spread evenly over a cycle.
+    pub(super) fn next_at(&self, size: u32, cycle: Duration) -> Tick {
+        let Some((last, cost)) = self.last else {
+            return Tick::ZERO;
+        };
+        let spacing = (cycle.as_nanos().saturating_mul(cost.into())).div_ceil(size.max(1).into());
+        last.after(saturating_duration(spacing))
+    }
+
+    /// What becomes of the fraction of its exact size, in parts of [`PERMIT`], that rounding took or made a whole permit.
+    pub(super) fn round(&mut self, fraction: i64, is_up: bool, carries: bool) {
+        let permit = 1_i64 << 32;
+        if carries {
+            let carried = self.carried + fraction - if is_up { permit } else { 0 };
+            self.carried = carried.clamp(-permit, permit);
+        } else if self.size == 0 {
+            // A debtor with less than one permit in a cycle pays with what it does not get anyway.
+            self.owed = self
+                .owed
+                .saturating_sub(u64::try_from(fraction).unwrap_or(0));
+        }
+    }
+
+    /// Takes what it owes from its size, and says how much.
+    pub(super) fn repay(&mut self) -> u32 {
+        self.owed = self.owed.saturating_add(u64::from(self.paying) * PERMIT);
+        let owed = u32::try_from(self.owed.div_ceil(PERMIT)).unwrap_or(u32::MAX);
+        self.paying = owed.min(self.size);
+        self.owed = self.owed.saturating_sub(u64::from(self.paying) * PERMIT);
+        self.size -= self.paying;
+        self.paying
+    }
+
+    /// Ends its cycle, after which `empty` cycles passed in which at most the requests in its queue waited.
+    pub(super) fn end_cycle(&mut self, empty: u64, smoothing: u32) {
+        let attempted = self.end_counts();
+        let empty_idle = if self.waiting > 0 { 0 } else { empty };
+        self.idle_cycles = if attempted > 0 {
+            0
+        } else {
+            self.idle_cycles + 1
+        };
+        self.idle_cycles = self.idle_cycles.saturating_add(empty_idle);
+        if self.is_new {
+            self.average = u64::from(attempted) * AVERAGED;
+        } else {
+            self.average_in(attempted, smoothing);
+        }
+        self.is_new = false;
+        let waiting = u32::try_from(self.waiting).unwrap_or(u32::MAX);
+        for _ in 0..empty {
+            let before = self.average;
+            self.average_in(waiting, smoothing);
+            if self.average == before {
+                break;
+            }
+        }
+        let rounded = self.average.saturating_add(AVERAGED / 2) / AVERAGED;
+        self.demand = u32::try_from(rounded).unwrap_or(u32::MAX);
+        let paid = empty.saturating_mul(u64::from(self.default)).min(PERMIT);
+        self.owed = self.owed.saturating_sub(paid.saturating_mul(PERMIT));
+    }
+
+    /// Ends its cycle before its time. A part of a cycle says only that the demand is at least so much.
+    pub(super) fn end_cycle_early(&mut self) {
+        let attempted = self.end_counts();
+        self.demand = self.demand.max(attempted);
+        self.average = self.average.max(u64::from(attempted) * AVERAGED);
+    }
+
+    fn end_counts(&mut self) -> u32 {
+        let attempted = u64::from(self.used)
+            .saturating_add(self.refused)
+            .saturating_add(self.waiting);
+        self.owed = self.owed.saturating_add(u64::from(self.loan) * PERMIT);
+        (self.used, self.refused, self.loan, self.paying) = (0, 0, 0, 0);
+        u32::try_from(attempted).unwrap_or(u32::MAX)
+    }
+
+    fn average_in(&mut self, attempted: u32, smoothing: u32) {
+        let others = u64::from(smoothing.saturating_sub(1));
+        let sum = self.average * others + u64::from(attempted) * AVERAGED;
+        self.average = sum / (others + 1);
+    }
+}

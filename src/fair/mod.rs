@@ -1,0 +1,18 @@
+//! A capacity that clients share, cycle by cycle: one that needs more borrows what others leave.
+
+// Until `limiter::Fair` calls it.
+#![allow(dead_code, unused_imports)]
+
+mod accounts;
+mod claim;
+mod client;
+mod divide;
+mod fair_share;
+mod report;
+mod wide;
+
+pub(crate) use accounts::{Accounts, OVERFLOW};
+pub use claim::{Claim, Division, Terms};
+pub use divide::divide;
+pub use fair_share::{FairShare, Newcomers};
+pub use report::{ClientShare, Cycle};
