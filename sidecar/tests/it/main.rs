@@ -1,3 +1,4 @@
 //! The real binary on loopback, with real clients.
 
+mod deploy;
 mod support;
