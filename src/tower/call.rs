@@ -190,7 +190,9 @@ impl<T, A> Config<T, A> {
         let (mut limit, mut cost) = (Contained::default(), 1);
         let fault = Cell::new(Fault::KeyPanic);
         let asked = catch(|| {
-            let Some(handle) = self.terms.limit(request)? else {
+            let shared = self.terms.shared().and_then(Limiter::for_one_request);
+            let handle = shared.map_or_else(|| self.terms.limit(request), |shared| Ok(Some(shared)));
+            let Some(handle) = handle? else {
                 return Ok(Poll::Ready(Ok(Decision::Pass)));
             };
             let handle = limit.insert(handle);
