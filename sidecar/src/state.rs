@@ -22,6 +22,10 @@ pub struct Sidecar {
 pub struct Counts {
     /// Connections of clients now, upgraded ones included.
     pub connections: AtomicUsize,
+    /// Connections closed at once, since there were too many.
+    pub connections_refused: AtomicU64,
+    /// Connections and streams cut, since the client was silent or read nothing for too long.
+    pub connections_late: AtomicU64,
     pub refused: AtomicU64,
     pub anonymous: AtomicU64,
     pub bad_requests: AtomicU64,
@@ -34,6 +38,10 @@ pub struct Counts {
 
 impl Sidecar {
     #[must_use]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the start of the process is no wait"
+    )]
     pub fn new(config: Config) -> Self {
         Self {
             config: RwLock::new(Arc::new(config)),
