@@ -16,13 +16,15 @@ fn main() -> ExitCode {
         Task::Done(code) => code,
         Task::Demo => ExitCode::FAILURE,
         Task::Serve {
-            config, warnings, ..
+            config,
+            source,
+            warnings,
         } => {
             log(&config);
             for warning in warnings {
                 tracing::warn!("{warning}");
             }
-            server::run(*config)
+            server::run(*config, source)
         }
     }
 }

@@ -5,12 +5,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::time::Instant;
 
-use crate::config::Config;
+use crate::config::{Config, Source};
 
 /// One sidecar: its configuration, its limit, its counts.
 #[derive(Debug)]
 pub struct Sidecar {
     config: RwLock<Arc<Config>>,
+    /// Where a reload reads the configuration.
+    pub source: Arc<Source>,
     pub counts: Counts,
     pub started: Instant,
     /// Whether SIGTERM came: `/readyz` says 503.
@@ -42,9 +44,10 @@ impl Sidecar {
         clippy::disallowed_methods,
         reason = "the start of the process is no wait"
     )]
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, source: Source) -> Self {
         Self {
             config: RwLock::new(Arc::new(config)),
+            source: Arc::new(source),
             counts: Counts::default(),
             started: Instant::now(),
             is_draining: AtomicBool::new(false),

@@ -24,7 +24,7 @@ use crate::config::Bounds;
 use crate::proxy::Proxy;
 
 use super::preface::{self, Counted, Socket};
-use super::watchdog::{Download, Upload, Watch};
+use super::watchdog::{Download, Watch};
 
 /// hyper's own default for HTTP/1.
 const FIELDS: usize = 100;
@@ -141,7 +141,6 @@ pub(super) async fn serve(
                 if request.headers().len() > fields {
                     return Ok(too_many_fields());
                 }
-                let request = request.map(|body| Upload::new(body, Arc::clone(&watch)));
                 let response = proxy.answer(peer, request).await;
                 Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
             }
@@ -156,7 +155,6 @@ pub(super) async fn serve(
             watch.head_is_complete();
             let (proxy, watch) = (&proxy, &watch);
             async move {
-                let request = request.map(|body| Upload::new(body, Arc::clone(watch)));
                 let response = proxy.answer(peer, request).await;
                 Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
             }

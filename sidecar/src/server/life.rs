@@ -1,7 +1,6 @@
 //! The life of the process: ready, draining, over.
 
 use std::error::Error;
-use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, timeout};
 
-use crate::config::Config;
+use crate::admin;
+use crate::config::{self, Config, Source};
 use crate::state::Sidecar;
 
 use super::{listen, worker};
@@ -22,8 +22,15 @@ use super::{listen, worker};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs the sidecar to its end: 0 after a drain, 1 if it cannot run.
-pub(crate) fn run(config: Config) -> ExitCode {
-    match start(config) {
+pub(crate) fn run(config: Config, source: Source) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(live(config, source)),
+        Err(error) => Err(error.into()),
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             let cause = error.source().map(|cause| format!(": {cause}"));
@@ -33,25 +40,14 @@ pub(crate) fn run(config: Config) -> ExitCode {
     }
 }
 
-fn start(mut config: Config) -> Result<ExitCode, Box<dyn Error>> {
+/// The main thread: operators and signals. Requests are on threads of their own.
+async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
     config.listen = listeners[0].local_addr()?;
     config.admin = admin.local_addr()?;
+    let sidecar = Arc::new(Sidecar::new(config, source));
 
-    let sidecar = Arc::new(Sidecar::new(config));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    Ok(runtime.block_on(live(sidecar, listeners, admin))?)
-}
-
-/// The main thread: operators and signals. Requests are on threads of their own.
-async fn live(
-    sidecar: Arc<Sidecar>,
-    listeners: Vec<StdListener>,
-    admin: StdListener,
-) -> io::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);
     let (ended, mut a_worker_ended) = mpsc::unbounded_channel();
@@ -68,7 +64,15 @@ async fn live(
                 }
             })?;
     }
-    let _admin = TcpListener::from_std(admin)?;
+    tokio::spawn(admin::serve(
+        TcpListener::from_std(admin)?,
+        Arc::clone(&sidecar),
+    ));
+    tokio::spawn(config::watch(
+        Arc::clone(&sidecar),
+        Arc::clone(&sidecar.source),
+    ));
+    tokio::spawn(reload_on_hangup(Arc::clone(&sidecar))?);
     say_ready(&sidecar);
 
     tokio::select! {
@@ -131,6 +135,17 @@ async fn drain(sidecar: &Sidecar, end: &watch::Sender<bool>, signals: &mut Signa
         }
     }
     ExitCode::SUCCESS
+}
+
+/// The future that reloads on SIGHUP. From now on the signal no longer ends the process.
+fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        while hangup.recv().await.is_some() {
+            // The log has it.
+            let _ = config::reload(&sidecar, &sidecar.source);
+        }
+    })
 }
 
 /// Tells the main thread that a thread has ended, also with a panic.

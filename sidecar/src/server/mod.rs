@@ -8,4 +8,3 @@ mod watchdog;
 mod worker;
 
 pub(crate) use self::life::run;
-pub(crate) use self::watchdog::Upload;

@@ -165,76 +165,20 @@ impl Watch {
         }
     }
 
+    /// The client does not take what there is. Asking again does not extend the wait.
     pub(super) fn waits_for_reader(&self) {
-        Self::begin(&self.write_by, self.clock.after(&self.clock.body));
+        if self.write_by.load(Relaxed) == NEVER {
+            let by = self.clock.after(&self.clock.body);
+            self.write_by.store(by, Relaxed);
+        }
     }
 
     pub(super) fn has_written(&self) {
         self.write_by.store(NEVER, Relaxed);
     }
 
-    /// Asking again does not extend a wait.
-    fn begin(by: &AtomicU64, after: u64) {
-        if by.load(Relaxed) == NEVER {
-            by.store(after, Relaxed);
-        }
-    }
-
     fn is_stream(&self) -> bool {
         self.phase.load(Relaxed) == phase::STREAM
-    }
-
-    fn takes_body(&self) -> bool {
-        matches!(self.phase.load(Relaxed), phase::EXCHANGE | phase::STREAM)
-    }
-}
-
-pin_project! {
-    /// The body of a request. While it waits for the client, the client has to send something in time.
-    #[derive(Debug)]
-    pub(crate) struct Upload<B> {
-        #[pin]
-        body: B,
-        watch: Arc<Watch>,
-    }
-}
-
-impl<B> Upload<B> {
-    pub(super) fn new(body: B, watch: Arc<Watch>) -> Self {
-        Self { body, watch }
-    }
-}
-
-impl<B: Body> Body for Upload<B> {
-    type Data = B::Data;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let this = self.project();
-        let polled = this.body.poll_frame(cx);
-        // After an early response the connection no longer waits for this body.
-        if this.watch.takes_body() {
-            if polled.is_pending() {
-                Watch::begin(
-                    &this.watch.read_by,
-                    this.watch.clock.after(&this.watch.clock.body),
-                );
-            } else {
-                this.watch.read_by.store(NEVER, Relaxed);
-            }
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -274,11 +218,9 @@ impl<B: Body> Body for Download<B> {
         let polled = this.body.poll_frame(cx);
         if this.watch.is_stream() {
             // HTTP/2 asks for the next frame when the client has room for it.
+            this.watch.has_written();
             if matches!(polled, Poll::Ready(Some(Ok(_)))) {
-                this.watch.has_written();
                 this.watch.waits_for_reader();
-            } else {
-                this.watch.has_written();
             }
         }
         polled
