@@ -56,6 +56,13 @@ impl Sidecar {
         *guarded = Arc::new(config);
     }
 
+    /// Changes a part of the configuration, and returns what holds now.
+    pub fn change_config(&self, change: impl FnOnce(&mut Config)) -> Arc<Config> {
+        let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut guarded));
+        Arc::clone(&guarded)
+    }
+
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)

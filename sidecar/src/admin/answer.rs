@@ -6,19 +6,27 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use serde::Serialize;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+use super::events::Events;
+
+pub(super) type Answer = Response<Either<Full<Bytes>, Events>>;
 
 pub(super) fn of_type(content_type: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
     set(&mut answer, CONTENT_TYPE, content_type);
     answer
 }
 
 pub(super) fn text(body: &'static str) -> Answer {
     of_type("text/plain; charset=utf-8", body)
+}
+
+pub(super) fn events(events: Events) -> Answer {
+    let mut answer = Response::new(Either::Right(events));
+    set(&mut answer, CONTENT_TYPE, "text/event-stream");
+    answer
 }
 
 /// `value` must be one that JSON has: string keys, no failing `Serialize`.

@@ -4,7 +4,10 @@
 
 mod access;
 mod answer;
+mod change;
+mod events;
 mod metrics;
+mod page;
 mod ready;
 mod stall;
 mod view;
@@ -27,6 +30,7 @@ use tokio::time::timeout;
 use crate::state::Sidecar;
 
 use self::answer::{Answer, problem};
+use self::events::Events;
 use self::ready::Readiness;
 use self::stall::Stall;
 use self::view::View;
@@ -35,6 +39,8 @@ use self::view::View;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at once. More wait in the queue of the listener.
 const CONNECTIONS: usize = 256;
+/// Readers of `/events` at once.
+const SUBSCRIBERS: usize = 32;
 const HEAD_BYTES: usize = 16 * 1024;
 
 /// The port for operators of one sidecar.
@@ -42,6 +48,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 struct Admin {
     sidecar: Arc<Sidecar>,
     readiness: Readiness,
+    subscribers: Arc<Semaphore>,
 }
 
 /// Answers operators on `listener` for ever. It ends when it is dropped, and the connections with the runtime.
@@ -49,6 +56,7 @@ pub(crate) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) {
     let admin = Arc::new(Admin {
         sidecar,
         readiness: Readiness::default(),
+        subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
     });
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
@@ -110,7 +118,9 @@ impl Admin {
             "/readyz" => self.ready().await,
             "/metrics" => metrics::answer(&self.sidecar, request.headers()),
             "/clients" => answer::json(&View::of(&self.sidecar)),
-            _ => problem(StatusCode::NOT_IMPLEMENTED, "not built yet"),
+            "/events" => self.events(),
+            "/mode" | "/reload" => self.change(peer, request).await,
+            _ => page::answer(),
         }
     }
 
@@ -121,6 +131,31 @@ impl Admin {
         match self.readiness.check(&self.sidecar.config()).await {
             Ok(()) => answer::text("ready\n"),
             Err(reason) => problem(StatusCode::SERVICE_UNAVAILABLE, &reason),
+        }
+    }
+
+    fn events(&self) -> Answer {
+        if self.sidecar.is_draining() {
+            return problem(StatusCode::SERVICE_UNAVAILABLE, "the sidecar is draining");
+        }
+        match Arc::clone(&self.subscribers).try_acquire_owned() {
+            Ok(permit) => answer::events(Events::new(Arc::clone(&self.sidecar), permit)),
+            Err(_) => {
+                let detail = format!("there are {SUBSCRIBERS} readers of /events already");
+                problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
+            }
+        }
+    }
+
+    async fn change(&self, peer: SocketAddr, request: Request<Incoming>) -> Answer {
+        let config = self.sidecar.config();
+        let token_file = config.admin_token_file.as_deref();
+        if let Err(refusal) = access::check_change(peer, request.headers(), token_file).await {
+            return refusal;
+        }
+        match request.uri().path() {
+            "/mode" => change::mode(&self.sidecar, request).await,
+            _ => problem(StatusCode::NOT_IMPLEMENTED, "not built yet"),
         }
     }
 }

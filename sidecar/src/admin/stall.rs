@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use paceline::time::Timer;
+use paceline::time::{Resolution, Timer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -24,7 +24,7 @@ impl Stall {
         Self {
             stream,
             patience,
-            timer: Timer::new(),
+            timer: Timer::new().with_resolution(Resolution::Millis),
             is_armed: false,
         }
     }

@@ -5,6 +5,9 @@ use serde::{Serialize, Serializer};
 use crate::config::Mode;
 use crate::state::Sidecar;
 
+/// The clients of an event. The live page has no room for more.
+const BUSIEST: usize = 50;
+
 /// The share at one instant.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
@@ -19,7 +22,22 @@ pub(super) struct View {
     /// The part of the clients for which the share is enforced, in percent.
     pub(super) enforced: f64,
     pub(super) is_draining: bool,
+    /// The number of clients that are known, and their sums. `clients` may have fewer.
+    pub(super) known: usize,
+    pub(super) sums: Sums,
     pub(super) clients: Vec<ClientView>,
+}
+
+/// The sums over all clients.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Sums {
+    size: u64,
+    demand: u64,
+    used: u64,
+    refused: u64,
+    lent: u64,
+    borrowed: u64,
+    waiting: u64,
 }
 
 /// One client in it. Counts are requests.
@@ -44,6 +62,7 @@ pub(super) struct ClientView {
 impl View {
     pub(super) fn of(sidecar: &Sidecar) -> Self {
         let config = sidecar.config();
+        let clients: Vec<ClientView> = Vec::new();
         Self {
             cycle: 0,
             cycle_ms: u64::try_from(config.fair.cycle.as_millis()).unwrap_or(u64::MAX),
@@ -52,8 +71,38 @@ impl View {
             mode: config.mode,
             enforced: f64::from(config.enforced.ten_thousandths()) / 100.0,
             is_draining: sidecar.is_draining(),
-            clients: Vec::new(),
+            known: clients.len(),
+            sums: Sums::of(&clients),
+            clients,
         }
+    }
+
+    /// The same with the busiest clients only, busiest first.
+    pub(super) fn of_the_busiest(mut self) -> Self {
+        let business = |client: &ClientView| {
+            let attempted = client.used + client.refused + client.waiting;
+            attempted.max(u64::from(client.demand))
+        };
+        let clients = &mut self.clients;
+        clients.sort_by(|a, b| (business(b), &a.client).cmp(&(business(a), &b.client)));
+        clients.truncate(BUSIEST);
+        self
+    }
+}
+
+impl Sums {
+    fn of(clients: &[ClientView]) -> Self {
+        let mut sums = Self::default();
+        for client in clients {
+            sums.size += u64::from(client.size);
+            sums.demand += u64::from(client.demand);
+            sums.used += client.used;
+            sums.refused += client.refused;
+            sums.lent += u64::from(client.lent);
+            sums.borrowed += u64::from(client.borrowed);
+            sums.waiting += client.waiting;
+        }
+        sums
     }
 }
 
