@@ -5,12 +5,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::time::Instant;
 
-use crate::config::Config;
+use crate::config::{Config, Source};
 
 /// One sidecar: its configuration, its limit, its counts.
 #[derive(Debug)]
 pub struct Sidecar {
     config: RwLock<Arc<Config>>,
+    /// Where a reload reads the configuration.
+    pub source: Arc<Source>,
     pub counts: Counts,
     pub started: Instant,
     /// Whether SIGTERM came: `/readyz` says 503.
@@ -22,6 +24,10 @@ pub struct Sidecar {
 pub struct Counts {
     /// Connections of clients now, upgraded ones included.
     pub connections: AtomicUsize,
+    /// Connections closed at once, since there were too many.
+    pub connections_refused: AtomicU64,
+    /// Connections and streams cut, since the client was silent or read nothing for too long.
+    pub connections_late: AtomicU64,
     pub refused: AtomicU64,
     pub anonymous: AtomicU64,
     pub bad_requests: AtomicU64,
@@ -34,9 +40,14 @@ pub struct Counts {
 
 impl Sidecar {
     #[must_use]
-    pub fn new(config: Config) -> Self {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the start of the process is no wait"
+    )]
+    pub fn new(config: Config, source: Source) -> Self {
         Self {
             config: RwLock::new(Arc::new(config)),
+            source: Arc::new(source),
             counts: Counts::default(),
             started: Instant::now(),
             is_draining: AtomicBool::new(false),

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use paceline::fair::{Division, FairShare, Newcomers};
 use paceline::limiter::Share;
 
 pub(crate) use self::cli::{Task, task};
@@ -252,5 +253,40 @@ impl Config {
             log: tracing::Level::INFO,
             log_json: false,
         }
+    }
+
+    /// The parameters of the limit.
+    pub(crate) fn fair_share(&self) -> FairShare {
+        let fair = &self.fair;
+        let division = match fair.is_max_min {
+            true => Division::MaxMin,
+            false => Division::Proportional,
+        };
+        let newcomers = match fair.early_cycles {
+            Some(at_most) => Newcomers::EndCycle { at_most },
+            None => Newcomers::Join,
+        };
+        FairShare::new(fair.capacity, fair.cycle)
+            .with_reservation(fair.reservation.ten_thousandths())
+            .with_division(division)
+            .with_newcomers(newcomers)
+            .with_max_clients(fair.max_clients)
+            .forgetting_after(fair.forgetting_after)
+            .with_carry(fair.has_carry)
+            .with_pacing(fair.has_pacing)
+    }
+}
+
+/// The terms as the limit takes them.
+impl From<Terms> for paceline::fair::Terms {
+    fn from(terms: Terms) -> Self {
+        let mut of_limit = Self::new().with_weight(terms.weight);
+        if let Some(permits) = terms.most_lent {
+            of_limit = of_limit.with_most_lent(permits);
+        }
+        if let Some(permits) = terms.most_borrowed {
+            of_limit = of_limit.with_most_borrowed(permits);
+        }
+        of_limit
     }
 }

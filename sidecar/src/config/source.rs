@@ -111,7 +111,8 @@ impl Source {
         let Some(path) = &self.file else {
             return Ok(String::new());
         };
-        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        fs::read_to_string(path)
+            .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     }
 
     pub(super) fn load_text(&self, text: &Result<String, String>) -> Result<Reading, Errors> {
@@ -229,13 +230,14 @@ impl Source {
     fn read_file(&self, text: &str, table: &DeTable<'_>, reading: &mut Reading) {
         for (key, value) in in_order(table) {
             let at_key = place(text, Some(key.span()));
+            let at_value = Origin::File(place(text, Some(value.span())));
             let name = key.get_ref().as_ref();
             if name == CLIENTS {
                 self.read_clients(text, value, reading);
             } else if let Some(setting) = setting(name) {
                 let form = (setting.field)(&mut reading.draft).form();
                 match text_of(value.get_ref(), form) {
-                    Some(value) => self.set(reading, setting, &value, Origin::File(at_key)),
+                    Some(value) => self.set(reading, setting, &value, at_value),
                     None => {
                         let example = form.in_file(&reading.draft.show(setting));
                         let error = format!(
@@ -243,7 +245,6 @@ impl Source {
                             form.name(),
                             kind(value.get_ref())
                         );
-                        let at_value = Origin::File(place(text, Some(value.span())));
                         reading.origins.insert(name.to_owned(), at_value);
                         reading.errors.push(self.named(name, at_value, &error));
                     }
@@ -283,6 +284,7 @@ impl Source {
             };
             for (name, value) in in_order(table) {
                 let at_key = place(text, Some(name.span()));
+                let at_value = Origin::File(place(text, Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
                     self.unknown(reading, at_key, name, TERMS);
@@ -301,7 +303,7 @@ impl Source {
                     (Ok(number), "most-lent") => terms.most_lent = Some(number),
                     (Ok(number), _) => terms.most_borrowed = Some(number),
                     (Err(error), _) => {
-                        let error = self.named(&name_of_all, Origin::File(at_key), &error);
+                        let error = self.named(&name_of_all, at_value, &error);
                         reading.errors.push(error);
                     }
                 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
-use http::uri::{Authority, PathAndQuery, Uri};
+use http::uri::{Authority, Uri};
 use paceline::limiter::Share;
 use tracing::Level;
 
@@ -421,9 +421,8 @@ impl Value for Upstream {
                 "is not an upstream: write a host and a port, as in http://127.0.0.1:8080",
             );
         };
-        let path = uri.as_ref().and_then(Uri::path_and_query);
-        if path.is_some_and(|path| path.as_str() != "/") || rest.contains('#') {
-            let path = path.map_or("", PathAndQuery::as_str);
+        let path = &rest[authority.as_str().len()..];
+        if !path.is_empty() && path != "/" {
             return wrong(&format!(
                 "has a path, `{path}`, but requests keep their own: write {scheme}://{authority}"
             ));

@@ -1,0 +1,184 @@
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use thiserror::Error;
+use tokio::time::{Sleep, sleep};
+
+use super::{Received, fields};
+
+/// The body of a request on its way to the upstream.
+#[derive(Debug)]
+pub(super) struct Upload {
+    /// `None` if it is empty.
+    body: Option<(Received, Arc<Progress>)>,
+    /// The body waits for `100 Continue` of the upstream, but no longer than this: not every server answers that.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+/// What a request's body says to the future that waits for its response, and the other way round.
+#[derive(Debug, Default)]
+pub(super) struct Progress(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    moved: u64,
+    awaits_client: bool,
+    has_failed: bool,
+    has_ended: bool,
+    may_continue: bool,
+    is_abandoned: bool,
+    waker: Option<Waker>,
+}
+
+/// Why the body of a request ends before its end.
+#[derive(Debug, Error)]
+pub(super) enum UploadError {
+    #[error("the client broke the body of its request")]
+    Client(#[source] hyper::Error),
+    #[error("the response was complete before the request")]
+    Abandoned,
+}
+
+/// How long a body waits for `100 Continue`. curl waits as long for a server.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl Upload {
+    pub(super) fn new(body: Received, expects_continue: bool) -> Self {
+        if body.is_end_stream() {
+            return Self::empty();
+        }
+        Self {
+            body: Some((body, Arc::default())),
+            waiting: expects_continue.then(|| Box::pin(sleep(LONGEST_WAIT))),
+        }
+    }
+
+    pub(super) const fn empty() -> Self {
+        Self {
+            body: None,
+            waiting: None,
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.body.is_none()
+    }
+
+    pub(super) fn progress(&self) -> Option<Arc<Progress>> {
+        self.body.as_ref().map(|(_, progress)| Arc::clone(progress))
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+}
+
+impl Progress {
+    /// How much has moved so far, and whether the client has to send more before the upstream can answer.
+    pub(super) fn so_far(&self) -> (u64, bool) {
+        let state = self.state();
+        (state.moved, state.awaits_client)
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().has_failed
+    }
+
+    /// The upstream has said `100 Continue`.
+    pub(super) fn go_on(&self) {
+        self.change(|state| state.may_continue = true);
+    }
+
+    /// Ends a body that is not complete when the response is. The upstream has said all it has to say, and what it has not read
+    /// makes the connection useless for the next request. Returns whether the body was complete.
+    pub(super) fn abandon(&self) -> bool {
+        let has_ended = self.state().has_ended;
+        if !has_ended {
+            self.change(|state| state.is_abandoned = true);
+        }
+        has_ended
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let this = &mut *self;
+        let Some((body, progress)) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        let mut state = progress.state();
+        if state.is_abandoned {
+            return Poll::Ready(Some(Err(UploadError::Abandoned)));
+        }
+        state.waker.clone_from(&Some(cx.waker().clone()));
+        if let Some(waiting) = &mut this.waiting {
+            if !state.may_continue {
+                ready!(waiting.as_mut().poll(cx));
+            }
+            this.waiting = None;
+        }
+        // The first poll of the body has hyper send `100 Continue` to the client.
+        let polled = Pin::new(body).poll_frame(cx);
+        state.awaits_client = polled.is_pending();
+        Poll::Ready(match ready!(polled) {
+            Some(Ok(mut frame)) => {
+                state.moved += 1;
+                if let Some(trailers) = frame.trailers_mut() {
+                    fields::drop_hop_by_hop(trailers);
+                }
+                Some(Ok(frame))
+            }
+            Some(Err(error)) => {
+                state.has_failed = true;
+                Some(Err(UploadError::Client(error)))
+            }
+            None => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body
+            .as_ref()
+            .is_none_or(|(body, _)| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let body = self.body.as_ref();
+        body.map_or_else(|| SizeHint::with_exact(0), |(body, _)| body.size_hint())
+    }
+}
+
+/// hyper drops a body when it is complete, or of no more use.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some((_, progress)) = &self.body {
+            let mut state = progress.state();
+            state.has_ended = true;
+            state.awaits_client = false;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! How long a client may be silent, or not read.
+//!
+//! A timer a request costs more than the rest of the server. So each thread has one clock of coarse ticks. A connection writes down
+//! at which tick it is late, and the worker looks at all connections once a tick. A wait is never shorter than its setting, and at
+//! most two ticks longer. A tick passes only while the thread runs: a thread that was stalled does not blame its clients.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::config::Timeouts;
+
+const NEVER: u64 = u64::MAX;
+
+/// The clock of one thread, and the waits in its ticks.
+#[derive(Debug)]
+pub(super) struct Clock {
+    now: AtomicU64,
+    tick: Duration,
+    head: AtomicU64,
+    between: AtomicU64,
+    body: AtomicU64,
+}
+
+impl Clock {
+    pub(super) fn new(timeouts: &Timeouts) -> Self {
+        let shortest = timeouts.head.min(timeouts.between).min(timeouts.body);
+        let tick = (shortest / 10).clamp(Duration::from_millis(5), Duration::from_millis(500));
+        let clock = Self {
+            now: AtomicU64::new(0),
+            tick,
+            head: AtomicU64::new(0),
+            between: AtomicU64::new(0),
+            body: AtomicU64::new(0),
+        };
+        clock.set(timeouts);
+        clock
+    }
+
+    /// Takes over waits from a reload. Connections that wait already keep theirs.
+    pub(super) fn set(&self, timeouts: &Timeouts) {
+        self.head.store(self.ticks(timeouts.head), Relaxed);
+        self.between.store(self.ticks(timeouts.between), Relaxed);
+        self.body.store(self.ticks(timeouts.body), Relaxed);
+    }
+
+    pub(super) fn tick(&self) -> Duration {
+        self.tick
+    }
+
+    pub(super) fn advance(&self) {
+        self.now.store(self.now.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Rounded up, and one more for the tick that is under way.
+    fn ticks(&self, wait: Duration) -> u64 {
+        let ticks = wait.as_nanos().div_ceil(self.tick.as_nanos()) + 1;
+        u64::try_from(ticks).unwrap_or(NEVER / 2)
+    }
+
+    fn after(&self, ticks: &AtomicU64) -> u64 {
+        self.now.load(Relaxed) + ticks.load(Relaxed)
+    }
+}
+
+/// What is expected from the client.
+mod phase {
+    /// A head, or the rest of it.
+    pub(super) const HEAD: u8 = 0;
+    /// HTTP/1: a body, or nothing until the response is complete.
+    pub(super) const EXCHANGE: u8 = 1;
+    /// HTTP/1: the next request, or the end.
+    pub(super) const BETWEEN: u8 = 2;
+    /// A connection of HTTP/2. The number of its streams decides.
+    pub(super) const STREAMS: u8 = 3;
+    /// A stream of HTTP/2.
+    pub(super) const STREAM: u8 = 4;
+}
+
+/// When a connection, or a stream of HTTP/2, is late.
+#[derive(Debug)]
+pub(super) struct Watch {
+    clock: Arc<Clock>,
+    phase: AtomicU8,
+    /// The tick until which the client has to send something.
+    read_by: AtomicU64,
+    /// The tick until which the client has to take something.
+    write_by: AtomicU64,
+    /// HTTP/2: the streams that began since the last look.
+    began: AtomicUsize,
+}
+
+impl Watch {
+    /// Of a new connection: its first head is due.
+    pub(super) fn connection(clock: &Arc<Clock>) -> Arc<Self> {
+        Self::new(clock, phase::HEAD, clock.after(&clock.head))
+    }
+
+    fn new(clock: &Arc<Clock>, phase: u8, read_by: u64) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Arc::clone(clock),
+            phase: AtomicU8::new(phase),
+            read_by: AtomicU64::new(read_by),
+            write_by: AtomicU64::new(NEVER),
+            began: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        let now = self.clock.now.load(Relaxed);
+        self.read_by.load(Relaxed).min(self.write_by.load(Relaxed)) <= now
+    }
+
+    /// HTTP/1: a head is complete.
+    pub(super) fn head_is_complete(&self) {
+        self.phase.store(phase::EXCHANGE, Relaxed);
+        self.read_by.store(NEVER, Relaxed);
+    }
+
+    /// HTTP/1: the response is complete.
+    fn is_answered(&self) {
+        self.phase.store(phase::BETWEEN, Relaxed);
+        self.read_by
+            .store(self.clock.after(&self.clock.between), Relaxed);
+    }
+
+    /// The connection speaks HTTP/2.
+    pub(super) fn has_streams(&self) {
+        self.phase.store(phase::STREAMS, Relaxed);
+        self.streams_were_counted(0);
+    }
+
+    /// HTTP/2: a stream of this connection began. It has a watch of its own.
+    pub(super) fn stream(&self) -> Arc<Self> {
+        self.began.store(self.began.load(Relaxed) + 1, Relaxed);
+        self.read_by.store(NEVER, Relaxed);
+        Self::new(&self.clock, phase::STREAM, NEVER)
+    }
+
+    /// HTTP/2: so many streams are open now. Without any, the connection has to begin one in time.
+    pub(super) fn streams_were_counted(&self, open: usize) {
+        if self.phase.load(Relaxed) != phase::STREAMS {
+            return;
+        }
+        let began = self.began.swap(0, Relaxed);
+        if open > 0 {
+            self.read_by.store(NEVER, Relaxed);
+        } else if began > 0 || self.read_by.load(Relaxed) == NEVER {
+            self.read_by
+                .store(self.clock.after(&self.clock.between), Relaxed);
+        }
+    }
+
+    /// The connection has read something. The first byte after an answer begins a head.
+    pub(super) fn has_read(&self) {
+        if self.phase.load(Relaxed) == phase::BETWEEN {
+            self.phase.store(phase::HEAD, Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.head), Relaxed);
+        }
+    }
+
+    /// The client does not take what there is. Asking again does not extend the wait.
+    pub(super) fn waits_for_reader(&self) {
+        if self.write_by.load(Relaxed) == NEVER {
+            let by = self.clock.after(&self.clock.body);
+            self.write_by.store(by, Relaxed);
+        }
+    }
+
+    pub(super) fn has_written(&self) {
+        self.write_by.store(NEVER, Relaxed);
+    }
+
+    fn is_stream(&self) -> bool {
+        self.phase.load(Relaxed) == phase::STREAM
+    }
+}
+
+pin_project! {
+    /// The body of a response. When it is complete, the connection waits for the next request.
+    #[derive(Debug)]
+    pub(super) struct Download<B> {
+        #[pin]
+        body: B,
+        watch: Arc<Watch>,
+    }
+
+    impl<B> PinnedDrop for Download<B> {
+        fn drop(this: Pin<&mut Self>) {
+            if !this.watch.is_stream() {
+                this.watch.is_answered();
+            }
+        }
+    }
+}
+
+impl<B> Download<B> {
+    pub(super) fn new(body: B, watch: Arc<Watch>) -> Self {
+        Self { body, watch }
+    }
+}
+
+impl<B: Body> Body for Download<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let this = self.project();
+        let polled = this.body.poll_frame(cx);
+        if this.watch.is_stream() {
+            // HTTP/2 asks for the next frame when the client has room for it.
+            this.watch.has_written();
+            if matches!(polled, Poll::Ready(Some(Ok(_)))) {
+                this.watch.waits_for_reader();
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
