@@ -30,9 +30,6 @@ use upstream::Upstream;
 
 pub(crate) use body::Body;
 
-/// The body of a request, as the server hands it over.
-type Received = crate::server::Upload<Incoming>;
-
 /// What the requests of one thread share: the pool of its connections to the upstream.
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -57,7 +54,7 @@ impl Proxy {
     pub(crate) async fn answer(
         &self,
         peer: SocketAddr,
-        request: Request<Received>,
+        request: Request<Incoming>,
     ) -> Response<Body> {
         let is_grpc = problem::is_grpc(request.headers());
         match self.forward(peer, request).await {
@@ -69,7 +66,7 @@ impl Proxy {
     async fn forward(
         &self,
         peer: SocketAddr,
-        mut request: Request<Received>,
+        mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Problem> {
         let counts = &self.sidecar.counts;
         let config = self.sidecar.config();

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use thiserror::Error;
 use tokio::time::{Sleep, sleep};
 
-use super::{Received, fields};
+use super::fields;
 
 /// The body of a request on its way to the upstream.
 #[derive(Debug)]
 pub(super) struct Upload {
     /// `None` if it is empty.
-    body: Option<(Received, Arc<Progress>)>,
+    body: Option<(Incoming, Arc<Progress>)>,
     /// The body waits for `100 Continue` of the upstream, but no longer than this: not every server answers that.
     waiting: Option<Pin<Box<Sleep>>>,
 }
@@ -47,7 +48,7 @@ pub(super) enum UploadError {
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Upload {
-    pub(super) fn new(body: Received, expects_continue: bool) -> Self {
+    pub(super) fn new(body: Incoming, expects_continue: bool) -> Self {
         if body.is_end_stream() {
             return Self::empty();
         }

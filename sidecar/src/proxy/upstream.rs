@@ -17,12 +17,12 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::body::{Body, Download};
+use super::count;
 use super::failure::{Causes, Failure};
 use super::io::Io;
 use super::patience::Patience;
 use super::pool::{Lease, Pool, Sender};
 use super::upload::{Progress, Upload};
-use super::{Received, count};
 use crate::config::{self, Timeouts};
 use crate::state::Counts;
 
@@ -62,7 +62,7 @@ impl Upstream {
     /// byte of an answer: the upstream closed it while the request was on its way.
     pub(super) async fn send(
         &self,
-        request: Request<Received>,
+        request: Request<Incoming>,
         timeouts: &Timeouts,
         counts: &Counts,
     ) -> Result<Answered, Failure> {
@@ -167,7 +167,7 @@ impl Upstream {
     }
 
     /// The request with scheme and authority of the upstream. Path and query stay as they are, byte for byte.
-    fn addressed(&self, request: Request<Received>) -> Result<Request<Upload>, Failure> {
+    fn addressed(&self, request: Request<Incoming>) -> Result<Request<Upload>, Failure> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
