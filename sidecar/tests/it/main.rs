@@ -3,4 +3,7 @@
 mod client;
 mod config;
 mod deploy;
+mod endurance;
+mod hello;
+mod scenario;
 mod support;
