@@ -1,6 +1,11 @@
 //! The real binary on loopback, with real clients.
 
 mod client;
+mod config;
+mod deploy;
+mod endurance;
 mod hardening;
+mod hello;
 mod life;
+mod scenario;
 mod support;
