@@ -1,4 +1,6 @@
 //! The real binary on loopback, with real clients.
 
 mod client;
+mod forwarding;
 mod support;
+mod upstream;
