@@ -21,7 +21,7 @@ fn sidecar(upstream: SocketAddr, flags: &[&str]) -> Sidecar {
     Sidecar::start(upstream, &all)
 }
 
-/// An upstream that says when it has a request, and answers when it is told.
+/// An upstream that reports a request, and answers it on demand.
 struct Held {
     at: SocketAddr,
     has_request: Receiver<()>,
@@ -35,7 +35,7 @@ fn held() -> Held {
     let at = upstream(move |mut stream| {
         head(&mut stream);
         arrived.send(()).unwrap();
-        // Without the test nobody waits for the answer.
+        // After the test the answer has no reader.
         if told.lock().unwrap().recv().is_ok() {
             let _ = stream.write_all(OK.as_bytes());
         }
