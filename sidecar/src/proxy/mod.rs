@@ -34,6 +34,7 @@ use failure::Failure;
 use gate::Admitted;
 use limit::Verdict;
 use problem::Problem;
+use upload::Upload;
 use upstream::Upstream;
 
 pub(crate) use body::Body;
@@ -78,12 +79,13 @@ impl Proxy {
     async fn forward(
         &self,
         peer: SocketAddr,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Result<Response<Body>, Problem> {
         let came = now();
         let counts = &self.sidecar.counts;
         let config = self.sidecar.config();
         let version = request.version();
+        let mut request = Upload::of(request);
 
         // What can be read in two ways does not reach the upstream.
         check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
@@ -144,7 +146,7 @@ impl Proxy {
     fn decide(
         &self,
         peer: SocketAddr,
-        request: &mut Request<Incoming>,
+        request: &mut Request<Upload>,
         config: &Arc<Config>,
     ) -> Result<Verdict, Problem> {
         let counts = &self.sidecar.counts;

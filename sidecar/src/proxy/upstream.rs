@@ -63,7 +63,7 @@ impl Upstream {
     /// byte of an answer: the upstream closed it while the request was on its way.
     pub(super) async fn send(
         &self,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         timeouts: &Timeouts,
         counts: &Counts,
     ) -> Result<Answered, Failure> {
@@ -169,8 +169,8 @@ impl Upstream {
     }
 
     /// The request with scheme and authority of the upstream. Path and query stay as they are, byte for byte.
-    fn addressed(&self, request: Request<Incoming>) -> Result<Request<Upload>, Failure> {
-        let (mut parts, body) = request.into_parts();
+    fn addressed(&self, request: Request<Upload>) -> Result<Request<Upload>, Failure> {
+        let (mut parts, mut upload) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
         if self.is_h2c {
@@ -181,21 +181,19 @@ impl Upstream {
             parts.uri = Uri::from_parts(uri).map_err(|_| Failure::Upload)?;
             parts.version = Version::HTTP_2;
             parts.headers.remove(HOST);
-            parts.headers.remove(EXPECT);
+            upload.go_on();
         } else {
             if parts.uri.authority().is_some() {
                 parts.uri = Uri::from(path);
             }
             parts.version = Version::HTTP_11;
             // hyper would leave out the body of a `GET` otherwise.
-            if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            if !upload.is_end_stream() && upload.size_hint().exact().is_none() {
                 let chunked = HeaderValue::from_static("chunked");
                 parts.headers.insert(TRANSFER_ENCODING, chunked);
             }
         }
-        let expects_continue = parts.headers.contains_key(EXPECT);
-        let upload = Upload::new(body, expects_continue);
-        if !upload.is_waiting() && expects_continue {
+        if !upload.is_waiting() {
             parts.headers.remove(EXPECT);
         }
         Ok(Request::from_parts(parts, upload))
