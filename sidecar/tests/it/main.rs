@@ -4,6 +4,8 @@ mod client;
 mod config;
 mod deploy;
 mod endurance;
+mod hardening;
 mod hello;
+mod life;
 mod scenario;
 mod support;
