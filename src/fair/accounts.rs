@@ -1,16 +1,12 @@
 use core::mem;
 use core::time::Duration;
-use std::collections::BinaryHeap;
 
 use crate::policy::{Decision, Policy, SlidingLog, SlidingLogState};
 use crate::time::Tick;
 
-use super::client::{Client, PERMIT};
-use super::divide::{Shares, Want};
+use super::client::Client;
+use super::clients::Clients;
 use super::{ClientShare, Cycle, FairShare, Newcomers, Terms};
-
-/// The slot that clients beyond the bound share.
-pub(crate) const OVERFLOW: u32 = 0;
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
 const WORK: u64 = 1 << 20;
@@ -25,16 +21,10 @@ const WORK_OF_A_DECISION: u64 = 16;
 ///
 /// The demand of a client in a cycle is what passed, what was told to [`refuse`](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     share: FairShare,
-    /// By slot.
-    clients: Vec<Client>,
-    /// The slots of known clients, the oldest first.
-    order: Vec<u32>,
-    free: Vec<u32>,
-    forgotten: Vec<u32>,
-    weights: u64,
+    clients: Clients,
     number: u64,
     start: Tick,
     /// The end of the last cycle with a request; `None` before the first one.
@@ -42,12 +32,6 @@ pub(crate) struct Accounts {
     is_active: bool,
     early_ends: u32,
     spent: u32,
-    /// The sum of all sizes. It is the capacity, or more while too much [`WORK`] was done to divide anew.
-    sized: u64,
-    /// What can be taken back at once: the sum of all that is borrowed and unspent.
-    reclaimable: u64,
-    /// Those from whom it can be taken, with upper bounds. Built when first needed in a division.
-    lenders: Option<BinaryHeap<(u32, u32)>>,
     waiting: u64,
     work: u64,
     paused_until: Tick,
@@ -72,24 +56,15 @@ enum Right {
 
 impl Accounts {
     pub(crate) fn new(share: FairShare, now: Tick) -> Self {
-        let mut overflow = Client::new(Terms::new());
-        overflow.is_known = false;
         Self {
             share,
-            clients: vec![overflow],
-            order: Vec::new(),
-            free: Vec::new(),
-            forgotten: Vec::new(),
-            weights: 0,
+            clients: Clients::new(),
             number: 0,
             start: now,
             idle_since: None,
             is_active: false,
             early_ends: 0,
             spent: 0,
-            sized: 0,
-            reclaimable: 0,
-            lenders: None,
             waiting: 0,
             work: WORK,
             paused_until: Tick::ZERO,
@@ -117,43 +92,32 @@ impl Accounts {
         }
         self.is_active = false;
         self.early_ends = 0;
-        for slot in &self.order {
-            self.clients[*slot as usize].end_cycle(elapsed - 1, self.share.smoothing());
-        }
-        self.forget_idle();
+        let smoothing = self.share.smoothing();
+        self.clients
+            .for_each(|client| client.end_cycle(elapsed - 1, smoothing));
+        self.clients.forget_idle(self.share.forgets_after());
         self.begin_cycle(elapsed);
         true
     }
 
     /// The slots of the clients that were forgotten since the last call. They are used again from now on.
     pub(crate) fn forgotten(&mut self) -> Vec<u32> {
-        self.free.extend(&self.forgotten);
-        mem::take(&mut self.forgotten)
+        self.clients.forgotten()
     }
 
-    /// The slot of a client that has none: a new one, or [`OVERFLOW`] if there are too many clients.
+    /// The slot of a client that has none: a new one, or [`OVERFLOW`](super::OVERFLOW) if there are too many clients.
     pub(crate) fn join(&mut self, terms: Terms) -> u32 {
-        let own = self.order.len() - usize::from(self.clients[0].is_known);
-        let slot = if own >= self.share.max_clients() as usize {
-            if self.clients[0].is_known {
-                return OVERFLOW;
-            }
-            self.clients[0] = Client::new(Terms::new());
-            OVERFLOW
-        } else if let Some(slot) = self.free.pop() {
-            self.clients[slot as usize] = Client::new(terms);
-            slot
-        } else {
-            self.clients.push(Client::new(terms));
-            u32::try_from(self.clients.len() - 1).unwrap_or(OVERFLOW)
-        };
-        self.order.push(slot);
-        self.weights += u64::from(self.clients[slot as usize].terms.weight());
+        let known = self.clients.order().len();
+        let slot = self.clients.add(terms, self.share.max_clients());
+        if self.clients.order().len() == known {
+            return slot;
+        }
         if self.may_divide() {
-            self.divide(false);
-            self.fit();
+            self.clients.divide(&self.share, false);
+            self.clients.fit(self.unspent());
         } else {
-            self.size_without_dividing(slot);
+            self.clients
+                .size_without_dividing(slot, self.share.capacity());
         }
         slot
     }
@@ -174,10 +138,16 @@ impl Accounts {
         match right {
             Right::Size => self.count(slot, cost, now),
             Right::Default(missing) => {
-                self.take_back(slot, missing);
+                self.clients.take_back(slot, missing, self.share.capacity());
                 self.count(slot, cost, now);
             }
-            Right::Loan => self.lend(slot, cost, now),
+            Right::Loan => {
+                self.clients.lend(slot, cost);
+                self.count(slot, cost, now);
+                if self.may_divide() {
+                    self.clients.fit(self.unspent());
+                }
+            }
             Right::NewCycle => return wait(self.end(), now),
             Right::Wait(until) => return wait(until, now),
         }
@@ -197,7 +167,7 @@ impl Accounts {
 
     /// Counts a request that gave up or did not want to wait.
     pub(crate) fn refuse(&mut self, slot: u32, cost: u32) {
-        let client = &mut self.clients[slot as usize];
+        let client = &mut self.clients[slot];
         client.turned_away = client.turned_away.saturating_add(1);
         // What can never pass is no demand.
         if cost <= self.share.capacity() {
@@ -208,7 +178,7 @@ impl Accounts {
 
     /// Tells the cost of all requests that now wait in the queue of a client.
     pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
-        let client = &mut self.clients[slot as usize];
+        let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
         self.waiting = self
             .waiting
@@ -219,23 +189,8 @@ impl Accounts {
 
     /// Takes permits back that passed and were not used.
     pub(crate) fn refund(&mut self, slot: u32, permits: u32, now: Tick) {
-        let client = &mut self.clients[slot as usize];
-        let could = client.unspent_loan();
-        let unused = permits.min(client.used);
-        let repaid = unused.min(client.loan);
-        client.used -= unused;
-        client.loan -= repaid;
-        client.size -= repaid;
-        client.owed = client
-            .owed
-            .saturating_sub(u64::from(permits - unused) * PERMIT);
-        let can = client.unspent_loan();
+        let unused = self.clients.refund(slot, permits);
         self.spent = self.spent.saturating_sub(unused);
-        self.sized -= u64::from(repaid);
-        self.reclaimable = self.reclaimable - u64::from(could) + u64::from(can);
-        if let Some(lenders) = &mut self.lenders {
-            lenders.push((can, slot));
-        }
         if let Some(log) = &mut self.log {
             log_of(&self.share).refund(log, now, permits);
         }
@@ -256,13 +211,13 @@ impl Accounts {
             }
             None => log_of(&share).fresh(now),
         });
-        self.divide(false);
-        self.fit();
+        self.clients.divide(&self.share, false);
+        self.clients.fit(self.unspent());
     }
 
     /// What a client may use and has used in this cycle.
     pub(crate) fn client(&self, slot: u32) -> ClientShare {
-        let client = &self.clients[slot as usize];
+        let client = &self.clients[slot];
         ClientShare {
             size: client.size,
             demand: client.demand,
@@ -289,7 +244,7 @@ impl Accounts {
 
     /// The slots of all clients, the oldest first.
     pub(crate) fn slots(&self) -> &[u32] {
-        &self.order
+        self.clients.order()
     }
 
     fn end(&self) -> Tick {
@@ -317,20 +272,27 @@ impl Accounts {
         if now < self.paused_until {
             return Right::Wait(self.paused_until);
         }
-        let client = &self.clients[slot as usize];
+        let client = &self.clients[slot];
         let Some(needed) = client.used.checked_add(cost) else {
             return Right::Wait(self.end());
         };
-        let unspent = self.share.capacity().saturating_sub(self.spent);
+        let capacity = self.share.capacity();
         let missing = needed.saturating_sub(client.size);
         let is_in_default = needed <= client.default;
-        let right = if cost <= unspent && missing == 0 {
+        let is_covered = cost <= self.unspent();
+        let right = if is_covered && missing == 0 {
             Right::Size
-        } else if cost <= unspent && is_in_default && u64::from(missing) <= self.to_take_back() {
+        } else if is_covered
+            && is_in_default
+            && u64::from(missing) <= self.clients.to_take_back(capacity)
+        {
             Right::Default(missing)
-        } else if cost <= unspent && needed == cost && !is_in_default && !client.is_in_debt() {
+        } else if is_covered && needed == cost && !is_in_default && !client.is_in_debt() {
             Right::Loan
-        } else if is_in_default && client.is_new && self.may_end_early() {
+        } else if needed <= self.clients.default_of(slot, capacity)
+            && client.is_new
+            && self.may_end_early()
+        {
             Right::NewCycle
         } else {
             return Right::Wait(self.end());
@@ -367,9 +329,7 @@ impl Accounts {
     }
 
     fn end_early(&mut self, now: Tick) {
-        for slot in &self.order {
-            self.clients[*slot as usize].end_cycle_early();
-        }
+        self.clients.for_each(Client::end_cycle_early);
         self.early_ends += 1;
         self.start = now.max(self.start);
         self.begin_cycle(1);
@@ -379,32 +339,16 @@ impl Accounts {
         self.number = self.number.saturating_add(elapsed);
         self.spent = 0;
         self.work = WORK;
-        self.divide(true);
-        self.fit();
+        self.clients.divide(&self.share, true);
+        self.clients.fit(self.unspent());
     }
 
-    fn forget_idle(&mut self) {
-        let (clients, forgotten) = (&mut self.clients, &mut self.forgotten);
-        let weights = &mut self.weights;
-        let idle_cycles = self.share.forgets_after();
-        self.order.retain(|slot| {
-            let client = &mut clients[*slot as usize];
-            client.is_known = !client.is_idle_for(idle_cycles);
-            if !client.is_known {
-                *weights -= u64::from(client.terms.weight());
-            }
-            if !client.is_known && *slot != OVERFLOW {
-                forgotten.push(*slot);
-            }
-            client.is_known
-        });
+    fn unspent(&self) -> u32 {
+        self.share.capacity().saturating_sub(self.spent)
     }
 
     fn count(&mut self, slot: u32, cost: u32, now: Tick) {
-        let client = &mut self.clients[slot as usize];
-        let could = client.unspent_loan();
-        client.count(cost, now);
-        self.reclaimable -= u64::from(could - client.unspent_loan());
+        self.clients.count(slot, cost, now);
         self.spent = self.spent.saturating_add(cost);
         if let Some(log) = &mut self.log {
             // It was asked before.
@@ -412,175 +356,14 @@ impl Accounts {
         }
     }
 
-    fn to_take_back(&self) -> u64 {
-        self.reclaimable.saturating_add(self.spare())
-    }
-
-    /// What is in no size.
-    fn spare(&self) -> u64 {
-        u64::from(self.share.capacity()).saturating_sub(self.sized)
-    }
-
-    /// Adds to the size of a client what is spare, and then what others borrowed most and did not spend.
-    fn take_back(&mut self, slot: u32, missing: u32) {
-        let mut missing = missing;
-        let spare = u32::try_from(self.spare()).unwrap_or(u32::MAX).min(missing);
-        self.clients[slot as usize].size += missing;
-        self.sized += u64::from(spare);
-        missing -= spare;
-        self.reclaimable -= u64::from(missing);
-        let (order, clients) = (&self.order, &mut self.clients);
-        let all = || {
-            let lenders = order
-                .iter()
-                .map(|slot| (clients[*slot as usize].unspent_loan(), *slot));
-            lenders.filter(|(unspent, _)| *unspent > 0).collect()
-        };
-        let lenders = self.lenders.get_or_insert_with(all);
-        while missing > 0 {
-            let Some((bound, lender)) = lenders.pop() else {
-                break;
-            };
-            let client = &mut clients[lender as usize];
-            let unspent = client.unspent_loan();
-            let taken = if unspent == bound {
-                unspent.min(missing)
-            } else {
-                0
-            };
-            client.size -= taken;
-            missing -= taken;
-            if unspent > taken {
-                lenders.push((unspent - taken, lender));
-            }
-        }
-    }
-
-    fn lend(&mut self, slot: u32, cost: u32, now: Tick) {
-        let client = &mut self.clients[slot as usize];
-        client.loan = cost - client.size;
-        self.sized += u64::from(client.loan);
-        client.size = cost;
-        self.count(slot, cost, now);
-        if self.may_divide() {
-            self.fit();
-        }
-    }
-
     /// Whether there is work left for all clients, which is then done.
     fn may_divide(&mut self) -> bool {
-        let clients = self.order.len() as u64;
+        let clients = self.clients.order().len() as u64;
         let may = self.work >= clients;
         if may {
             self.work -= clients;
         }
         may
-    }
-
-    /// Gives a newcomer its default share although others have it too. What was spent bounds all of them.
-    fn size_without_dividing(&mut self, slot: u32) {
-        let (capacity, weights) = (self.share.capacity(), self.weights);
-        let client = &mut self.clients[slot as usize];
-        client.default = default_of(client, capacity, weights);
-        client.size = client.default;
-        self.sized += u64::from(client.size);
-    }
-
-    /// Gives every client the size that it has if nothing was spent in this cycle.
-    fn divide(&mut self, begins: bool) {
-        let weights = self.weights;
-        let (capacity, carries) = (self.share.capacity(), self.share.carries());
-        let (reservation, division) = (self.share.reservation(), self.share.division());
-        let wants: Vec<Want> = self
-            .order
-            .iter()
-            .map(|slot| {
-                let client = &self.clients[*slot as usize];
-                ((!client.is_new).then_some(client.demand), client.terms)
-            })
-            .collect();
-        let shares = Shares::exact(capacity, &wants, reservation, division);
-        let carried = |at: usize| {
-            let client = &self.clients[self.order[at] as usize];
-            if carries { client.carried } else { 0 }
-        };
-        let sizes = shares.whole(capacity, carried);
-        for (at, (slot, size)) in self.order.iter().zip(&sizes).enumerate() {
-            let client = &mut self.clients[*slot as usize];
-            client.default = default_of(client, capacity, weights);
-            client.size = *size;
-            if begins {
-                client.round(shares.fraction(at), shares.is_above(at, *size), carries);
-            }
-        }
-        self.repay();
-    }
-
-    /// Takes from the sizes what is owed, and divides it among those that owe nothing.
-    fn repay(&mut self) {
-        let mut repaid = 0;
-        let mut others: Vec<u32> = Vec::new();
-        for slot in &self.order {
-            let client = &mut self.clients[*slot as usize];
-            if client.is_in_debt() {
-                repaid += client.repay();
-            } else {
-                others.push(*slot);
-            }
-        }
-        if repaid == 0 {
-            return;
-        }
-        let wants: Vec<Want> = others
-            .iter()
-            .map(|slot| {
-                let client = &self.clients[*slot as usize];
-                let lacks = client.demand.saturating_sub(client.size);
-                let terms = Terms::new().with_weight(client.terms.weight());
-                ((!client.is_new).then_some(lacks), terms)
-            })
-            .collect();
-        let shares = Shares::exact(repaid, &wants, 0, self.share.division());
-        for (slot, size) in others.iter().zip(shares.whole(repaid, |_| 0)) {
-            self.clients[*slot as usize].size += size;
-        }
-        if others.is_empty() {
-            self.forgive();
-        }
-    }
-
-    /// If all owe something, they owe it to each other.
-    fn forgive(&mut self) {
-        for slot in &self.order {
-            let client = &mut self.clients[*slot as usize];
-            client.size += client.paying;
-            (client.paying, client.owed) = (0, 0);
-        }
-    }
-
-    /// Reduces what clients have not spent, in proportion, to what is unspent of the capacity.
-    fn fit(&mut self) {
-        let unspent = u64::from(self.share.capacity().saturating_sub(self.spent));
-        let clients = self.order.iter().map(|slot| &self.clients[*slot as usize]);
-        let wanted: u64 = clients.map(|client| u64::from(client.unspent())).sum();
-        let (mut before, mut given) = (0_u64, 0);
-        (self.sized, self.reclaimable, self.lenders) = (0, 0, None);
-        for slot in &self.order {
-            let client = &mut self.clients[*slot as usize];
-            before += u64::from(client.unspent());
-            let upto = if wanted <= unspent {
-                before
-            } else {
-                let upto = u128::from(before) * u128::from(unspent) / u128::from(wanted);
-                u64::try_from(upto).unwrap_or(u64::MAX)
-            };
-            client.size = client
-                .used
-                .saturating_add(u32::try_from(upto - given).unwrap_or(0));
-            given = upto;
-            self.sized += u64::from(client.size);
-            self.reclaimable += u64::from(client.unspent_loan());
-        }
     }
 }
 
@@ -588,14 +371,546 @@ fn log_of(share: &FairShare) -> SlidingLog {
     SlidingLog::new(share.capacity(), share.cycle())
 }
 
-fn default_of(client: &Client, capacity: u32, weights: u64) -> u32 {
-    let weight = u64::from(client.terms.weight());
-    let default = u128::from(capacity) * u128::from(weight) / u128::from(weights.max(1));
-    u32::try_from(default).unwrap_or(capacity)
-}
-
 fn wait(until: Tick, now: Tick) -> Decision {
     Decision::Wait {
         retry_in: until.since(now).max(Duration::from_nanos(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Division, OVERFLOW};
+    use super::*;
+
+    const CYCLE: Duration = Duration::from_nanos(100);
+    const RULE: FairShare = FairShare::new(40, CYCLE).with_reservation(1_000);
+
+    fn at(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    fn wait(nanos: u64) -> Decision {
+        Decision::Wait {
+            retry_in: Duration::from_nanos(nanos),
+        }
+    }
+
+    /// Accounts with this many clients, in their first cycle, which begins at 0.
+    fn accounts(share: FairShare, clients: u32) -> Accounts {
+        let mut accounts = Accounts::new(share, at(0));
+        for slot in 1..=clients {
+            assert_eq!(accounts.join(Terms::new()), slot);
+        }
+        accounts
+    }
+
+    /// Asks for permits one by one. What does not pass is refused. How many pass?
+    fn ask(accounts: &mut Accounts, slot: u32, permits: u32, now: u64) -> u32 {
+        let _ = accounts.advance(at(now));
+        let passes = |accounts: &mut Accounts| {
+            let passes = accounts.decide(slot, 1, at(now)).is_pass();
+            if !passes {
+                accounts.refuse(slot, 1);
+            }
+            passes
+        };
+        (0..permits).map(|_| u32::from(passes(accounts))).sum()
+    }
+
+    fn sizes(accounts: &Accounts) -> Vec<u32> {
+        let slots = accounts.slots().iter();
+        slots.map(|slot| accounts.client(*slot).size).collect()
+    }
+
+    #[test]
+    fn cycles_follow_the_published_table() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(sizes(&accounts), [10; 4]);
+        let table = [
+            ([2, 15, 10, 10], [5, 15, 10, 10]),
+            ([3, 15, 50, 10], [3, 11, 16, 10]),
+            ([0, 15, 50, 5], [1, 12, 22, 5]),
+        ];
+        for (start, (asked, then)) in (0..).step_by(100).zip(table) {
+            for (slot, permits) in (1..).zip(asked) {
+                let _ = ask(&mut accounts, slot, permits, start);
+            }
+            assert!(accounts.advance(at(start + 100)));
+            assert_eq!(sizes(&accounts), then);
+        }
+    }
+
+    #[test]
+    fn a_client_alone_has_the_capacity() {
+        let mut accounts = accounts(RULE, 1);
+        assert_eq!(ask(&mut accounts, 1, 60, 0), 40);
+        assert_eq!(accounts.decide(1, 1, at(30)), wait(70));
+        assert_eq!(
+            accounts.decide(1, 41, at(30)),
+            Decision::Never { capacity: 40 }
+        );
+        assert_eq!(accounts.decide(1, 0, at(30)), Decision::Pass);
+        assert_eq!(ask(&mut accounts, 1, 60, 100), 40);
+        let report = accounts.client(1);
+        assert_eq!((report.demand, report.used, report.refused), (60, 40, 20));
+        assert_eq!((report.requests_passed, report.requests_refused), (80, 40));
+    }
+
+    #[test]
+    fn a_cycle_begins_with_the_first_request_after_an_idle_one() {
+        let mut accounts = accounts(RULE, 1);
+        assert_eq!(ask(&mut accounts, 1, 1, 30), 1);
+        assert_eq!(
+            (accounts.cycle().start, accounts.cycle().end),
+            (at(30), at(130))
+        );
+        assert_eq!(ask(&mut accounts, 1, 1, 229), 1);
+        assert_eq!(accounts.cycle().start, at(130), "requests keep coming");
+        // The cycle from 230 on is idle, and a look at it changes nothing.
+        let _ = accounts.advance(at(300));
+        let _ = accounts.advance(at(340));
+        assert_eq!(accounts.cycle().start, at(330));
+        assert_eq!(ask(&mut accounts, 1, 1, 345), 1);
+        assert_eq!(
+            (accounts.cycle().start, accounts.cycle().spent),
+            (at(345), 1)
+        );
+        assert_eq!(accounts.cycle().number, 3);
+    }
+
+    #[test]
+    fn while_requests_wait_no_cycle_is_idle() {
+        let mut accounts = accounts(RULE, 2);
+        assert_eq!(ask(&mut accounts, 1, 40, 0), 20);
+        accounts.set_waiting(1, 25);
+        let _ = accounts.advance(at(550));
+        assert_eq!(accounts.cycle().start, at(500));
+        assert_eq!(accounts.client(1).demand, 25);
+        assert_eq!(sizes(&accounts), [25, 15]);
+        assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(500));
+    }
+
+    #[test]
+    fn a_newcomer_is_admitted_at_once_from_what_is_unspent() {
+        let mut accounts = accounts(RULE, 1);
+        assert_eq!(ask(&mut accounts, 1, 15, 0), 15);
+        assert_eq!(accounts.join(Terms::new()), 2);
+        assert_eq!(sizes(&accounts), [20, 20]);
+        assert_eq!(ask(&mut accounts, 2, 30, 1), 20);
+        assert_eq!(accounts.join(Terms::new()), 3);
+        // 5 are left. All 5 are unspent of client 1, and 3 may have 13 of 40.
+        assert_eq!(sizes(&accounts), [15, 20, 5]);
+        assert_eq!(ask(&mut accounts, 3, 6, 2), 5);
+        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(ask(&mut accounts, 4, 1, 3), 0);
+        assert_eq!(accounts.cycle().spent, 40);
+    }
+
+    #[test]
+    fn a_newcomer_without_its_default_share_ends_the_cycle_so_often() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 1);
+        assert_eq!(ask(&mut accounts, 1, 60, 0), 40);
+        assert_eq!(accounts.join(Terms::new()), 2);
+        assert_eq!(accounts.peek(2, 1, at(30)), Decision::Pass);
+        assert_eq!(ask(&mut accounts, 2, 30, 30), 20);
+        let cycle = accounts.cycle();
+        assert_eq!((cycle.start, cycle.end, cycle.number), (at(30), at(130), 1));
+        assert_eq!(ask(&mut accounts, 1, 60, 31), 20);
+        assert_eq!(accounts.join(Terms::new()), 3);
+        assert_eq!(ask(&mut accounts, 3, 30, 32), 0, "once is enough");
+        let _ = accounts.advance(at(130));
+        assert_eq!(ask(&mut accounts, 3, 40, 130), 13);
+        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(ask(&mut accounts, 4, 9, 131), 9);
+        assert_eq!(accounts.cycle().start, at(130), "it found its share");
+    }
+
+    #[test]
+    fn an_owner_takes_back_what_nobody_has_spent() {
+        let mut accounts = accounts(RULE, 4);
+        for (slot, permits) in [(2, 40), (3, 20)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [1, 24, 14, 1]);
+        // Of 14 and 4 that are borrowed, 3 spends all of its own, and 2 spends 2.
+        assert_eq!(ask(&mut accounts, 3, 15, 101), 14);
+        assert_eq!(ask(&mut accounts, 2, 12, 101), 12);
+        assert_eq!(accounts.peek(1, 10, at(102)), Decision::Pass);
+        assert_eq!(ask(&mut accounts, 1, 12, 102), 10);
+        assert_eq!(sizes(&accounts), [10, 15, 14, 1]);
+        assert_eq!(
+            ask(&mut accounts, 4, 12, 103),
+            4,
+            "one own and three unspent"
+        );
+        assert_eq!(ask(&mut accounts, 2, 12, 104), 0);
+        assert_eq!(accounts.cycle().spent, 40);
+    }
+
+    #[test]
+    fn the_largest_unspent_borrow_goes_first() {
+        let mut accounts = accounts(FairShare::new(40, CYCLE), 4);
+        for (slot, permits) in [(2, 15), (3, 17)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        let before = sizes(&accounts);
+        assert_eq!(before, [4, 15, 17, 4]);
+        assert_eq!(ask(&mut accounts, 1, 5, 101), 5);
+        assert_eq!(sizes(&accounts), [5, 15, 16, 4]);
+        assert_eq!(ask(&mut accounts, 3, 14, 101), 14);
+        assert_eq!(ask(&mut accounts, 1, 1, 102), 1);
+        assert_eq!(sizes(&accounts), [6, 14, 16, 4]);
+    }
+
+    #[test]
+    fn a_cost_above_the_share_passes_first_in_a_cycle_and_is_owed() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        assert_eq!(sizes(&accounts), [25, 5, 5, 5], "15 are owed");
+        for slot in [2, 3, 4] {
+            assert_eq!(ask(&mut accounts, slot, 10, 1), 5);
+        }
+        assert_eq!(accounts.decide(1, 25, at(50)), wait(50));
+        accounts.refuse(1, 25);
+        let _ = accounts.advance(at(100));
+        // All ask for at least 10. Of its 10 the debtor has none, and the others share them.
+        assert_eq!(sizes(&accounts), [0, 14, 13, 13]);
+        assert_eq!(accounts.decide(1, 25, at(100)), wait(100), "it owes still");
+        accounts.refuse(1, 25);
+        for slot in [2, 3, 4] {
+            let _ = ask(&mut accounts, slot, 14, 101);
+        }
+        let _ = accounts.advance(at(200));
+        assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
+        let _ = accounts.advance(at(300));
+        assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_loan_covers_what_is_unspent_only() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(ask(&mut accounts, 1, 10, 0), 10);
+        assert_eq!(accounts.decide(2, 31, at(1)), wait(99));
+        assert_eq!(accounts.decide(1, 11, at(1)), wait(99), "not its first");
+        assert_eq!(accounts.decide(2, 30, at(1)), Decision::Pass);
+        assert_eq!(ask(&mut accounts, 3, 1, 2), 0);
+        assert_eq!(accounts.cycle().spent, 40);
+    }
+
+    #[test]
+    fn a_client_with_less_than_a_permit_passes_as_its_share_allows() {
+        let mut accounts = accounts(FairShare::new(3, CYCLE), 10);
+        let mut passed = [0; 11];
+        for cycle in 0..100 {
+            for slot in (1..=10).rev() {
+                passed[slot as usize] += ask(&mut accounts, slot, 1, cycle * 100);
+            }
+        }
+        assert_eq!(passed.iter().sum::<u32>(), 300);
+        assert!(passed[1..].iter().all(|passed| *passed >= 20), "{passed:?}");
+    }
+
+    #[test]
+    fn carried_fractions_take_turns() {
+        let mut accounts = accounts(FairShare::new(3, CYCLE).with_carry(true), 10);
+        let mut sum = [0; 10];
+        for slot in 1..=10 {
+            accounts.set_waiting(slot, 1);
+        }
+        for cycle in 1..=20 {
+            let _ = accounts.advance(at(cycle * 100));
+            for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                *sum += size;
+            }
+        }
+        assert_eq!(sum, [6; 10]);
+    }
+
+    #[test]
+    fn smoothing_averages_what_is_asked_for() {
+        let mut accounts = accounts(RULE.with_smoothing(4), 2);
+        let mut demands = Vec::new();
+        for (cycle, permits) in (0..).zip([8, 16, 16, 0, 0]) {
+            let _ = ask(&mut accounts, 1, permits, cycle * 100);
+            let _ = ask(&mut accounts, 2, 1, cycle * 100);
+            let _ = accounts.advance(at(cycle * 100 + 100));
+            demands.push(accounts.client(1).demand);
+        }
+        // 8, 10, 11.5, 8.6, 6.5
+        assert_eq!(demands, [8, 10, 12, 9, 6]);
+    }
+
+    #[test]
+    fn an_idle_client_is_forgotten_and_a_waiting_one_is_not() {
+        let mut accounts = accounts(RULE.forgetting_after(3), 3);
+        assert_eq!(ask(&mut accounts, 1, 1, 0), 1);
+        accounts.set_waiting(2, 1);
+        for cycle in 1..=3 {
+            assert_eq!(ask(&mut accounts, 3, 1, cycle * 100), 1);
+            assert!(accounts.forgotten().is_empty());
+        }
+        assert_eq!(ask(&mut accounts, 3, 1, 400), 1);
+        assert_eq!(accounts.forgotten(), [1]);
+        assert_eq!(accounts.slots(), [2, 3]);
+        assert_eq!(accounts.join(Terms::new()), 1, "its slot is free");
+        assert_eq!(accounts.slots(), [2, 3, 1], "by age");
+
+        accounts.set_waiting(2, 0);
+        let _ = accounts.advance(at(u64::MAX / 2));
+        assert_eq!(accounts.forgotten(), [2, 3, 1]);
+        assert!(accounts.slots().is_empty());
+    }
+
+    #[test]
+    fn clients_beyond_the_bound_share_one_size() {
+        let mut accounts = accounts(RULE.with_max_clients(3), 3);
+        assert_eq!(accounts.join(Terms::new()), OVERFLOW);
+        assert_eq!(accounts.join(Terms::new()), OVERFLOW);
+        assert_eq!(sizes(&accounts), [10; 4]);
+        assert_eq!(ask(&mut accounts, OVERFLOW, 20, 0), 10);
+        let _ = accounts.advance(at(2_000));
+        assert_eq!(accounts.forgotten(), [1, 2, 3]);
+        assert!(accounts.slots().is_empty());
+    }
+
+    #[test]
+    fn random_clients_in_one_cycle_pass_the_capacity_and_no_more() {
+        for (at_most, max_clients) in [(0, 5), (1, 5), (0, 1_000), (1, 1_000), (3, 100_000)] {
+            let newcomers = Newcomers::EndCycle { at_most };
+            let share = RULE.with_newcomers(newcomers).with_max_clients(max_clients);
+            for each in [1, 50] {
+                let mut accounts = accounts(share, 0);
+                let mut passed = 0;
+                for now in 0..10_000 {
+                    let _ = accounts.advance(at(now / 101));
+                    let slot = accounts.join(Terms::new());
+                    passed += ask(&mut accounts, slot, each, now / 101);
+                }
+                let all = 40 * (1 + at_most);
+                match (each, max_clients) {
+                    // Five, and the one that all others are, which has a sixth of 40.
+                    (1, 5) => assert_eq!(passed, 11),
+                    // Of more than 40 none has a permit, so that none ends a cycle.
+                    (1, _) => assert_eq!(passed, 40),
+                    _ => assert!((all - 1..=all).contains(&passed), "{passed}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refund_can_be_spent_again_and_ends_a_debt() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        accounts.refund(1, 25, at(1));
+        assert_eq!(accounts.cycle().spent, 0);
+        assert_eq!(sizes(&accounts), [10, 5, 5, 5]);
+        for slot in 1..=4 {
+            assert_eq!(ask(&mut accounts, slot, 11, 2), 10, "15 are in no size");
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [10; 4]);
+        accounts.refund(1, u32::MAX, at(101));
+        assert_eq!(accounts.cycle().spent, 0);
+    }
+
+    #[test]
+    fn new_parameters_keep_what_was_spent() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(ask(&mut accounts, 1, 10, 0), 10);
+        let larger = FairShare::new(80, CYCLE * 2);
+        accounts.retune(larger, at(10));
+        assert_eq!(accounts.cycle().end, at(200));
+        assert_eq!(ask(&mut accounts, 1, 99, 11), 10);
+        accounts.retune(FairShare::new(8, CYCLE), at(20));
+        for slot in 1..=4 {
+            assert_eq!(ask(&mut accounts, slot, 1, 21), 0);
+        }
+        assert_eq!(
+            accounts.decide(1, 9, at(22)),
+            Decision::Never { capacity: 8 }
+        );
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts).iter().sum::<u32>(), 8);
+    }
+
+    #[test]
+    fn a_pause_holds_all_clients() {
+        let mut accounts = accounts(RULE, 2);
+        accounts.pause_until(at(50));
+        assert_eq!(accounts.decide(1, 1, at(20)), wait(30));
+        assert_eq!(accounts.decide(1, 0, at(20)), Decision::Pass);
+        assert_eq!(accounts.decide(2, 1, at(50)), Decision::Pass);
+    }
+
+    #[test]
+    fn paced_permits_are_spread_over_the_cycle() {
+        let mut accounts = accounts(RULE.with_pacing(true), 4);
+        let mut passed = Vec::new();
+        for now in 0..100 {
+            if ask(&mut accounts, 2, 1, now) == 1 {
+                passed.push(now);
+            }
+        }
+        assert_eq!(passed, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
+        // It asked for 100: 37 in a cycle, one each 2.7.
+        assert_eq!(ask(&mut accounts, 2, 1, 100), 1);
+        assert_eq!(accounts.peek(2, 1, at(101)), wait(2));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_lets_nothing_pass_twice() {
+        for share in [RULE, RULE.with_pacing(true)] {
+            let mut accounts = accounts(share, 1);
+            assert!(ask(&mut accounts, 1, 99, 500) > 0);
+            let spent = accounts.cycle().spent;
+            for now in [499, 100, 0] {
+                let _ = ask(&mut accounts, 1, 99, now);
+                assert!(accounts.cycle().spent <= 40);
+                assert!(accounts.cycle().spent == spent || spent < 40);
+            }
+        }
+    }
+
+    /// What is known of the accounts from outside, on random traces.
+    struct Trace {
+        accounts: Accounts,
+        random: fastrand::Rng,
+        now: u64,
+        /// When a cost passed, and in which cycle.
+        passed: Vec<(u64, u32, u64)>,
+    }
+
+    impl Trace {
+        fn new(seed: u64) -> Self {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let most = [3, 40, 400][random.usize(..3)];
+            let capacity = random.u32(1..=most);
+            let share = FairShare::new(capacity, CYCLE)
+                .with_reservation(random.u32(..=10) * 1_000)
+                .with_division([Division::Proportional, Division::MaxMin][random.usize(..2)])
+                .with_max_clients(random.u32(1..9))
+                .forgetting_after(random.u32(1..5))
+                .with_carry(random.bool())
+                .with_smoothing(random.u32(1..4))
+                .with_pacing(random.u8(..4) == 0)
+                .with_newcomers(match random.u32(..4) {
+                    0 => Newcomers::Join,
+                    at_most => Newcomers::EndCycle { at_most },
+                });
+            Self {
+                accounts: Accounts::new(share, at(0)),
+                random,
+                now: 0,
+                passed: Vec::new(),
+            }
+        }
+
+        fn step(&mut self) {
+            let ahead =
+                [0, 1, 7, 30, 150, 1_700][self.random.usize(..6).min(self.random.usize(..6))];
+            self.now += self.random.u64(..=ahead);
+            let _ = self.accounts.advance(at(self.now));
+            let _ = self.accounts.forgotten();
+            self.check_sizes();
+            let slots = self.accounts.slots();
+            let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
+                let weight = self.random.u32(1..4);
+                self.accounts.join(Terms::new().with_weight(weight))
+            } else {
+                slots[self.random.usize(..slots.len())]
+            };
+            for _ in 0..self.random.u32(1..8) {
+                self.ask(slot);
+            }
+            if self.random.u8(..6) == 0 {
+                let waiting = self.random.u64(..30);
+                self.accounts.set_waiting(slot, waiting);
+            }
+            self.check_sizes();
+        }
+
+        fn ask(&mut self, slot: u32) {
+            let capacity = self.accounts.share().capacity();
+            let large = self.random.u8(..10) == 0;
+            let cost = self.random.u32(
+                1..=if large {
+                    capacity + 1
+                } else {
+                    1 + capacity / 20
+                },
+            );
+            let now = at(self.now);
+            let foreseen = self.accounts.peek(slot, cost, now);
+            let end = self.accounts.cycle().end;
+            let decision = self.accounts.decide(slot, cost, now);
+            assert_eq!(decision, foreseen);
+            match decision {
+                Decision::Pass => {
+                    let number = self.accounts.cycle().number;
+                    self.passed.push((self.now, cost, number));
+                }
+                Decision::Wait { retry_in } => {
+                    assert!(!retry_in.is_zero());
+                    if !self.accounts.share().paces() {
+                        assert_eq!(now.after(retry_in), end.max(at(self.now + 1)));
+                    }
+                    self.accounts.refuse(slot, cost);
+                }
+                Decision::Never { .. } => assert!(cost > capacity),
+            }
+        }
+
+        fn check_sizes(&self) {
+            let capacity = u64::from(self.accounts.share().capacity());
+            let slots = self.accounts.slots();
+            let clients = || slots.iter().map(|slot| self.accounts.client(*slot));
+            let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
+            assert_eq!(sized, if slots.is_empty() { 0 } else { capacity });
+            assert!(clients().all(|client| client.used <= client.size));
+            let used: u32 = clients().map(|client| client.used).sum();
+            assert_eq!(used, self.accounts.cycle().spent);
+            let to_take_back =
+                clients().map(|client| client.borrowed.min(client.size - client.used));
+            let sum: u64 = to_take_back.map(u64::from).sum();
+            assert_eq!(
+                sum,
+                self.accounts
+                    .clients
+                    .to_take_back(sized.try_into().unwrap())
+            );
+        }
+
+        fn check_bounds(&self) {
+            let share = self.accounts.share();
+            let capacity = u64::from(share.capacity());
+            for (first, (start, _, number)) in self.passed.iter().enumerate() {
+                let later = self.passed[first..].iter();
+                let in_cycle = later.clone().take_while(|(_, _, other)| other == number);
+                assert!(in_cycle.map(|(_, cost, _)| u64::from(*cost)).sum::<u64>() <= capacity);
+                let in_window = later.take_while(|(when, _, _)| *when < start + 100);
+                let bound = match share.newcomers() {
+                    _ if share.paces() => capacity,
+                    Newcomers::Join => 2 * capacity,
+                    Newcomers::EndCycle { at_most } => (2 + u64::from(at_most)) * capacity,
+                };
+                assert!(in_window.map(|(_, cost, _)| u64::from(*cost)).sum::<u64>() <= bound);
+            }
+        }
+    }
+
+    #[test]
+    fn random_traces_keep_every_bound() {
+        for seed in 0..300 {
+            let mut trace = Trace::new(seed);
+            for _ in 0..200 {
+                trace.step();
+            }
+            trace.check_bounds();
+        }
     }
 }

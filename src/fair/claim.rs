@@ -129,6 +129,11 @@ impl Terms {
         self
     }
 
+    pub(super) const fn without_bounds(mut self) -> Self {
+        (self.most_lent, self.most_borrowed) = (None, None);
+        self
+    }
+
     /// The weight, at least 1.
     #[must_use]
     pub const fn weight(&self) -> u32 {

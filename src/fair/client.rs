@@ -3,6 +3,7 @@ use core::time::Duration;
 use crate::time::{Tick, saturating_duration};
 
 use super::Terms;
+use super::divide::Want;
 
 /// One permit of a debt or of a carried fraction.
 pub(super) const PERMIT: u64 = 1 << 32;
@@ -11,7 +12,7 @@ pub(super) const PERMIT: u64 = 1 << 32;
 const AVERAGED: u64 = 1 << 16;
 
 /// What the accounts know of a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) terms: Terms,
     /// Whether a slot has this client. Of a free slot nothing else counts.
@@ -80,6 +81,17 @@ impl Client {
         self.owed > 0 || self.paying > 0
     }
 
+    pub(super) fn want(&self) -> Want {
+        ((!self.is_new).then_some(self.demand), self.terms)
+    }
+
+    /// What it wants of permits that debtors repay. That is no borrowing.
+    pub(super) fn want_of_repaid(&self) -> Want {
+        let lacks = self.demand.saturating_sub(self.size);
+        let terms = self.terms.without_bounds();
+        ((!self.is_new).then_some(lacks), terms)
+    }
+
     pub(super) fn is_idle_for(&self, cycles: u32) -> bool {
         self.idle_cycles >= u64::from(cycles)
     }
@@ -121,6 +133,31 @@ impl Client {
         self.owed = self.owed.saturating_sub(u64::from(self.paying) * PERMIT);
         self.size -= self.paying;
         self.paying
+    }
+
+    /// Enlarges its size to `cost`, and says by how much. It owes that.
+    pub(super) fn borrow(&mut self, cost: u32) -> u32 {
+        self.loan = cost.saturating_sub(self.size);
+        self.size += self.loan;
+        self.loan
+    }
+
+    /// Takes permits back: how many are of this cycle, and how many of these were a loan.
+    pub(super) fn refund(&mut self, permits: u32) -> (u32, u32) {
+        let unused = permits.min(self.used);
+        let repaid = unused.min(self.loan);
+        self.used -= unused;
+        self.loan -= repaid;
+        self.size -= repaid;
+        let earlier = u64::from(permits - unused) * PERMIT;
+        self.owed = self.owed.saturating_sub(earlier);
+        (unused, repaid)
+    }
+
+    /// Forgets what it owes.
+    pub(super) fn forgive(&mut self) {
+        self.size += self.paying;
+        (self.paying, self.owed) = (0, 0);
     }
 
     /// Ends its cycle, after which `empty` cycles passed in which at most the requests in its queue waited.

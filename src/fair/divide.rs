@@ -124,9 +124,9 @@ impl Shares {
         }
     }
 
-    /// Whole sizes by largest remainder: what the rounding down leaves goes, a permit each, to the largest `carried` and then the
+    /// Whole sizes by largest remainder: what the rounding down leaves goes, a permit each, to the largest `rank` and then the
     /// largest fraction; of equal ones to the oldest.
-    pub(super) fn whole(&self, capacity: u32, carried: impl Fn(usize) -> i64) -> Vec<u32> {
+    pub(super) fn whole(&self, capacity: u32, rank: impl Fn(usize) -> i64) -> Vec<u32> {
         let mut sizes: Vec<u32> = self.exact.iter().map(|exact| exact.whole).collect();
         let given: u32 = sizes.iter().sum();
         let left = usize::try_from(capacity.saturating_sub(given)).unwrap_or(usize::MAX);
@@ -137,7 +137,7 @@ impl Shares {
             .exact
             .iter()
             .enumerate()
-            .map(|(at, exact)| Reverse((carried(at), exact.part, exact.rest, Reverse(at))))
+            .map(|(at, exact)| Reverse((rank(at), exact.part, exact.rest, Reverse(at))))
             .collect();
         order.select_nth_unstable(left - 1);
         for Reverse((.., Reverse(at))) in &order[..left] {

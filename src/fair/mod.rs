@@ -6,13 +6,15 @@
 mod accounts;
 mod claim;
 mod client;
+mod clients;
 mod divide;
 mod fair_share;
 mod report;
 mod wide;
 
-pub(crate) use accounts::{Accounts, OVERFLOW};
+pub(crate) use accounts::Accounts;
 pub use claim::{Claim, Division, Terms};
+pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
 pub use report::{ClientShare, Cycle};

@@ -20,6 +20,7 @@ use paceline::limiter::Share;
 pub(crate) use self::cli::{Task, task};
 pub(crate) use self::reload::{reload, watch};
 pub(crate) use self::source::Source;
+pub(crate) use self::value::duration;
 
 /// A configuration that was checked. A reload replaces it as a whole.
 #[derive(Clone, Debug, PartialEq)]

@@ -283,10 +283,7 @@ impl Value for Option<Concurrency> {
 
 impl Value for Duration {
     fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = duration(text).ok_or_else(|| {
-            let right = "write a whole number and its unit, ms, s, m or h, as in 500ms, 10s or 2m";
-            format!("`{text}` is not a duration: {right}")
-        })?;
+        *self = duration(text)?;
         Ok(())
     }
 
@@ -311,7 +308,15 @@ impl Value for Duration {
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-fn duration(text: &str) -> Option<Duration> {
+/// A duration with its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    with_unit(text).ok_or_else(|| {
+        let right = "write a whole number and its unit, ms, s, m or h, as in 500ms, 10s or 2m";
+        format!("`{text}` is not a duration: {right}")
+    })
+}
+
+fn with_unit(text: &str) -> Option<Duration> {
     let unit = text.find(|char: char| !char.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
     let (_, in_millis) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;

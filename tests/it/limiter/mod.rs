@@ -1,5 +1,6 @@
 mod by_hand;
 mod control;
+mod fair;
 mod gate;
 mod keyed;
 mod keyed_full;

@@ -1,0 +1,282 @@
+use core::mem;
+use core::ops::{Index, IndexMut};
+use std::collections::BinaryHeap;
+
+use crate::time::Tick;
+
+use super::client::Client;
+use super::divide::{Shares, Want};
+use super::{FairShare, Terms};
+
+/// The slot that clients beyond the bound share.
+pub(crate) const OVERFLOW: u32 = 0;
+
+/// All clients by slot, and how the capacity is divided among them.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    slots: Vec<Client>,
+    /// The slots of known clients, the oldest first.
+    order: Vec<u32>,
+    free: Vec<u32>,
+    forgotten: Vec<u32>,
+    weights: u64,
+    /// The sum of all sizes. It is the capacity, or more while newcomers came for whom it was not divided anew.
+    sized: u64,
+    /// What can be taken back at once: the sum of all that is borrowed and unspent.
+    reclaimable: u64,
+    /// Those from whom it can be taken, with upper bounds. Built when first needed after a division.
+    lenders: Option<BinaryHeap<(u32, u32)>>,
+}
+
+impl Clients {
+    pub(super) fn new() -> Self {
+        let mut overflow = Client::new(Terms::new());
+        overflow.is_known = false;
+        Self {
+            slots: vec![overflow],
+            order: Vec::new(),
+            free: Vec::new(),
+            forgotten: Vec::new(),
+            weights: 0,
+            sized: 0,
+            reclaimable: 0,
+            lenders: None,
+        }
+    }
+
+    /// The slots of known clients, the oldest first.
+    pub(super) fn order(&self) -> &[u32] {
+        &self.order
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Client> {
+        self.order.iter().map(|slot| &self[*slot])
+    }
+
+    pub(super) fn for_each(&mut self, mut change: impl FnMut(&mut Client)) {
+        for slot in &self.order {
+            change(&mut self.slots[*slot as usize]);
+        }
+    }
+
+    /// The slot of a new client, whose size is still 0, or [`OVERFLOW`] if there are too many.
+    pub(super) fn add(&mut self, terms: Terms, max_clients: u32) -> u32 {
+        let own = self.order.len() - usize::from(self[OVERFLOW].is_known);
+        let (slot, client) = if own >= max_clients as usize {
+            (OVERFLOW, Client::new(Terms::new()))
+        } else {
+            let unused = u32::try_from(self.slots.len()).unwrap_or(OVERFLOW);
+            (self.free.pop().unwrap_or(unused), Client::new(terms))
+        };
+        if slot == OVERFLOW && self[OVERFLOW].is_known {
+            return OVERFLOW;
+        }
+        self.order.push(slot);
+        self.weights += u64::from(client.terms.weight());
+        if slot as usize == self.slots.len() {
+            self.slots.push(client);
+        } else {
+            self[slot] = client;
+        }
+        slot
+    }
+
+    /// The slots of the clients that were forgotten since the last call. They are used again from now on.
+    pub(super) fn forgotten(&mut self) -> Vec<u32> {
+        self.free.extend(&self.forgotten);
+        mem::take(&mut self.forgotten)
+    }
+
+    /// Forgets clients without a request in so many cycles.
+    pub(super) fn forget_idle(&mut self, idle_cycles: u32) {
+        let (slots, forgotten) = (&mut self.slots, &mut self.forgotten);
+        let weights = &mut self.weights;
+        self.order.retain(|slot| {
+            let client = &mut slots[*slot as usize];
+            client.is_known = !client.is_idle_for(idle_cycles);
+            if !client.is_known {
+                *weights -= u64::from(client.terms.weight());
+            }
+            if !client.is_known && *slot != OVERFLOW {
+                forgotten.push(*slot);
+            }
+            client.is_known
+        });
+    }
+
+    /// What a client below its default share can get at once.
+    pub(super) fn to_take_back(&self, capacity: u32) -> u64 {
+        self.reclaimable.saturating_add(self.spare(capacity))
+    }
+
+    /// The share of a client by weight, rounded down.
+    pub(super) fn default_of(&self, slot: u32, capacity: u32) -> u32 {
+        default_of(&self[slot], capacity, self.weights)
+    }
+
+    /// Adds to the size of a client what is spare, and then what others borrowed most and did not spend.
+    pub(super) fn take_back(&mut self, slot: u32, missing: u32, capacity: u32) {
+        let spare = u32::try_from(self.spare(capacity)).unwrap_or(u32::MAX);
+        let spare = spare.min(missing);
+        self[slot].size += missing;
+        self.sized += u64::from(spare);
+        let mut missing = missing - spare;
+        self.reclaimable -= u64::from(missing);
+        let (order, slots) = (&self.order, &mut self.slots);
+        let all = || {
+            let each = order
+                .iter()
+                .map(|slot| (slots[*slot as usize].unspent_loan(), *slot));
+            each.filter(|(unspent, _)| *unspent > 0).collect()
+        };
+        let lenders = self.lenders.get_or_insert_with(all);
+        while missing > 0 {
+            let Some((bound, lender)) = lenders.pop() else {
+                break;
+            };
+            let client = &mut slots[lender as usize];
+            let unspent = client.unspent_loan();
+            // What it spent since then may leave it less than another one has.
+            let taken = if unspent == bound {
+                unspent.min(missing)
+            } else {
+                0
+            };
+            client.size -= taken;
+            missing -= taken;
+            if unspent > taken {
+                lenders.push((unspent - taken, lender));
+            }
+        }
+    }
+
+    /// Counts a request that passes, within the size of its client.
+    pub(super) fn count(&mut self, slot: u32, cost: u32, now: Tick) {
+        self.change(slot, |client| client.count(cost, now));
+    }
+
+    /// Enlarges the size of a client to one request, which it owes.
+    pub(super) fn lend(&mut self, slot: u32, cost: u32) {
+        self.sized += u64::from(self.change(slot, |client| client.borrow(cost)));
+    }
+
+    /// Takes permits back, and says how many are of this cycle.
+    pub(super) fn refund(&mut self, slot: u32, permits: u32) -> u32 {
+        let (unused, repaid) = self.change(slot, |client| client.refund(permits));
+        self.sized -= u64::from(repaid);
+        unused
+    }
+
+    /// Gives a newcomer its default share although others have it too. What was spent bounds all of them.
+    pub(super) fn size_without_dividing(&mut self, slot: u32, capacity: u32) {
+        let default = self.default_of(slot, capacity);
+        let client = &mut self[slot];
+        (client.default, client.size) = (default, default);
+        self.sized += u64::from(default);
+    }
+
+    /// Gives each client the size that it has if nothing was spent in this cycle. It has to [`fit`](Self::fit) then.
+    pub(super) fn divide(&mut self, share: &FairShare, begins: bool) {
+        let (capacity, carries, weights) = (share.capacity(), share.carries(), self.weights);
+        let wants: Vec<Want> = self.all().map(Client::want).collect();
+        let shares = Shares::exact(capacity, &wants, share.reservation(), share.division());
+        let carried = |at: usize| {
+            if carries {
+                self[self.order[at]].carried
+            } else {
+                0
+            }
+        };
+        let sizes = shares.whole(capacity, carried);
+        let (mut at, mut repaid) = (0, 0);
+        self.for_each(|client| {
+            client.default = default_of(client, capacity, weights);
+            client.size = sizes[at];
+            if begins {
+                client.round(shares.fraction(at), shares.is_above(at, sizes[at]), carries);
+            }
+            if client.is_in_debt() {
+                repaid += client.repay();
+            }
+            at += 1;
+        });
+        if repaid > 0 {
+            self.divide_repaid(repaid, share);
+        }
+    }
+
+    /// Divides what debtors repay among those that owe nothing. If all owe something, they owe it to each other, and it is forgiven.
+    fn divide_repaid(&mut self, repaid: u32, share: &FairShare) {
+        let others = self.all().filter(|client| !client.is_in_debt());
+        let wants: Vec<Want> = others.map(Client::want_of_repaid).collect();
+        let sizes = Shares::exact(repaid, &wants, 0, share.division()).whole(repaid, |_| 0);
+        let mut sizes = sizes.into_iter();
+        self.for_each(|client| {
+            if wants.is_empty() {
+                client.forgive();
+            } else if !client.is_in_debt() {
+                client.size += sizes.next().unwrap_or(0);
+            }
+        });
+    }
+
+    /// Reduces what clients have not spent, in proportion, to what is `unspent` of the capacity.
+    pub(super) fn fit(&mut self, unspent: u32) {
+        let wanted: u64 = self.all().map(|client| u64::from(client.unspent())).sum();
+        let unspent = u64::from(unspent).min(wanted);
+        let (mut before, mut given) = (0, 0);
+        let (mut sized, mut reclaimable) = (0, 0);
+        self.for_each(|client| {
+            before += u128::from(client.unspent());
+            // Sums are rounded, so that they add up.
+            let upto = before * u128::from(unspent) / u128::from(wanted.max(1));
+            let left = u32::try_from(upto - given).unwrap_or(u32::MAX);
+            given = upto;
+            client.size = client.used.saturating_add(left);
+            sized += u64::from(client.size);
+            reclaimable += u64::from(client.unspent_loan());
+        });
+        (self.sized, self.reclaimable, self.lenders) = (sized, reclaimable, None);
+    }
+
+    /// Changes what can be taken back as a client changes.
+    fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut Client) -> T) -> T {
+        let client = &mut self[slot];
+        let before = client.unspent_loan();
+        let result = change(client);
+        let after = client.unspent_loan();
+        self.reclaimable = self.reclaimable - u64::from(before) + u64::from(after);
+        if after > before {
+            // The others are upper bounds.
+            self.lenders
+                .iter_mut()
+                .for_each(|lenders| lenders.push((after, slot)));
+        }
+        result
+    }
+
+    /// What is in no size.
+    fn spare(&self, capacity: u32) -> u64 {
+        u64::from(capacity).saturating_sub(self.sized)
+    }
+}
+
+impl Index<u32> for Clients {
+    type Output = Client;
+
+    fn index(&self, slot: u32) -> &Client {
+        &self.slots[slot as usize]
+    }
+}
+
+impl IndexMut<u32> for Clients {
+    fn index_mut(&mut self, slot: u32) -> &mut Client {
+        &mut self.slots[slot as usize]
+    }
+}
+
+fn default_of(client: &Client, capacity: u32, weights: u64) -> u32 {
+    let weight = u64::from(client.terms.weight());
+    let default = u128::from(capacity) * u128::from(weight) / u128::from(weights.max(1));
+    u32::try_from(default).unwrap_or(capacity)
+}
