@@ -1,4 +1,5 @@
 //! The real binary on loopback, with real clients.
 
+mod admin;
 mod client;
 mod support;
