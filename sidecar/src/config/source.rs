@@ -111,7 +111,8 @@ impl Source {
         let Some(path) = &self.file else {
             return Ok(String::new());
         };
-        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        fs::read_to_string(path)
+            .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     }
 
     pub(super) fn load_text(&self, text: &Result<String, String>) -> Result<Reading, Errors> {
@@ -229,28 +230,25 @@ impl Source {
     fn read_file(&self, text: &str, table: &DeTable<'_>, reading: &mut Reading) {
         for (key, value) in in_order(table) {
             let at_key = place(text, Some(key.span()));
+            let at_value = Origin::File(place(text, Some(value.span())));
             let name = key.get_ref().as_ref();
             if name == CLIENTS {
                 self.read_clients(text, value, reading);
             } else if let Some(setting) = setting(name) {
                 let form = (setting.field)(&mut reading.draft).form();
                 match text_of(value.get_ref(), form) {
-                    Some(value) => self.set(reading, setting, &value, Origin::File(at_key)),
+                    Some(value) => self.set(reading, setting, &value, at_value),
                     None => {
-                        let example = form.in_file(&reading.draft.show(setting));
-                        let error = format!(
-                            "expected {} such as {example}, got {}",
-                            form.name(),
-                            kind(value.get_ref())
-                        );
-                        let at_value = Origin::File(place(text, Some(value.span())));
+                        let expected = form.expected(&Draft::new().show(setting));
+                        let got = kind(value.get_ref());
+                        let error = format!("expected {expected}, got {got}");
                         reading.origins.insert(name.to_owned(), at_value);
                         reading.errors.push(self.named(name, at_value, &error));
                     }
                 }
             } else {
                 let known = settings().map(|setting| setting.key).chain([CLIENTS]);
-                self.unknown(reading, at_key, name, known);
+                self.unknown(reading, at_key, name, known, "--help names all of them");
             }
         }
     }
@@ -283,9 +281,11 @@ impl Source {
             };
             for (name, value) in in_order(table) {
                 let at_key = place(text, Some(name.span()));
+                let at_value = Origin::File(place(text, Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
-                    self.unknown(reading, at_key, name, TERMS);
+                    let all = "a client has weight, most-lent and most-borrowed";
+                    self.unknown(reading, at_key, name, TERMS, all);
                     continue;
                 }
                 let name_of_all = format!("{key}.{name}");
@@ -301,7 +301,7 @@ impl Source {
                     (Ok(number), "most-lent") => terms.most_lent = Some(number),
                     (Ok(number), _) => terms.most_borrowed = Some(number),
                     (Err(error), _) => {
-                        let error = self.named(&name_of_all, Origin::File(at_key), &error);
+                        let error = self.named(&name_of_all, at_value, &error);
                         reading.errors.push(error);
                     }
                 }
@@ -317,13 +317,14 @@ impl Source {
         place: Place,
         name: &str,
         known: impl IntoIterator<Item = &'static str>,
+        all: &str,
     ) {
         // The name of a field in a program, or of a variable.
         let alike = name.to_lowercase().replace('_', "-");
         let known = known.into_iter().map(str::to_owned);
         let hint = match nearest(&alike, known) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => "; --help names all of them".to_owned(),
+            None => format!("; {all}"),
         };
         let at = self.at(place);
         reading

@@ -16,7 +16,7 @@ use super::upload::Progress;
 
 /// The body of a response: a short text of the sidecar, or what the upstream sends.
 #[derive(Debug)]
-pub struct Body(Kind);
+pub(crate) struct Body(Kind);
 
 enum Kind {
     Text(Bytes),
@@ -36,7 +36,7 @@ pub(super) struct Download {
 
 /// Why the body of a response ends before its end.
 #[derive(Debug, Error)]
-pub enum BodyError {
+pub(crate) enum BodyError {
     #[error("the upstream broke the body of its response")]
     Broken(#[source] hyper::Error),
     #[error("the upstream sent nothing more of the body of its response")]

@@ -28,11 +28,11 @@ use client::Clients;
 use problem::Problem;
 use upstream::Upstream;
 
-pub use body::Body;
+pub(crate) use body::Body;
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
 #[derive(Debug)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     sidecar: Arc<Sidecar>,
     upstream: Upstream,
     /// What is made of the configuration, until that is replaced.
@@ -41,7 +41,7 @@ pub struct Proxy {
 
 impl Proxy {
     #[must_use]
-    pub fn new(sidecar: Arc<Sidecar>) -> Self {
+    pub(crate) fn new(sidecar: Arc<Sidecar>) -> Self {
         let config = sidecar.config();
         Self {
             upstream: Upstream::new(&config.upstream),
@@ -51,7 +51,11 @@ impl Proxy {
     }
 
     /// Decides on the request, forwards it, and returns the response, whose body is streamed.
-    pub async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         let is_grpc = problem::is_grpc(request.headers());
         match self.forward(peer, request).await {
             Ok(response) => response,

@@ -2,4 +2,6 @@
 
 mod admin;
 mod client;
+mod config;
+mod deploy;
 mod support;
