@@ -11,7 +11,7 @@ const BUSIEST: usize = 50;
 /// The share at one instant.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
-    /// The number of the cycle, from 1.
+    /// How many cycles were before this one.
     pub(super) cycle: u64,
     /// How long the cycle lasts, and how much of it is over.
     pub(super) cycle_ms: u64,

@@ -5,6 +5,8 @@ mod cli;
 mod reload;
 mod settings;
 mod source;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::collections::BTreeMap;

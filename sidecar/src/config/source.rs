@@ -239,19 +239,16 @@ impl Source {
                 match text_of(value.get_ref(), form) {
                     Some(value) => self.set(reading, setting, &value, at_value),
                     None => {
-                        let example = form.in_file(&reading.draft.show(setting));
-                        let error = format!(
-                            "expected {} such as {example}, got {}",
-                            form.name(),
-                            kind(value.get_ref())
-                        );
+                        let expected = form.expected(&Draft::new().show(setting));
+                        let got = kind(value.get_ref());
+                        let error = format!("expected {expected}, got {got}");
                         reading.origins.insert(name.to_owned(), at_value);
                         reading.errors.push(self.named(name, at_value, &error));
                     }
                 }
             } else {
                 let known = settings().map(|setting| setting.key).chain([CLIENTS]);
-                self.unknown(reading, at_key, name, known);
+                self.unknown(reading, at_key, name, known, "--help names all of them");
             }
         }
     }
@@ -287,7 +284,8 @@ impl Source {
                 let at_value = Origin::File(place(text, Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
-                    self.unknown(reading, at_key, name, TERMS);
+                    let all = "a client has weight, most-lent and most-borrowed";
+                    self.unknown(reading, at_key, name, TERMS, all);
                     continue;
                 }
                 let name_of_all = format!("{key}.{name}");
@@ -319,13 +317,14 @@ impl Source {
         place: Place,
         name: &str,
         known: impl IntoIterator<Item = &'static str>,
+        all: &str,
     ) {
         // The name of a field in a program, or of a variable.
         let alike = name.to_lowercase().replace('_', "-");
         let known = known.into_iter().map(str::to_owned);
         let hint = match nearest(&alike, known) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => "; --help names all of them".to_owned(),
+            None => format!("; {all}"),
         };
         let at = self.at(place);
         reading

@@ -56,14 +56,15 @@ impl Form {
         }
     }
 
-    /// The words for what a file has to have here.
-    pub(super) const fn name(self) -> &'static str {
+    /// The words for what a file has to have here, for a setting with this default.
+    pub(super) fn expected(self, default: &str) -> String {
         match self {
-            Self::Number => "a whole number",
-            Self::Switch => "true or false",
-            Self::Text => "a string",
-            Self::NumberOrText => "a whole number or a string",
-            Self::List => "a list of strings",
+            Self::Number => format!("a whole number such as {default}"),
+            Self::Switch => "true or false".to_owned(),
+            Self::Text if default.is_empty() => "a string".to_owned(),
+            Self::Text => format!("a string such as {}", quoted(default)),
+            Self::NumberOrText => "a whole number or the string \"off\"".to_owned(),
+            Self::List => "a list of strings such as [\"10.0.0.0/8\"]".to_owned(),
         }
     }
 }

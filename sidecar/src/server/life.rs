@@ -1,6 +1,7 @@
 //! The life of the process: ready, draining, over.
 
 use std::error::Error;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -92,9 +93,13 @@ fn say_ready(sidecar: &Sidecar) {
     } else {
         "http"
     };
-    println!(
+    // Without a reader of it the sidecar serves too.
+    let _ = writeln!(
+        io::stdout(),
         "listening on {}, admin on {}, upstream {scheme}://{}",
-        config.listen, config.admin, config.upstream.authority
+        config.listen,
+        config.admin,
+        config.upstream.authority
     );
 }
 

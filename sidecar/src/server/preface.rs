@@ -22,6 +22,10 @@ use super::watchdog::Watch;
 /// What HTTP/2 with prior knowledge begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
+/// To a client that has sent a part of a head. To one that has sent nothing there is nothing to answer.
+const LATE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
 /// closed before.
 pub(super) async fn read(stream: &mut TcpStream) -> io::Result<Option<(bool, Bytes)>> {
@@ -84,6 +88,15 @@ impl Socket {
         }
     }
 
+    /// Throws away what the client still sends, until it closes or is late.
+    ///
+    /// A socket that is closed before resets the connection, and the client loses the response.
+    pub(super) async fn linger(mut self) {
+        self.watch.is_over();
+        let mut waste = [0; 4096];
+        while let Ok(1..) = self.stream.inner_mut().read(&mut waste).await {}
+    }
+
     fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
             self.watch.waits_for_reader();
@@ -91,6 +104,14 @@ impl Socket {
             self.watch.has_written();
         }
         polled
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.watch.has_late_head() {
+            let _ = self.stream.inner().try_write(LATE);
+        }
     }
 }
 

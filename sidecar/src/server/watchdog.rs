@@ -80,6 +80,8 @@ mod phase {
     pub(super) const STREAMS: u8 = 3;
     /// A stream of HTTP/2.
     pub(super) const STREAM: u8 = 4;
+    /// HTTP/1: nothing. The connection is over, and what still comes is thrown away.
+    pub(super) const OVER: u8 = 5;
 }
 
 /// When a connection, or a stream of HTTP/2, is late.
@@ -129,6 +131,19 @@ impl Watch {
             .store(self.clock.after(&self.clock.between), Relaxed);
     }
 
+    /// HTTP/1: the response is sent, and only the client may be sending.
+    pub(super) fn is_over(&self) {
+        self.phase.store(phase::OVER, Relaxed);
+        self.read_by
+            .store(self.clock.after(&self.clock.head), Relaxed);
+        self.write_by.store(NEVER, Relaxed);
+    }
+
+    /// HTTP/1: whether a part of a head came, and the rest too late.
+    pub(super) fn has_late_head(&self) -> bool {
+        self.phase.load(Relaxed) == phase::HEAD && self.is_late()
+    }
+
     /// The connection speaks HTTP/2.
     pub(super) fn has_streams(&self) {
         self.phase.store(phase::STREAMS, Relaxed);
@@ -175,6 +190,17 @@ impl Watch {
 
     pub(super) fn has_written(&self) {
         self.write_by.store(NEVER, Relaxed);
+    }
+
+    /// HTTP/2: the connection is told to end. It has some time for that.
+    pub(super) fn ends(&self) -> bool {
+        let has_streams = self.phase.load(Relaxed) == phase::STREAMS;
+        if has_streams {
+            self.phase.store(phase::OVER, Relaxed);
+            self.read_by
+                .store(self.clock.after(&self.clock.head), Relaxed);
+        }
+        has_streams
     }
 
     fn is_stream(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The real binary on loopback, with real clients.
 
 mod client;
+mod config;
 mod deploy;
 mod support;
