@@ -1,5 +1,6 @@
 //! The real binary on loopback, with real clients.
 
+mod admin;
 mod client;
 mod config;
 mod deploy;
