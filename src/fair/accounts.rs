@@ -78,12 +78,15 @@ impl Accounts {
 
     /// Goes to the cycle of `now`, and says whether that is another one. Call it before all other methods.
     pub(crate) fn advance(&mut self, now: Tick) -> bool {
+        let end = self.end();
+        if now < end {
+            return false;
+        }
         let cycle = Tick::ZERO.after(self.share.cycle()).as_nanos();
         let elapsed = now.as_nanos().saturating_sub(self.start.as_nanos()) / cycle;
         if elapsed == 0 {
             return false;
         }
-        let end = self.end();
         self.start = now.last_on_grid(self.start, self.share.cycle());
         if self.waiting > 0 {
             self.idle_since = Some(self.start);
@@ -628,6 +631,23 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    #[test]
+    fn carried_fractions_add_up_to_the_weights() {
+        let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
+        for (slot, weight) in [(1, 9), (2, 1)] {
+            assert_eq!(accounts.join(Terms::new().with_weight(weight)), slot);
+            accounts.set_waiting(slot, 9);
+        }
+        let mut sum = [0, 0];
+        for cycle in 1..=100 {
+            let _ = accounts.advance(at(cycle * 100));
+            for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                *sum += size;
+            }
+        }
+        assert_eq!(sum, [90, 10]);
     }
 
     #[test]

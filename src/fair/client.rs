@@ -115,8 +115,8 @@ impl Client {
     pub(super) fn round(&mut self, fraction: i64, is_up: bool, carries: bool) {
         let permit = 1_i64 << 32;
         if carries {
-            let carried = self.carried + fraction - if is_up { permit } else { 0 };
-            self.carried = carried.clamp(-8 * permit, 8 * permit);
+            let lost = self.carried + fraction - if is_up { permit } else { 0 };
+            self.carried = lost.clamp(-8 * permit, 8 * permit);
         } else if self.size == 0 {
             // A debtor with less than one permit in a cycle pays with what it does not get anyway.
             self.owed = self
