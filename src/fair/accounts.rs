@@ -44,13 +44,13 @@ pub(crate) struct Accounts {
 enum Right {
     /// It is within the size.
     Size,
-    /// It is within the default share, of which so much has to be taken back.
+    /// It is within the default share, of which this number has to be taken back.
     Default(u32),
     /// It is the first of the cycle, larger than any share of its client, and what it takes is owed.
     Loan,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
-    /// None before then.
+    /// Not before then.
     Wait(Tick),
 }
 

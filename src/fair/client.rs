@@ -190,7 +190,7 @@ impl Client {
         self.owed = self.owed.saturating_sub(paid.saturating_mul(PERMIT));
     }
 
-    /// Ends its cycle before its time. A part of a cycle says only that the demand is at least so much.
+    /// Ends its cycle before its time. A part of a cycle says only that the demand is at least what was asked for in it.
     pub(super) fn end_cycle_early(&mut self) {
         let attempted = self.end_counts();
         self.demand = self.demand.max(attempted);

@@ -87,7 +87,7 @@ impl Clients {
         mem::take(&mut self.forgotten)
     }
 
-    /// Forgets clients without a request in so many cycles.
+    /// Forgets the clients that had no request in this number of cycles.
     pub(super) fn forget_idle(&mut self, idle_cycles: u32) {
         let (slots, forgotten) = (&mut self.slots, &mut self.forgotten);
         let weights = &mut self.weights;

@@ -99,7 +99,7 @@ impl Shares {
         let exact = wants.iter().zip(&gaps).map(|((_, terms), gap)| {
             let weight = u128::from(terms.weight());
             let (units, rest) = match (*gap, level) {
-                // A lender keeps what it wants, and a part of what nobody borrows.
+                // A lender keeps what it wants, and a part of what no client borrows.
                 (Gap::Lends(units), _) => {
                     let (kept, rest) = mul_div(units, lent.saturating_sub(lacking), lent);
                     (default(terms) - units + kept, rest)
