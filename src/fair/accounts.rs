@@ -19,7 +19,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
 ///
-/// The demand of a client in a cycle is what passed, what was told to [`refuse`](Self::refuse), and what
+/// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
 #[derive(Debug)]
 pub(crate) struct Accounts {
@@ -179,7 +179,7 @@ impl Accounts {
         }
     }
 
-    /// Tells the cost of all requests that now wait in the queue of a client.
+    /// Sets the cost of all requests that now wait in the queue of a client.
     pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
         let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_takes_back_what_nobody_has_spent() {
+    fn an_owner_takes_back_what_others_have_not_spent() {
         let mut accounts = accounts(RULE, 4);
         for (slot, permits) in [(2, 40), (3, 20)] {
             let _ = ask(&mut accounts, slot, permits, 0);
