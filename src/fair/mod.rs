@@ -1,8 +1,5 @@
 //! A capacity that clients share, cycle by cycle: one that needs more borrows what others leave.
 
-// Until `limiter::Fair` calls it.
-#![allow(dead_code, unused_imports)]
-
 mod accounts;
 mod claim;
 mod client;
@@ -17,4 +14,4 @@ pub use claim::{Claim, Division, Terms};
 pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
-pub use report::{ClientShare, Cycle};
+pub(crate) use report::{ClientShare, Cycle};
