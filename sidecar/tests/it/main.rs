@@ -9,4 +9,6 @@ mod hardening;
 mod hello;
 mod life;
 mod scenario;
+mod forwarding;
 mod support;
+mod upstream;
