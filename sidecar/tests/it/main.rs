@@ -3,4 +3,6 @@
 mod client;
 mod config;
 mod deploy;
+mod reload;
 mod support;
+mod upstream;
