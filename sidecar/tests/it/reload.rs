@@ -11,8 +11,8 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::client::{Client, scrape};
-use crate::support::Sidecar;
-use crate::upstream::{self, wait_until};
+use crate::hello;
+use crate::support::{Sidecar, wait_until};
 
 /// A sidecar with a file.
 struct Subject {
@@ -33,7 +33,7 @@ impl Subject {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("paceline-reload-{}-{number}", id()));
         fs::create_dir(&folder).unwrap();
-        let upstream = upstream::hello();
+        let upstream = hello::start();
         let required = format!(
             "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 1000000\ncycle = \"1s\"\n"
         );
@@ -178,7 +178,7 @@ fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() 
     // One refusal, or two if the sidecar had looked at the file before.
     let [done, refused] = subject.reloads();
     assert_eq!(done, 0);
-    assert!((1.0..=2).contains(&refused), "{refused}");
+    assert!((1..=2).contains(&refused), "{refused}");
     assert_eq!(subject.anonymous(), 200);
 
     subject.sidecar.send(Signal::HUP);
@@ -196,7 +196,7 @@ fn a_bad_file_is_refused_and_the_old_configuration_stays_while_requests_go_on() 
 #[test]
 fn what_cannot_change_is_named_and_nothing_else_changes_either() {
     let subject = Subject::start("", &[]);
-    let upstream = upstream::hello();
+    let upstream = hello::start();
     let before = subject.required.lines().nth(2).unwrap();
     let old = before.trim_start_matches("upstream = ").trim_matches('"');
     let changed = subject
