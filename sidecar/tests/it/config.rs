@@ -314,11 +314,7 @@ fn each_bad_value_is_refused_in_its_own_words() {
             "drop",
             "`drop` is not an answer to requests without a client: write refuse, pass or share",
         ),
-        (
-            "concurrency",
-            "0",
-            "there must be at least 1 permit, got 0",
-        ),
+        ("concurrency", "0", "there must be at least 1 permit, got 0"),
         (
             "concurrency",
             "many",
@@ -329,7 +325,11 @@ fn each_bad_value_is_refused_in_its_own_words() {
             "1..",
             &format!("`1..` is not a concurrency: {concurrency}"),
         ),
-        ("concurrency", "20..10", "the floor must not be above the ceiling, got 20 and 10"),
+        (
+            "concurrency",
+            "20..10",
+            "the floor must not be above the ceiling, got 20 and 10",
+        ),
         (
             "shed-good",
             "90%",

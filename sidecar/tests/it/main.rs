@@ -4,4 +4,5 @@ mod admin;
 mod client;
 mod config;
 mod deploy;
+mod page;
 mod support;
