@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Interval, interval_at};
 
-use super::fields;
+use super::{fields, now};
 
 /// The body of a request on its way to the upstream.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Upload {
     /// `None` if it is empty.
     body: Option<(Incoming, Arc<Progress>)>,
     /// The body waits for `100 Continue` of the upstream, but no longer than this: not every server answers that.
-    waiting: Option<Pin<Box<Sleep>>>,
+    waiting: Option<Box<Interval>>,
 }
 
 /// What a request's body says to the future that waits for its response, and the other way round.
@@ -25,6 +25,7 @@ pub(super) struct Upload {
 pub(super) struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
 struct State {
     moved: u64,
     awaits_client: bool,
@@ -54,7 +55,8 @@ impl Upload {
         }
         Self {
             body: Some((body, Arc::default())),
-            waiting: expects_continue.then(|| Box::pin(sleep(LONGEST_WAIT))),
+            waiting: expects_continue
+                .then(|| Box::new(interval_at(now() + LONGEST_WAIT, LONGEST_WAIT))),
         }
     }
 
@@ -138,7 +140,7 @@ impl Body for Upload {
         state.waker.clone_from(&Some(cx.waker().clone()));
         if let Some(waiting) = &mut this.waiting {
             if !state.may_continue {
-                ready!(waiting.as_mut().poll(cx));
+                ready!(waiting.poll_tick(cx));
             }
             this.waiting = None;
         }

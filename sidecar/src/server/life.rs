@@ -47,7 +47,7 @@ async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Er
     let admin = listen::bind(config.admin, 1)?.remove(0);
     config.listen = listeners[0].local_addr()?;
     config.admin = admin.local_addr()?;
-    let sidecar = Arc::new(Sidecar::new(config, source));
+    let sidecar = Arc::new(Sidecar::new(config, source)?);
 
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);

@@ -4,5 +4,7 @@ mod admin;
 mod client;
 mod config;
 mod deploy;
+mod forwarding;
 mod page;
 mod support;
+mod upstream;
