@@ -9,7 +9,7 @@ use super::clients::Clients;
 use super::{ClientShare, Cycle, FairShare, Newcomers, Terms};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
-const WORK: u64 = 1 << 20;
+const WORK: u64 = 1 << 19;
 
 /// The work that a decision pays for.
 const WORK_OF_A_DECISION: u64 = 16;
@@ -631,6 +631,28 @@ mod tests {
     }
 
     #[test]
+    fn with_carried_fractions_none_falls_behind_its_reservation() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let (capacity, clients) = (random.u32(1..30), random.u32(1..=7));
+            let share = FairShare::new(capacity, CYCLE).with_carry(true);
+            let mut accounts = accounts(share.with_reservation(5_000), clients);
+            let mut sum = vec![0; clients as usize];
+            for cycle in 1..=100_u32 {
+                for slot in 1..=clients {
+                    accounts.set_waiting(slot, random.u64(1..=u64::from(capacity)));
+                }
+                let _ = accounts.advance(at(u64::from(cycle) * 100));
+                for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                    *sum += size;
+                    let reserved = cycle * capacity / clients / 2;
+                    assert!(*sum + 2 > reserved, "{sum} of {reserved}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn smoothing_averages_what_is_asked_for() {
         let mut accounts = accounts(RULE.with_smoothing(4), 2);
         let mut demands = Vec::new();
@@ -679,7 +701,7 @@ mod tests {
 
     #[test]
     fn random_clients_in_one_cycle_pass_the_capacity_and_no_more() {
-        for (at_most, max_clients) in [(0, 5), (1, 5), (0, 1_000), (1, 1_000), (3, 100_000)] {
+        for (at_most, max_clients) in [(0, 5), (1, 5), (3, 1_000)] {
             let newcomers = Newcomers::EndCycle { at_most };
             let share = RULE.with_newcomers(newcomers).with_max_clients(max_clients);
             for each in [1, 50] {
@@ -688,7 +710,8 @@ mod tests {
                 for now in 0..10_000 {
                     let _ = accounts.advance(at(now / 101));
                     let slot = accounts.join(Terms::new());
-                    passed += ask(&mut accounts, slot, each, now / 101);
+                    let permits = if now < 100 { each } else { 1 };
+                    passed += ask(&mut accounts, slot, permits, now / 101);
                 }
                 let all = 40 * (1 + at_most);
                 match (each, max_clients) {
@@ -696,7 +719,7 @@ mod tests {
                     (1, 5) => assert_eq!(passed, 11),
                     // Of more than 40 none has a permit, so that none ends a cycle.
                     (1, _) => assert_eq!(passed, 40),
-                    _ => assert!((all - 1..=all).contains(&passed), "{passed}"),
+                    _ => assert!((all - 39..=all).contains(&passed), "{passed}"),
                 }
             }
         }
@@ -783,6 +806,7 @@ mod tests {
         now: u64,
         /// When a cost passed, and in which cycle.
         passed: Vec<(u64, u32, u64)>,
+        has_refunds: bool,
     }
 
     impl Trace {
@@ -807,6 +831,7 @@ mod tests {
                 random,
                 now: 0,
                 passed: Vec::new(),
+                has_refunds: seed % 2 == 0,
             }
         }
 
@@ -814,7 +839,9 @@ mod tests {
             let ahead =
                 [0, 1, 7, 30, 150, 1_700][self.random.usize(..6).min(self.random.usize(..6))];
             self.now += self.random.u64(..=ahead);
-            let _ = self.accounts.advance(at(self.now));
+            if self.accounts.advance(at(self.now)) {
+                self.check_shares();
+            }
             let _ = self.accounts.forgotten();
             self.check_sizes();
             let slots = self.accounts.slots();
@@ -832,6 +859,20 @@ mod tests {
                 self.accounts.set_waiting(slot, waiting);
             }
             self.check_sizes();
+            self.refund(slot);
+        }
+
+        /// What was refunded did not pass.
+        fn refund(&mut self, slot: u32) {
+            let used = self.accounts.client(slot).used;
+            let Some((when, cost, _)) = self.passed.last_mut() else {
+                return;
+            };
+            let is_last = *when == self.now && *cost <= used;
+            if self.has_refunds && is_last && self.random.u8(..5) == 0 {
+                self.accounts.refund(slot, *cost, at(self.now));
+                *cost = 0;
+            }
         }
 
         fn ask(&mut self, slot: u32) {
@@ -865,12 +906,24 @@ mod tests {
             }
         }
 
+        /// In the next cycle a client has what it asked for, up to its default share, but for what it owes.
+        fn check_shares(&self) {
+            for slot in self.accounts.slots() {
+                let client = &self.accounts.clients[*slot];
+                let due = client.demand.min(client.default);
+                assert!(client.is_new || client.size + client.paying >= due);
+            }
+        }
+
         fn check_sizes(&self) {
-            let capacity = u64::from(self.accounts.share().capacity());
+            let share = self.accounts.share();
+            let capacity = u64::from(share.capacity());
             let slots = self.accounts.slots();
             let clients = || slots.iter().map(|slot| self.accounts.client(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
-            assert_eq!(sized, if slots.is_empty() { 0 } else { capacity });
+            // What is refunded of a loan is in no size until the next division.
+            assert!(sized <= capacity);
+            assert!(self.has_refunds || slots.is_empty() || sized == capacity);
             assert!(clients().all(|client| client.used <= client.size));
             let used: u32 = clients().map(|client| client.used).sum();
             assert_eq!(used, self.accounts.cycle().spent);

@@ -116,7 +116,7 @@ impl Client {
         let permit = 1_i64 << 32;
         if carries {
             let carried = self.carried + fraction - if is_up { permit } else { 0 };
-            self.carried = carried.clamp(-permit, permit);
+            self.carried = carried.clamp(-8 * permit, 8 * permit);
         } else if self.size == 0 {
             // A debtor with less than one permit in a cycle pays with what it does not get anyway.
             self.owed = self

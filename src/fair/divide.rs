@@ -62,6 +62,12 @@ struct Exact {
     rest: u128,
 }
 
+impl Exact {
+    fn has_fraction(&self) -> bool {
+        self.part > 0 || self.rest > 0
+    }
+}
+
 impl Shares {
     pub(super) fn exact(
         capacity: u32,
@@ -125,7 +131,7 @@ impl Shares {
     }
 
     /// Whole sizes by largest remainder: what the rounding down leaves goes, a permit each, to the largest `rank` and then the
-    /// largest fraction; of equal ones to the oldest.
+    /// largest fraction; of equal ones to the oldest. A size without a fraction stays as it is.
     pub(super) fn whole(&self, capacity: u32, rank: impl Fn(usize) -> i64) -> Vec<u32> {
         let mut sizes: Vec<u32> = self.exact.iter().map(|exact| exact.whole).collect();
         let given: u32 = sizes.iter().sum();
@@ -137,7 +143,15 @@ impl Shares {
             .exact
             .iter()
             .enumerate()
-            .map(|(at, exact)| Reverse((rank(at), exact.part, exact.rest, Reverse(at))))
+            .map(|(at, exact)| {
+                Reverse((
+                    exact.has_fraction(),
+                    rank(at),
+                    exact.part,
+                    exact.rest,
+                    Reverse(at),
+                ))
+            })
             .collect();
         order.select_nth_unstable(left - 1);
         for Reverse((.., Reverse(at))) in &order[..left] {
