@@ -14,6 +14,7 @@ mod forwarding;
 mod hardening;
 mod hello;
 mod life;
+mod page;
 mod reload;
 mod scenario;
 mod support;
