@@ -232,7 +232,7 @@ fn for_each_cycle(seed: u64, cycles: u32, mut check: impl FnMut(&mut Rng, FairSh
     }
 }
 
-/// The same claims, but one asks for so much.
+/// The same claims, but one asks for `demand`.
 fn asking(claims: &[Claim], at: usize, demand: u32) -> Vec<Claim> {
     let mut claims = claims.to_vec();
     claims[at] = Claim::on_terms(demand, claims[at].terms());

@@ -19,7 +19,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
 ///
-/// The demand of a client in a cycle is what passed, what was told to [`refuse`](Self::refuse), and what
+/// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
@@ -44,13 +44,13 @@ pub(crate) struct Accounts {
 enum Right {
     /// It is within the size.
     Size,
-    /// It is within the default share, of which so much has to be taken back.
+    /// It is within the default share, of which this number has to be taken back.
     Default(u32),
     /// It is the first of the cycle, larger than any share of its client, and what it takes is owed.
     Loan,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
-    /// None before then.
+    /// Not before then.
     Wait(Tick),
 }
 
@@ -78,12 +78,15 @@ impl Accounts {
 
     /// Goes to the cycle of `now`, and says whether that is another one. Call it before all other methods.
     pub(crate) fn advance(&mut self, now: Tick) -> bool {
+        let end = self.end();
+        if now < end {
+            return false;
+        }
         let cycle = Tick::ZERO.after(self.share.cycle()).as_nanos();
         let elapsed = now.as_nanos().saturating_sub(self.start.as_nanos()) / cycle;
         if elapsed == 0 {
             return false;
         }
-        let end = self.end();
         self.start = now.last_on_grid(self.start, self.share.cycle());
         if self.waiting > 0 {
             self.idle_since = Some(self.start);
@@ -176,7 +179,7 @@ impl Accounts {
         }
     }
 
-    /// Tells the cost of all requests that now wait in the queue of a client.
+    /// Sets the cost of all requests that now wait in the queue of a client.
     pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
         let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
@@ -528,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_takes_back_what_nobody_has_spent() {
+    fn an_owner_takes_back_what_others_have_not_spent() {
         let mut accounts = accounts(RULE, 4);
         for (slot, permits) in [(2, 40), (3, 20)] {
             let _ = ask(&mut accounts, slot, permits, 0);
@@ -628,6 +631,23 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    #[test]
+    fn carried_fractions_add_up_to_the_weights() {
+        let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
+        for (slot, weight) in [(1, 9), (2, 1)] {
+            assert_eq!(accounts.join(Terms::new().with_weight(weight)), slot);
+            accounts.set_waiting(slot, 9);
+        }
+        let mut sum = [0, 0];
+        for cycle in 1..=100 {
+            let _ = accounts.advance(at(cycle * 100));
+            for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                *sum += size;
+            }
+        }
+        assert_eq!(sum, [90, 10]);
     }
 
     #[test]

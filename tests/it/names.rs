@@ -19,6 +19,7 @@ use paceline::concurrency::{
     AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
     Permits, PermitsAt, TooMany,
 };
+use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
@@ -83,6 +84,11 @@ fn values_are_plain() {
     value::<Share>();
     value::<SwitchStats>();
     value::<FairCycle>();
+    value::<FairShare>();
+    value::<Newcomers>();
+    value::<Division>();
+    value::<Claim>();
+    value::<Terms>();
     value::<OnError>();
     value::<Outcome>();
     value::<Importance>();

@@ -48,7 +48,7 @@ async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>
     let admin = listen::bind(config.admin, 1)?.remove(0);
     // Port 0 stays in the configuration, so that a reload finds it unchanged.
     let addresses = [listeners[0].local_addr()?, admin.local_addr()?];
-    let sidecar = Arc::new(Sidecar::new(config, source));
+    let sidecar = Arc::new(Sidecar::new(config, source)?);
 
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);
