@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::failure::Causes;
 use super::fields;
+use super::gate::Admitted;
 use super::pool::Lease;
 use super::upload::Progress;
 
@@ -30,8 +31,8 @@ pub(super) struct Download {
     pub(super) limit: Duration,
     /// How far the body of the request is; `None` if it has none.
     pub(super) upload: Option<Arc<Progress>>,
-    /// `None` after the end.
-    pub(super) lease: Option<Lease>,
+    /// The connection, and the permit of the request. `None` after the end.
+    pub(super) held: Option<(Lease, Admitted)>,
 }
 
 /// Why the body of a response ends before its end.
@@ -92,7 +93,7 @@ impl Download {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(lease) = &mut self.lease else {
+        let Some((lease, _)) = &mut self.held else {
             return Poll::Ready(None);
         };
         match Pin::new(&mut self.body).poll_frame(cx) {
@@ -126,16 +127,16 @@ impl Download {
 
     /// The response is complete: the connection is for the next request, unless this one was not read to its end.
     fn end(&mut self) {
-        let lease = self.lease.take();
+        let held = self.held.take();
         let is_read = self.upload.take().is_none_or(|upload| upload.abandon());
-        if let Some(lease) = lease.filter(|_| is_read) {
+        if let Some((lease, _)) = held.filter(|_| is_read) {
             lease.give_back();
         }
     }
 
     fn fail(&mut self, error: BodyError) -> BodyError {
         tracing::warn!(cause = %Causes(&error), "a response broke off");
-        self.lease = None;
+        self.held = None;
         error
     }
 }

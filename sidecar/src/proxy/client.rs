@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,8 +12,10 @@ use crate::config::{Anonymous, Client, Config, IpHeader};
 /// Finds the client of a request, as the configuration says.
 pub(super) struct Clients {
     config: Arc<Config>,
-    by_ip: Option<ClientIp<fn(&Extensions) -> Option<IpAddr>>>,
+    by_ip: Option<ClientIp<PeerOf>>,
 }
+
+type PeerOf = fn(&Extensions) -> Option<IpAddr>;
 
 /// All requests without a client, if they share one. The space makes sure that no header has this value.
 const NO_CLIENT: &str = "(no client)";
@@ -25,7 +28,7 @@ impl Clients {
         let by_ip = match &config.client {
             Client::Header(_) => None,
             Client::Ip { header, trusted } => {
-                let by_ip = ClientIp::new(peer as fn(&Extensions) -> Option<IpAddr>);
+                let by_ip = ClientIp::new(peer as PeerOf);
                 Some(match header {
                     None => by_ip,
                     Some(header) => by_ip.with_header(named(*header), Proxies::ranges(trusted)),
@@ -40,24 +43,25 @@ impl Clients {
     }
 
     /// The id of the client; `None` for a request without one that may pass.
-    pub(super) fn client<B>(
+    pub(super) fn client<'a, B>(
         &self,
         peer: SocketAddr,
-        request: &mut Request<B>,
-    ) -> Result<Option<String>, Problem> {
+        request: &'a mut Request<B>,
+    ) -> Result<Option<Cow<'a, str>>, Problem> {
         let header = match (&self.config.client, &self.by_ip) {
             (Client::Header(header), _) => header,
             (Client::Ip { .. }, by_ip) => {
                 request.extensions_mut().insert(Peer(peer.ip()));
-                return Ok(by_ip.as_ref().map(|by_ip| by_ip.key(request).to_string()));
+                let key = by_ip.as_ref().map(|by_ip| by_ip.key(request).to_string());
+                return Ok(key.map(Cow::Owned));
             }
         };
         let mut values = request.headers().get_all(header).iter();
         match (values.next(), values.next(), self.config.anonymous) {
-            (Some(id), None, _) => id_in(header, id).map(Some),
+            (Some(id), None, _) => id_in(header, id).map(Cow::Borrowed).map(Some),
             (Some(_), Some(_), _) => Err(bad(header, "is there several times")),
             (None, _, Anonymous::Pass) => Ok(None),
-            (None, _, Anonymous::Share) => Ok(Some(NO_CLIENT.to_owned())),
+            (None, _, Anonymous::Share) => Ok(Some(Cow::Borrowed(NO_CLIENT))),
             (None, _, Anonymous::Refuse) => Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!("the field `{header}`, which names the client, is missing"),
@@ -87,7 +91,7 @@ const fn named(header: IpHeader) -> ProxyHeader {
     }
 }
 
-fn id_in(header: &HeaderName, value: &HeaderValue) -> Result<String, Problem> {
+fn id_in<'a>(header: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Problem> {
     let id = value.as_bytes();
     if id.is_empty() {
         return Err(bad(header, "is empty"));
@@ -99,7 +103,7 @@ fn id_in(header: &HeaderName, value: &HeaderValue) -> Result<String, Problem> {
         ));
     }
     match std::str::from_utf8(id) {
-        Ok(id) if id.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(id.to_owned()),
+        Ok(id) if id.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(id),
         _ => Err(bad(header, "is not visible ASCII without spaces")),
     }
 }

@@ -179,16 +179,12 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
 
 /// Appends an element to a list, in one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, element: &str) {
+    join(headers, name.clone(), ", ");
     let line = match headers.get(&name) {
-        None => HeaderValue::try_from(element),
-        Some(_) => {
-            join(headers, name.clone(), ", ");
-            let mut line = headers[&name].as_bytes().to_vec();
-            line.extend_from_slice(b", ");
-            line.extend_from_slice(element.as_bytes());
-            HeaderValue::from_maybe_shared(bytes::Bytes::from(line))
-        }
+        Some(line) => [line.as_bytes(), b", ", element.as_bytes()].concat(),
+        None => element.into(),
     };
+    let line = HeaderValue::from_maybe_shared(bytes::Bytes::from(line));
     if let Ok(line) = line {
         headers.insert(name, line);
     }

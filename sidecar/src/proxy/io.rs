@@ -43,9 +43,10 @@ impl Io {
 
     fn poll_broken(&self) -> Option<Poll<io::Result<usize>>> {
         let kind = self.broken?;
-        Some(match self.is_read_over {
-            true => Poll::Ready(Err(kind.into())),
-            false => Poll::Pending,
+        Some(if self.is_read_over {
+            Poll::Ready(Err(kind.into()))
+        } else {
+            Poll::Pending
         })
     }
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::now;
 use crate::config::Timeouts;
 
 /// Notices that nothing moves. It belongs to a connection and is used again, since a timer for each request costs more than the
@@ -20,7 +21,7 @@ impl Patience {
     pub(super) fn new(timeouts: &Timeouts) -> Self {
         let shortest = timeouts.response.min(timeouts.body);
         let period = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1));
-        let mut tick = interval_at(Instant::now() + period, period);
+        let mut tick = interval_at(now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { tick, quiet: None }
     }
@@ -38,7 +39,7 @@ impl Patience {
         limit: Duration,
     ) -> Poll<()> {
         while self.tick.poll_tick(cx).is_ready() {
-            let now = Instant::now();
+            let now = now();
             match self.quiet {
                 Some((seen, since)) if seen == moved => {
                     if now.saturating_duration_since(since) >= limit {

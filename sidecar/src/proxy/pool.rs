@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hyper::client::conn::{http1, http2};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, interval};
 
+use super::now;
 use super::patience::Patience;
 use super::upload::Upload;
 
@@ -62,7 +63,7 @@ impl Pool {
             idle.is_swept = true;
             tokio::spawn(sweep(Arc::downgrade(self), lease.keep));
         }
-        idle.leases.push((lease, Instant::now()));
+        idle.leases.push((lease, now()));
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
@@ -72,10 +73,12 @@ impl Pool {
 
 /// Closes connections that nothing takes, until there are none.
 async fn sweep(pool: Weak<Pool>, keep: Duration) {
+    let mut looks = interval(keep / 4);
+    looks.tick().await;
     loop {
-        sleep(keep / 4).await;
+        looks.tick().await;
         let Some(pool) = pool.upgrade() else { return };
-        let now = Instant::now();
+        let now = now();
         let mut idle = pool.idle();
         idle.leases
             .retain(|(lease, since)| lease.is_usable(*since, now));

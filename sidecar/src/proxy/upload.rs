@@ -1,15 +1,19 @@
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::EXPECT;
+use http::{Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tokio::time::{Sleep, sleep};
+use tokio::runtime::Handle;
+use tokio::time::{Interval, interval_at, timeout};
 
-use super::fields;
+use super::{fields, now};
 
 /// The body of a request on its way to the upstream.
 #[derive(Debug)]
@@ -17,7 +21,9 @@ pub(super) struct Upload {
     /// `None` if it is empty.
     body: Option<(Incoming, Arc<Progress>)>,
     /// The body waits for `100 Continue` of the upstream, but no longer than this: not every server answers that.
-    waiting: Option<Pin<Box<Sleep>>>,
+    waiting: Option<Box<Interval>>,
+    /// The rest of the body is read if the upstream does not want it.
+    lingers: bool,
 }
 
 /// What a request's body says to the future that waits for its response, and the other way round.
@@ -25,6 +31,7 @@ pub(super) struct Upload {
 pub(super) struct Progress(Mutex<State>);
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent")]
 struct State {
     moved: u64,
     awaits_client: bool,
@@ -47,21 +54,29 @@ pub(super) enum UploadError {
 /// How long a body waits for `100 Continue`. curl waits as long for a server.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
+/// How long the rest of a body is read that the upstream does not want.
+const LINGER: Duration = Duration::from_secs(5);
+
 impl Upload {
-    pub(super) fn new(body: Incoming, expects_continue: bool) -> Self {
-        if body.is_end_stream() {
-            return Self::empty();
+    /// The body of this request.
+    pub(super) fn of(request: Request<Incoming>) -> Request<Self> {
+        if request.body().is_end_stream() {
+            return request.map(|_| Self::empty());
         }
-        Self {
+        let is_http2 = request.version() == Version::HTTP_2;
+        let is_waiting = !is_http2 && request.headers().contains_key(EXPECT);
+        request.map(|body| Self {
             body: Some((body, Arc::default())),
-            waiting: expects_continue.then(|| Box::pin(sleep(LONGEST_WAIT))),
-        }
+            waiting: is_waiting.then(|| Box::new(interval_at(now() + LONGEST_WAIT, LONGEST_WAIT))),
+            lingers: !is_http2,
+        })
     }
 
     pub(super) const fn empty() -> Self {
         Self {
             body: None,
             waiting: None,
+            lingers: false,
         }
     }
 
@@ -73,8 +88,13 @@ impl Upload {
         self.body.as_ref().map(|(_, progress)| Arc::clone(progress))
     }
 
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) const fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// The upstream is not asked whether the body may come.
+    pub(super) fn go_on(&mut self) {
+        self.waiting = None;
     }
 }
 
@@ -138,7 +158,7 @@ impl Body for Upload {
         state.waker.clone_from(&Some(cx.waker().clone()));
         if let Some(waiting) = &mut this.waiting {
             if !state.may_continue {
-                ready!(waiting.as_mut().poll(cx));
+                ready!(waiting.poll_tick(cx));
             }
             this.waiting = None;
         }
@@ -150,14 +170,19 @@ impl Body for Upload {
                 state.moved += 1;
                 if let Some(trailers) = frame.trailers_mut() {
                     fields::drop_hop_by_hop(trailers);
+                    this.lingers = false;
                 }
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
                 state.has_failed = true;
+                this.lingers = false;
                 Some(Err(UploadError::Client(error)))
             }
-            None => None,
+            None => {
+                this.lingers = false;
+                None
+            }
         })
     }
 
@@ -174,12 +199,24 @@ impl Body for Upload {
 }
 
 /// hyper drops a body when it is complete, or of no more use.
+///
+/// Of no more use is one that is refused, or answered early. If the connection of the client was closed with bytes unread, it would
+/// be reset, and the answer lost. So they are read for a while, except from a client that has not sent them and waits for that.
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some((_, progress)) = &self.body {
-            let mut state = progress.state();
-            state.has_ended = true;
-            state.awaits_client = false;
+        let Some((body, progress)) = self.body.take() else {
+            return;
+        };
+        let mut state = progress.state();
+        state.has_ended = true;
+        state.awaits_client = false;
+        let lingers = self.lingers && !self.is_waiting() && !body.is_end_stream();
+        if let Some(runtime) = Handle::try_current().ok().filter(|_| lingers) {
+            runtime.spawn(timeout(LINGER, read_out(body)));
         }
     }
+}
+
+async fn read_out(mut body: Incoming) {
+    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
 }

@@ -14,15 +14,16 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::body::{Body, Download};
-use super::count;
 use super::failure::{Causes, Failure};
+use super::gate::Admitted;
 use super::io::Io;
 use super::patience::Patience;
 use super::pool::{Lease, Pool, Sender};
 use super::upload::{Progress, Upload};
+use super::{count, now};
 use crate::config::{self, Timeouts};
 use crate::state::Counts;
 
@@ -40,7 +41,7 @@ pub(super) struct Upstream {
 
 /// A response whose body is still on the connection.
 pub(super) struct Answered {
-    pub(super) response: Response<Incoming>,
+    response: Response<Incoming>,
     lease: Lease,
     upload: Option<Arc<Progress>>,
 }
@@ -62,7 +63,7 @@ impl Upstream {
     /// byte of an answer: the upstream closed it while the request was on its way.
     pub(super) async fn send(
         &self,
-        request: Request<Incoming>,
+        request: Request<Upload>,
         timeouts: &Timeouts,
         counts: &Counts,
     ) -> Result<Answered, Failure> {
@@ -126,7 +127,7 @@ impl Upstream {
     /// A connection that is there already.
     async fn idle(&self, timeouts: &Timeouts) -> Option<Lease> {
         if !self.is_h2c {
-            return self.pool.take(Instant::now());
+            return self.pool.take(now());
         }
         let multiplexed = self.multiplexed.lock().await;
         let sender = multiplexed.as_ref().filter(|sender| sender.is_ready())?;
@@ -137,9 +138,10 @@ impl Upstream {
 
     async fn connect(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
         // Others wait here while one connects, and then use its connection.
-        let mut multiplexed = match self.is_h2c {
-            true => Some(self.multiplexed.lock().await),
-            false => None,
+        let mut multiplexed = if self.is_h2c {
+            Some(self.multiplexed.lock().await)
+        } else {
+            None
         };
         if let Some(sender) = multiplexed.as_ref().and_then(|sender| sender.as_ref())
             && sender.is_ready()
@@ -167,8 +169,8 @@ impl Upstream {
     }
 
     /// The request with scheme and authority of the upstream. Path and query stay as they are, byte for byte.
-    fn addressed(&self, request: Request<Incoming>) -> Result<Request<Upload>, Failure> {
-        let (mut parts, body) = request.into_parts();
+    fn addressed(&self, request: Request<Upload>) -> Result<Request<Upload>, Failure> {
+        let (mut parts, mut upload) = request.into_parts();
         let path = parts.uri.path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
         if self.is_h2c {
@@ -179,21 +181,19 @@ impl Upstream {
             parts.uri = Uri::from_parts(uri).map_err(|_| Failure::Upload)?;
             parts.version = Version::HTTP_2;
             parts.headers.remove(HOST);
-            parts.headers.remove(EXPECT);
+            upload.go_on();
         } else {
             if parts.uri.authority().is_some() {
                 parts.uri = Uri::from(path);
             }
             parts.version = Version::HTTP_11;
             // hyper would leave out the body of a `GET` otherwise.
-            if !body.is_end_stream() && body.size_hint().exact().is_none() {
+            if !upload.is_end_stream() && upload.size_hint().exact().is_none() {
                 let chunked = HeaderValue::from_static("chunked");
                 parts.headers.insert(TRANSFER_ENCODING, chunked);
             }
         }
-        let expects_continue = parts.headers.contains_key(EXPECT);
-        let upload = Upload::new(body, expects_continue);
-        if !upload.is_waiting() && expects_continue {
+        if !upload.is_waiting() {
             parts.headers.remove(EXPECT);
         }
         Ok(Request::from_parts(parts, upload))
@@ -201,8 +201,17 @@ impl Upstream {
 }
 
 impl Answered {
+    pub(super) fn response(&mut self) -> &mut Response<Incoming> {
+        &mut self.response
+    }
+
+    /// The response to an upgrade, whose connection is no longer one of requests.
+    pub(super) fn into_response(self) -> Response<Incoming> {
+        self.response
+    }
+
     /// The response to the client. The connection goes back to the pool at the end of the body.
-    pub(super) fn streamed(self, limit: Duration) -> Response<Body> {
+    pub(super) fn streamed(self, limit: Duration, admitted: Admitted) -> Response<Body> {
         let Self {
             response,
             lease,
@@ -213,7 +222,7 @@ impl Answered {
                 body,
                 limit,
                 upload,
-                lease: Some(lease),
+                held: Some((lease, admitted)),
             })
         })
     }
@@ -247,23 +256,24 @@ async fn wait(
     poll_fn(|cx| {
         if let Poll::Ready(result) = response.as_mut().poll(cx) {
             let has_failed = upload.is_some_and(Progress::has_failed);
-            return Poll::Ready(result.map_err(|error| match has_failed {
-                true => Failure::Upload,
-                false => Failure::Broken(error),
+            return Poll::Ready(result.map_err(|error| {
+                if has_failed {
+                    Failure::Upload
+                } else {
+                    Failure::Broken(error)
+                }
             }));
         }
         let (moved, awaits_client) = upload.map_or((0, false), Progress::so_far);
-        let limit = match awaits_client {
-            true => timeouts.body,
-            false => timeouts.response,
+        let (limit, late) = if awaits_client {
+            (timeouts.body, Failure::UploadLate)
+        } else {
+            (timeouts.response, Failure::Late)
         };
         // What counts as quiet changes with the side that is awaited.
         let moved = moved * 2 + u64::from(awaits_client);
         ready!(patience.poll_over(cx, moved, limit));
-        Poll::Ready(Err(match awaits_client {
-            true => Failure::UploadLate,
-            false => Failure::Late,
-        }))
+        Poll::Ready(Err(late))
     })
     .await
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, timeout};
 
 use crate::admin;
-use crate::config::{self, Config, Source};
+use crate::config::{self, Config, Source, Upstream};
 use crate::state::Sidecar;
 
 use super::{listen, worker};
@@ -42,12 +43,12 @@ pub(crate) fn run(config: Config, source: Source) -> ExitCode {
 }
 
 /// The main thread: operators and signals. Requests are on threads of their own.
-async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
+async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
-    config.listen = listeners[0].local_addr()?;
-    config.admin = admin.local_addr()?;
-    let sidecar = Arc::new(Sidecar::new(config, source));
+    // Port 0 stays in the configuration, so that a reload finds it unchanged.
+    let addresses = [listeners[0].local_addr()?, admin.local_addr()?];
+    let sidecar = Arc::new(Sidecar::new(config, source)?);
 
     let mut signals = Signals::new()?;
     let (end, is_ending) = watch::channel(false);
@@ -74,7 +75,7 @@ async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Er
         Arc::clone(&sidecar.source),
     ));
     tokio::spawn(reload_on_hangup(Arc::clone(&sidecar))?);
-    say_ready(&sidecar);
+    say_ready(addresses, &sidecar.config().upstream);
 
     tokio::select! {
         () = signals.end() => {}
@@ -86,20 +87,13 @@ async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Er
     Ok(drain(&sidecar, &end, &mut signals).await)
 }
 
-fn say_ready(sidecar: &Sidecar) {
-    let config = sidecar.config();
-    let scheme = if config.upstream.is_h2c {
-        "h2c"
-    } else {
-        "http"
-    };
+fn say_ready([listen, admin]: [SocketAddr; 2], upstream: &Upstream) {
+    let scheme = if upstream.is_h2c { "h2c" } else { "http" };
+    let authority = &upstream.authority;
     // Without a reader of it the sidecar serves too.
     let _ = writeln!(
         io::stdout(),
-        "listening on {}, admin on {}, upstream {scheme}://{}",
-        config.listen,
-        config.admin,
-        config.upstream.authority
+        "listening on {listen}, admin on {admin}, upstream {scheme}://{authority}"
     );
 }
 

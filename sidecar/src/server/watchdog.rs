@@ -228,6 +228,10 @@ pin_project! {
 
 impl<B> Download<B> {
     pub(super) fn new(body: B, watch: Arc<Watch>) -> Self {
+        if watch.is_stream() {
+            // HTTP/2 asks for the first frame when the client has room for it.
+            watch.waits_for_reader();
+        }
         Self { body, watch }
     }
 }
@@ -243,7 +247,7 @@ impl<B: Body> Body for Download<B> {
         let this = self.project();
         let polled = this.body.poll_frame(cx);
         if this.watch.is_stream() {
-            // HTTP/2 asks for the next frame when the client has room for it.
+            // The same holds for the next frame.
             this.watch.has_written();
             if matches!(polled, Poll::Ready(Some(Ok(_)))) {
                 this.watch.waits_for_reader();
