@@ -140,7 +140,7 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         CYCLE.as_secs()
     );
     println!(
-        "What a client does not need, others borrow until it needs it again. What is above that gets 429."
+        "What a client does not need, others borrow until it needs it again. A request above that gets 429."
     );
 
     let mut clients = Vec::new();
@@ -164,7 +164,7 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         let start = view(&mut operator).await?.until_next();
         clients = in_one_cycle(clients, asks, start).await?;
         let view = view(&mut operator).await?;
-        print_row(cycle + 1, &view, asks, &mut totals);
+        print_row(cycle + 1, &view, asks, &mut totals)?;
     }
     summary(&totals, &clients);
     Ok(())
@@ -219,15 +219,19 @@ fn heading(words: &str) {
     println!("cycle  {}", "  asks   size passed  ".repeat(4));
 }
 
-fn print_row(cycle: u32, view: &View, asks: [u32; 4], totals: &mut [Total; 4]) {
+fn print_row(
+    cycle: u32,
+    view: &View,
+    asks: [u32; 4],
+    totals: &mut [Total; 4],
+) -> Result<(), String> {
     let mut row = format!("{cycle:5}  ");
     for ((name, asks), total) in CLIENTS.into_iter().zip(asks).zip(totals) {
-        let Some(client) = view.clients.iter().find(|client| client.client == name) else {
-            continue;
-        };
+        let client = view.clients.iter().find(|client| client.client == name);
+        let client = client.ok_or_else(|| format!("/clients does not have {name}"))?;
         if client.used + client.refused != u64::from(asks) {
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
-            return;
+            return Ok(());
         }
         row += &format!("{asks:6} {:6} {:6}  ", client.size, client.used);
         if asks <= DEFAULT {
@@ -236,6 +240,7 @@ fn print_row(cycle: u32, view: &View, asks: [u32; 4], totals: &mut [Total; 4]) {
         }
     }
     println!("{}", row.trim_end());
+    Ok(())
 }
 
 fn summary(totals: &[Total; 4], clients: &[Client]) {

@@ -117,11 +117,9 @@ impl LimitHeaders {
 
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now; for old clients. None without a quota.
     pub fn legacy_headers(status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let Status {
-            remaining, quota, ..
-        } = *status;
+        let remaining = status.remaining;
         let reset = whole_seconds(status.reset_in).min(LONGEST_LEGACY_RESET);
-        quota.into_iter().flat_map(move |quota| {
+        status.quota.into_iter().flat_map(move |quota| {
             [
                 ("x-ratelimit-limit", quota.permits.to_string()),
                 ("x-ratelimit-remaining", remaining.to_string()),

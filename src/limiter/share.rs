@@ -167,9 +167,8 @@ pub(super) fn hash_from<K: Hash + ?Sized>(seed: u64, key: &K) -> u64 {
     let mut hasher = Fnv1a(seed);
     key.hash(&mut hasher);
     // FNV changes the upper bits little where keys differ in their last bytes only.
-    let mut hash = hasher.0;
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    let hash = (hasher.0 ^ (hasher.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^ (hash >> 33)
 }
 

@@ -176,7 +176,8 @@ impl<T, A> Config<T, A> {
 impl<T, A> Config<T, A> {
     /// Asks the limit of the request without waiting. While the answer is under way, `admission` has the request.
     ///
-    /// All of it runs in one `catch`, since most requests go this way.
+    /// It does what [`admit`](Self::admit) and [`poll_pass`](Self::poll_pass) do, in one `catch` and without an [`Admission`], which
+    /// took most of the time of a request that passes.
     fn ask_at_once<R, P, E>(
         &self,
         request: &R,
@@ -188,10 +189,10 @@ impl<T, A> Config<T, A> {
         A: Respond<R, P, E>,
     {
         let (mut limit, mut cost) = (Contained::default(), 1);
-        let fault = Cell::new(Fault::KeyPanic);
+        let fault = Cell::new(Fault::<Infallible>::KeyPanic);
         let asked = catch(|| {
             let shared = self.terms.shared().and_then(Limiter::for_one_request);
-            let handle = shared.map_or_else(|| self.terms.limit(request), |shared| Ok(Some(shared)));
+            let handle = shared.map_or_else(|| self.terms.limit(request), |limit| Ok(Some(limit)));
             let Some(handle) = handle? else {
                 return Ok(Poll::Ready(Ok(Decision::Pass)));
             };
@@ -199,31 +200,25 @@ impl<T, A> Config<T, A> {
             fault.set(Fault::CostPanic);
             cost = self.terms.cost(request);
             fault.set(Fault::Panic);
-            let mut cx = Context::from_waker(Waker::noop());
-            Ok(handle.poll_try(cost, &mut cx).map_err(Fault::Error))
+            Ok(handle.poll_try(cost, &mut Context::from_waker(Waker::noop())))
         });
         let decision = match asked {
-            Some(Ok(Poll::Ready(decision))) => decision,
+            Some(Ok(Poll::Ready(decision))) => decision.map_err(Fault::Error),
             Some(Ok(Poll::Pending)) => {
                 *admission = Some(Admission::new(AskRate::of(limit, cost)));
                 return Poll::Pending;
             }
             Some(Err(bad)) => return Poll::Ready(Err(Refusal::new(RefusalKind::BadKey(bad)))),
-            None => Err(fault.into_inner()),
+            None => return Poll::Ready(self.failed(&fault.into_inner())),
         };
-        Poll::Ready(match decision {
-            Ok(Decision::Pass) => {
-                pass.status = self.answer.annotates().then(|| limit.status()).flatten();
-                Ok(())
-            }
-            decision => {
-                let ask = AskRate::of(limit, cost);
-                match ask.decided(decision, RefusalKind::TooSoon) {
-                    Ok(()) => Ok(()),
-                    Err(blocked) => self.blocked(blocked.with_status(&ask)),
-                }
-            }
-        })
+        if matches!(decision, Ok(Decision::Pass)) {
+            pass.status = self.answer.annotates().then(|| limit.status()).flatten();
+            return Poll::Ready(Ok(()));
+        }
+        let ask = AskRate::of(limit, cost);
+        let answer = ask.decided(decision, RefusalKind::TooSoon);
+        let answer = answer.map_err(|blocked| blocked.with_status(&ask));
+        Poll::Ready(answer.or_else(|blocked| self.blocked(blocked)))
     }
 }
 

@@ -8,12 +8,14 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
+use crate::proxy::Histogram;
 use crate::state::Sidecar;
 
 use super::answer::{Answer, of_type, problem};
@@ -231,6 +233,15 @@ impl Families<'_> {
         let counter = ConstCounter::new(value);
         let kind = counter.metric_type();
         counter.encode(self.0.encode_descriptor(name, help, None, kind)?)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, times: &Histogram) -> Result<(), Error> {
+        let kind = MetricType::Histogram;
+        let seconds = Some(&Unit::Seconds);
+        let mut encoder = self.0.encode_descriptor(name, help, seconds, kind)?;
+        let buckets: Vec<_> = times.buckets().collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        encoder.encode_histogram::<NoLabelSet>(times.sum(), count, &buckets, None)
     }
 
     fn gauges(

@@ -91,9 +91,10 @@ pub(super) fn report(source: &Source, reading: &Reading) -> String {
     }
     for (id, terms) in &reading.draft.config.terms {
         let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        let name = match id.bytes().all(is_bare) {
-            true => id.clone(),
-            false => quoted(id),
+        let name = if id.bytes().all(is_bare) {
+            id.clone()
+        } else {
+            quoted(id)
         };
         let most = [
             ("most-lent", terms.most_lent),

@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Terms;
 use super::check::{check, warnings};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
 use super::value::{Form, whole};
-use super::{Config, Terms};
 
-/// What was given at the start. The file is read again at each [`load`](Self::load).
+/// What was given at the start. The file is read again at each reload.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// By the key of the setting.
@@ -65,7 +65,6 @@ impl Source {
         variables: impl IntoIterator<Item = (String, String)>,
         file: Option<PathBuf>,
     ) -> Result<(Self, Vec<String>), Errors> {
-        let known = || settings().map(Setting::variable);
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut of_settings = BTreeMap::new();
         for (name, value) in variables {
@@ -74,10 +73,8 @@ impl Source {
             }
             if let Some(setting) = settings().find(|setting| setting.variable() == name) {
                 of_settings.insert(setting.key, value);
-            } else if let Some(near) = nearest(&name[PREFIX.len()..], known().map(without_prefix)) {
-                errors.push(format!(
-                    "{name}: no such variable; did you mean {PREFIX}{near}?"
-                ));
+            } else if let Some(near) = nearest(&name, settings().map(Setting::variable)) {
+                errors.push(format!("{name}: no such variable; did you mean {near}?"));
             } else {
                 // Kubernetes sets PACELINE_SERVICE_HOST and more for a service named paceline.
                 warnings.push(format!("{name}: not a variable of the sidecar, ignored"));
@@ -96,16 +93,6 @@ impl Source {
         }
     }
 
-    /// Reads the file again, and checks everything.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong.
-    pub(crate) fn load(&self) -> Result<Config, Errors> {
-        self.load_text(&self.text())
-            .map(|reading| reading.draft.finish())
-    }
-
     /// The contents of the file, or why it cannot be read.
     pub(super) fn text(&self) -> Result<String, String> {
         let Some(path) = &self.file else {
@@ -115,6 +102,7 @@ impl Source {
             .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     }
 
+    /// Reads and checks everything, with these contents of the file.
     pub(super) fn load_text(&self, text: &Result<String, String>) -> Result<Reading, Errors> {
         let mut reading = Reading {
             draft: Draft::new(),
@@ -236,15 +224,14 @@ impl Source {
                 self.read_clients(text, value, reading);
             } else if let Some(setting) = setting(name) {
                 let form = (setting.field)(&mut reading.draft).form();
-                match text_of(value.get_ref(), form) {
-                    Some(value) => self.set(reading, setting, &value, at_value),
-                    None => {
-                        let expected = form.expected(&Draft::new().show(setting));
-                        let got = kind(value.get_ref());
-                        let error = format!("expected {expected}, got {got}");
-                        reading.origins.insert(name.to_owned(), at_value);
-                        reading.errors.push(self.named(name, at_value, &error));
-                    }
+                if let Some(value) = text_of(value.get_ref(), form) {
+                    self.set(reading, setting, &value, at_value);
+                } else {
+                    let expected = form.expected(&Draft::new().show(setting));
+                    let got = kind(value.get_ref());
+                    let error = format!("expected {expected}, got {got}");
+                    reading.origins.insert(name.to_owned(), at_value);
+                    reading.errors.push(self.named(name, at_value, &error));
                 }
             } else {
                 let known = settings().map(|setting| setting.key).chain([CLIENTS]);
@@ -348,10 +335,6 @@ pub(super) const CLIENTS: &str = "clients";
 
 /// What a client may have.
 const TERMS: [&str; 3] = ["weight", "most-lent", "most-borrowed"];
-
-fn without_prefix(variable: String) -> String {
-    variable[PREFIX.len()..].to_owned()
-}
 
 type Entry<'t, 'i> = (
     &'t Spanned<std::borrow::Cow<'i, str>>,

@@ -5,16 +5,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::HeaderName;
 use paceline::fair::{Division, FairShare, Newcomers};
 use paceline::limiter::Share;
 
 use super::cli::report;
-use super::settings::{Draft, GROUPS, settings};
-use super::source::Source;
-use super::{
-    Anonymous, Client, Concurrency, Config, Errors, IpHeader, Mode, Shed, Terms, Timeouts,
-};
+use super::settings::{Draft, GROUPS, Setting, settings};
+use super::source::{Errors, Source};
+use super::{Anonymous, Client, Concurrency, Config, IpHeader, Mode, Shed, Terms, Timeouts};
 
 /// The smallest file.
 const REQUIRED: &str = "listen = \"127.0.0.1:9000\"\nupstream = \"http://127.0.0.1:8080\"\ncapacity = 40\ncycle = \"10s\"\n";
@@ -55,7 +52,7 @@ fn what_is_required_is_enough() {
 #[test]
 fn a_flag_holds_over_a_variable_over_the_file_over_the_default() {
     // What each place gives, and what holds.
-    let table: [(Option<&str>, Option<&str>, Option<&str>, u32); 8] = [
+    let table = [
         (None, None, None, 1_000),
         (None, None, Some("7"), 7),
         (None, Some("8"), None, 8),
@@ -94,7 +91,7 @@ fn every_setting_can_be_a_flag_a_variable_or_a_key() {
     );
 
     let as_flags: Vec<_> = everything.clone().collect();
-    let names: Vec<_> = settings().map(|setting| setting.variable()).collect();
+    let names: Vec<_> = settings().map(Setting::variable).collect();
     let texts = everything.clone().map(|(_, text)| text);
     let as_variables: Vec<_> = names.iter().map(String::as_str).zip(texts).collect();
     let mut as_file = String::new();
@@ -376,126 +373,42 @@ fn a_concurrency_is_fixed_or_adaptive() {
 
 #[test]
 fn a_wrong_value_is_named_with_its_place() {
-    // The fifth line of a file, and the error.
-    let table = [
-        (
-            "capcity = 3",
-            "5:1: unknown key `capcity`; did you mean `capacity`?",
-        ),
-        (
-            "head_timeout = \"3s\"",
-            "5:1: unknown key `head_timeout`; did you mean `head-timeout`?",
-        ),
-        (
-            "CYCLE = \"3s\"",
-            "5:1: unknown key `CYCLE`; did you mean `cycle`?",
-        ),
-        (
-            "something-else = 3",
-            "5:1: unknown key `something-else`; --help names all of them",
-        ),
-        (
-            "client = { header = 3 }",
-            "5:10: client: expected a string such as \"header\", got a table",
-        ),
-        (
-            "reservation = 10",
-            "5:15: reservation: expected a string such as \"10%\", got the number 10",
-        ),
-        (
-            "reservation = 0.1",
-            "5:15: reservation: expected a string such as \"10%\", got the number 0.1",
-        ),
-        (
-            "  carry = 1",
-            "5:11: carry: expected true or false, got the number 1",
-        ),
-        (
-            "cores = \"4\"",
-            "5:9: cores: expected a whole number such as 1, got the string `4`",
-        ),
-        (
-            "cores = 1.5",
-            "5:9: cores: expected a whole number such as 1, got the number 1.5",
-        ),
-        (
-            "cores = -1",
-            "5:9: cores: `-1` is not a whole number from 0 to 4294967295",
-        ),
-        (
-            "cores = 0x1_0000_0000",
-            "5:9: cores: `4294967296` is not a whole number from 0 to 4294967295",
-        ),
-        (
-            "early-cycles = true",
-            "5:16: early-cycles: expected a whole number or the string \"off\", got true",
-        ),
-        (
-            "early-cycles = \"never\"",
-            "5:16: early-cycles: `never` is not a whole number from 0 to 4294967295, or off",
-        ),
-        (
-            "trusted-proxies = \"10.0.0.0/8\"",
-            "5:19: trusted-proxies: expected a list of strings such as [\"10.0.0.0/8\"], got the string `10.0.0.0/8`",
-        ),
-        (
-            "trusted-proxies = [1]",
-            "5:19: trusted-proxies: expected a list of strings such as [\"10.0.0.0/8\"], got a list",
-        ),
-        (
-            "drain-finish = 1979-05-27",
-            "5:16: drain-finish: expected a string such as \"25s\", got a date",
-        ),
-        (
-            "clients = 3",
-            "5:11: clients: expected tables such as [clients.shop], got the number 3",
-        ),
-        (
-            "clients.shop = 3",
-            "5:16: clients.shop: expected a table such as { weight = 3, most-lent = 5 }, got the number 3",
-        ),
-        (
-            "clients.shop.wieght = 3",
-            "5:14: unknown key `wieght`; did you mean `weight`?",
-        ),
-        (
-            "clients.shop.size = 3",
-            "5:14: unknown key `size`; a client has weight, most-lent and most-borrowed",
-        ),
-        (
-            "admin-token-file = 3",
-            "5:20: admin-token-file: expected a string, got the number 3",
-        ),
-        (
-            "clients.shop.weight = \"3\"",
-            "5:23: clients.shop.weight: expected a whole number such as 5, got the string `3`",
-        ),
-        (
-            "clients.shop.weight = -3",
-            "5:23: clients.shop.weight: `-3` is not a whole number from 0 to 4294967295",
-        ),
-        (
-            "clients.shop.weight = 0",
-            "5:9: clients.shop: a client needs a weight of at least 1, got 0",
-        ),
-        (
-            "clients.\"ü\".weight = 1",
-            "5:9: clients.ü: no client has this id: an id has 1 to 64 visible ASCII characters",
-        ),
-        ("capacity = 3", "5:1: duplicate key"),
-        (
-            "cores = ",
-            "5:9: string values must be quoted, expected literal string",
-        ),
-    ];
-    for (line, error) in table {
-        assert_eq!(
-            errors(&format!("{line}\n")),
-            format!("sidecar.toml:{error}"),
-            "{line}"
-        );
+    for row in WRONG_LINES.lines() {
+        let (line, error) = row.split_once(" | ").unwrap();
+        let expected = format!("sidecar.toml:{error}");
+        assert_eq!(errors(&format!("{line}\n")), expected, "{line}");
     }
 }
+
+/// The fifth line of a file, and the error after the name of the file.
+const WRONG_LINES: &str = r#"capcity = 3 | 5:1: unknown key `capcity`; did you mean `capacity`?
+head_timeout = "3s" | 5:1: unknown key `head_timeout`; did you mean `head-timeout`?
+CYCLE = "3s" | 5:1: unknown key `CYCLE`; did you mean `cycle`?
+something-else = 3 | 5:1: unknown key `something-else`; --help names all of them
+client = { header = 3 } | 5:10: client: expected a string such as "header", got a table
+reservation = 10 | 5:15: reservation: expected a string such as "10%", got the number 10
+reservation = 0.1 | 5:15: reservation: expected a string such as "10%", got the number 0.1
+  carry = 1 | 5:11: carry: expected true or false, got the number 1
+cores = "4" | 5:9: cores: expected a whole number such as 1, got the string `4`
+cores = 1.5 | 5:9: cores: expected a whole number such as 1, got the number 1.5
+cores = -1 | 5:9: cores: `-1` is not a whole number from 0 to 4294967295
+cores = 0x1_0000_0000 | 5:9: cores: `4294967296` is not a whole number from 0 to 4294967295
+early-cycles = true | 5:16: early-cycles: expected a whole number or the string "off", got true
+early-cycles = "never" | 5:16: early-cycles: `never` is not a whole number from 0 to 4294967295, or off
+trusted-proxies = "10.0.0.0/8" | 5:19: trusted-proxies: expected a list of strings such as ["10.0.0.0/8"], got the string `10.0.0.0/8`
+trusted-proxies = [1] | 5:19: trusted-proxies: expected a list of strings such as ["10.0.0.0/8"], got a list
+drain-finish = 1979-05-27 | 5:16: drain-finish: expected a string such as "25s", got a date
+clients = 3 | 5:11: clients: expected tables such as [clients.shop], got the number 3
+clients.shop = 3 | 5:16: clients.shop: expected a table such as { weight = 3, most-lent = 5 }, got the number 3
+clients.shop.wieght = 3 | 5:14: unknown key `wieght`; did you mean `weight`?
+clients.shop.size = 3 | 5:14: unknown key `size`; a client has weight, most-lent and most-borrowed
+admin-token-file = 3 | 5:20: admin-token-file: expected a string, got the number 3
+clients.shop.weight = "3" | 5:23: clients.shop.weight: expected a whole number such as 5, got the string `3`
+clients.shop.weight = -3 | 5:23: clients.shop.weight: `-3` is not a whole number from 0 to 4294967295
+clients.shop.weight = 0 | 5:9: clients.shop: a client needs a weight of at least 1, got 0
+clients."ü".weight = 1 | 5:9: clients.ü: no client has this id: an id has 1 to 64 visible ASCII characters
+capacity = 3 | 5:1: duplicate key
+cores =  | 5:9: string values must be quoted, expected literal string"#;
 
 #[test]
 fn the_column_counts_characters() {

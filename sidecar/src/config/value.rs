@@ -71,15 +71,12 @@ impl Form {
 
 /// A basic string of TOML.
 pub(super) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            char if char.is_control() => quoted += &format!("\\u{:04X}", u32::from(char)),
-            char => quoted.push(char),
-        }
-    }
-    quoted + "\""
+    let escaped = text.chars().map(|char| match char {
+        '"' | '\\' => format!("\\{char}"),
+        char if char.is_control() => format!("\\u{:04X}", u32::from(char)),
+        char => char.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 /// A value that is one of a few words.
@@ -399,13 +396,10 @@ impl Value for SocketAddr {
 impl Value for Upstream {
     fn set(&mut self, text: &str) -> Result<(), String> {
         let wrong = |why: &str| Err(format!("`{text}` {why}"));
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (scheme, rest),
-            None => {
-                return wrong(&format!(
-                    "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
-                ));
-            }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return wrong(&format!(
+                "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
+            ));
         };
         let is_h2c = match scheme {
             "http" => false,

@@ -5,6 +5,7 @@
     reason = "a test waits for a process in real time"
 )]
 
+mod admin;
 mod client;
 mod config;
 mod deploy;
@@ -14,6 +15,8 @@ mod frames;
 mod hardening;
 mod hello;
 mod life;
+mod page;
+mod reload;
 mod scenario;
 mod support;
 mod upstream;
