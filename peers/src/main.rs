@@ -68,6 +68,8 @@ enum Command {
         seconds: f64,
         policy: String,
     },
+    /// Counts the instructions that the sidecar takes for a request, and fails if they are more than its ceiling.
+    Ceiling,
     /// Draws a page again from its stored figures.
     Draw {
         #[arg(long, default_value = PAGE)]
@@ -123,6 +125,7 @@ fn run(command: Command) -> io::Result<()> {
             seconds,
             policy,
         } => sections::alone_herd(&url, keys, seconds, &policy),
+        Command::Ceiling => sections::sidecar_ceiling(),
         Command::Draw { into } => report::write(&stored(&into)?, &into),
     }
 }

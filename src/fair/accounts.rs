@@ -21,7 +21,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 ///
 /// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     share: FairShare,
     clients: Clients,

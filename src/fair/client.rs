@@ -12,7 +12,7 @@ pub(super) const PERMIT: u64 = 1 << 32;
 const AVERAGED: u64 = 1 << 16;
 
 /// What the accounts know of a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) terms: Terms,
     /// Whether a slot has this client. Of a free slot nothing else counts.

@@ -12,7 +12,7 @@ use super::{FairShare, Terms};
 pub(crate) const OVERFLOW: u32 = 0;
 
 /// All clients by slot, and how the capacity is divided among them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Clients {
     slots: Vec<Client>,
     /// The slots of known clients, the oldest first.

@@ -90,9 +90,6 @@
 //! The rule is that of a published sidecar design, "capacity-borrowing fixed window". Its text leaves signs open; with gaps as absolute
 //! values the formula gives each of its published sizes. Max-min fairness is the usual rule for network links.
 
-// Until `limiter::Fair` calls it.
-#![allow(dead_code, unused_imports)]
-
 mod accounts;
 mod claim;
 mod client;
@@ -107,4 +104,4 @@ pub use claim::{Claim, Division, Terms};
 pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};
-pub use report::{ClientShare, Cycle};
+pub(crate) use report::{ClientShare, Cycle};

@@ -7,6 +7,7 @@
 //! | [`Owned`] | one adapter | no lock |
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
+//! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
@@ -24,6 +25,9 @@
 mod acquire;
 mod error;
 mod estimate;
+mod fair;
+mod fair_at;
+mod fair_clients;
 mod gate;
 mod key_map;
 mod keyed;
@@ -56,6 +60,9 @@ use crate::time::Resolution;
 pub use crate::policy::{Quota, Status};
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
+pub use fair::Fair;
+pub use fair_at::FairAt;
+pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
 pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
@@ -202,6 +209,15 @@ pub trait Limiter {
     fn resolution(&self) -> Resolution {
         Resolution::default()
     }
+
+    /// A clone for one request, where that is cheaper than one for a task.
+    #[doc(hidden)]
+    fn for_one_request(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// The implementation for a pointer to a limiter.
@@ -264,7 +280,7 @@ macro_rules! forward_limiter {
 forward_limiter!(&mut L);
 forward_limiter!(Box<L>);
 
-/// A limiter for each key: [`Keyed`], or one whose state is elsewhere.
+/// A limiter for each key: [`Keyed`], [`Fair`], or one whose state is elsewhere.
 ///
 /// Code that is generic over it works with limits in memory and with limits in Redis.
 #[diagnostic::on_unimplemented(

@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("wait", &["time", "policy"]),
     ("fair", &["time", "policy"]),
     ("feedback", &["time", "policy"]),
-    ("limiter", &["time", "policy", "wait", "feedback"]),
+    ("limiter", &["time", "policy", "wait", "fair", "feedback"]),
     ("concurrency", &["time", "policy", "wait", "limiter"]),
     ("shed", &["time", "limiter", "concurrency"]),
     ("io", &["time", "policy", "limiter"]),

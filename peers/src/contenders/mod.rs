@@ -10,6 +10,7 @@ mod layers;
 mod leaky_bucket;
 mod paced;
 mod paceline;
+mod proxies;
 mod served;
 mod sites;
 mod speed_limit;
@@ -26,6 +27,7 @@ pub(crate) use hot::Hot;
 pub(crate) use in_redis::{Bucket, Caller, Keys, Meeting, Stored, connection};
 pub(crate) use keyed::{Keyed, KeyedLimit};
 pub(crate) use paced::{Paced, Tape};
+pub(crate) use proxies::{Bind, Place, Proxy, Running, service};
 pub(crate) use served::KeyedService;
 pub(crate) use sites::Site;
 
@@ -134,3 +136,6 @@ pub(crate) const SITES: &[Site] = &[
     layers::CONCURRENCY_SITE,
     tower_governor::SITE,
 ];
+
+/// Proxies in front of a service.
+pub(crate) const PROXIES: &[Proxy] = proxies::ALL;

@@ -6,6 +6,7 @@ mod pacing;
 mod rates;
 mod redis;
 mod shed;
+mod sidecar;
 mod tower;
 
 use crate::sections::Section;
@@ -26,6 +27,14 @@ pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) heading: &'static str,
     pub(super) better: Better,
+}
+
+const fn metric(name: &'static str, heading: &'static str, better: Better) -> Metric {
+    Metric {
+        name,
+        heading,
+        better,
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -65,5 +74,6 @@ pub(super) const fn of(section: Section) -> Words {
         Section::Redis => redis::REDIS,
         Section::Tower => tower::TOWER,
         Section::Shed => shed::SHED,
+        Section::Sidecar => sidecar::SIDECAR,
     }
 }

@@ -64,7 +64,7 @@ fn counted(hot: &Hot, count: u64) -> io::Result<f64> {
 }
 
 /// `==1== Collected : 123456`
-fn collected(said: &str) -> Option<f64> {
+pub(super) fn collected(said: &str) -> Option<f64> {
     let line = said.lines().find(|line| line.contains("Collected :"))?;
     line.rsplit(' ').next()?.parse().ok()
 }

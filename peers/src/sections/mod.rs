@@ -13,12 +13,15 @@ mod precision;
 mod queues;
 mod redis;
 mod shed;
+mod sidecar;
 mod timers;
 mod tower;
 mod virtual_time;
+mod wrk;
 
 pub(crate) use self::redis::alone as alone_herd;
 pub(crate) use instructions::alone as alone_hot;
+pub(crate) use sidecar::ceiling as sidecar_ceiling;
 pub(crate) use virtual_time::alone as alone_virtual;
 
 use clap::ValueEnum;
@@ -57,6 +60,8 @@ pub(crate) enum Section {
     Tower,
     /// A service with more requests than capacity, with and without a load shedder, on a paused clock.
     Shed,
+    /// The sidecar beside nginx, as proxies in front of one service. It starts processes of its own.
+    Sidecar,
 }
 
 impl Section {
@@ -76,6 +81,7 @@ impl Section {
             Self::Redis => "redis",
             Self::Tower => "tower",
             Self::Shed => "shed",
+            Self::Sidecar => "sidecar",
         }
     }
 
@@ -95,6 +101,7 @@ impl Section {
             Self::Redis => redis::measure(extent),
             Self::Tower => tower::measure(extent),
             Self::Shed => shed::measure(extent),
+            Self::Sidecar => sidecar::measure(extent),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a limit in front of a service costs.
 
 use super::super::plot::{Drawing, Shape};
-use super::{Better, Metric, Words};
+use super::{Better, Words, metric};
 
 pub(super) const TOWER: Words = Words {
     title: "Services",
@@ -88,14 +88,6 @@ pub(super) const TOWER: Words = Words {
           `ConcurrencyLimit` takes its permit in `poll_ready`, before there is a request. So a clone that is ready and idle blocks \
           another. `ConcurrencyLayer` keeps the request in its future until there is a permit, and gives the permit back with the \
           response or at the end of its body.\n\n\
-          Over HTTP the headers on each success are the dearest part of a layer. `axum` puts each layer of a route into a box, clones it for each request, \
-          and puts its future into another: that is what the layer that does nothing costs.",
+          Over HTTP the headers on each success are the dearest part of a layer. `axum` puts each layer of a route into a box, \
+          clones it for each request, and puts its future into another: that is what the layer that does nothing costs.",
 };
-
-const fn metric(name: &'static str, heading: &'static str, better: Better) -> Metric {
-    Metric {
-        name,
-        heading,
-        better,
-    }
-}

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cpu_time::ProcessTime;
 use tokio::net::TcpListener;
@@ -13,6 +12,7 @@ use crate::contenders::{SITES, Site};
 use crate::figures::Notes;
 use crate::measure::{Extent, median};
 
+use super::super::wrk;
 use super::runtime;
 
 const RATE: &str = "thousand requests a second";
@@ -98,76 +98,20 @@ fn wrk() -> Command {
 
 fn loaded(at: SocketAddr, seconds: u32) -> io::Result<Load> {
     let cpu = ProcessTime::now();
-    let output = wrk()
+    let mut command = wrk();
+    command
         .args(["--threads=1", "--latency", "--header=x-user: ann"])
         .arg(format!("--connections={CONNECTIONS}"))
         .arg(format!("--duration={seconds}s"))
-        .arg(format!("http://{at}/"))
-        .output()?;
+        .arg(format!("http://{at}/"));
+    let said = wrk::load(&mut command)?;
     let cpu = cpu.elapsed();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let load = output.status.success().then(|| counted(&said, cpu));
-    load.flatten()
-        .ok_or_else(|| io::Error::other(format!("wrk fails: {said}")))
-}
-
-/// `None` if a request was refused or failed.
-fn counted(said: &str, cpu: Duration) -> Option<Load> {
-    if said.contains("Non-2xx") || said.contains("Socket errors") {
-        return None;
+    if said.refused > 0 {
+        return Err(io::Error::other(format!("{} are refused", said.refused)));
     }
-    let mut lines = said.lines().map(str::trim);
-    let after = |start| {
-        lines
-            .clone()
-            .find_map(|line: &str| line.strip_prefix(start))
-    };
-    let (rate, p99) = (after("Requests/sec:")?, after("99%")?);
-    let requests = lines.find_map(|line| line.split_once(" requests in "))?.0;
-    Some(Load {
-        thousands_a_second: rate.trim().parse::<f64>().ok()? / 1e3,
-        p99: millis(p99.trim())?,
-        cpu: cpu.as_secs_f64() * 1e6 / requests.parse::<f64>().ok()?,
+    Ok(Load {
+        thousands_a_second: said.thousands_a_second,
+        p99: said.p99,
+        cpu: cpu.as_secs_f64() * 1e6 / f64::from(said.requests),
     })
-}
-
-/// `12.34us`, `1.23ms` or `1.05s`.
-fn millis(text: &str) -> Option<f64> {
-    let units = [("us", 1e-3), ("ms", 1.0), ("s", 1e3)];
-    let (number, factor) = units
-        .iter()
-        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
-    Some(number.parse::<f64>().ok()? * factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SAID: &str = "\
-Running 2s test @ http://127.0.0.1:8080/
-  1 threads and 32 connections
-  Latency Distribution
-     50%  335.00us
-     99%    1.25ms
-  123456 requests in 2.00s, 14.01MB read
-Requests/sec:  61728.00
-Transfer/sec:      7.00MB
-";
-
-    #[test]
-    fn what_wrk_says_is_understood() {
-        let load = counted(SAID, Duration::from_micros(1_234_560)).expect("it is complete");
-        assert_eq!(load.thousands_a_second.to_bits(), 61.728_f64.to_bits());
-        assert_eq!(load.p99.to_bits(), 1.25_f64.to_bits());
-        assert_eq!(load.cpu.to_bits(), 10.0_f64.to_bits());
-        assert_eq!(millis("335.00us"), Some(335.0 * 1e-3));
-        assert_eq!(millis("2.00s"), Some(2_000.0));
-    }
-
-    #[test]
-    fn a_load_with_refusals_does_not_count() {
-        let said = format!("{SAID}  Non-2xx or 3xx responses: 3\n");
-        assert!(counted(&said, Duration::ZERO).is_none());
-    }
 }

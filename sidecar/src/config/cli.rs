@@ -1,0 +1,211 @@
+//! The command line, and what it is answered with.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+
+use crate::demo::Demo;
+
+use super::Config;
+use super::settings::{Draft, GROUPS, PREFIX, settings};
+use super::source::{CLIENTS, CONFIG, Errors, Reading, Source};
+use super::value::{Form, quoted};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// To serve, with these warnings in the log.
+    Serve {
+        config: Box<Config>,
+        source: Source,
+        warnings: Vec<String>,
+    },
+    /// To show what the sidecar does.
+    Demo(Demo),
+    /// Nothing more: it is answered.
+    Done(ExitCode),
+}
+
+/// Reads the command line, the environment and the file. Answers `--help`, `--version` and `--check`, and prints what is wrong.
+pub(crate) fn task() -> Task {
+    let cli = Cli::parse();
+    if let Some(Subcommands::Demo(demo)) = cli.command {
+        return Task::Demo(demo);
+    }
+    let is_check = cli.check;
+    match load(cli) {
+        Err(Errors(errors)) => {
+            for error in errors {
+                eprintln!("error: {error}");
+            }
+            Task::Done(ExitCode::from(2))
+        }
+        Ok((source, reading, warnings)) if is_check => {
+            for warning in warnings {
+                eprintln!("warning: {warning}");
+            }
+            print!("{}", report(&source, &reading));
+            Task::Done(ExitCode::SUCCESS)
+        }
+        Ok((source, reading, warnings)) => Task::Serve {
+            config: Box::new(reading.draft.finish()),
+            source,
+            warnings,
+        },
+    }
+}
+
+fn load(cli: Cli) -> Result<(Source, Reading, Vec<String>), Errors> {
+    let mut errors = Vec::new();
+    let mut variables = Vec::new();
+    for (name, value) in env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        match value.into_string() {
+            Ok(value) => variables.push((name, value)),
+            Err(_) if name.starts_with(PREFIX) => errors.push(format!("{name}: not UTF-8")),
+            Err(_) => {}
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Errors(errors));
+    }
+    let (source, mut warnings) = Source::new(cli.given.0, variables, cli.config)?;
+    let text = source.text();
+    let reading = source.load_text(&text)?;
+    *source.seen() = text.ok();
+    warnings.extend(reading.warnings.iter().cloned());
+    Ok((source, reading, warnings))
+}
+
+/// The configuration as a file, with the origin of each value as a comment.
+pub(super) fn report(source: &Source, reading: &Reading) -> String {
+    let mut lines = Vec::new();
+    for setting in settings() {
+        let key = setting.key;
+        let form = (setting.field)(&mut reading.draft.clone()).form();
+        let value = form.in_file(&reading.draft.show(setting));
+        lines.push((format!("{key} = {value}"), key.to_owned()));
+    }
+    for (id, terms) in &reading.draft.config.terms {
+        let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let name = if id.bytes().all(is_bare) {
+            id.clone()
+        } else {
+            quoted(id)
+        };
+        let most = [
+            ("most-lent", terms.most_lent),
+            ("most-borrowed", terms.most_borrowed),
+        ];
+        let most = most.map(|(name, number)| number.map(|number| format!(", {name} = {number}")));
+        let most = most.into_iter().flatten().collect::<String>();
+        let line = format!("{CLIENTS}.{name} = {{ weight = {}{most} }}", terms.weight);
+        lines.push((line, format!("{CLIENTS}.{id}")));
+    }
+    let longest = lines.iter().map(|(line, _)| line.chars().count()).max();
+    let width = longest.unwrap_or(0);
+    let lines = lines.into_iter().map(|(line, key)| {
+        let origin = source.origin(&key, reading.origin(&key));
+        format!("{line:width$}  # {origin}\n")
+    });
+    lines.collect()
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "paceline-sidecar",
+    version,
+    about,
+    args_conflicts_with_subcommands = true
+)]
+#[command(after_help = AFTER_HELP, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+
+    /// The TOML file with settings, read again on SIGHUP and when it changes
+    #[arg(long, value_name = "FILE", env = CONFIG, hide_env = true)]
+    config: Option<PathBuf>,
+
+    /// Check the configuration, print it with the origin of each value, and exit with 0, or with 2 if it is wrong
+    #[arg(long)]
+    check: bool,
+
+    #[command(flatten)]
+    given: Given,
+}
+
+const AFTER_HELP: &str = "\
+Each setting can be a flag, an environment variable or a key of the file; the first of them holds:
+  --head-timeout 10s    PACELINE_HEAD_TIMEOUT=10s    head-timeout = \"10s\"
+Durations have a unit: 500ms, 10s, 2m, 1h. The terms of single clients, each optional, are only in the file:
+  [clients.shop]
+  weight = 3
+  most-lent = 5
+  most-borrowed = 20
+
+Example:
+  paceline-sidecar --listen 127.0.0.1:9000 --upstream http://127.0.0.1:8080 --capacity 40 --cycle 10s";
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// Show four clients that share a capacity: a small upstream, the sidecar, the live page; ends after a minute
+    Demo(Demo),
+}
+
+/// The settings that were given as flags, by their key.
+#[derive(Debug)]
+struct Given(BTreeMap<&'static str, String>);
+
+impl Args for Given {
+    fn augment_args(mut command: Command) -> Command {
+        let mut draft = Draft::new();
+        for (heading, settings) in GROUPS {
+            for setting in *settings {
+                let default = match (setting.is_required, draft.show(setting)) {
+                    (true, _) => " [required]".to_owned(),
+                    (false, empty) if empty.is_empty() => String::new(),
+                    (false, default) => format!(" [default: {default}]"),
+                };
+                let value = (setting.field)(&mut draft);
+                let arg = Arg::new(setting.key)
+                    .long(setting.key)
+                    .value_name(value.placeholder())
+                    .allow_hyphen_values(true)
+                    .help(format!("{}{default}", setting.help))
+                    .help_heading(*heading);
+                command = command.arg(match value.form() {
+                    // `--pacing` alone is `--pacing=true`.
+                    Form::Switch => arg
+                        .num_args(0..=1)
+                        .require_equals(true)
+                        .default_missing_value("true"),
+                    _ => arg,
+                });
+            }
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = settings().filter_map(|setting| {
+            let value = matches.get_one::<String>(setting.key)?;
+            Some((setting.key, value.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

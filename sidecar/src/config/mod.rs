@@ -1,0 +1,296 @@
+//! What the sidecar is told: flags over environment over a TOML file over defaults.
+
+mod check;
+mod cli;
+mod reload;
+mod settings;
+mod source;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use paceline::fair::{Division, FairShare, Newcomers};
+use paceline::limiter::Share;
+
+pub(crate) use self::cli::{Task, task};
+pub(crate) use self::reload::{reload, watch};
+pub(crate) use self::source::Source;
+pub(crate) use self::value::duration;
+
+/// A configuration that was checked. A reload replaces it as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    /// The public port. Not changed by a reload.
+    pub(crate) listen: SocketAddr,
+    /// The port for operators; port 0 asks the system for a free one, also in `listen`. Not changed by a reload.
+    pub(crate) admin: SocketAddr,
+    /// A file with the token that changes from another machine need.
+    pub(crate) admin_token_file: Option<PathBuf>,
+    /// The service. Not changed by a reload.
+    pub(crate) upstream: Upstream,
+    /// The number of threads, each with a runtime, a listener and a pool of upstream connections. Not changed by a reload.
+    pub(crate) cores: usize,
+    /// What the clients share.
+    pub(crate) fair: Fair,
+    /// What is special for a client, by its id.
+    pub(crate) terms: BTreeMap<String, Terms>,
+    /// Where a request names its client.
+    pub(crate) client: Client,
+    /// What happens to a request without a client.
+    pub(crate) anonymous: Anonymous,
+    /// Whether the share is enforced.
+    pub(crate) mode: Mode,
+    /// The part of the clients for which it is, in mode [`Mode::Enforce`].
+    pub(crate) enforced: Share,
+    /// Whether successes also carry the `RateLimit` headers.
+    pub(crate) headers_on_success: bool,
+    /// Requests under way in the upstream; `None`: any number.
+    pub(crate) concurrency: Option<Concurrency>,
+    /// The shedder of this worker; `None`: off.
+    pub(crate) shed: Option<Shed>,
+    /// How long what may take.
+    pub(crate) timeouts: Timeouts,
+    /// How much of what there may be.
+    pub(crate) bounds: Bounds,
+    /// How the end goes.
+    pub(crate) drain: Drain,
+    /// The least important level that is logged: error, warn, info, debug or trace.
+    pub(crate) log: tracing::Level,
+    /// Whether the log is in JSON.
+    pub(crate) log_json: bool,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Upstream {
+    /// Host and port, as in the `Host` header.
+    pub(crate) authority: http::uri::Authority,
+    /// Whether HTTP/2 with prior knowledge is spoken to it (`h2c://`), and not HTTP/1.1 (`http://`).
+    pub(crate) is_h2c: bool,
+}
+
+/// The parameters of the fair share.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fair {
+    pub(crate) capacity: u32,
+    pub(crate) cycle: Duration,
+    /// The part of its default that a client never lends.
+    pub(crate) reservation: Share,
+    pub(crate) is_max_min: bool,
+    /// How often in a cycle a new client ends it early; `None`: a new client joins the running cycle.
+    pub(crate) early_cycles: Option<u32>,
+    pub(crate) max_clients: u32,
+    /// The number of idle cycles after which a client is forgotten.
+    pub(crate) forgetting_after: u32,
+    pub(crate) has_carry: bool,
+    pub(crate) has_pacing: bool,
+}
+
+/// What is special for one client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Terms {
+    pub(crate) weight: u32,
+    pub(crate) most_lent: Option<u32>,
+    pub(crate) most_borrowed: Option<u32>,
+}
+
+/// Where a request names its client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Client {
+    /// In this header.
+    Header(http::HeaderName),
+    /// By the address of its connection, or as trusted proxies say: ranges such as `10.0.0.0/8`.
+    Ip {
+        header: Option<IpHeader>,
+        trusted: Vec<String>,
+    },
+}
+
+/// The header that trusted proxies write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum IpHeader {
+    Forwarded,
+    XForwardedFor,
+    XRealIp,
+}
+
+/// What happens to a request without a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Anonymous {
+    /// 429.
+    Refuse,
+    /// It passes, uncounted.
+    Pass,
+    /// All of them are one client.
+    Share,
+}
+
+/// Whether the share is enforced.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Mode {
+    /// Requests above it are refused.
+    Enforce,
+    /// It is decided and published, and nothing is refused.
+    Passthrough,
+    /// It is not asked.
+    Off,
+}
+
+/// A bound on the requests under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Concurrency {
+    Fixed(u32),
+    /// It follows the latency.
+    Adaptive {
+        initial: u32,
+        max: u32,
+    },
+}
+
+/// The shedder of this worker, over the CPU of its cgroup.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shed {
+    pub(crate) good: f64,
+    pub(crate) bad: f64,
+    pub(crate) delay: Duration,
+    pub(crate) ramp: Duration,
+}
+
+/// How long what may take.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Timeouts {
+    /// Until the head of a request is complete, counted from its first byte, or from the connect.
+    pub(crate) head: Duration,
+    /// Between two requests of a connection.
+    pub(crate) between: Duration,
+    /// Without a byte of a body, in either direction.
+    pub(crate) body: Duration,
+    /// Until the upstream accepts a connection.
+    pub(crate) connect: Duration,
+    /// Until the head of the upstream's response is complete.
+    pub(crate) response: Duration,
+    /// How long an idle connection to the upstream is kept.
+    pub(crate) upstream_idle: Duration,
+}
+
+/// How much of what there may be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Bounds {
+    /// Bytes of the head of a request.
+    pub(crate) head_bytes: usize,
+    /// Fields of the head of a request.
+    pub(crate) fields: usize,
+    /// Connections of clients.
+    pub(crate) connections: usize,
+    /// Streams of one HTTP/2 connection at once.
+    pub(crate) streams: u32,
+}
+
+/// How the end goes, after SIGTERM.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Drain {
+    /// `/readyz` says 503, and connections are still accepted.
+    pub(crate) announce: Duration,
+    /// Then requests and upgraded connections may finish.
+    pub(crate) finish: Duration,
+}
+
+impl Config {
+    /// The defaults, for what has one.
+    #[must_use]
+    pub(crate) fn new(
+        listen: SocketAddr,
+        upstream: Upstream,
+        capacity: u32,
+        cycle: Duration,
+    ) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            listen,
+            admin: SocketAddr::from(([127, 0, 0, 1], 9102)),
+            admin_token_file: None,
+            upstream,
+            cores: 1,
+            fair: Fair {
+                capacity,
+                cycle,
+                reservation: Share::percent(10),
+                is_max_min: false,
+                early_cycles: Some(1),
+                max_clients: 1_000,
+                forgetting_after: 10,
+                has_carry: false,
+                has_pacing: false,
+            },
+            terms: BTreeMap::new(),
+            client: Client::Header(http::HeaderName::from_static("x-client-id")),
+            anonymous: Anonymous::Refuse,
+            mode: Mode::Enforce,
+            enforced: Share::FULL,
+            headers_on_success: true,
+            concurrency: None,
+            shed: None,
+            timeouts: Timeouts {
+                head: seconds(10),
+                between: seconds(60),
+                body: seconds(30),
+                connect: seconds(1),
+                response: seconds(30),
+                upstream_idle: seconds(4),
+            },
+            bounds: Bounds {
+                head_bytes: 64 * 1024,
+                fields: 100,
+                connections: 10_000,
+                streams: 250,
+            },
+            drain: Drain {
+                announce: seconds(5),
+                finish: seconds(25),
+            },
+            log: tracing::Level::INFO,
+            log_json: false,
+        }
+    }
+
+    /// The parameters of the limit.
+    pub(crate) fn fair_share(&self) -> FairShare {
+        let fair = &self.fair;
+        let division = if fair.is_max_min {
+            Division::MaxMin
+        } else {
+            Division::Proportional
+        };
+        let newcomers = match fair.early_cycles {
+            Some(at_most) => Newcomers::EndCycle { at_most },
+            None => Newcomers::Join,
+        };
+        FairShare::new(fair.capacity, fair.cycle)
+            .with_reservation(fair.reservation.ten_thousandths())
+            .with_division(division)
+            .with_newcomers(newcomers)
+            .with_max_clients(fair.max_clients)
+            .forgetting_after(fair.forgetting_after)
+            .with_carry(fair.has_carry)
+            .with_pacing(fair.has_pacing)
+    }
+}
+
+/// The terms as the limit takes them.
+impl From<Terms> for paceline::fair::Terms {
+    fn from(terms: Terms) -> Self {
+        let mut of_limit = Self::new().with_weight(terms.weight);
+        if let Some(permits) = terms.most_lent {
+            of_limit = of_limit.with_most_lent(permits);
+        }
+        if let Some(permits) = terms.most_borrowed {
+            of_limit = of_limit.with_most_borrowed(permits);
+        }
+        of_limit
+    }
+}

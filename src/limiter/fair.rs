@@ -1,0 +1,633 @@
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::fair::{FairShare, Terms};
+use crate::policy::{Decision, Status};
+use crate::time::Resolution;
+use crate::wait::{Intent, Position, WaitQueue};
+
+use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::fair_at::FairAt;
+use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
+use super::reporter::{KeyedObserver, SharedObserver, Watch};
+use super::{Event, Limits, Mode, Observer, Stats};
+
+/// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
+///
+/// A [`FairShare`] has the capacity, a number of permits in each cycle. Each client has a share of it, whose size follows from what
+/// all of them asked for in the cycle before; [`fair`](crate::fair) has the rule. A client is a key: a tenant, a user, a product.
+/// Clones share the clients.
+///
+/// ```
+/// use paceline::fair::FairShare;
+/// use paceline::limiter::Fair;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let cycle = Duration::from_secs(10);
+/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).with_reservation(1_000));
+/// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
+///
+/// // The first cycle: ann asks for more than her half, and bob comes later. What is unspent is his.
+/// assert_eq!((pass("ann", 30), pass("bob", 30)), (30, 10));
+/// tokio::time::sleep(cycle).await;
+///
+/// // Both wanted 30, so each has half.
+/// assert_eq!((pass("ann", 30), pass("bob", 5)), (20, 5));
+/// tokio::time::sleep(cycle).await;
+///
+/// // Ann wanted 30 and bob 5: he has lent 10 of his 20, and keeps 10.
+/// assert_eq!((pass("ann", 40), pass("bob", 40)), (30, 10));
+/// # }
+/// ```
+///
+/// # What counts as demand
+///
+/// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
+/// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`] what would have been refused counts too.
+///
+/// # The queues
+///
+/// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
+/// behind another. The head of a queue passes when its permits are due: at the beginning of a cycle at the latest, unless its client
+/// has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle, the parameters change, or a
+/// pause ends.
+///
+/// # Memory
+///
+/// A client costs its key twice, about 200 bytes, and while requests wait, a few hundred bytes more. A client without a request is
+/// forgotten after [`forgetting_after`](FairShare::forgetting_after) cycles; one with a waiter is not. There are at most
+/// [`with_max_clients`](FairShare::with_max_clients) clients, and one more for all others together, who share one queue, too. There is
+/// no background task: the next request, or a look at [`shares`](Self::shares), begins the cycles that are due.
+///
+/// # Cost
+///
+/// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
+/// client.
+///
+/// # Or `Keyed`
+///
+/// In a [`Keyed`](super::Keyed) limit keys share nothing. It is right where each key has a limit of its own, such as a user with a
+/// quota; this is right where there is one capacity, such as the quota of a provider or what a service bears.
+///
+/// # Cancel safety
+///
+/// Dropping a future or a handle leaves the queue; nothing was counted, and the next waiter takes its place.
+///
+/// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
+/// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
+/// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and each time the capacity comes on
+/// top. Permits that are given back after others passed come on top, too.
+pub struct Fair<K> {
+    clients: Arc<Mutex<FairClients<K>>>,
+    resolution: Resolution,
+    /// `None` if the clients are not observed.
+    observer: Option<Arc<KeyedObserver<K>>>,
+}
+
+impl<K> Fair<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    /// Clients that share the capacity of `share`, all on the same terms.
+    #[must_use]
+    pub fn new(share: FairShare) -> Self {
+        Self {
+            clients: Arc::new(Mutex::new(FairClients::new(share))),
+            resolution: Resolution::default(),
+            observer: None,
+        }
+    }
+
+    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, under a lock: it must not use
+    /// this limit. To be called before there are clients.
+    ///
+    /// ```
+    /// use paceline::fair::{FairShare, Terms};
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// let tenants = tenants.with_terms(|tenant: &&str| match *tenant {
+    ///     "premium" => Terms::new().with_weight(3),
+    ///     _ => Terms::new(),
+    /// });
+    ///
+    /// assert!(tenants.try_acquire(&"free", 1).is_pass());
+    /// assert!(tenants.try_acquire(&"premium", 30).is_pass());
+    /// assert!(!tenants.try_acquire(&"premium", 1).is_pass());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_terms(self, terms_of: impl Fn(&K) -> Terms + Send + Sync + 'static) -> Self {
+        self.lock().terms_of = Box::new(terms_of);
+        self
+    }
+
+    /// How exactly requests wait: see [`Shared::with_resolution`](super::Shared::with_resolution).
+    #[must_use]
+    pub fn with_resolution(self, resolution: Resolution) -> Self {
+        Self { resolution, ..self }
+    }
+
+    /// Reports to `observer` what becomes of each request and is done to the limit through this handle and its later clones, without
+    /// the key: see [`Shared::with_observer`](super::Shared::with_observer). To be called before it is cloned.
+    #[must_use]
+    pub fn with_observer<O>(mut self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let observer = SharedObserver::new(observer);
+        self.observer = Some(Arc::new(KeyedObserver::Same(observer)));
+        self
+    }
+
+    /// As [`with_observer`](Self::with_observer), with the key of each event. What is done to the limit concerns all keys, and is
+    /// not reported.
+    #[must_use]
+    pub fn with_observer_by_key(self, observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
+    where
+        K: Sync,
+    {
+        Self {
+            observer: Some(Arc::new(KeyedObserver::by_key(observer))),
+            ..self
+        }
+    }
+
+    /// A limiter for this client, for an adapter: a handle that queues for it.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let tenants = Fair::new(FairShare::new(10, Duration::from_secs(1)));
+    ///
+    /// let calls = futures::stream::iter(0..25).pace(tenants.at("ann"));
+    /// assert_eq!(calls.count().await, 25);
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn at(&self, key: K) -> FairAt<K> {
+        let observer = self.observer_of(|| key.clone());
+        FairAt::new(self.clone(), key, Watch::of(observer.as_ref()))
+    }
+
+    /// Waits for `cost` permits of this client, behind every request that waits for the same client.
+    ///
+    /// # Errors
+    ///
+    /// At once, if that many can never pass: more than the capacity.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn acquire(&self, key: K, cost: u32) -> Acquire<FairAt<K>> {
+        Acquire::new(self.at(key), cost)
+    }
+
+    /// Waits for one permit of this client, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let tenants = Fair::new(FairShare::new(2, Duration::from_secs(1)));
+    /// for _ in 0..3 {
+    ///     tenants.acquire_one("ann").await;
+    /// }
+    /// # assert_eq!(start.elapsed(), Duration::from_secs(1));
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn acquire_one(&self, key: K) -> AcquireOne<FairAt<K>> {
+        AcquireOne::new(self.at(key))
+    }
+
+    /// Waits for `cost` permits of this client, if they can be had `within` this time.
+    ///
+    /// As [`Shared::acquire_within`](super::Shared::acquire_within): it fails at once when the wait is known to be too long, and
+    /// when the time is over at the latest. How much a client gets in the next cycle is not known before, so a request behind others
+    /// may wait for a time that turns out to be too long.
+    ///
+    /// # Errors
+    ///
+    /// [`is_too_late`](super::AcquireError::is_too_late), with [`retry_in`](super::AcquireError::retry_in) for a `Retry-After`;
+    /// or [`is_too_costly`](super::AcquireError::is_too_costly) if that many can never pass.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithin<FairAt<K>> {
+        AcquireWithin::new(
+            self.at(key),
+            cost,
+            within,
+            |limit, cost| Some(limit.fair().estimate(limit.key(), cost)),
+            |limit, cost, known| Some(limit.refuse_late(cost, known)),
+        )
+    }
+
+    /// Asks for `cost` permits of this client without waiting. It never overtakes a waiter of the same client.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use paceline::policy::Decision;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let cycle = Duration::from_secs(10);
+    /// let tenants = Fair::<String>::new(FairShare::new(40, cycle));
+    ///
+    /// assert_eq!(tenants.try_acquire("ann", 40), Decision::Pass);
+    /// assert_eq!(tenants.try_acquire("ann", 1), Decision::Wait { retry_in: cycle });
+    /// assert_eq!(tenants.try_acquire("ann", 41), Decision::Never { capacity: 40 });
+    /// # }
+    /// ```
+    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let shadowed = &mut None;
+        let decision = self.try_decide(key, Intent::Acquire, cost, shadowed);
+        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+            observer.report_try(cost, decision, *shadowed);
+        }
+        decision
+    }
+
+    /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
+    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.try_decide(key, Intent::Peek, cost, &mut None)
+    }
+
+    /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
+    ///
+    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
+    pub fn refund<Q>(&self, key: &Q, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut clients = self.lock();
+        clients.refund(key, cost);
+        unlock(clients);
+    }
+
+    /// Goes on with other parameters. The clients stay, and what was spent in this cycle stays spent. They take effect at once, for
+    /// queued requests too.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
+    ///
+    /// tenants.retune(tenants.share().with_reservation(500));
+    /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
+    /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 10).is_pass());
+    /// # }
+    /// ```
+    pub fn retune(&self, share: FairShare) {
+        let mut clients = self.lock();
+        clients.retune(share);
+        // A request that is too costly now is refused, wherever it is queued.
+        wake_all(clients);
+        self.report(Event::Retuned);
+    }
+
+    /// Lets no request pass before `duration` is over, whatever the client: see
+    /// [`Shared::pause_for`](super::Shared::pause_for). The cycles go on.
+    pub fn pause_for(&self, duration: Duration) {
+        let duration = self.lock().pause_for(duration);
+        self.report(Event::Paused { duration });
+    }
+
+    /// Ends every pause.
+    pub fn resume(&self) {
+        let mut clients = self.lock();
+        clients.resume();
+        unlock(clients);
+        self.report(Event::Resumed);
+    }
+
+    /// How long the pause still lasts; `None` if there is none.
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.lock().paused_for()
+    }
+
+    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut clients = self.lock();
+        clients.mode = mode;
+        wake_all(clients);
+        self.report(Event::ModeChanged { mode });
+    }
+
+    /// The mode of the limit: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.lock().mode
+    }
+
+    /// The parameters, as of the last [`retune`](Self::retune).
+    #[must_use]
+    pub fn share(&self) -> FairShare {
+        *self.lock().share()
+    }
+
+    /// What all clients have done so far, those that are forgotten included.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.lock().stats
+    }
+
+    /// What this client has left now; `None` in [`Mode::Off`].
+    ///
+    /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
+    pub fn status<Q>(&self, key: &Q) -> Option<Status>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.lock().status(key)
+    }
+
+    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let cycle = Duration::from_secs(10);
+    /// let tenants = Fair::new(FairShare::new(40, cycle));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// assert!(tenants.try_acquire(&"bob", 5).is_pass());
+    /// tokio::time::sleep(cycle).await;
+    ///
+    /// for client in tenants.shares() {
+    ///     println!("{:?}: {} of {} used", client.key, client.used, client.size);
+    /// }
+    /// let ann = &tenants.shares()[0];
+    /// assert_eq!((ann.key, ann.demand, ann.borrowed), (Some("ann"), 25, ann.size - 20));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn shares(&self) -> Vec<ClientShare<K>> {
+        let mut clients = self.lock();
+        let shares = clients.shares();
+        unlock(clients);
+        shares
+    }
+
+    /// The cycle that is under way. It begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// tokio::time::sleep(Duration::from_secs(3)).await;
+    ///
+    /// let cycle = tenants.cycle();
+    /// assert_eq!((cycle.number, cycle.spent, cycle.capacity), (0, 25, 40));
+    /// assert_eq!(cycle.ends_in, Duration::from_secs(7));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cycle(&self) -> FairCycle {
+        let mut clients = self.lock();
+        let cycle = clients.cycle();
+        unlock(clients);
+        cycle
+    }
+
+    /// How many clients are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether no client is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) const fn resolution(&self) -> Resolution {
+        self.resolution
+    }
+
+    /// Asks without waiting.
+    pub(super) fn try_decide<Q>(
+        &self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut clients = self.lock();
+        let reply = clients.try_ask(key, intent, cost, shadowed);
+        unlock(clients);
+        match reply {
+            Reply::Decided(decision) => decision,
+            Reply::Ask(queue) => {
+                let decision = try_queue(&queue, &mut Position::None, intent, cost, shadowed);
+                let is_refused = intent == Intent::Acquire && !decision.is_pass();
+                self.settle(&queue, if is_refused { cost } else { 0 }, true);
+                decision
+            }
+        }
+    }
+
+    /// Asks for a handle that does not wait yet. If it has to wait it gets the queue; a `spare` one saves memory being taken.
+    pub(super) fn ask(
+        &self,
+        key: &K,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        spare: &mut Option<Arc<FairQueue<K>>>,
+    ) -> Reply<K> {
+        let mut clients = self.lock();
+        let reply = clients.ask(key, intent, cost, shadowed, |slot, clock| {
+            let account = Account::new(Arc::clone(&self.clients), clock, slot);
+            match spare.take() {
+                Some(spare) => {
+                    spare.with(|old, _| *old = account);
+                    spare
+                }
+                None => WaitQueue::new(account),
+            }
+        });
+        unlock(clients);
+        reply
+    }
+
+    /// Says what waits in a queue after it was used, and wakes others if they may pass earlier now: see [`Account::settle`].
+    pub(super) fn settle(
+        &self,
+        queue: &FairQueue<K>,
+        refused: u32,
+        leaves: bool,
+    ) -> Option<Arc<FairQueue<K>>> {
+        let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
+        unlock(self.lock());
+        last
+    }
+
+    /// Counts a request that did not want to wait for so long.
+    pub(super) fn count_refusal(&self, key: &K, cost: u32) {
+        let mut clients = self.lock();
+        clients.count_refusal(key, cost);
+        unlock(clients);
+    }
+
+    /// How long a request would wait for which its client is remembered.
+    pub(super) fn estimate(&self, key: &K, cost: u32) -> Decision {
+        let mut clients = self.lock();
+        clients.remember(key);
+        unlock(clients);
+        self.peek(key, cost)
+    }
+
+    fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
+        self.observer.as_ref().map(|observer| observer.of(key))
+    }
+
+    fn report(&self, event: Event) {
+        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
+            observer.report(event);
+        }
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, FairClients<K>> {
+        lock(&self.clients)
+    }
+}
+
+impl<K> Limits<K> for Fair<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    type Limiter = FairAt<K>;
+    type Error = Infallible;
+
+    fn at(&self, key: K) -> Result<FairAt<K>, Infallible> {
+        Ok(Self::at(self, key))
+    }
+}
+
+/// The same clients.
+impl<K> Clone for Fair<K> {
+    fn clone(&self) -> Self {
+        Self {
+            clients: Arc::clone(&self.clients),
+            resolution: self.resolution,
+            observer: self.observer.clone(),
+        }
+    }
+}
+
+/// Does not print the keys: they may be secret.
+impl<K> fmt::Debug for Fair<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fair").finish_non_exhaustive()
+    }
+}
+
+/// Asks a queue without being queued.
+pub(super) fn try_queue<K>(
+    queue: &FairQueue<K>,
+    position: &mut Position,
+    intent: Intent,
+    cost: u32,
+    shadowed: &mut Option<Decision>,
+) -> Decision {
+    queue.try_acquire(position, cost, intent, shadowed, Account::wait_behind)
+}
+
+/// Unlocks, and wakes those who may pass earlier than their timers say.
+#[inline]
+fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
+    if clients.has_to_wake() {
+        wake_heads(clients);
+    }
+}
+
+/// Unlocks, and wakes each head whose permits are due earlier than its timer says.
+#[cold]
+fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+    let queues = clients.queues();
+    drop(clients);
+    for queue in queues {
+        queue.update(|_, _| ());
+    }
+}
+
+/// Unlocks, and wakes every waiter.
+fn wake_all<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+    let queues = clients.queues();
+    drop(clients);
+    for queue in queues {
+        queue.wake_all();
+    }
+}

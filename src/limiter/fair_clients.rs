@@ -1,0 +1,598 @@
+use core::borrow::Borrow;
+use core::hash::Hash;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::fair::{Accounts, FairShare, OVERFLOW, Terms};
+use crate::policy::{Decision, Quota, Status};
+use crate::time::{Clock, Tick};
+use crate::wait::{Intent, Resource, WaitQueue, Waiters};
+
+use super::limit::{Mode, Stats};
+
+/// The wait queue of one client. It is locked before the clients are, never while they are.
+pub(super) type FairQueue<K> = WaitQueue<Account<K>>;
+
+/// All clients of a [`Fair`](super::Fair) limit. They live behind one lock.
+pub(super) struct FairClients<K> {
+    accounts: Accounts,
+    slots: HashMap<K, u32>,
+    /// By slot.
+    clients: Vec<Client<K>>,
+    pub(super) terms_of: Box<dyn Fn(&K) -> Terms + Send + Sync>,
+    clock: Clock,
+    pub(super) mode: Mode,
+    paused_until: Tick,
+    pub(super) stats: Stats,
+    /// Whether a cycle began, and the keys of forgotten clients are still here.
+    has_to_sweep: bool,
+    /// Whether a waiter may pass earlier than its timer says.
+    has_to_wake: bool,
+}
+
+/// One client, or all those that find no room.
+struct Client<K> {
+    /// `None` for those that find no room, and in a slot that is not in use.
+    key: Option<K>,
+    /// While it has handles.
+    queue: Option<Arc<FairQueue<K>>>,
+    handles: usize,
+    waiting: usize,
+}
+
+/// An answer for a client; or its queue, which gives it, and which has to be [settled](Account::settle) afterwards.
+pub(super) enum Reply<K> {
+    Decided(Decision),
+    Ask(Arc<FairQueue<K>>),
+}
+
+/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ClientShare<K> {
+    /// The client. `None` for all those together that are beyond the largest number of clients.
+    pub key: Option<K>,
+    /// What it may use in this cycle.
+    pub size: u32,
+    /// What it asked for in the cycle before, or on average, what was refused and what waited included: its size is made of that.
+    pub demand: u32,
+    /// What has passed in this cycle.
+    pub used: u32,
+    /// What was refused in this cycle; in [`Mode::Shadow`], what would have been.
+    pub refused: u64,
+    /// What waits now.
+    pub waiting: u64,
+    /// By how much its size is below its default share.
+    pub lent: u32,
+    /// By how much its size is above its default share.
+    pub borrowed: u32,
+    /// How many requests have passed since it is remembered.
+    pub requests_passed: u64,
+    /// How many requests were refused since it is remembered.
+    pub requests_refused: u64,
+}
+
+/// The cycle of a [`Fair`](super::Fair) limit that is under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FairCycle {
+    /// How many cycles were before it, those without a request included.
+    pub number: u64,
+    /// The permits of a cycle.
+    pub capacity: u32,
+    /// How many of them are spent.
+    pub spent: u32,
+    /// How long ago it began.
+    pub began_ago: Duration,
+    /// When it ends, unless a new client ends it before.
+    pub ends_in: Duration,
+}
+
+impl<K> FairClients<K> {
+    pub(super) fn new(share: FairShare) -> Self {
+        let overflow = Client::new(None);
+        Self {
+            accounts: Accounts::new(share, Tick::ZERO),
+            slots: HashMap::new(),
+            clients: vec![overflow],
+            terms_of: Box::new(|_| Terms::new()),
+            clock: Clock::new(),
+            mode: Mode::Active,
+            paused_until: Tick::ZERO,
+            stats: Stats::new(),
+            has_to_sweep: false,
+            has_to_wake: false,
+        }
+    }
+
+    pub(super) fn share(&self) -> &FairShare {
+        self.accounts.share()
+    }
+
+    /// Pauses, and returns for how long: of two pauses the later end counts.
+    pub(super) fn pause_for(&mut self, duration: Duration) -> Duration {
+        let now = self.clock.now();
+        self.paused_until = self.paused_until.max(now.after(duration));
+        self.accounts.pause_until(self.paused_until);
+        self.paused_until.since(now)
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.paused_until = Tick::ZERO;
+        self.accounts.pause_until(Tick::ZERO);
+        self.has_to_wake = true;
+    }
+
+    pub(super) fn paused_for(&mut self) -> Option<Duration> {
+        if self.paused_until == Tick::ZERO {
+            return None;
+        }
+        let left = self.paused_until.since(self.clock.now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    #[inline]
+    pub(super) const fn has_to_wake(&self) -> bool {
+        self.has_to_wake
+    }
+
+    /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
+    pub(super) fn queues(&mut self) -> Vec<Arc<FairQueue<K>>> {
+        self.has_to_wake = false;
+        let clients = self.clients.iter();
+        clients.filter_map(|client| client.queue.clone()).collect()
+    }
+
+    #[inline]
+    fn advance(&mut self, now: Tick) {
+        self.has_to_sweep |= self.accounts.advance(now);
+    }
+
+    fn client(&mut self, slot: u32) -> &mut Client<K> {
+        &mut self.clients[slot as usize]
+    }
+
+    #[inline]
+    fn decide(
+        &mut self,
+        slot: u32,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
+        if cost == 0 || self.mode == Mode::Off {
+            return Decision::Pass;
+        }
+        let decision = if intent == Intent::Acquire {
+            let number = self.accounts.cycle().number;
+            let decision = self.accounts.decide(slot, cost, now);
+            // A new client ended the cycle early.
+            self.has_to_wake |= number != self.accounts.cycle().number;
+            decision
+        } else {
+            self.accounts.peek(slot, cost, now)
+        };
+        let is_shadowed = self.mode == Mode::Shadow && !decision.is_pass();
+        if is_shadowed && intent == Intent::Acquire {
+            self.accounts.refuse(slot, cost);
+        }
+        self.mode.apply(intent, decision, &mut self.stats, shadowed)
+    }
+
+    fn refuse(&mut self, slot: u32, cost: u32) {
+        self.stats.refused += 1;
+        self.accounts.refuse(slot, cost);
+    }
+
+    /// When a request behind these waiters may pass, at the earliest: a client gets no more than the capacity of each cycle.
+    fn wait_behind(&self, slot: u32, now: Tick, waiters: &Waiters, cost: u32) -> Decision {
+        let cycle = self.accounts.cycle();
+        let unspent = u64::from(cycle.capacity.saturating_sub(cycle.spent));
+        let together = waiters.cost().saturating_add(cost.into());
+        let cycles = together
+            .saturating_sub(unspent)
+            .div_ceil(cycle.capacity.into());
+        let alone = self.accounts.peek(slot, cost, now).retry_in();
+        let mut open_at = now.after(alone.unwrap_or_default());
+        if let Some(more) = cycles.checked_sub(1) {
+            let more = u32::try_from(more).unwrap_or(u32::MAX);
+            let begins = cycle.end.after_times(self.share().cycle(), more);
+            open_at = open_at.max(begins);
+        }
+        Decision::Wait {
+            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
+        }
+    }
+}
+
+/// What needs the key.
+impl<K: Hash + Eq + Clone> FairClients<K> {
+    /// Asks for a request that does not wait, and counts it if it is refused.
+    #[inline]
+    pub(super) fn try_ask<Q>(
+        &mut self,
+        key: &Q,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Reply<K>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.enter();
+        if cost == 0 || self.mode == Mode::Off {
+            return Reply::Decided(Decision::Pass);
+        }
+        let slot = match self.slots.get(key) {
+            Some(slot) => *slot,
+            None if intent == Intent::Peek => {
+                return Reply::Decided(self.peek_new(key, now, cost, shadowed));
+            }
+            None => self.join(key),
+        };
+        if let Some(queue) = self.use_queue(slot) {
+            return Reply::Ask(queue);
+        }
+        let decision = self.decide(slot, intent, now, cost, shadowed);
+        if intent == Intent::Acquire && !decision.is_pass() {
+            self.refuse(slot, cost);
+        }
+        Reply::Decided(decision)
+    }
+
+    /// Asks for a handle that does not wait yet. If it has to wait it gets the queue; a `spare` one saves memory being taken.
+    pub(super) fn ask(
+        &mut self,
+        key: &K,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        queue_of: impl FnOnce(u32, Clock) -> Arc<FairQueue<K>>,
+    ) -> Reply<K> {
+        let now = self.enter();
+        if cost == 0 || self.mode == Mode::Off {
+            return Reply::Decided(Decision::Pass);
+        }
+        let slot = self.slot_of(key);
+        if let Some(queue) = self.use_queue(slot) {
+            return Reply::Ask(queue);
+        }
+        let decision = self.decide(slot, intent, now, cost, shadowed);
+        match decision {
+            Decision::Pass => {}
+            // A look too: its request is refused, and made no more.
+            Decision::Never { .. } => self.refuse(slot, cost),
+            Decision::Wait { .. } => {
+                let queue = queue_of(slot, self.clock.clone());
+                let client = self.client(slot);
+                client.handles = 1;
+                client.queue = Some(Arc::clone(&queue));
+                return Reply::Ask(queue);
+            }
+        }
+        Reply::Decided(decision)
+    }
+
+    /// Counts a request that did not want to wait for so long.
+    pub(super) fn count_refusal(&mut self, key: &K, cost: u32) {
+        self.enter();
+        let slot = self.slot_of(key);
+        self.refuse(slot, cost);
+    }
+
+    /// Remembers the client, if there is room.
+    pub(super) fn remember(&mut self, key: &K) {
+        self.enter();
+        self.slot_of(key);
+    }
+
+    pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let now = self.enter();
+        // One that is not known may have found no room.
+        let slot = self.slots.get(key).copied().unwrap_or(OVERFLOW);
+        self.accounts.refund(slot, cost, now);
+        self.has_to_wake = true;
+    }
+
+    pub(super) fn retune(&mut self, share: FairShare) {
+        let now = self.enter();
+        self.accounts.retune(share, now);
+    }
+
+    pub(super) fn status<Q>(&mut self, key: &Q) -> Option<Status>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        // The clock of an unused limit does not start.
+        let now = self.clock.clone().now();
+        self.enter_at(now);
+        let status = if let Some(slot) = self.slots.get(key) {
+            status_of(&self.accounts, *slot, now)
+        } else {
+            let (accounts, slot) = self.with_new(key);
+            status_of(&accounts, slot, now)
+        };
+        if now < self.paused_until {
+            return Some(status.paused_for(self.paused_until.since(now)));
+        }
+        Some(status)
+    }
+
+    pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
+        self.enter();
+        let slots = self.accounts.slots().iter();
+        let share_of = |slot: &u32| {
+            let share = self.accounts.client(*slot);
+            ClientShare {
+                key: self.clients[*slot as usize].key.clone(),
+                size: share.size,
+                demand: share.demand,
+                used: share.used,
+                refused: share.refused,
+                waiting: share.waiting,
+                lent: share.lent,
+                borrowed: share.borrowed,
+                requests_passed: share.requests_passed,
+                requests_refused: share.requests_refused,
+            }
+        };
+        slots.map(share_of).collect()
+    }
+
+    pub(super) fn cycle(&mut self) -> FairCycle {
+        let now = self.enter();
+        let cycle = self.accounts.cycle();
+        FairCycle {
+            number: cycle.number,
+            capacity: cycle.capacity,
+            spent: cycle.spent,
+            began_ago: now.since(cycle.start),
+            ends_in: cycle.end.since(now),
+        }
+    }
+
+    pub(super) fn len(&mut self) -> usize {
+        self.enter();
+        self.accounts.slots().len()
+    }
+
+    /// Goes to the present cycle.
+    #[inline]
+    fn enter(&mut self) -> Tick {
+        let now = self.clock.now();
+        self.enter_at(now);
+        now
+    }
+
+    #[inline]
+    fn enter_at(&mut self, now: Tick) {
+        self.advance(now);
+        if self.has_to_sweep {
+            self.sweep();
+        }
+    }
+
+    /// Removes the keys of forgotten clients.
+    #[cold]
+    fn sweep(&mut self) {
+        self.has_to_sweep = false;
+        for slot in self.accounts.forgotten() {
+            if let Some(key) = self.client(slot).key.take() {
+                self.slots.remove(&key);
+            }
+        }
+        if self.slots.capacity() > FEW.max(4 * self.slots.len()) {
+            self.slots.shrink_to(2 * self.slots.len());
+        }
+    }
+
+    fn slot_of(&mut self, key: &K) -> u32 {
+        match self.slots.get(key) {
+            Some(slot) => *slot,
+            None => self.join(key),
+        }
+    }
+
+    /// Remembers a new client, or counts it among those that find no room.
+    #[cold]
+    fn join<Q>(&mut self, key: &Q) -> u32
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let key = key.to_owned();
+        let slot = self.accounts.join((self.terms_of)(&key));
+        if slot != OVERFLOW {
+            if slot as usize == self.clients.len() {
+                self.clients.push(Client::new(None));
+            }
+            self.client(slot).key = Some(key.clone());
+            self.slots.insert(key, slot);
+        }
+        // Whole numbers are rounded in another way.
+        self.has_to_wake = true;
+        slot
+    }
+
+    fn peek_new<Q>(
+        &mut self,
+        key: &Q,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let (accounts, slot) = self.with_new(key);
+        let decision = accounts.peek(slot, cost, now);
+        self.mode
+            .apply(Intent::Peek, decision, &mut self.stats, shadowed)
+    }
+
+    /// What the accounts would be with a new client.
+    fn with_new<Q>(&self, key: &Q) -> (Accounts, u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let mut accounts = self.accounts.clone();
+        let slot = accounts.join((self.terms_of)(&key.to_owned()));
+        (accounts, slot)
+    }
+}
+
+/// With a smaller map none of its memory is given back.
+const FEW: usize = 64;
+
+impl<K> FairClients<K> {
+    /// The queue of a client, if it has one. It has to be settled later.
+    #[inline]
+    fn use_queue(&mut self, slot: u32) -> Option<Arc<FairQueue<K>>> {
+        let client = self.client(slot);
+        let queue = client.queue.clone()?;
+        client.handles += 1;
+        Some(queue)
+    }
+}
+
+impl<K> Client<K> {
+    const fn new(key: Option<K>) -> Self {
+        Self {
+            key,
+            queue: None,
+            handles: 0,
+            waiting: 0,
+        }
+    }
+}
+
+/// The quota is the size in this cycle, and the reset its end.
+fn status_of(accounts: &Accounts, slot: u32, now: Tick) -> Status {
+    let quota = Quota {
+        permits: accounts.client(slot).size,
+        window: accounts.share().cycle(),
+    };
+    let reset_in = accounts.cycle().end.since(now);
+    Status::new(Some(quota), room(accounts, slot, now), reset_in)
+}
+
+/// How many requests of cost 1 would pass now.
+fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
+    let share = accounts.client(slot);
+    let default = share.size + share.lent - share.borrowed;
+    let is_open = |cost: u32| accounts.peek(slot, cost, now).is_pass();
+    if accounts.share().paces() {
+        return u32::from(is_open(1));
+    }
+    // Up to here a request that passes also does so in parts.
+    let mut refused = share.size.max(default).saturating_sub(share.used).max(1) + 1;
+    let mut passed = 0;
+    while passed + 1 < refused {
+        let cost = passed + (refused - passed) / 2;
+        if is_open(cost) {
+            passed = cost;
+        } else {
+            refused = cost;
+        }
+    }
+    passed
+}
+
+/// The account of one client, for which its requests queue.
+pub(super) struct Account<K> {
+    clients: Arc<Mutex<FairClients<K>>>,
+    clock: Clock,
+    slot: u32,
+}
+
+impl<K> Account<K> {
+    pub(super) const fn new(clients: Arc<Mutex<FairClients<K>>>, clock: Clock, slot: u32) -> Self {
+        Self {
+            clients,
+            clock,
+            slot,
+        }
+    }
+
+    /// When a request behind these waiters may pass, at the earliest.
+    pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
+        let now = self.clock.now();
+        lock(&self.clients).wait_behind(self.slot, now, waiters, cost)
+    }
+
+    /// Says what waits, and counts what was `refused`. A handle that `leaves` gets the queue, if it was the last one.
+    pub(super) fn settle(
+        &mut self,
+        waiters: &Waiters,
+        refused: u32,
+        leaves: bool,
+    ) -> Option<Arc<FairQueue<K>>> {
+        let clients = &mut *lock(&self.clients);
+        if refused > 0 {
+            clients.refuse(self.slot, refused);
+        }
+        let client = &mut clients.clients[self.slot as usize];
+        client.handles -= usize::from(leaves);
+        // A client is not forgotten while it has a handle that has looked and waits no more.
+        let least = u64::from(client.handles > 0);
+        clients
+            .accounts
+            .set_waiting(self.slot, waiters.cost().max(least));
+        clients.stats.waiting += waiters.len();
+        clients.stats.waiting -= core::mem::replace(&mut client.waiting, waiters.len());
+        if client.handles > 0 {
+            return None;
+        }
+        client.queue.take()
+    }
+}
+
+impl<K> Resource for Account<K> {
+    type Front = ();
+
+    const REFUSES_QUEUED: bool = true;
+
+    fn now(&mut self, _is_queued: bool) -> Tick {
+        self.clock.now()
+    }
+
+    fn decide(
+        &mut self,
+        intent: Intent,
+        now: Tick,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+    ) -> Decision {
+        let mut clients = lock(&self.clients);
+        clients.advance(now);
+        clients.decide(self.slot, intent, now, cost, shadowed)
+    }
+
+    fn is_unordered(&self) -> bool {
+        lock(&self.clients).mode != Mode::Active
+    }
+
+    fn on_queued(&mut self) {
+        lock(&self.clients).stats.held_back += 1;
+    }
+}
+
+/// Locks all clients.
+#[inline]
+pub(super) fn lock<K>(clients: &Mutex<FairClients<K>>) -> MutexGuard<'_, FairClients<K>> {
+    // If the function of the terms panics, the clients are as they were.
+    clients.lock().unwrap_or_else(PoisonError::into_inner)
+}

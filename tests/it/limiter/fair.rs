@@ -1,0 +1,594 @@
+//! Clients that share one capacity, and lend each other what they do not need.
+
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt, stream};
+use paceline::fair::{Division, FairShare, Newcomers, Terms};
+use paceline::limiter::{
+    ClientShare, Event, Fair, Limiter, Limits, Mode, Quota, Share, Switch, Switched,
+};
+use paceline::policy::Decision;
+use paceline::prelude::*;
+use testkit::clock::jump;
+use testkit::wakes::Driven;
+use tokio::time::{Instant, sleep};
+
+use crate::timed::{ms, now, since};
+
+type Clients = Fair<&'static str>;
+
+/// Cycles of 100 ms.
+const CYCLE: Duration = Duration::from_millis(100);
+
+fn fair(capacity: u32) -> Clients {
+    Fair::new(FairShare::new(capacity, CYCLE))
+}
+
+fn wait(millis: u64) -> Decision {
+    Decision::Wait {
+        retry_in: ms(millis),
+    }
+}
+
+/// How many of `asked` single permits pass now.
+fn pass(clients: &Clients, client: &'static str, asked: u32) -> u32 {
+    let passed = (0..asked).filter(|_| clients.try_acquire(&client, 1).is_pass());
+    passed.count().try_into().unwrap()
+}
+
+fn sizes(clients: &Clients) -> Vec<(&'static str, u32)> {
+    let sized = |share: ClientShare<&'static str>| (share.key.unwrap_or("others"), share.size);
+    clients.shares().into_iter().map(sized).collect()
+}
+
+fn share_of(clients: &Clients, client: &'static str) -> ClientShare<&'static str> {
+    let shares = clients.shares().into_iter();
+    shares
+        .filter(|share| share.key == Some(client))
+        .last()
+        .expect("it is remembered")
+}
+
+/// Four clients in their first cycle, each with its default share.
+fn four() -> Clients {
+    let clients = Fair::new(FairShare::new(40, CYCLE).with_reservation(1_000));
+    for client in ["a", "b", "c", "d"] {
+        assert!(clients.try_acquire(&client, 1).is_pass());
+        clients.refund(&client, 1);
+    }
+    clients
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_a_client_has_the_whole_capacity_in_every_cycle() {
+    let clients = fair(40);
+    for _ in 0..3 {
+        assert_eq!(pass(&clients, "a", 60), 40);
+        assert_eq!(clients.try_acquire(&"a", 1), wait(100));
+        sleep(CYCLE).await;
+    }
+    assert_eq!(clients.stats().passed, 120);
+    assert_eq!(clients.stats().refused, 63);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sizes_are_those_of_the_published_table() {
+    let clients = four();
+    sleep(CYCLE).await;
+    for (asked, sizes_after) in [
+        ([2, 15, 10, 10], [5, 15, 10, 10]),
+        ([3, 15, 50, 10], [3, 11, 16, 10]),
+        ([0, 15, 50, 5], [1, 12, 22, 5]),
+    ] {
+        for (client, asked) in ["a", "b", "c", "d"].into_iter().zip(asked) {
+            pass(&clients, client, asked);
+        }
+        sleep(CYCLE).await;
+        let sizes: Vec<_> = sizes(&clients).into_iter().map(|(_, size)| size).collect();
+        assert_eq!(sizes, sizes_after);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_counts_as_demand() {
+    let clients = four();
+    let mut waiters: Vec<_> = (0..30)
+        .map(|_| Driven::new(clients.acquire_one("a")))
+        .collect();
+    let passed = waiters
+        .iter_mut()
+        .filter_map(|one| one.poll().is_ready().then_some(()));
+    assert_eq!(passed.count(), 10);
+    assert_eq!(share_of(&clients, "a").waiting, 20);
+
+    sleep(CYCLE).await;
+    let share = share_of(&clients, "a");
+    // It asked for 30, of which 20 still wait. The others keep what is left.
+    assert_eq!((share.demand, share.waiting), (30, 20));
+    assert_eq!(sizes(&clients), [("a", 30), ("b", 4), ("c", 3), ("d", 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_pass_in_order_of_arrival_when_the_next_cycle_begins() {
+    let clients = fair(4);
+    let start = now();
+    let waiter = |n: u32| {
+        let clients = clients.clone();
+        async move {
+            clients.acquire("a", 2).await.unwrap();
+            (n, since(start))
+        }
+    };
+    let passed: Vec<_> = stream::iter(0..5)
+        .map(waiter)
+        .buffer_unordered(5)
+        .collect()
+        .await;
+    assert_eq!(passed, [(0, 0), (1, 0), (2, 100), (3, 100), (4, 200)]);
+    assert_eq!(clients.stats().held_back, 3);
+    assert_eq!(clients.stats().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_admitted_at_once_from_what_is_unspent() {
+    let clients = fair(40);
+    assert_eq!(pass(&clients, "a", 25), 25);
+    assert_eq!(pass(&clients, "b", 30), 15);
+    assert_eq!(pass(&clients, "c", 30), 0);
+    assert_eq!(clients.cycle().spent, 40);
+
+    sleep(CYCLE).await;
+    assert_eq!(pass(&clients, "c", 100), 13, "its share of three");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_that_ends_the_cycle_wakes_those_who_wait() {
+    let newcomers = Newcomers::EndCycle { at_most: 1 };
+    let clients: Clients = Fair::new(FairShare::new(4, CYCLE).with_newcomers(newcomers));
+    assert_eq!(pass(&clients, "a", 4), 4);
+    let mut waiter = Driven::new(clients.acquire("a", 2));
+    assert!(waiter.poll().is_pending());
+
+    sleep(ms(30)).await;
+    assert!(!waiter.is_woken());
+    assert!(clients.try_acquire(&"b", 2).is_pass());
+    assert!(waiter.is_woken(), "a new cycle began");
+    assert!(waiter.poll().is_ready());
+    assert_eq!(clients.cycle().ends_in, ms(100));
+
+    // Once a cycle.
+    assert!(!clients.try_acquire(&"c", 1).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_given_back_wake_the_waiter_of_the_same_client() {
+    let clients = fair(4);
+    assert_eq!(pass(&clients, "a", 4), 4);
+    let mut first = Driven::new(clients.acquire("a", 2));
+    let mut second = Driven::new(clients.acquire("a", 1));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+
+    clients.refund(&"a", 1);
+    assert!(!first.is_woken());
+    clients.refund(&"a", 1);
+    assert!(first.is_woken() && !second.is_woken());
+    assert!(first.poll().is_ready());
+    assert!(second.poll().is_pending());
+    assert_eq!(share_of(&clients, "a").used, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_wake_up_loses_no_cycle_and_grants_none_twice() {
+    let clients = fair(2);
+    assert_eq!(pass(&clients, "a", 2), 2);
+    let mut waiter = Driven::new(clients.acquire("a", 2));
+    assert!(waiter.poll().is_pending());
+
+    // The program did not run for two and a half cycles.
+    jump(ms(250)).await;
+    assert!(waiter.is_woken());
+    assert!(waiter.poll().is_ready());
+    assert_eq!(clients.try_acquire(&"a", 1), wait(50), "the grid stays");
+    assert_eq!(clients.cycle().spent, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_takes_nothing_and_lets_the_next_pass() {
+    let clients = fair(2);
+    assert_eq!(pass(&clients, "a", 2), 2);
+    let mut first = Driven::new(clients.acquire("a", 2));
+    let mut second = Driven::new(clients.acquire("a", 1));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    assert_eq!(share_of(&clients, "a").waiting, 3);
+
+    drop(first);
+    assert_eq!(share_of(&clients, "a").waiting, 1);
+    sleep(CYCLE).await;
+    assert!(second.is_woken());
+    assert!(second.poll().is_ready());
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    assert_eq!(share_of(&clients, "a").waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_overtakes_a_waiter_of_the_same_client() {
+    let clients = fair(4);
+    assert_eq!(pass(&clients, "a", 2), 2);
+    let mut large = Driven::new(clients.acquire("a", 3));
+    assert!(large.poll().is_pending());
+
+    assert_eq!(
+        clients.try_acquire(&"a", 1),
+        wait(100),
+        "one is left, and is not for it"
+    );
+    assert_eq!(clients.peek(&"a", 1), wait(100));
+    let mut small = Driven::new(clients.acquire("a", 1));
+    assert!(small.poll().is_pending());
+    // Another client does not wait for them.
+    assert!(clients.try_acquire(&"b", 1).is_pass());
+    clients.refund(&"a", 1);
+    assert!(!small.is_woken());
+    drop(large);
+    assert!(small.is_woken());
+    assert!(small.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn cost_0_passes_before_every_waiter_and_is_no_client() {
+    let clients = fair(1);
+    assert!(clients.try_acquire(&"a", 0).is_pass());
+    assert!(clients.is_empty());
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    let mut waiter = Driven::new(clients.acquire_one("a"));
+    assert!(waiter.poll().is_pending());
+
+    assert!(clients.try_acquire(&"a", 0).is_pass());
+    assert!(clients.acquire("a", 0).now_or_never().is_some());
+    assert_eq!(clients.stats().passed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_capacity_is_refused_for_ever_wherever_it_is_queued() {
+    let clients = fair(4);
+    let never = Decision::Never { capacity: 4 };
+    assert_eq!(clients.try_acquire(&"a", 5), never);
+    assert_eq!(clients.try_acquire(&"a", 4), Decision::Pass);
+    let mut waiter = Driven::new(clients.acquire("a", 4));
+    assert!(waiter.poll().is_pending());
+    let refused = clients.acquire("a", 5).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "a cost of 5 can never pass a limit of 4 at once"
+    );
+    assert_eq!(clients.stats().refused, 2);
+
+    clients.retune(FairShare::new(3, CYCLE));
+    assert!(waiter.is_woken());
+    assert!(matches!(waiter.poll(), Poll::Ready(Err(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_its_share_passes_first_in_a_cycle_and_is_owed() {
+    let clients = fair(10);
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    assert!(clients.try_acquire(&"b", 1).is_pass());
+    sleep(CYCLE).await;
+    // Both have half of it, and neither asked for more.
+    let start = now();
+    clients.acquire("a", 8).await.unwrap();
+    assert_eq!(since(start) % 100, 0);
+    assert!(!clients.try_acquire(&"a", 1).is_pass());
+    assert!(clients.cycle().spent <= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_larger_capacity_takes_effect_at_once_for_those_who_wait() {
+    let clients = fair(2);
+    assert_eq!(pass(&clients, "a", 2), 2);
+    let mut waiter = Driven::new(clients.acquire("a", 2));
+    assert!(waiter.poll().is_pending());
+    sleep(ms(40)).await;
+
+    clients.retune(FairShare::new(5, CYCLE));
+    assert_eq!(clients.share().capacity(), 5);
+    assert!(waiter.is_woken());
+    assert!(waiter.poll().is_ready());
+    assert_eq!(clients.cycle().spent, 4, "what was spent stays spent");
+    assert_eq!(pass(&clients, "a", 5), 1);
+    assert_eq!(clients.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_for_every_client_until_it_is_over_or_ended() {
+    let clients = fair(4);
+    let start = now();
+    clients.pause_for(ms(250));
+    assert_eq!(clients.try_acquire(&"a", 1), wait(250));
+    assert_eq!(clients.paused_for(), Some(ms(250)));
+    clients.acquire_one("a").await;
+    assert_eq!(since(start), 250);
+    assert_eq!(clients.paused_for(), None);
+
+    clients.pause_for(Duration::MAX);
+    let mut a = Driven::new(clients.acquire_one("a"));
+    let mut b = Driven::new(clients.acquire_one("b"));
+    assert!(a.poll().is_pending() && b.poll().is_pending());
+    clients.resume();
+    assert!(a.is_woken() && b.is_woken());
+    assert!(a.poll().is_ready() && b.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_shadow_mode_everything_passes_and_what_would_be_refused_is_demand() {
+    let clients = fair(2);
+    clients.set_mode(Mode::Shadow);
+    assert_eq!(pass(&clients, "a", 5), 5);
+    assert_eq!(clients.stats().held_back, 3);
+    let share = share_of(&clients, "a");
+    assert_eq!((share.used, share.refused), (2, 3));
+
+    clients.set_mode(Mode::Off);
+    assert_eq!(pass(&clients, "a", 5), 5);
+    assert_eq!(clients.stats().passed, 5);
+    assert_eq!(clients.status(&"a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_mode_lets_every_waiter_pass() {
+    let clients = fair(1);
+    assert_eq!(pass(&clients, "a", 1), 1);
+    let mut waiters: Vec<_> = ["a", "a", "b"]
+        .into_iter()
+        .map(|client| Driven::new(clients.acquire_one(client)))
+        .collect();
+    assert!(waiters.iter_mut().all(|one| one.poll().is_pending()));
+
+    clients.set_mode(Mode::Shadow);
+    assert_eq!(clients.mode(), Mode::Shadow);
+    assert!(waiters.iter().all(Driven::is_woken));
+    assert!(waiters.iter_mut().all(|one| one.poll().is_ready()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_beyond_the_bound_share_one_share_and_one_queue() {
+    let share = FairShare::new(9, CYCLE).with_max_clients(2);
+    let clients: Fair<u32> = Fair::new(share);
+    let passed = (0..100).filter(|client| clients.try_acquire(client, 1).is_pass());
+    // Two with their own share of a third, in which they asked for 1, and all others with one share.
+    assert_eq!(passed.count(), 5);
+    assert_eq!(clients.len(), 3);
+    assert!(clients.shares().iter().any(|share| share.key.is_none()));
+
+    let mut first = Driven::new(clients.acquire_one(1_000));
+    let mut second = Driven::new(clients.acquire_one(1_001));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    assert_eq!(clients.stats().waiting, 2);
+    sleep(CYCLE).await;
+    assert!(first.is_woken() && !second.is_woken(), "one queue");
+    assert!(first.poll().is_ready());
+    assert!(second.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_client_is_forgotten_with_its_queue() {
+    let share = FairShare::new(4, CYCLE).forgetting_after(2);
+    let clients: Clients = Fair::new(share);
+    assert!(clients.try_acquire(&"a", 4).is_pass());
+    let mut waiter = Driven::new(clients.acquire_one("a"));
+    assert!(waiter.poll().is_pending());
+    drop(waiter);
+    assert_eq!(clients.len(), 1);
+    for _ in 0..10 {
+        sleep(CYCLE).await;
+        let _ = clients.cycle();
+    }
+    assert_eq!(clients.len(), 0);
+    assert!(clients.shares().is_empty());
+    assert_eq!(clients.stats().passed, 1);
+    // It comes back as a newcomer.
+    assert!(clients.try_acquire(&"b", 1).is_pass());
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_with_a_waiter_is_not_forgotten() {
+    let share = FairShare::new(4, CYCLE).forgetting_after(1);
+    let clients: Clients = Fair::new(share);
+    assert!(clients.try_acquire(&"a", 4).is_pass());
+    clients.pause_for(ms(1_000));
+    let mut waiter = Driven::new(clients.acquire("a", 4));
+    assert!(waiter.poll().is_pending());
+    for _ in 0..5 {
+        sleep(CYCLE).await;
+        let _ = clients.cycle();
+        assert_eq!(clients.len(), 1);
+    }
+    sleep(ms(600)).await;
+    assert!(waiter.is_woken());
+    assert!(waiter.poll().is_ready());
+}
+
+/// A handle that looked, was told that it may pass, and stays idle for so long that its client is forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_handle_with_a_reserved_position_outlives_many_cycles() {
+    let share = FairShare::new(1, CYCLE).forgetting_after(1);
+    let clients: Clients = Fair::new(share);
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    let mut handle = Driven::new(clients.at("a"));
+    assert!(!handle.poll_with(|mut at, cx| at.poll_open(1, cx) == Poll::Ready(Ok(Decision::Pass))));
+    sleep(CYCLE).await;
+    assert!(handle.poll_with(|mut at, cx| at.poll_open(1, cx) == Poll::Ready(Ok(Decision::Pass))));
+    for client in ["b", "c", "d"] {
+        sleep(5 * CYCLE).await;
+        let _ = clients.try_acquire(&client, 1);
+    }
+    sleep(CYCLE).await;
+    let asked = handle.poll_with(|mut at, cx| at.poll_decide(1, cx));
+    assert!(asked.is_ready());
+    drop(handle);
+    assert_eq!(clients.stats().waiting, 0);
+}
+
+#[test]
+fn it_works_without_a_runtime_until_it_has_to_wait() {
+    let clients = fair(40);
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    assert!(clients.acquire("a", 1).now_or_never().unwrap().is_ok());
+    assert!(!clients.try_acquire(&"a", 40).is_pass());
+    clients.refund(&"a", 1);
+    clients.retune(FairShare::new(50, Duration::from_secs(60)));
+    assert_eq!(clients.cycle().capacity, 50);
+    assert_eq!(clients.shares().len(), 1);
+}
+
+#[test]
+fn threads_together_pass_the_capacity_exactly() {
+    let clients: Fair<u32> = Fair::new(FairShare::new(1_000, Duration::from_secs(3_600)));
+    for client in 0..4 {
+        assert!(clients.try_acquire(&client, 1).is_pass());
+    }
+    let passed: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|client| {
+                let clients = clients.clone();
+                scope.spawn(move || {
+                    let passed = (0..2_000).filter(|_| clients.try_acquire(&client, 1).is_pass());
+                    u32::try_from(passed.count()).unwrap()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|one| one.join().unwrap()).sum()
+    });
+    let cycle = clients.cycle();
+    assert!(cycle.spent <= 1_000, "{cycle:?}");
+    assert_eq!(cycle.spent, passed + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_within_is_refused_at_once_if_the_cycle_ends_too_late() {
+    let clients = fair(1);
+    clients.acquire_one("a").await;
+    sleep(ms(30)).await;
+    let start = Instant::now();
+    let late = clients.acquire_within("a", 1, ms(69)).await.unwrap_err();
+    assert!(late.is_too_late());
+    assert_eq!(late.retry_in(), Some(ms(70)));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(share_of(&clients, "a").refused, 1);
+
+    clients.acquire_within("a", 1, ms(70)).await.unwrap();
+    assert_eq!(start.elapsed(), ms(70));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_within_counts_those_who_wait_ahead() {
+    let clients = fair(2);
+    assert!(clients.try_acquire(&"a", 2).is_pass());
+    let mut waiter = Driven::new(clients.acquire("a", 2));
+    assert!(waiter.poll().is_pending());
+    let late = clients.acquire_within("a", 1, ms(199)).await.unwrap_err();
+    assert_eq!(late.retry_in(), Some(ms(200)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_by_key_takes_it_for_its_limits() {
+    let clients = fair(2);
+    let start = now();
+    let items = stream::iter(["a", "a", "a", "b"]);
+    let mut paced = items.try_pace_by_key(clients, |client| *client, 10);
+    let mut passed = Vec::new();
+    while let Some(item) = paced.next().await {
+        passed.push((item.unwrap(), since(start)));
+    }
+    assert_eq!(passed.len(), 4);
+    assert!(passed.iter().all(|(_, at)| at % 100 == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_makes_it_shadow_for_some_clients() {
+    let switch = Switch::new().with_share(Share::NONE);
+    let clients = Switched::new(fair(1), switch.clone());
+    let Ok(limit) = clients.at("a");
+    assert!(limit.try_acquire(1).await.is_pass());
+    assert!(limit.try_acquire(1).await.is_pass());
+    assert_eq!(switch.stats().held_back, 1);
+    switch.set_share(Share::FULL);
+    assert!(!limit.try_acquire(1).await.is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn weights_and_bounds_are_those_of_the_client() {
+    let clients = Fair::new(FairShare::new(40, CYCLE).with_division(Division::MaxMin)).with_terms(
+        |client: &&'static str| match *client {
+            "large" => Terms::new().with_weight(3).with_most_lent(0),
+            _ => Terms::new(),
+        },
+    );
+    let _ = (pass(&clients, "large", 1), pass(&clients, "small", 100));
+    sleep(CYCLE).await;
+    assert_eq!(sizes(&clients), [("large", 30), ("small", 10)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_reads_sees_idle_cycles() {
+    let clients = fair(40);
+    assert!(clients.try_acquire(&"a", 3).is_pass());
+    let first = clients.cycle();
+    assert_eq!((first.capacity, first.spent), (40, 3));
+    assert_eq!((first.began_ago, first.ends_in), (ms(0), ms(100)));
+
+    sleep(ms(230)).await;
+    let third = clients.cycle();
+    assert_eq!(third.number, first.number + 2);
+    assert_eq!(
+        (third.spent, third.began_ago, third.ends_in),
+        (0, ms(30), ms(70))
+    );
+    assert_eq!(share_of(&clients, "a").demand, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_reads_its_size_what_is_left_and_when_the_cycle_ends() {
+    let clients = fair(40);
+    assert_eq!(clients.status(&"a").map(|left| left.remaining), Some(40));
+    assert!(clients.is_empty(), "to read a client does not keep it");
+
+    assert!(clients.try_acquire(&"a", 3).is_pass());
+    sleep(ms(30)).await;
+    let left = clients.status(&"a").unwrap();
+    assert_eq!((left.remaining, left.reset_in), (37, ms(70)));
+    let quota = Quota {
+        permits: 40,
+        window: CYCLE,
+    };
+    assert_eq!(left.quota, Some(quota));
+    assert_eq!(clients.at("a").status(), Some(left));
+
+    clients.pause_for(ms(90));
+    let left = clients.status(&"a").unwrap();
+    assert_eq!((left.remaining, left.reset_in), (0, ms(90)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_hears_of_each_request_with_its_client() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let clients = fair(1).with_observer_by_key({
+        let seen = Arc::clone(&seen);
+        move |client: &&'static str, event| {
+            let what = match event {
+                Event::Passed { .. } => "passed",
+                Event::Refused { .. } => "refused",
+                _ => "else",
+            };
+            seen.lock().unwrap().push((*client, what));
+        }
+    });
+    assert!(clients.try_acquire(&"a", 1).is_pass());
+    assert!(!clients.try_acquire(&"a", 1).is_pass());
+    clients.acquire_one("a").await;
+    let expected = [("a", "passed"), ("a", "refused"), ("a", "passed")];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
