@@ -152,7 +152,7 @@ fn a_client_that_reads_nothing_is_cut() {
     let endless = upstream(move |mut stream| {
         head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
-        while stream.write_all(&[b'x'; 65536]).is_ok() {}
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
         ended.send(()).unwrap();
     });
     let sidecar = before(endless, &["--body-timeout", SHORT]);

@@ -207,21 +207,16 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
     let more = "cores = 2\nmax-head-bytes = 8192\nmax-fields = 1\nmax-streams = 1\nlog = \"warn\"\nlog-json = true\nanonymous = \"pass\"\n";
     subject.replace(&format!("{changed}{more}"));
     subject.sidecar.send(Signal::HUP);
-    let (listen, admin) = (subject.sidecar.listen, subject.sidecar.admin);
     for (key, old, new) in [
-        ("listen", listen.to_string(), "127.0.0.1:1".to_owned()),
-        (
-            "admin",
-            admin.to_string(),
-            format!("127.0.0.2:{}", admin.port()),
-        ),
-        ("upstream", old.to_owned(), format!("http://{upstream}")),
-        ("cores", "1".to_owned(), "2".to_owned()),
-        ("max-head-bytes", "65536".to_owned(), "8192".to_owned()),
-        ("max-fields", "100".to_owned(), "1".to_owned()),
-        ("max-streams", "250".to_owned(), "1".to_owned()),
-        ("log", "info".to_owned(), "warn".to_owned()),
-        ("log-json", "false".to_owned(), "true".to_owned()),
+        ("listen", "127.0.0.1:0", "127.0.0.1:1"),
+        ("admin", "127.0.0.1:0", "127.0.0.2:0"),
+        ("upstream", old, &format!("http://{upstream}")),
+        ("cores", "1", "2"),
+        ("max-head-bytes", "65536", "8192"),
+        ("max-fields", "100", "1"),
+        ("max-streams", "250", "1"),
+        ("log", "info", "warn"),
+        ("log-json", "false", "true"),
     ] {
         subject.wait_for_log(&format!(
             "the old one stays: {key}: cannot change from `{old}` to `{new}` while the sidecar runs: restart it"

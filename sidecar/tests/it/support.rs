@@ -103,6 +103,9 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the log of the sidecar:\n{}", self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
