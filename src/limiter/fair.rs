@@ -51,6 +51,10 @@ use super::{Event, Limits, Mode, Observer, Stats};
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
 /// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`] what would have been refused counts too.
 ///
+/// An adapter waits for one item at a time, so the demand of a stream is what it sent, and one more. It borrows one item more in each
+/// cycle. A task for each item, or [`concurrent`](crate::stream::PaceStreamExt::concurrent) work that acquires, shows all of its
+/// demand at once.
+///
 /// # The queues
 ///
 /// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
