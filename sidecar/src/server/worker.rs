@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::Bounds;
 use crate::proxy::Proxy;
 use crate::state::Sidecar;
 
@@ -50,7 +49,8 @@ struct Worker {
     builders: Rc<Builders>,
     clock: Arc<Clock>,
     connections: Vec<Connection>,
-    bounds: Bounds,
+    /// The bound of connections, of all threads together.
+    most: usize,
     complaints: Complaints,
 }
 
@@ -62,7 +62,7 @@ impl Worker {
             builders: Rc::new(Builders::new(&config.bounds)),
             clock: Arc::new(Clock::new(&config.timeouts)),
             connections: Vec::new(),
-            bounds: config.bounds.clone(),
+            most: config.bounds.connections,
             complaints: Complaints::default(),
             sidecar,
         }
@@ -125,11 +125,11 @@ impl Worker {
                 return false;
             }
         };
-        let Some(counted) = Counted::new(&self.sidecar, self.bounds.connections) else {
+        let Some(counted) = Counted::new(&self.sidecar, self.most) else {
             let refused = &self.sidecar.counts.connections_refused;
             let refused = refused.fetch_add(1, Relaxed) + 1;
             if self.complaints.may_be_logged() {
-                let most = self.bounds.connections;
+                let most = self.most;
                 tracing::warn!(%peer, most, refused, "too many connections: closed at once");
             }
             return true;
@@ -156,11 +156,7 @@ impl Worker {
         self.complaints.tick(&self.clock);
         let config = self.sidecar.config();
         self.clock.set(&config.timeouts);
-        if self.bounds != config.bounds {
-            // Of connections that come then.
-            self.bounds = config.bounds.clone();
-            self.builders = Rc::new(Builders::new(&self.bounds));
-        }
+        self.most = config.bounds.connections;
 
         let mut late = 0;
         self.connections.retain(|each| {
