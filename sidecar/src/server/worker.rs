@@ -12,10 +12,9 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::proxy::Proxy;
 use crate::state::Sidecar;
 
-use super::connection::{Builders, Line, serve};
+use super::connection::{Line, Server, serve};
 use super::preface::Counted;
 use super::watchdog::{Clock, Watch};
 
@@ -45,8 +44,7 @@ struct Connection {
 
 struct Worker {
     sidecar: Arc<Sidecar>,
-    proxy: Rc<Proxy>,
-    builders: Rc<Builders>,
+    server: Rc<Server>,
     clock: Arc<Clock>,
     connections: Vec<Connection>,
     /// The bound of connections, of all threads together.
@@ -58,8 +56,7 @@ impl Worker {
     fn new(sidecar: Arc<Sidecar>) -> Self {
         let config = sidecar.config();
         Self {
-            proxy: Rc::new(Proxy::new(Arc::clone(&sidecar))),
-            builders: Rc::new(Builders::new(&config.bounds)),
+            server: Rc::new(Server::new(Arc::clone(&sidecar))),
             clock: Arc::new(Clock::new(&config.timeouts)),
             connections: Vec::new(),
             most: config.bounds.connections,
@@ -142,8 +139,7 @@ impl Worker {
             counted,
             Arc::clone(&watch),
             Rc::clone(&line),
-            Rc::clone(&self.builders),
-            Rc::clone(&self.proxy),
+            Rc::clone(&self.server),
         );
         let task = spawn_local(served).abort_handle();
         self.connections.push(Connection { watch, line, task });

@@ -113,6 +113,20 @@ fn a_drain_announces_itself_before_it_refuses_connections() {
 }
 
 #[test]
+fn a_kept_connection_ends_with_its_next_answer_while_the_end_is_announced() {
+    let sidecar = sidecar(quick(), &["--drain-announce", "1h"]);
+    let mut client = Client::connect(sidecar.listen);
+    assert_eq!(client.get("/", "a").header("connection"), None);
+    sidecar.send(Signal::TERM);
+    wait_until("it is not ready", || is_ready(&sidecar) == 503);
+    let answer = client.get("/", "a");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("connection"), Some("close"));
+    let ended = client.answer(false).unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
 fn a_request_under_way_is_answered_before_the_end() {
     let held = held();
     let flags = ["--drain-announce", "0s", "--drain-finish", "1h"];
