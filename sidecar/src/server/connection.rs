@@ -127,7 +127,7 @@ pub(super) async fn serve(
     line: Rc<Line>,
     server: Rc<Server>,
 ) {
-    let served = match preface::read(&mut stream).await {
+    let ended = match preface::read(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
             let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
@@ -142,7 +142,7 @@ pub(super) async fn serve(
             return;
         }
     };
-    if let Err(error) = served {
+    if let Err(error) = ended {
         let cause = error.source().map(ToString::to_string);
         tracing::debug!(%peer, %error, cause, "a connection ended with an error");
     }
@@ -172,20 +172,20 @@ async fn serve_http1(
     });
     let connection = server.http1.serve_connection(socket, service);
     let mut connection = connection.with_upgrades();
-    let served = until_end(
+    let ended = until_end(
         line,
         Pin::new(&mut connection),
         http1::UpgradeableConnection::graceful_shutdown,
     )
     .await;
-    let is_refused = served.as_ref().is_err_and(hyper::Error::is_parse);
+    let is_refused = ended.as_ref().is_err_and(hyper::Error::is_parse);
     if has_body.get() || is_refused {
         // The client may still be sending.
         if let Some(parts) = connection.into_parts() {
             parts.io.linger().await;
         }
     }
-    served
+    ended
 }
 
 async fn serve_http2(
