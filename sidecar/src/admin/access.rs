@@ -1,4 +1,4 @@
-//! Who may look, and who may change.
+//! Which requests may look, and which may change.
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};

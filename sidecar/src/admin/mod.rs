@@ -158,3 +158,51 @@ impl Admin {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use paceline::time::Clock;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use crate::config::{Config, Source, Upstream};
+
+    use super::*;
+
+    /// A connection to the admin port of a sidecar.
+    async fn connected() -> TcpStream {
+        let upstream = Upstream {
+            authority: "127.0.0.1:1".parse().unwrap(),
+            is_h2c: false,
+        };
+        let address = "127.0.0.1:0".parse().unwrap();
+        let config = Config::new(address, upstream, 40, Duration::from_secs(1));
+        let sidecar = Sidecar::new(config, Source::default()).unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Arc::new(sidecar)));
+        TcpStream::connect(address).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_head_is_closed_after_ten_seconds() {
+        for begun in ["", "G", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"] {
+            let mut stream = connected().await;
+            let mut clock = Clock::new();
+            let start = clock.now();
+            stream.write_all(begun.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(clock.now().since(start).as_secs(), 10, "{begun:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_without_its_body_is_refused_after_ten_seconds() {
+        let mut stream = connected().await;
+        let head = b"POST /mode HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{\"mode\"";
+        stream.write_all(head).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 408");
+    }
+}
