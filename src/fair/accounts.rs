@@ -497,6 +497,10 @@ mod tests {
         accounts.set_waiting(1, 24);
         assert_eq!(accounts.decide(1, 1, at(5_060)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(5_000));
+        accounts.set_waiting(1, 0);
+        let _ = accounts.advance(at(5_250));
+        assert_eq!(accounts.decide(1, 1, at(5_250)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_250), "none waits any more");
     }
 
     #[test]
@@ -634,6 +638,24 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_does_not_end_a_debt() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.join(Terms::new()), 5);
+        assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
+        accounts.set_waiting(5, 40);
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        let _ = accounts.advance(at(300));
+        assert_eq!(sizes(&accounts), [8; 5]);
+    }
+
+    #[test]
     fn a_debt_is_paid_in_idle_cycles_too() {
         for (idle, is_paid) in [(100, false), (200, true)] {
             let mut accounts = accounts(RULE, 4);
@@ -698,6 +720,21 @@ mod tests {
             }
         }
         assert_eq!(sum, [90, 10]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_enlarge_a_size_without_a_fraction() {
+        let mut accounts = accounts(FairShare::new(11, CYCLE).with_carry(true), 4);
+        for cycle in 1..=20 {
+            let last = if cycle == 1 { 9 } else { 1 };
+            for (slot, demand) in [(1, 9), (2, 9), (3, 9), (4, last)] {
+                accounts.set_waiting(slot, demand);
+            }
+            let _ = accounts.advance(at(cycle * 100));
+            // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
+            let size = accounts.client(4).size;
+            assert_eq!(size, if cycle == 1 { 2 } else { 1 });
+        }
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()
     })
 }
 
-/// Tells the main thread that a thread has ended, also with a panic.
+/// Reports to the main thread that a thread has ended, also with a panic.
 struct Ended(mpsc::UnboundedSender<()>);
 
 impl Drop for Ended {

@@ -11,6 +11,7 @@ mod config;
 mod deploy;
 mod endurance;
 mod forwarding;
+mod frames;
 mod hardening;
 mod hello;
 mod life;
