@@ -97,30 +97,25 @@ impl Admin {
         if let Err(reason) = access::check_host(peer, request.headers()) {
             return problem(StatusCode::FORBIDDEN, reason);
         }
-        let path = request.uri().path();
-        let allowed: &[Method] = match path {
-            "/" | "/healthz" | "/readyz" | "/metrics" | "/clients" | "/events" => {
-                &[Method::GET, Method::HEAD]
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        match (request.uri().path(), is_read) {
+            ("/", true) => page::answer(),
+            ("/healthz", true) => answer::text("ok\n"),
+            ("/readyz", true) => self.ready().await,
+            ("/metrics", true) => metrics::answer(&self.sidecar, request.headers()),
+            ("/clients", true) => answer::json(&View::of(&self.sidecar)),
+            ("/events", true) => self.events(),
+            ("/" | "/healthz" | "/readyz" | "/metrics" | "/clients" | "/events", false) => {
+                answer::not_allowed("GET, HEAD")
             }
-            "/mode" | "/reload" => &[Method::POST],
+            ("/mode" | "/reload", _) if request.method() != Method::POST => {
+                answer::not_allowed("POST")
+            }
+            ("/mode" | "/reload", _) => self.change(peer, request).await,
             _ => {
-                return problem(
-                    StatusCode::NOT_FOUND,
-                    "there is no such path on the admin port",
-                );
+                let detail = "there is no such path on the admin port";
+                problem(StatusCode::NOT_FOUND, detail)
             }
-        };
-        if !allowed.contains(request.method()) {
-            return answer::not_allowed(allowed);
-        }
-        match path {
-            "/healthz" => answer::text("ok\n"),
-            "/readyz" => self.ready().await,
-            "/metrics" => metrics::answer(&self.sidecar, request.headers()),
-            "/clients" => answer::json(&View::of(&self.sidecar)),
-            "/events" => self.events(),
-            "/mode" | "/reload" => self.change(peer, request).await,
-            _ => page::answer(),
         }
     }
 
@@ -152,6 +147,7 @@ impl Admin {
         if let Err(reason) = access::check_change(peer, request.headers(), token_file).await {
             return problem(StatusCode::FORBIDDEN, reason);
         }
+        tracing::info!(%peer, path = request.uri().path(), "an operator asks for a change");
         match request.uri().path() {
             "/mode" => change::mode(&self.sidecar, request).await,
             _ => change::reload(&self.sidecar),
@@ -204,5 +200,17 @@ mod tests {
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 408");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_is_closed() {
+        let mut stream = connected().await;
+        let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        loop {
+            let written = timeout(6 * PATIENCE, stream.write_all(request)).await;
+            if written.expect("it is still open").is_err() {
+                break;
+            }
+        }
     }
 }
