@@ -371,7 +371,7 @@ fn the_token_is_read_at_each_use() {
     fs::write(&token.0, "second-secret").unwrap();
     problem(&with("Bearer first-secret"), 403);
     assert_eq!(with("Bearer second-secret").status, 200);
-    // An empty file is no token that everybody knows.
+    // An empty file holds no token, and so none is right.
     fs::write(&token.0, "\n").unwrap();
     for empty in ["Bearer ", "Bearer", "Bearer second-secret"] {
         problem(&with(empty), 403);
@@ -546,7 +546,7 @@ fn promtool(scrape: &str) {
 }
 
 #[test]
-fn open_metrics_are_there_for_who_asks() {
+fn open_metrics_are_there_for_a_scraper_that_asks() {
     let (_upstream, at) = silent();
     let sidecar = start(at, &[]);
     let accept = (
@@ -673,7 +673,7 @@ fn each_request_is_counted_once() {
     assert_eq!(view["clients"][0], alone);
 }
 
-/// Also its counts are gone: labels that nobody has any more would fill the memory of Prometheus.
+/// Its counts are gone too: series of old clients would fill the memory of Prometheus.
 #[test]
 fn a_client_that_left_has_no_series() {
     let sidecar = start(upstream::hello(), &["--forget-after", "2"]);
