@@ -11,6 +11,7 @@ mod bounds;
 mod changes;
 mod credit;
 mod edges;
+mod fair;
 mod model;
 mod reading;
 mod subject;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod config;
+mod demo;
 mod proxy;
 mod server;
 mod state;
@@ -14,7 +15,7 @@ use config::{Config, Task};
 fn main() -> ExitCode {
     match config::task() {
         Task::Done(code) => code,
-        Task::Demo => ExitCode::FAILURE,
+        Task::Demo(demo) => demo::run(&demo),
         Task::Serve {
             config,
             source,

@@ -9,7 +9,7 @@ use super::clients::Clients;
 use super::{ClientShare, Cycle, FairShare, Newcomers, Terms};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
-const WORK: u64 = 1 << 20;
+const WORK: u64 = 1 << 19;
 
 /// The work that a decision pays for.
 const WORK_OF_A_DECISION: u64 = 16;
@@ -19,7 +19,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
 ///
-/// The demand of a client in a cycle is what passed, what was told to [`refuse`](Self::refuse), and what
+/// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
@@ -44,13 +44,13 @@ pub(crate) struct Accounts {
 enum Right {
     /// It is within the size.
     Size,
-    /// It is within the default share, of which so much has to be taken back.
+    /// It is within the default share, of which this number has to be taken back.
     Default(u32),
     /// It is the first of the cycle, larger than any share of its client, and what it takes is owed.
     Loan,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
-    /// None before then.
+    /// Not before then.
     Wait(Tick),
 }
 
@@ -78,12 +78,15 @@ impl Accounts {
 
     /// Goes to the cycle of `now`, and says whether that is another one. Call it before all other methods.
     pub(crate) fn advance(&mut self, now: Tick) -> bool {
+        let end = self.end();
+        if now < end {
+            return false;
+        }
         let cycle = Tick::ZERO.after(self.share.cycle()).as_nanos();
         let elapsed = now.as_nanos().saturating_sub(self.start.as_nanos()) / cycle;
         if elapsed == 0 {
             return false;
         }
-        let end = self.end();
         self.start = now.last_on_grid(self.start, self.share.cycle());
         if self.waiting > 0 {
             self.idle_since = Some(self.start);
@@ -176,7 +179,7 @@ impl Accounts {
         }
     }
 
-    /// Tells the cost of all requests that now wait in the queue of a client.
+    /// Sets the cost of all requests that now wait in the queue of a client.
     pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
         let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
@@ -262,7 +265,7 @@ impl Accounts {
     /// A cycle begins with the first request after an idle one.
     fn begin_if_idle(&mut self, now: Tick) {
         let is_idle = |since: Tick| since.after(self.share.cycle()) <= now;
-        if !self.is_active && self.waiting == 0 && self.idle_since.is_none_or(is_idle) {
+        if !self.is_active && self.idle_since.is_none_or(is_idle) {
             self.start = now;
         }
         self.is_active = true;
@@ -489,6 +492,15 @@ mod tests {
         assert_eq!(sizes(&accounts), [25, 15]);
         assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(500));
+        let _ = accounts.advance(at(5_050));
+        assert_eq!(accounts.forgotten(), [2], "a client that waits is not idle");
+        accounts.set_waiting(1, 24);
+        assert_eq!(accounts.decide(1, 1, at(5_060)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_000));
+        accounts.set_waiting(1, 0);
+        let _ = accounts.advance(at(5_250));
+        assert_eq!(accounts.decide(1, 1, at(5_250)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_250), "none waits any more");
     }
 
     #[test]
@@ -528,7 +540,37 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_takes_back_what_nobody_has_spent() {
+    fn each_cycle_that_ends_in_its_time_lets_newcomers_end_one_early() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 1);
+        for (newcomer, start) in (2..).zip([0, 130, 260]) {
+            for slot in 1..newcomer {
+                let _ = ask(&mut accounts, slot, 40, start);
+            }
+            assert_eq!(accounts.join(Terms::new()), newcomer);
+            assert_eq!(ask(&mut accounts, newcomer, 1, start + 30), 1);
+            assert_eq!(accounts.cycle().start, at(start + 30));
+        }
+    }
+
+    #[test]
+    fn a_cycle_that_ends_early_keeps_what_was_asked_for_before() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 3);
+        for (slot, permits) in [(1, 30), (2, 10), (3, 2)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.decide(2, 40, at(101)), Decision::Pass);
+        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(100), "the clock went back");
+        let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
+        assert_eq!(demands, [30, 40, 2]);
+    }
+
+    #[test]
+    fn an_owner_takes_back_what_others_have_not_spent() {
         let mut accounts = accounts(RULE, 4);
         for (slot, permits) in [(2, 40), (3, 20)] {
             let _ = ask(&mut accounts, slot, permits, 0);
@@ -564,6 +606,11 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 14, 101), 14);
         assert_eq!(ask(&mut accounts, 1, 1, 102), 1);
         assert_eq!(sizes(&accounts), [6, 14, 16, 4]);
+        accounts.refund(3, 9, at(103));
+        assert_eq!(ask(&mut accounts, 1, 4, 103), 4);
+        assert_eq!(sizes(&accounts), [10, 13, 13, 4]);
+        assert_eq!(ask(&mut accounts, 4, 7, 103), 7);
+        assert_eq!(sizes(&accounts), [10, 12, 11, 7]);
     }
 
     #[test]
@@ -588,6 +635,34 @@ mod tests {
         assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_newcomer_does_not_end_a_debt() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.join(Terms::new()), 5);
+        assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
+        accounts.set_waiting(5, 40);
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        let _ = accounts.advance(at(300));
+        assert_eq!(sizes(&accounts), [8; 5]);
+    }
+
+    #[test]
+    fn a_debt_is_paid_in_idle_cycles_too() {
+        for (idle, is_paid) in [(100, false), (200, true)] {
+            let mut accounts = accounts(RULE, 4);
+            assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+            let _ = accounts.advance(at(idle + 100));
+            assert_eq!(accounts.peek(1, 25, at(idle + 100)).is_pass(), is_paid);
+        }
     }
 
     #[test]
@@ -628,6 +703,60 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    #[test]
+    fn carried_fractions_add_up_to_the_weights() {
+        let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
+        for (slot, weight) in [(1, 9), (2, 1)] {
+            assert_eq!(accounts.join(Terms::new().with_weight(weight)), slot);
+            accounts.set_waiting(slot, 9);
+        }
+        let mut sum = [0, 0];
+        for cycle in 1..=100 {
+            let _ = accounts.advance(at(cycle * 100));
+            for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                *sum += size;
+            }
+        }
+        assert_eq!(sum, [90, 10]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_enlarge_a_size_without_a_fraction() {
+        let mut accounts = accounts(FairShare::new(11, CYCLE).with_carry(true), 4);
+        for cycle in 1..=20 {
+            let last = if cycle == 1 { 9 } else { 1 };
+            for (slot, demand) in [(1, 9), (2, 9), (3, 9), (4, last)] {
+                accounts.set_waiting(slot, demand);
+            }
+            let _ = accounts.advance(at(cycle * 100));
+            // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
+            let size = accounts.client(4).size;
+            assert_eq!(size, if cycle == 1 { 2 } else { 1 });
+        }
+    }
+
+    #[test]
+    fn with_carried_fractions_none_falls_behind_its_reservation() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..100 {
+            let (capacity, clients) = (random.u32(1..30), random.u32(1..=7));
+            let share = FairShare::new(capacity, CYCLE).with_carry(true);
+            let mut accounts = accounts(share.with_reservation(5_000), clients);
+            let mut sum = vec![0; clients as usize];
+            for cycle in 1..=100_u32 {
+                for slot in 1..=clients {
+                    accounts.set_waiting(slot, random.u64(1..=u64::from(capacity)));
+                }
+                let _ = accounts.advance(at(u64::from(cycle) * 100));
+                for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                    *sum += size;
+                    let reserved = cycle * capacity / clients / 2;
+                    assert!(*sum + 2 > reserved, "{sum} of {reserved}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -679,7 +808,7 @@ mod tests {
 
     #[test]
     fn random_clients_in_one_cycle_pass_the_capacity_and_no_more() {
-        for (at_most, max_clients) in [(0, 5), (1, 5), (0, 1_000), (1, 1_000), (3, 100_000)] {
+        for (at_most, max_clients) in [(0, 5), (1, 5), (3, 1_000)] {
             let newcomers = Newcomers::EndCycle { at_most };
             let share = RULE.with_newcomers(newcomers).with_max_clients(max_clients);
             for each in [1, 50] {
@@ -688,7 +817,8 @@ mod tests {
                 for now in 0..10_000 {
                     let _ = accounts.advance(at(now / 101));
                     let slot = accounts.join(Terms::new());
-                    passed += ask(&mut accounts, slot, each, now / 101);
+                    let permits = if now < 100 { each } else { 1 };
+                    passed += ask(&mut accounts, slot, permits, now / 101);
                 }
                 let all = 40 * (1 + at_most);
                 match (each, max_clients) {
@@ -696,7 +826,7 @@ mod tests {
                     (1, 5) => assert_eq!(passed, 11),
                     // Of more than 40 none has a permit, so that none ends a cycle.
                     (1, _) => assert_eq!(passed, 40),
-                    _ => assert!((all - 1..=all).contains(&passed), "{passed}"),
+                    _ => assert!((all - 39..=all).contains(&passed), "{passed}"),
                 }
             }
         }
@@ -783,6 +913,7 @@ mod tests {
         now: u64,
         /// When a cost passed, and in which cycle.
         passed: Vec<(u64, u32, u64)>,
+        has_refunds: bool,
     }
 
     impl Trace {
@@ -807,6 +938,7 @@ mod tests {
                 random,
                 now: 0,
                 passed: Vec::new(),
+                has_refunds: seed % 2 == 0,
             }
         }
 
@@ -814,7 +946,9 @@ mod tests {
             let ahead =
                 [0, 1, 7, 30, 150, 1_700][self.random.usize(..6).min(self.random.usize(..6))];
             self.now += self.random.u64(..=ahead);
-            let _ = self.accounts.advance(at(self.now));
+            if self.accounts.advance(at(self.now)) {
+                self.check_shares();
+            }
             let _ = self.accounts.forgotten();
             self.check_sizes();
             let slots = self.accounts.slots();
@@ -832,6 +966,20 @@ mod tests {
                 self.accounts.set_waiting(slot, waiting);
             }
             self.check_sizes();
+            self.refund(slot);
+        }
+
+        /// What was refunded did not pass.
+        fn refund(&mut self, slot: u32) {
+            let used = self.accounts.client(slot).used;
+            let Some((when, cost, _)) = self.passed.last_mut() else {
+                return;
+            };
+            let is_last = *when == self.now && *cost <= used;
+            if self.has_refunds && is_last && self.random.u8(..5) == 0 {
+                self.accounts.refund(slot, *cost, at(self.now));
+                *cost = 0;
+            }
         }
 
         fn ask(&mut self, slot: u32) {
@@ -865,12 +1013,24 @@ mod tests {
             }
         }
 
+        /// In the next cycle a client has what it asked for, up to its default share, but for what it owes.
+        fn check_shares(&self) {
+            for slot in self.accounts.slots() {
+                let client = &self.accounts.clients[*slot];
+                let due = client.demand.min(client.default);
+                assert!(client.is_new || client.size + client.paying >= due);
+            }
+        }
+
         fn check_sizes(&self) {
-            let capacity = u64::from(self.accounts.share().capacity());
+            let share = self.accounts.share();
+            let capacity = u64::from(share.capacity());
             let slots = self.accounts.slots();
             let clients = || slots.iter().map(|slot| self.accounts.client(*slot));
             let sized: u64 = clients().map(|client| u64::from(client.size)).sum();
-            assert_eq!(sized, if slots.is_empty() { 0 } else { capacity });
+            // What is refunded of a loan is in no size until the next division.
+            assert!(sized <= capacity);
+            assert!(self.has_refunds || slots.is_empty() || sized == capacity);
             assert!(clients().all(|client| client.used <= client.size));
             let used: u32 = clients().map(|client| client.used).sum();
             assert_eq!(used, self.accounts.cycle().spent);

@@ -16,7 +16,73 @@ use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueu
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::{Event, Limits, Mode, Observer, Stats};
 
-/// DOCS
+/// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
+///
+/// A [`FairShare`] has the capacity, a number of permits in each cycle. Each client has a share of it, whose size follows from what
+/// all of them asked for in the cycle before; [`fair`](crate::fair) has the rule. A client is a key: a tenant, a user, a product.
+/// Clones share the clients.
+///
+/// ```
+/// use paceline::fair::FairShare;
+/// use paceline::limiter::Fair;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let cycle = Duration::from_secs(10);
+/// let tenants = Fair::<&str>::new(FairShare::new(40, cycle).with_reservation(1_000));
+/// let pass = |tenant, asked| (0..asked).filter(|_| tenants.try_acquire(&tenant, 1).is_pass()).count();
+///
+/// // The first cycle: ann asks for more than her half, and bob comes later. What is unspent is his.
+/// assert_eq!((pass("ann", 30), pass("bob", 30)), (30, 10));
+/// tokio::time::sleep(cycle).await;
+///
+/// // Both wanted 30, so each has half.
+/// assert_eq!((pass("ann", 30), pass("bob", 5)), (20, 5));
+/// tokio::time::sleep(cycle).await;
+///
+/// // Ann wanted 30 and bob 5: he has lent 10 of his 20, and keeps 10.
+/// assert_eq!((pass("ann", 40), pass("bob", 40)), (30, 10));
+/// # }
+/// ```
+///
+/// # What counts as demand
+///
+/// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
+/// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`] what would have been refused counts too.
+///
+/// # The queues
+///
+/// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
+/// behind another. The head of a queue passes when its permits are due: at the beginning of a cycle at the latest, unless its client
+/// has no share in that cycle. It passes earlier if permits are given back, a new client ends the cycle, the parameters change, or a
+/// pause ends.
+///
+/// # Memory
+///
+/// A client costs its key twice, about 200 bytes, and while requests wait, a few hundred bytes more. A client without a request is
+/// forgotten after [`forgetting_after`](FairShare::forgetting_after) cycles; one with a waiter is not. There are at most
+/// [`with_max_clients`](FairShare::with_max_clients) clients, and one more for all others together, who share one queue, too. There is
+/// no background task: the next request, or a look at [`shares`](Self::shares), begins the cycles that are due.
+///
+/// # Cost
+///
+/// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
+/// client.
+///
+/// # Or `Keyed`
+///
+/// In a [`Keyed`](super::Keyed) limit keys share nothing. It is right where each key has a limit of its own, such as a user with a
+/// quota; this is right where there is one capacity, such as the quota of a provider or what a service bears.
+///
+/// # Cancel safety
+///
+/// Dropping a future or a handle leaves the queue; nothing was counted, and the next waiter takes its place.
+///
+/// **Window bound**: the capacity in each cycle, over all clients together, and twice the capacity in any window of the length of a
+/// cycle. With [`with_pacing`](FairShare::with_pacing) the capacity in any such window. With
+/// [`Newcomers::EndCycle`](crate::fair::Newcomers::EndCycle) a cycle may end early, `at_most` times, and each time the capacity comes on
+/// top. Permits that are given back after others passed come on top, too.
 pub struct Fair<K> {
     clients: Arc<Mutex<FairClients<K>>>,
     resolution: Resolution,
@@ -98,6 +164,23 @@ where
     }
 
     /// A limiter for this client, for an adapter: a handle that queues for it.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let start = tokio::time::Instant::now();
+    /// let tenants = Fair::new(FairShare::new(10, Duration::from_secs(1)));
+    ///
+    /// let calls = futures::stream::iter(0..25).pace(tenants.at("ann"));
+    /// assert_eq!(calls.count().await, 25);
+    /// assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
     #[must_use]
     pub fn at(&self, key: K) -> FairAt<K> {
         let observer = self.observer_of(|| key.clone());
@@ -122,6 +205,22 @@ where
     }
 
     /// Waits for one permit of this client, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let tenants = Fair::new(FairShare::new(2, Duration::from_secs(1)));
+    /// for _ in 0..3 {
+    ///     tenants.acquire_one("ann").await;
+    /// }
+    /// # assert_eq!(start.elapsed(), Duration::from_secs(1));
+    /// # }
+    /// ```
     ///
     /// # Panics
     ///
@@ -163,6 +262,23 @@ where
     }
 
     /// Asks for `cost` permits of this client without waiting. It never overtakes a waiter of the same client.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use paceline::policy::Decision;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let cycle = Duration::from_secs(10);
+    /// let tenants = Fair::<String>::new(FairShare::new(40, cycle));
+    ///
+    /// assert_eq!(tenants.try_acquire("ann", 40), Decision::Pass);
+    /// assert_eq!(tenants.try_acquire("ann", 1), Decision::Wait { retry_in: cycle });
+    /// assert_eq!(tenants.try_acquire("ann", 41), Decision::Never { capacity: 40 });
+    /// # }
+    /// ```
     pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
     where
         K: Borrow<Q>,
@@ -187,7 +303,7 @@ where
 
     /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
     ///
-    /// What passed in an earlier cycle is not given back.
+    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
     pub fn refund<Q>(&self, key: &Q, cost: u32)
     where
         K: Borrow<Q>,
@@ -195,11 +311,28 @@ where
     {
         let mut clients = self.lock();
         clients.refund(key, cost);
-        self.unlock(clients);
+        unlock(clients);
     }
 
     /// Goes on with other parameters. The clients stay, and what was spent in this cycle stays spent. They take effect at once, for
     /// queued requests too.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
+    ///
+    /// tenants.retune(tenants.share().with_reservation(500));
+    /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
+    /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 10).is_pass());
+    /// # }
+    /// ```
     pub fn retune(&self, share: FairShare) {
         let mut clients = self.lock();
         clients.retune(share);
@@ -219,7 +352,7 @@ where
     pub fn resume(&self) {
         let mut clients = self.lock();
         clients.resume();
-        self.unlock(clients);
+        unlock(clients);
         self.report(Event::Resumed);
     }
 
@@ -266,21 +399,59 @@ where
         self.lock().status(key)
     }
 
-    /// What each client has in this cycle, the oldest first. It goes through all of them.
+    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let cycle = Duration::from_secs(10);
+    /// let tenants = Fair::new(FairShare::new(40, cycle));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// assert!(tenants.try_acquire(&"bob", 5).is_pass());
+    /// tokio::time::sleep(cycle).await;
+    ///
+    /// for client in tenants.shares() {
+    ///     println!("{:?}: {} of {} used", client.key, client.used, client.size);
+    /// }
+    /// let ann = &tenants.shares()[0];
+    /// assert_eq!((ann.key, ann.demand, ann.borrowed), (Some("ann"), 25, ann.size - 20));
+    /// # }
+    /// ```
     #[must_use]
     pub fn shares(&self) -> Vec<ClientShare<K>> {
         let mut clients = self.lock();
         let shares = clients.shares();
-        self.unlock(clients);
+        unlock(clients);
         shares
     }
 
-    /// The cycle that is under way.
+    /// The cycle that is under way. It begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// tokio::time::sleep(Duration::from_secs(3)).await;
+    ///
+    /// let cycle = tenants.cycle();
+    /// assert_eq!((cycle.number, cycle.spent, cycle.capacity), (0, 25, 40));
+    /// assert_eq!(cycle.ends_in, Duration::from_secs(7));
+    /// # }
+    /// ```
     #[must_use]
     pub fn cycle(&self) -> FairCycle {
         let mut clients = self.lock();
         let cycle = clients.cycle();
-        self.unlock(clients);
+        unlock(clients);
         cycle
     }
 
@@ -314,7 +485,7 @@ where
     {
         let mut clients = self.lock();
         let reply = clients.try_ask(key, intent, cost, shadowed);
-        self.unlock(clients);
+        unlock(clients);
         match reply {
             Reply::Decided(decision) => decision,
             Reply::Ask(queue) => {
@@ -346,7 +517,7 @@ where
                 None => WaitQueue::new(account),
             }
         });
-        self.unlock(clients);
+        unlock(clients);
         reply
     }
 
@@ -358,7 +529,7 @@ where
         leaves: bool,
     ) -> Option<Arc<FairQueue<K>>> {
         let last = queue.with(|account, waiters| account.settle(waiters, refused, leaves));
-        self.unlock(self.lock());
+        unlock(self.lock());
         last
     }
 
@@ -366,23 +537,15 @@ where
     pub(super) fn count_refusal(&self, key: &K, cost: u32) {
         let mut clients = self.lock();
         clients.count_refusal(key, cost);
-        self.unlock(clients);
+        unlock(clients);
     }
 
     /// How long a request would wait for which its client is remembered.
     pub(super) fn estimate(&self, key: &K, cost: u32) -> Decision {
         let mut clients = self.lock();
         clients.remember(key);
-        self.unlock(clients);
+        unlock(clients);
         self.peek(key, cost)
-    }
-
-    /// Unlocks, and wakes those who may pass earlier than their timers say.
-    #[inline]
-    fn unlock(&self, clients: MutexGuard<'_, FairClients<K>>) {
-        if clients.has_to_wake() {
-            wake_heads(clients);
-        }
     }
 
     fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
@@ -440,6 +603,14 @@ pub(super) fn try_queue<K>(
     shadowed: &mut Option<Decision>,
 ) -> Decision {
     queue.try_acquire(position, cost, intent, shadowed, Account::wait_behind)
+}
+
+/// Unlocks, and wakes those who may pass earlier than their timers say.
+#[inline]
+fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
+    if clients.has_to_wake() {
+        wake_heads(clients);
+    }
 }
 
 /// Unlocks, and wakes each head whose permits are due earlier than its timer says.

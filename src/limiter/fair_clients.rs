@@ -317,12 +317,11 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         // The clock of an unused limit does not start.
         let now = self.clock.clone().now();
         self.enter_at(now);
-        let status = match self.slots.get(key) {
-            Some(slot) => status_of(&self.accounts, *slot, now),
-            None => {
-                let (accounts, slot) = self.with_new(key);
-                status_of(&accounts, slot, now)
-            }
+        let status = if let Some(slot) = self.slots.get(key) {
+            status_of(&self.accounts, *slot, now)
+        } else {
+            let (accounts, slot) = self.with_new(key);
+            status_of(&accounts, slot, now)
         };
         if now < self.paused_until {
             return Some(status.paused_for(self.paused_until.since(now)));
@@ -494,16 +493,16 @@ fn status_of(accounts: &Accounts, slot: u32, now: Tick) -> Status {
 fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
     let share = accounts.client(slot);
     let default = share.size + share.lent - share.borrowed;
-    let passes = |cost: u32| accounts.peek(slot, cost, now).is_pass();
+    let is_open = |cost: u32| accounts.peek(slot, cost, now).is_pass();
     if accounts.share().paces() {
-        return u32::from(passes(1));
+        return u32::from(is_open(1));
     }
     // Up to here a request that passes also does so in parts.
     let mut refused = share.size.max(default).saturating_sub(share.used).max(1) + 1;
     let mut passed = 0;
     while passed + 1 < refused {
         let cost = passed + (refused - passed) / 2;
-        if passes(cost) {
+        if is_open(cost) {
             passed = cost;
         } else {
             refused = cost;

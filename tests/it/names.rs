@@ -19,13 +19,14 @@ use paceline::concurrency::{
     AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
     Permits, PermitsAt, TooMany,
 };
+use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, Event, Exceeded,
-    Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer,
-    Owned, PassError, PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch,
-    SwitchStats, Switched, TooCostly, WhenFull,
+    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, ClientShare,
+    Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits,
+    Mode, Obey, Obeying, Observed, Observer, Owned, PassError, PolicyExt, Quota, Share, ShareError,
+    Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -82,6 +83,12 @@ fn values_are_plain() {
     value::<Status>();
     value::<Share>();
     value::<SwitchStats>();
+    value::<FairCycle>();
+    value::<FairShare>();
+    value::<Newcomers>();
+    value::<Division>();
+    value::<Claim>();
+    value::<Terms>();
     value::<OnError>();
     value::<Outcome>();
     value::<Importance>();
@@ -164,6 +171,11 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<AcquirePermit>();
     free::<AcquirePermits>();
     free::<AcquirePermitWithin<Permits>>();
+    free::<Fair<String>>();
+    free::<FairAt<String>>();
+    free::<Acquire<FairAt<String>>>();
+    free::<AcquireWithin<FairAt<String>>>();
+    free::<ClientShare<String>>();
     free::<KeyedPermits<String>>();
     free::<PermitsAt<String>>();
     free::<AcquirePermitAt<String>>();
@@ -227,6 +239,10 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<Switch>();
     shown::<Switched<Shared<Interval>>>();
     shown::<Keyed<String, Interval>>();
+    shown::<Fair<String>>();
+    shown::<FairAt<String>>();
+    shown::<Acquire<FairAt<String>>>();
+    shown::<ClientShare<String>>();
     shown::<KeyedAt<String, Interval>>();
     shown::<AcquireAt<String, Interval>>();
     shown::<AcquireWithinAt<String, Interval>>();

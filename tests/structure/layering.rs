@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("wait", &["time", "policy"]),
     ("fair", &["time", "policy"]),
     ("feedback", &["time", "policy"]),
-    ("limiter", &["time", "policy", "wait", "feedback"]),
+    ("limiter", &["time", "policy", "wait", "fair", "feedback"]),
     ("concurrency", &["time", "policy", "wait", "limiter"]),
     ("shed", &["time", "limiter", "concurrency"]),
     ("io", &["time", "policy", "limiter"]),
@@ -97,7 +97,7 @@ const BANNED: [&str; 16] = [
 ];
 
 /// Folders with exact arithmetic.
-const EXACT: [&str; 2] = ["policy", "feedback"];
+const EXACT: [&str; 3] = ["policy", "fair", "feedback"];
 
 /// What exact arithmetic does not use either.
 const FLOATS: [&str; 2] = ["f32", "f64"];

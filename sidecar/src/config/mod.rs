@@ -5,6 +5,9 @@ mod cli;
 mod reload;
 mod settings;
 mod source;
+#[cfg(test)]
+mod tests;
+mod upstream;
 mod value;
 
 use std::collections::BTreeMap;
@@ -17,7 +20,8 @@ use paceline::limiter::Share;
 
 pub(crate) use self::cli::{Task, task};
 pub(crate) use self::reload::{reload, watch};
-pub(crate) use self::source::{Errors, Source};
+pub(crate) use self::source::Source;
+pub(crate) use self::value::duration;
 
 /// A configuration that was checked. A reload replaces it as a whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -258,9 +262,10 @@ impl Config {
     /// The parameters of the limit.
     pub(crate) fn fair_share(&self) -> FairShare {
         let fair = &self.fair;
-        let division = match fair.is_max_min {
-            true => Division::MaxMin,
-            false => Division::Proportional,
+        let division = if fair.is_max_min {
+            Division::MaxMin
+        } else {
+            Division::Proportional
         };
         let newcomers = match fair.early_cycles {
             Some(at_most) => Newcomers::EndCycle { at_most },

@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Terms;
 use super::check::{check, warnings};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
-use super::value::{Form, whole};
-use super::{Config, Terms};
+use super::value::{Form, Value as _};
 
-/// What was given at the start. The file is read again at each [`load`](Self::load).
+/// What was given at the start. The file is read again at each reload.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// By the key of the setting.
@@ -30,6 +30,22 @@ pub(crate) struct Source {
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub(crate) struct Errors(pub(crate) Vec<String>);
+
+impl Errors {
+    /// A value can have any characters. In an error those that are not visible are escaped, so that it stays one line.
+    fn new(lines: Vec<String>) -> Self {
+        let printable = |char: char| match char {
+            char if char.is_control() => char.escape_default().to_string(),
+            char => char.to_string(),
+        };
+        let lines = lines.into_iter();
+        Self(
+            lines
+                .map(|line| line.chars().map(printable).collect())
+                .collect(),
+        )
+    }
+}
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,7 +81,6 @@ impl Source {
         variables: impl IntoIterator<Item = (String, String)>,
         file: Option<PathBuf>,
     ) -> Result<(Self, Vec<String>), Errors> {
-        let known = || settings().map(Setting::variable);
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut of_settings = BTreeMap::new();
         for (name, value) in variables {
@@ -74,10 +89,8 @@ impl Source {
             }
             if let Some(setting) = settings().find(|setting| setting.variable() == name) {
                 of_settings.insert(setting.key, value);
-            } else if let Some(near) = nearest(&name[PREFIX.len()..], known().map(without_prefix)) {
-                errors.push(format!(
-                    "{name}: no such variable; did you mean {PREFIX}{near}?"
-                ));
+            } else if let Some(near) = nearest(&name, settings().map(Setting::variable)) {
+                errors.push(format!("{name}: no such variable; did you mean {near}?"));
             } else {
                 // Kubernetes sets PACELINE_SERVICE_HOST and more for a service named paceline.
                 warnings.push(format!("{name}: not a variable of the sidecar, ignored"));
@@ -92,18 +105,8 @@ impl Source {
         if errors.is_empty() {
             Ok((source, warnings))
         } else {
-            Err(Errors(errors))
+            Err(Errors::new(errors))
         }
-    }
-
-    /// Reads the file again, and checks everything.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong.
-    pub(crate) fn load(&self) -> Result<Config, Errors> {
-        self.load_text(&self.text())
-            .map(|reading| reading.draft.finish())
     }
 
     /// The contents of the file, or why it cannot be read.
@@ -115,6 +118,7 @@ impl Source {
             .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     }
 
+    /// Reads and checks everything, with these contents of the file.
     pub(super) fn load_text(&self, text: &Result<String, String>) -> Result<Reading, Errors> {
         let mut reading = Reading {
             draft: Draft::new(),
@@ -153,7 +157,7 @@ impl Source {
             reading.warnings = warnings(&reading.draft);
             Ok(reading)
         } else {
-            Err(Errors(reading.errors))
+            Err(Errors::new(reading.errors))
         }
     }
 
@@ -236,22 +240,18 @@ impl Source {
                 self.read_clients(text, value, reading);
             } else if let Some(setting) = setting(name) {
                 let form = (setting.field)(&mut reading.draft).form();
-                match text_of(value.get_ref(), form) {
-                    Some(value) => self.set(reading, setting, &value, at_value),
-                    None => {
-                        let example = form.in_file(&reading.draft.show(setting));
-                        let error = format!(
-                            "expected {} such as {example}, got {}",
-                            form.name(),
-                            kind(value.get_ref())
-                        );
-                        reading.origins.insert(name.to_owned(), at_value);
-                        reading.errors.push(self.named(name, at_value, &error));
-                    }
+                if let Some(value) = text_of(value.get_ref(), form) {
+                    self.set(reading, setting, &value, at_value);
+                } else {
+                    let expected = form.expected(&Draft::new().show(setting));
+                    let got = kind(value.get_ref());
+                    let error = format!("expected {expected}, got {got}");
+                    reading.origins.insert(name.to_owned(), at_value);
+                    reading.errors.push(self.named(name, at_value, &error));
                 }
             } else {
                 let known = settings().map(|setting| setting.key).chain([CLIENTS]);
-                self.unknown(reading, at_key, name, known);
+                self.unknown(reading, at_key, name, known, "--help names all of them");
             }
         }
     }
@@ -287,7 +287,8 @@ impl Source {
                 let at_value = Origin::File(place(text, Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
-                    self.unknown(reading, at_key, name, TERMS);
+                    let all = "a client has weight, most-lent and most-borrowed";
+                    self.unknown(reading, at_key, name, TERMS, all);
                     continue;
                 }
                 let name_of_all = format!("{key}.{name}");
@@ -298,7 +299,7 @@ impl Source {
                         .push(wrong_type(&name_of_all, value, expected));
                     continue;
                 };
-                match (whole(&number), name) {
+                match (u32::read(&number), name) {
                     (Ok(number), "weight") => terms.weight = number,
                     (Ok(number), "most-lent") => terms.most_lent = Some(number),
                     (Ok(number), _) => terms.most_borrowed = Some(number),
@@ -319,13 +320,14 @@ impl Source {
         place: Place,
         name: &str,
         known: impl IntoIterator<Item = &'static str>,
+        all: &str,
     ) {
         // The name of a field in a program, or of a variable.
         let alike = name.to_lowercase().replace('_', "-");
         let known = known.into_iter().map(str::to_owned);
         let hint = match nearest(&alike, known) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => "; --help names all of them".to_owned(),
+            None => format!("; {all}"),
         };
         let at = self.at(place);
         reading
@@ -349,10 +351,6 @@ pub(super) const CLIENTS: &str = "clients";
 
 /// What a client may have.
 const TERMS: [&str; 3] = ["weight", "most-lent", "most-borrowed"];
-
-fn without_prefix(variable: String) -> String {
-    variable[PREFIX.len()..].to_owned()
-}
 
 type Entry<'t, 'i> = (
     &'t Spanned<std::borrow::Cow<'i, str>>,
@@ -402,6 +400,8 @@ fn kind(value: &DeValue<'_>) -> String {
 fn place(text: &str, span: Option<Range<usize>>) -> Place {
     let before = span.and_then(|span| text.get(..span.start)).unwrap_or(text);
     let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+    // A file can begin with a byte order mark, which no editor counts.
+    let line = line.trim_start_matches('\u{feff}');
     Place {
         line: before.matches('\n').count() + 1,
         column: line.chars().count() + 1,

@@ -40,7 +40,7 @@ use upstream::Upstream;
 pub(crate) use body::Body;
 pub(crate) use gate::Gate;
 pub(crate) use limit::Limit;
-pub(crate) use times::Times;
+pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! One connection: what it speaks, its requests, its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
@@ -36,7 +37,7 @@ const PONG_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// Whether the requests under way are the last ones.
-    is_ending: std::cell::Cell<bool>,
+    is_ending: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// The streams of HTTP/2.
     streams: RefCell<Vec<(Arc<Watch>, AbortHandle)>>,
@@ -121,72 +122,104 @@ pub(super) async fn serve(
     builders: Rc<Builders>,
     proxy: Rc<Proxy>,
 ) {
-    let (is_http2, replay) = match preface::read(&mut stream).await {
-        Ok(Some(known)) => known,
+    let served = match preface::read(&mut stream).await {
         Ok(None) => return,
+        Ok(Some((is_http2, replay))) => {
+            let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            if is_http2 {
+                serve_http2(socket, peer, &watch, &line, &builders, &proxy).await
+            } else {
+                serve_http1(socket, peer, &watch, &line, &builders, &proxy).await
+            }
+        }
         Err(error) => {
-            tracing::debug!(%peer, %error, "connection broke");
+            tracing::debug!(%peer, %error, "a connection broke");
             return;
         }
     };
-    let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
-    let served = if is_http2 {
-        watch.has_streams();
-        let service = service_fn(|request: Request<Incoming>| {
-            let watch = watch.stream();
-            *line.next.borrow_mut() = Some(Arc::clone(&watch));
-            let proxy = Rc::clone(&proxy);
-            let fields = builders.fields;
-            async move {
-                if request.headers().len() > fields {
-                    return Ok(too_many_fields());
-                }
-                let response = proxy.answer(peer, request).await;
-                Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
-            }
-        });
-        let connection = builders.http2(&line).serve_connection(socket, service);
-        until_end(&line, connection, |connection| {
-            connection.graceful_shutdown()
-        })
-        .await
-    } else {
-        let service = service_fn(|request: Request<Incoming>| {
-            watch.head_is_complete();
-            let (proxy, watch) = (&proxy, &watch);
-            async move {
-                let response = proxy.answer(peer, request).await;
-                Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
-            }
-        });
-        let connection = builders
-            .http1
-            .serve_connection(socket, service)
-            .with_upgrades();
-        until_end(&line, connection, |connection| {
-            connection.graceful_shutdown()
-        })
-        .await
-    };
     if let Err(error) = served {
-        tracing::debug!(%peer, %error, "connection ended with an error");
+        let cause = error.source().map(ToString::to_string);
+        tracing::debug!(%peer, %error, cause, "a connection ended with an error");
     }
+}
+
+async fn serve_http1(
+    socket: Socket,
+    peer: SocketAddr,
+    watch: &Arc<Watch>,
+    line: &Line,
+    builders: &Builders,
+    proxy: &Proxy,
+) -> hyper::Result<()> {
+    let has_body = Cell::new(false);
+    let service = service_fn(|request: Request<Incoming>| {
+        watch.head_is_complete();
+        has_body.set(!request.body().is_end_stream());
+        async {
+            let response = proxy.answer(peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
+        }
+    });
+    let connection = builders.http1.serve_connection(socket, service);
+    let mut connection = connection.with_upgrades();
+    let served = until_end(
+        line,
+        Pin::new(&mut connection),
+        http1::UpgradeableConnection::graceful_shutdown,
+    )
+    .await;
+    let is_refused = served.as_ref().is_err_and(hyper::Error::is_parse);
+    if has_body.get() || is_refused {
+        // The client may still be sending.
+        if let Some(parts) = connection.into_parts() {
+            parts.io.linger().await;
+        }
+    }
+    served
+}
+
+async fn serve_http2(
+    socket: Socket,
+    peer: SocketAddr,
+    watch: &Arc<Watch>,
+    line: &Rc<Line>,
+    builders: &Builders,
+    proxy: &Rc<Proxy>,
+) -> hyper::Result<()> {
+    watch.has_streams();
+    let fields = builders.fields;
+    let service = service_fn(|request: Request<Incoming>| {
+        let watch = watch.stream();
+        *line.next.borrow_mut() = Some(Arc::clone(&watch));
+        let proxy = Rc::clone(proxy);
+        async move {
+            // hyper bounds the bytes of a head, and not its fields.
+            if request.headers().len() > fields {
+                return Ok(too_many_fields());
+            }
+            let response = proxy.answer(peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
+        }
+    });
+    let connection = builders.http2(line).serve_connection(socket, service);
+    until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 
 /// Drives a connection, and shuts it down when the worker says so.
 async fn until_end<C: Future>(
     line: &Line,
-    connection: C,
-    shut_down: impl Fn(std::pin::Pin<&mut C>),
+    mut connection: Pin<&mut C>,
+    shut_down: impl Fn(Pin<&mut C>),
 ) -> C::Output {
-    let mut connection = pin!(connection);
     let mut is_ending = false;
     poll_fn(|cx| {
-        if line.is_ending.get() && !is_ending {
+        let mut polled = connection.as_mut().poll(cx);
+        if polled.is_pending() && line.is_ending.get() && !is_ending {
+            // Only now: a request that has come already is still answered.
             is_ending = true;
             shut_down(connection.as_mut());
+            polled = connection.as_mut().poll(cx);
         }
-        let polled = connection.as_mut().poll(cx);
         if polled.is_pending() && line.waker.borrow().is_none() {
             // A task has one waker for all its life.
             *line.waker.borrow_mut() = Some(cx.waker().clone());

@@ -1,6 +1,8 @@
 //! The life of the process: ready, draining, over.
 
 use std::error::Error;
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{interval, timeout};
 
 use crate::admin;
-use crate::config::{self, Config, Source};
+use crate::config::{self, Config, Source, Upstream};
 use crate::state::Sidecar;
 
 use super::{listen, worker};
@@ -41,11 +43,11 @@ pub(crate) fn run(config: Config, source: Source) -> ExitCode {
 }
 
 /// The main thread: operators and signals. Requests are on threads of their own.
-async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
+async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>> {
     let listeners = listen::bind(config.listen, config.cores)?;
     let admin = listen::bind(config.admin, 1)?.remove(0);
-    config.listen = listeners[0].local_addr()?;
-    config.admin = admin.local_addr()?;
+    // Port 0 stays in the configuration, so that a reload finds it unchanged.
+    let addresses = [listeners[0].local_addr()?, admin.local_addr()?];
     let sidecar = Arc::new(Sidecar::new(config, source)?);
 
     let mut signals = Signals::new()?;
@@ -73,7 +75,7 @@ async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Er
         Arc::clone(&sidecar.source),
     ));
     tokio::spawn(reload_on_hangup(Arc::clone(&sidecar))?);
-    say_ready(&sidecar);
+    say_ready(addresses, &sidecar.config().upstream);
 
     tokio::select! {
         () = signals.end() => {}
@@ -85,16 +87,13 @@ async fn live(mut config: Config, source: Source) -> Result<ExitCode, Box<dyn Er
     Ok(drain(&sidecar, &end, &mut signals).await)
 }
 
-fn say_ready(sidecar: &Sidecar) {
-    let config = sidecar.config();
-    let scheme = if config.upstream.is_h2c {
-        "h2c"
-    } else {
-        "http"
-    };
-    println!(
-        "listening on {}, admin on {}, upstream {scheme}://{}",
-        config.listen, config.admin, config.upstream.authority
+fn say_ready([listen, admin]: [SocketAddr; 2], upstream: &Upstream) {
+    let scheme = if upstream.is_h2c { "h2c" } else { "http" };
+    let authority = &upstream.authority;
+    // Without a reader of it the sidecar serves too.
+    let _ = writeln!(
+        io::stdout(),
+        "listening on {listen}, admin on {admin}, upstream {scheme}://{authority}"
     );
 }
 
@@ -126,10 +125,13 @@ async fn drain(sidecar: &Sidecar, end: &watch::Sender<bool>, signals: &mut Signa
         }
     };
     tokio::select! {
-        finished = timeout(drain.finish, all_ended) => match finished {
-            Ok(()) => tracing::info!("drained"),
-            Err(_) => tracing::warn!(cut = connections(), "drained too slowly"),
-        },
+        finished = timeout(drain.finish, all_ended) => {
+            if finished.is_ok() {
+                tracing::info!("drained");
+            } else {
+                tracing::warn!(cut = connections(), "drained too slowly");
+            }
+        }
         () = signals.end() => {
             tracing::warn!(cut = connections(), "second signal: ends at once");
         }
@@ -148,7 +150,7 @@ fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()
     })
 }
 
-/// Tells the main thread that a thread has ended, also with a panic.
+/// Reports to the main thread that a thread has ended, also with a panic.
 struct Ended(mpsc::UnboundedSender<()>);
 
 impl Drop for Ended {

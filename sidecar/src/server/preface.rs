@@ -1,6 +1,6 @@
 //! The first bytes of a connection, and the connection as hyper sees it.
 //!
-//! hyper-util tells HTTP/2 from HTTP/1 without a timer, so a connection that sends nothing stays open for ever. Here the watch of
+//! hyper-util detects the version without a timer, so a connection that sends nothing stays open for ever. Here the watch of
 //! the connection runs from the connect.
 
 use std::io;
@@ -21,6 +21,10 @@ use super::watchdog::Watch;
 
 /// What HTTP/2 with prior knowledge begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+
+/// To a client that has sent a part of a head. To one that has sent nothing there is nothing to answer.
+const LATE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
 /// closed before.
@@ -59,7 +63,7 @@ impl Drop for Counted {
     }
 }
 
-/// The socket of a client. It tells the watch what it reads and writes.
+/// The socket of a client. The watch hears what it reads and writes.
 #[derive(Debug)]
 pub(super) struct Socket {
     /// Read already.
@@ -84,6 +88,15 @@ impl Socket {
         }
     }
 
+    /// Throws away what the client still sends, until it closes or is late.
+    ///
+    /// A socket that is closed before resets the connection, and the client loses the response.
+    pub(super) async fn linger(mut self) {
+        self.watch.is_over();
+        let mut waste = [0; 4096];
+        while let Ok(1..) = self.stream.inner_mut().read(&mut waste).await {}
+    }
+
     fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
         if polled.is_pending() {
             self.watch.waits_for_reader();
@@ -91,6 +104,14 @@ impl Socket {
             self.watch.has_written();
         }
         polled
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.watch.has_late_head() {
+            let _ = self.stream.inner().try_write(LATE);
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::net::TcpListener as StdListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::{future, io, net};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -87,8 +86,8 @@ impl Worker {
                     self.look();
                 }
                 Ok(()) = is_ending.changed() => {
-                    if let Some(listener) = listener.take() {
-                        self.accept_the_last(&listener).await;
+                    if let Some(Ok(listener)) = listener.take().map(TcpListener::into_std) {
+                        self.accept_the_last(&listener);
                     }
                     self.connections.iter().for_each(|each| each.line.end());
                 }
@@ -97,16 +96,12 @@ impl Worker {
     }
 
     /// Connections that the kernel has accepted already would be reset with the listener.
-    async fn accept_the_last(&mut self, listener: &TcpListener) {
-        future::poll_fn(|cx| {
-            while let Poll::Ready(accepted) = listener.poll_accept(cx) {
-                if !self.accepted(accepted) {
-                    break;
-                }
-            }
-            Poll::Ready(())
-        })
-        .await;
+    fn accept_the_last(&mut self, listener: &StdListener) {
+        while let Ok((stream, peer)) = listener.accept() {
+            let stream = stream.set_nonblocking(true).map(|()| stream);
+            let stream = stream.and_then(TcpStream::from_std);
+            self.accepted(stream.map(|stream| (stream, peer)));
+        }
     }
 
     /// Whether the next one may follow at once.
@@ -160,12 +155,16 @@ impl Worker {
             if each.task.is_finished() {
                 return false;
             }
-            let is_late = each.watch.is_late();
-            if is_late {
-                each.task.abort();
-                late += 1;
+            if !each.watch.is_late() {
+                return true;
             }
-            !is_late
+            late += 1;
+            if each.watch.ends() {
+                each.line.end();
+                return true;
+            }
+            each.task.abort();
+            false
         });
         self.sidecar
             .counts

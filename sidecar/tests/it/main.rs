@@ -1,8 +1,26 @@
 //! The real binary on loopback, with real clients.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "a test waits for a process in real time"
+)]
+
+mod admin;
 mod client;
+mod config;
+mod deploy;
+mod endurance;
 mod failing;
 mod forwarding;
+mod frames;
+mod hardening;
+mod hello;
+mod life;
+mod limits;
+mod page;
 mod raw;
+mod reload;
+mod scenario;
 mod support;
+mod upgrade;
 mod upstream;

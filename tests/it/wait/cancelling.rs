@@ -16,6 +16,14 @@ claims! {
 }
 
 claims! {
+    fair:
+    when_a_dear_head_leaves_the_next_waiter_is_woken,
+    a_waiter_that_leaves_from_the_middle_wakes_no_other,
+    a_woken_waiter_that_leaves_wakes_the_next,
+    a_request_that_was_never_polled_is_not_queued,
+}
+
+claims! {
     newest first:
     a_waiter_that_leaves_from_the_middle_wakes_no_other,
     a_woken_waiter_that_leaves_wakes_the_next,

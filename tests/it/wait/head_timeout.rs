@@ -57,6 +57,17 @@ claims! {
     idle_and_eager_requests_all_pass,
 }
 
+paused_claims! {
+    fair:
+    an_idle_head_does_not_starve_the_waiters_behind_it,
+    several_idle_heads_are_passed_over_one_after_the_other,
+    futures_that_are_not_polled_do_not_starve_the_others,
+    a_passed_over_head_keeps_its_position,
+    a_passed_over_head_takes_a_free_permit_when_it_is_polled,
+    a_head_that_waits_for_more_permits_than_are_free_is_not_passed_over,
+    a_passed_over_head_that_leaves_changes_nothing,
+}
+
 async fn an_idle_head_does_not_starve_the_waiters_behind_it<K: Kind>() {
     let start = now();
     let limit = K::of(1);

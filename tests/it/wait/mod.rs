@@ -1,7 +1,8 @@
 //! The wait queue, through the three kinds of limit that have one: a shared limit, one key of a keyed limit, and permits.
 //!
 //! A claim is written once, as a function over a [`Kind`], and runs for each of them. Claims that do not depend on the order also run
-//! where the newest waiter is always first.
+//! where the newest waiter is always first. Claims in which permits come back only when they are given back also run for one client
+//! of a fair share.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use paceline::concurrency::Permits;
-use paceline::limiter::{Keyed, Limiter, Shared};
+use paceline::fair::FairShare;
+use paceline::limiter::{Fair, Keyed, Limiter, Shared};
 use paceline::policy::{Decision, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
@@ -30,6 +32,9 @@ macro_rules! paused_claims {
     (newest first: $($name:ident),+ $(,)?) => {
         paused_claims! { @of newest_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
         paused_claims! { @of newest_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
+    };
+    (fair: $($name:ident),+ $(,)?) => {
+        paused_claims! { @of fair, crate::wait::FairLimit, $($name),+ }
     };
     (@of $module:ident, $kind:ty, $($name:ident),+) => {
         mod $module {
@@ -53,6 +58,19 @@ macro_rules! claims {
     (newest first: $($name:ident),+ $(,)?) => {
         claims! { @of newest_first_of_shared, crate::wait::SharedLimit<true>, $($name),+ }
         claims! { @of newest_first_of_permits, crate::wait::PermitLimit<true>, $($name),+ }
+    };
+    // Who waits for the end of a cycle needs a runtime.
+    (fair: $($name:ident),+ $(,)?) => {
+        mod of_fair {
+            $(
+                #[test]
+                fn $name() {
+                    let runtime = crate::wait::paused_runtime();
+                    let _inside = runtime.enter();
+                    super::$name::<crate::wait::FairLimit>();
+                }
+            )+
+        }
     };
     (@of $module:ident, $kind:ty, $($name:ident),+) => {
         mod $module {
@@ -354,6 +372,71 @@ impl Kind for KeyedLimit {
 
     fn waiting(&self) -> usize {
         self.limits.stats().waiting
+    }
+}
+
+/// One client of a fair share. Without a cool-down the cycle never ends. With one, permits come back when the cycle ends, and only then.
+#[derive(Clone)]
+struct FairLimit {
+    clients: Fair<String>,
+    cycle: Option<Duration>,
+}
+
+impl FairLimit {
+    const NEVER: Duration = Duration::from_secs(20 * 365 * 86_400);
+
+    fn share(&self, permits: u32) -> FairShare {
+        FairShare::new(permits, self.cycle.unwrap_or(Self::NEVER))
+    }
+}
+
+impl Kind for FairLimit {
+    fn new(permits: u32, cooldown: Duration) -> Self {
+        let cycle = Some(cooldown).filter(|cooldown| !cooldown.is_zero());
+        let share = FairShare::new(permits, cycle.unwrap_or(Self::NEVER));
+        let clients = Fair::new(share);
+        Self { clients, cycle }
+    }
+
+    fn acquire(&self, cost: u32) -> Request {
+        let this = self.clone();
+        let granted = move |passed: Result<_, _>| passed.map(|()| this.grant_of_handle(cost));
+        let acquire = self.clients.acquire(KEY.to_owned(), cost).map(granted);
+        acquire.map(|grant| grant.expect("not too large")).boxed()
+    }
+
+    fn try_acquire(&self, cost: u32) -> Option<Grant> {
+        let passes = self.clients.try_acquire(KEY, cost).is_pass();
+        passes.then(|| self.grant_of_handle(cost))
+    }
+
+    fn handle(&self) -> Option<Box<dyn Limiter<Error = Infallible> + Send>> {
+        Some(Box::new(self.clients.at(KEY.to_owned())))
+    }
+
+    fn grant_of_handle(&self, cost: u32) -> Grant {
+        let this = self.clone();
+        Box::new(OnDrop(move || {
+            if this.cycle.is_none() {
+                this.clients.refund(KEY, cost);
+            }
+        }))
+    }
+
+    fn resize(&self, permits: u32) {
+        self.clients.retune(self.share(permits));
+    }
+
+    fn pause(&self) {
+        self.clients.pause_for(Duration::MAX);
+    }
+
+    fn resume(&self, _permits: u32) {
+        self.clients.resume();
+    }
+
+    fn waiting(&self) -> usize {
+        self.clients.stats().waiting
     }
 }
 

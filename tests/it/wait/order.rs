@@ -22,6 +22,13 @@ paused_claims! {
     a_hundred_thousand_waiters_can_leave_in_any_order,
 }
 
+claims! {
+    fair:
+    trying_never_overtakes_a_waiter,
+    one_return_of_many_permits_serves_one_waiter_after_the_other,
+    a_waiter_that_moves_to_another_task_is_woken_there,
+}
+
 paused_claims! {
     newest first:
     a_late_wake_up_keeps_the_order_and_the_spacing,

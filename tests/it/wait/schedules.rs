@@ -21,7 +21,9 @@ use proptest::sample::Index;
 use testkit::clock::{Stopwatch, jump};
 use testkit::wakes::Driven;
 
-use super::{Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit, paused_runtime};
+use super::{
+    FairLimit, Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit, paused_runtime,
+};
 use crate::timed::ms;
 
 /// After this long at the least, an idle head may be passed over: half the timeout, if it was late itself.
@@ -472,6 +474,13 @@ proptest! {
     }
 
     #[test]
+    fn one_client_of_a_fair_share_is_a_plain_queue(
+        permits in 3..6_u32, events in prop::collection::vec(event(), 1..60),
+    ) {
+        run::<FairLimit>(permits, 0, &events);
+    }
+
+    #[test]
     fn permits_are_a_plain_queue(
         permits in 3..6_u32, cooldown in cooldown(), events in prop::collection::vec(event(), 1..60),
     ) {
@@ -500,5 +509,6 @@ proptest! {
         run::<SharedLimit>(permits, cooldown, &events);
         run::<KeyedLimit>(permits, cooldown, &events);
         run::<PermitLimit>(permits, cooldown, &events);
+        run::<FairLimit>(permits, 0, &events);
     }
 }

@@ -21,6 +21,11 @@ claims! {
     on_many_threads_every_waiter_is_woken_when_permits_return_by_time,
 }
 
+claims! {
+    fair:
+    on_many_threads_no_permit_is_lost_and_no_waiter_forgotten,
+}
+
 /// A small generator of numbers, one a task.
 struct Random(u64);
 

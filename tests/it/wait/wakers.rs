@@ -28,6 +28,18 @@ paused_claims! {
     a_waker_may_wake_another_waiter_and_ask_for_it,
 }
 
+claims! {
+    fair:
+    a_waker_may_ask_the_limit,
+    a_waker_may_cancel_a_request,
+}
+
+paused_claims! {
+    fair:
+    a_waker_may_ask_the_limit_when_it_is_dropped,
+    a_waker_may_wake_another_waiter_and_ask_for_it,
+}
+
 /// Asks the limit when it is woken.
 struct Asks<K>(K);
 
