@@ -202,11 +202,11 @@ async fn wait(duration: Duration) {
     let _ = timeout(duration, pending::<()>()).await;
 }
 
-/// What passed and what was refused, of the cycles in the table.
+/// The requests of a client in the cycles in which it asked for at most its default.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    inside_default: u64,
-    refused_inside_default: u64,
+    asked: u64,
+    refused: u64,
 }
 
 fn heading(words: &str) {
@@ -235,8 +235,8 @@ fn print_row(
         }
         row += &format!("{asks:6} {:6} {:6}  ", client.size, client.used);
         if asks <= DEFAULT {
-            total.inside_default += u64::from(asks);
-            total.refused_inside_default += client.refused;
+            total.asked += u64::from(asks);
+            total.refused += client.refused;
         }
     }
     println!("{}", row.trim_end());
@@ -245,14 +245,21 @@ fn print_row(
 
 fn summary(totals: &[Total; 4], clients: &[Client]) {
     println!();
-    for ((name, total), client) in CLIENTS.iter().zip(totals).zip(clients) {
+    for (total, client) in totals.iter().zip(clients) {
         let Client {
-            passed, refused, ..
+            name,
+            passed,
+            refused,
+            ..
         } = client;
-        println!(
-            "{name}: {passed} passed, {refused} refused; of {} in cycles within its default, {} refused",
-            total.inside_default, total.refused_inside_default
-        );
+        print!("{name}: {passed} passed, {refused} refused.");
+        let Total { asked, refused } = total;
+        if *asked > 0 {
+            print!(
+                " In cycles in which it asked for at most {DEFAULT}: {refused} of {asked} refused."
+            );
+        }
+        println!();
     }
 }
 

@@ -8,6 +8,7 @@
 mod admin;
 mod client;
 mod config;
+mod demo;
 mod deploy;
 mod endurance;
 mod forwarding;
