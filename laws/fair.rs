@@ -173,9 +173,9 @@ impl Model {
 }
 
 /// Pours what is lent over all that lack something, by weight, again and again, until it is gone or none lacks more.
-fn poured(lent: Fraction, lack: &[Fraction], weights: &[Fraction]) -> Vec<Fraction> {
+fn poured(supply: Fraction, lack: &[Fraction], weights: &[Fraction]) -> Vec<Fraction> {
     let mut filled = vec![Fraction::ZERO; lack.len()];
-    let mut left = lent;
+    let mut left = supply;
     loop {
         let open: Vec<usize> = (0..lack.len())
             .filter(|at| filled[*at] < lack[*at])

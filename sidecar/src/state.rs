@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use paceline::shed::CgroupError;
-use tokio::time::Instant;
 
 use crate::config::{Config, Source};
 use crate::proxy::{Gate, Limit, Times};
@@ -19,7 +18,6 @@ pub(crate) struct Sidecar {
     gate: RwLock<Arc<Gate>>,
     pub(crate) counts: Counts,
     pub(crate) times: Times,
-    pub(crate) started: Instant,
     /// Whether SIGTERM came: `/readyz` says 503.
     pub(crate) is_draining: AtomicBool,
 }
@@ -49,10 +47,6 @@ impl Sidecar {
     /// # Errors
     ///
     /// If it is to shed by the processor time of its cgroup, and cannot read that.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the start of the process is no wait"
-    )]
     pub(crate) fn new(config: Config, source: Source) -> Result<Self, CgroupError> {
         Ok(Self {
             limit: Limit::new(&config),
@@ -61,7 +55,6 @@ impl Sidecar {
             config: RwLock::new(Arc::new(config)),
             source: Arc::new(source),
             counts: Counts::default(),
-            started: Instant::now(),
             is_draining: AtomicBool::new(false),
         })
     }
@@ -80,15 +73,17 @@ impl Sidecar {
     }
 
     /// Replaces the configuration, after a reload.
-    pub(crate) fn set_config(&self, config: Config) {
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new). Then nothing is changed.
+    pub(crate) fn set_config(&self, config: Config) -> Result<(), CgroupError> {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        self.limit.retune(&config);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        match gate.changed(&guarded, &config) {
-            Ok(changed) => *gate = Arc::new(changed),
-            Err(error) => tracing::error!(%error, "the shedder stays as it was"),
-        }
+        *gate = Arc::new(gate.changed(&guarded, &config)?);
+        self.limit.retune(&config);
         *guarded = Arc::new(config);
+        Ok(())
     }
 
     /// Changes a part of the configuration, and returns what holds now.

@@ -265,7 +265,7 @@ impl Accounts {
     /// A cycle begins with the first request after an idle one.
     fn begin_if_idle(&mut self, now: Tick) {
         let is_idle = |since: Tick| since.after(self.share.cycle()) <= now;
-        if !self.is_active && self.waiting == 0 && self.idle_since.is_none_or(is_idle) {
+        if !self.is_active && self.idle_since.is_none_or(is_idle) {
             self.start = now;
         }
         self.is_active = true;
@@ -492,6 +492,15 @@ mod tests {
         assert_eq!(sizes(&accounts), [25, 15]);
         assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(500));
+        let _ = accounts.advance(at(5_050));
+        assert_eq!(accounts.forgotten(), [2], "a client that waits is not idle");
+        accounts.set_waiting(1, 24);
+        assert_eq!(accounts.decide(1, 1, at(5_060)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_000));
+        accounts.set_waiting(1, 0);
+        let _ = accounts.advance(at(5_250));
+        assert_eq!(accounts.decide(1, 1, at(5_250)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_250), "none waits any more");
     }
 
     #[test]
@@ -531,6 +540,36 @@ mod tests {
     }
 
     #[test]
+    fn each_cycle_that_ends_in_its_time_lets_newcomers_end_one_early() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 1);
+        for (newcomer, start) in (2..).zip([0, 130, 260]) {
+            for slot in 1..newcomer {
+                let _ = ask(&mut accounts, slot, 40, start);
+            }
+            assert_eq!(accounts.join(Terms::new()), newcomer);
+            assert_eq!(ask(&mut accounts, newcomer, 1, start + 30), 1);
+            assert_eq!(accounts.cycle().start, at(start + 30));
+        }
+    }
+
+    #[test]
+    fn a_cycle_that_ends_early_keeps_what_was_asked_for_before() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 3);
+        for (slot, permits) in [(1, 30), (2, 10), (3, 2)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.decide(2, 40, at(101)), Decision::Pass);
+        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(100), "the clock went back");
+        let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
+        assert_eq!(demands, [30, 40, 2]);
+    }
+
+    #[test]
     fn an_owner_takes_back_what_others_have_not_spent() {
         let mut accounts = accounts(RULE, 4);
         for (slot, permits) in [(2, 40), (3, 20)] {
@@ -567,6 +606,11 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 14, 101), 14);
         assert_eq!(ask(&mut accounts, 1, 1, 102), 1);
         assert_eq!(sizes(&accounts), [6, 14, 16, 4]);
+        accounts.refund(3, 9, at(103));
+        assert_eq!(ask(&mut accounts, 1, 4, 103), 4);
+        assert_eq!(sizes(&accounts), [10, 13, 13, 4]);
+        assert_eq!(ask(&mut accounts, 4, 7, 103), 7);
+        assert_eq!(sizes(&accounts), [10, 12, 11, 7]);
     }
 
     #[test]
@@ -591,6 +635,34 @@ mod tests {
         assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_newcomer_does_not_end_a_debt() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.join(Terms::new()), 5);
+        assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
+        accounts.set_waiting(5, 40);
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        let _ = accounts.advance(at(300));
+        assert_eq!(sizes(&accounts), [8; 5]);
+    }
+
+    #[test]
+    fn a_debt_is_paid_in_idle_cycles_too() {
+        for (idle, is_paid) in [(100, false), (200, true)] {
+            let mut accounts = accounts(RULE, 4);
+            assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+            let _ = accounts.advance(at(idle + 100));
+            assert_eq!(accounts.peek(1, 25, at(idle + 100)).is_pass(), is_paid);
+        }
     }
 
     #[test]
@@ -648,6 +720,21 @@ mod tests {
             }
         }
         assert_eq!(sum, [90, 10]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_enlarge_a_size_without_a_fraction() {
+        let mut accounts = accounts(FairShare::new(11, CYCLE).with_carry(true), 4);
+        for cycle in 1..=20 {
+            let last = if cycle == 1 { 9 } else { 1 };
+            for (slot, demand) in [(1, 9), (2, 9), (3, 9), (4, last)] {
+                accounts.set_waiting(slot, demand);
+            }
+            let _ = accounts.advance(at(cycle * 100));
+            // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
+            let size = accounts.client(4).size;
+            assert_eq!(size, if cycle == 1 { 2 } else { 1 });
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod upstream;
 mod value;
 
 use std::collections::BTreeMap;

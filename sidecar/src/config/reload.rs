@@ -1,5 +1,6 @@
 //! A new configuration while the sidecar serves.
 
+use std::error::Error as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,10 +26,12 @@ pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
     let mut seen = source.seen();
     let text = source.text();
     let result = source.load_text(&text).and_then(|reading| {
-        let old = sidecar.config();
-        let config = keep_ports(&old, reading.draft.finish());
-        let changes = changes(&old, &config)?;
-        sidecar.set_config(config);
+        let config = reading.draft.finish();
+        let changes = changes(&sidecar.config(), &config)?;
+        sidecar.set_config(config).map_err(|error| {
+            let cause = error.source().map(|cause| format!(": {cause}"));
+            Errors(vec![format!("shed: {error}{}", cause.unwrap_or_default())])
+        })?;
         Ok((changes, reading.warnings))
     });
     *seen = text.ok();
@@ -80,16 +83,6 @@ impl Source {
     fn has_changed(&self) -> bool {
         *self.seen() != self.text().ok()
     }
-}
-
-/// Port 0 stands for the port that the system gave.
-fn keep_ports(old: &Config, mut new: Config) -> Config {
-    for (old, new) in [(old.listen, &mut new.listen), (old.admin, &mut new.admin)] {
-        if new.port() == 0 {
-            new.set_port(old.port());
-        }
-    }
-    new
 }
 
 /// The words for what changes, or for what would change and cannot.

@@ -162,7 +162,12 @@ async fn serve_http1(
     });
     let connection = builders.http1.serve_connection(socket, service);
     let mut connection = connection.with_upgrades();
-    let served = until_end(line, Pin::new(&mut connection), |it| it.graceful_shutdown()).await;
+    let served = until_end(
+        line,
+        Pin::new(&mut connection),
+        http1::UpgradeableConnection::graceful_shutdown,
+    )
+    .await;
     let is_refused = served.as_ref().is_err_and(hyper::Error::is_parse);
     if has_body.get() || is_refused {
         // The client may still be sending.
@@ -197,7 +202,7 @@ async fn serve_http2(
         }
     });
     let connection = builders.http2(line).serve_connection(socket, service);
-    until_end(line, pin!(connection), |it| it.graceful_shutdown()).await
+    until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 
 /// Drives a connection, and shuts it down when the worker says so.

@@ -125,10 +125,13 @@ async fn drain(sidecar: &Sidecar, end: &watch::Sender<bool>, signals: &mut Signa
         }
     };
     tokio::select! {
-        finished = timeout(drain.finish, all_ended) => match finished {
-            Ok(()) => tracing::info!("drained"),
-            Err(_) => tracing::warn!(cut = connections(), "drained too slowly"),
-        },
+        finished = timeout(drain.finish, all_ended) => {
+            if finished.is_ok() {
+                tracing::info!("drained");
+            } else {
+                tracing::warn!(cut = connections(), "drained too slowly");
+            }
+        }
         () = signals.end() => {
             tracing::warn!(cut = connections(), "second signal: ends at once");
         }
@@ -147,7 +150,7 @@ fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()
     })
 }
 
-/// Tells the main thread that a thread has ended, also with a panic.
+/// Reports to the main thread that a thread has ended, also with a panic.
 struct Ended(mpsc::UnboundedSender<()>);
 
 impl Drop for Ended {

@@ -157,7 +157,7 @@ impl Watch {
         Self::new(&self.clock, phase::STREAM, NEVER)
     }
 
-    /// HTTP/2: so many streams are open now. Without any, the connection has to begin one in time.
+    /// HTTP/2: this number of streams is open now. Without any, the connection has to begin one in time.
     pub(super) fn streams_were_counted(&self, open: usize) {
         if self.phase.load(Relaxed) != phase::STREAMS {
             return;
@@ -192,7 +192,7 @@ impl Watch {
         self.write_by.store(NEVER, Relaxed);
     }
 
-    /// HTTP/2: the connection is told to end. It has some time for that.
+    /// HTTP/2: the connection is asked to end. It has some time for that.
     pub(super) fn ends(&self) -> bool {
         let has_streams = self.phase.load(Relaxed) == phase::STREAMS;
         if has_streams {
@@ -262,5 +262,170 @@ impl<B: Body> Body for Download<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Full};
+
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    /// Ticks of 100 ms: a head is due after 10 of them, a next request after 60, progress of a body after 30.
+    fn clock() -> Arc<Clock> {
+        let timeouts = Timeouts {
+            head: TICK * 10,
+            between: TICK * 60,
+            body: TICK * 30,
+            connect: TICK,
+            response: TICK,
+            upstream_idle: TICK,
+        };
+        let clock = Arc::new(Clock::new(&timeouts));
+        assert_eq!(clock.tick(), TICK);
+        clock
+    }
+
+    /// After how many ticks from now it is late. The tick that is under way may be almost over, so it does not count.
+    fn late_after(clock: &Clock, watch: &Watch) -> u64 {
+        (0..1_000)
+            .find(|_| {
+                let is_late = watch.is_late();
+                clock.advance();
+                is_late
+            })
+            .unwrap_or(NEVER)
+    }
+
+    fn pass(clock: &Clock, ticks: u32) {
+        (0..ticks).for_each(|_| clock.advance());
+    }
+
+    #[test]
+    fn the_first_head_is_due_from_the_connect() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        assert_eq!(late_after(&clock, &watch), 11);
+    }
+
+    #[test]
+    fn bytes_of_a_head_do_not_extend_its_limit() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        for _ in 0..10 {
+            watch.has_read();
+            clock.advance();
+        }
+        assert_eq!(late_after(&clock, &watch), 1);
+    }
+
+    #[test]
+    fn a_request_under_way_is_never_late_by_itself() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        watch.head_is_complete();
+        assert_eq!(late_after(&clock, &watch), NEVER);
+    }
+
+    #[test]
+    fn the_next_head_is_due_from_its_first_byte() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        watch.head_is_complete();
+        drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        pass(&clock, 50);
+        watch.has_read();
+        assert_eq!(late_after(&clock, &watch), 11);
+
+        watch.head_is_complete();
+        drop(Download::new(Full::new(Bytes::new()), Arc::clone(&watch)));
+        assert_eq!(late_after(&clock, &watch), 61);
+        assert!(!watch.has_late_head());
+    }
+
+    #[test]
+    fn only_progress_extends_the_wait_for_a_reader() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        watch.head_is_complete();
+        watch.waits_for_reader();
+        pass(&clock, 20);
+        watch.waits_for_reader();
+        assert_eq!(late_after(&clock, &watch), 11);
+
+        watch.has_written();
+        watch.waits_for_reader();
+        assert_eq!(late_after(&clock, &watch), 31);
+        watch.has_written();
+        assert_eq!(late_after(&clock, &watch), NEVER);
+    }
+
+    #[test]
+    fn a_connection_of_http2_is_late_without_streams_only() {
+        let clock = clock();
+        let watch = Watch::connection(&clock);
+        watch.has_streams();
+        watch.streams_were_counted(1);
+        assert_eq!(late_after(&clock, &watch), NEVER);
+
+        // A stream that came and went between two looks counts.
+        watch.streams_were_counted(0);
+        pass(&clock, 50);
+        drop(watch.stream());
+        watch.streams_were_counted(0);
+        pass(&clock, 50);
+        watch.streams_were_counted(0);
+        assert_eq!(late_after(&clock, &watch), 11);
+
+        // It is asked once, and then has the time of a head.
+        assert!(watch.ends());
+        assert!(!watch.ends());
+        assert_eq!(late_after(&clock, &watch), 11);
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_late_when_nothing_asks_for_its_body() {
+        let clock = clock();
+        let connection = Watch::connection(&clock);
+        connection.has_streams();
+        let stream = connection.stream();
+        assert_eq!(late_after(&clock, &stream), NEVER);
+
+        let mut body = Download::new(Full::new(Bytes::from("ab")), Arc::clone(&stream));
+        pass(&clock, 20);
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(late_after(&clock, &stream), 31);
+
+        assert!(body.frame().await.is_none());
+        assert_eq!(late_after(&clock, &stream), NEVER);
+    }
+
+    #[test]
+    fn a_reload_changes_the_waits_that_begin_then() {
+        let clock = clock();
+        let before = Watch::connection(&clock);
+        let mut timeouts = Timeouts {
+            head: TICK * 20,
+            between: TICK,
+            body: TICK,
+            connect: TICK,
+            response: TICK,
+            upstream_idle: TICK,
+        };
+        clock.set(&timeouts);
+        let after = Watch::connection(&clock);
+        assert_eq!(late_after(&clock, &before), 11);
+        pass(&clock, 8);
+        assert!(!after.is_late());
+        pass(&clock, 1);
+        assert!(after.is_late());
+
+        // Rounded up to whole ticks.
+        timeouts.head = TICK + Duration::from_nanos(1);
+        clock.set(&timeouts);
+        assert_eq!(late_after(&clock, &Watch::connection(&clock)), 3);
     }
 }

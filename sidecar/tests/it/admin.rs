@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::client::{Answer, Client, metric, scrape};
 use super::support::{PATIENCE, Sidecar};
+use super::upstream;
 
 /// What makes a request one that no page of another site can send.
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -89,10 +90,14 @@ impl Drop for File {
     }
 }
 
-const CAPACITY: [&str; 4] = ["--capacity", "40", "--cycle", "1s"];
-
+/// With a capacity of 40, and a cycle of 1 s unless the flags say another one.
 fn start(upstream: SocketAddr, flags: &[&str]) -> Sidecar {
-    Sidecar::start(upstream, &[&CAPACITY[..], flags].concat())
+    let mut all = vec!["--capacity", "40"];
+    if !flags.contains(&"--cycle") {
+        all.extend(["--cycle", "1s"]);
+    }
+    all.extend(flags);
+    Sidecar::start(upstream, &all)
 }
 
 #[test]
@@ -560,4 +565,150 @@ fn open_metrics_are_there_for_who_asks() {
     );
     assert!(text.contains("# TYPE paceline_build info\n"), "{text}");
     promtool(&scrape(sidecar.admin));
+}
+
+/// The count of one client.
+fn requests(scrape: &str, client: &str, outcome: &str) -> Option<f64> {
+    let series =
+        format!("paceline_client_requests_total{{client=\"{client}\",outcome=\"{outcome}\"}}");
+    metric(scrape, &series)
+}
+
+#[test]
+fn names_of_clients_are_escaped_in_labels() {
+    let sidecar = start(
+        upstream::hello(),
+        &["--cycle", "60s", "--early-cycles", "off"],
+    );
+    let names = [
+        ("a\"b", "a\\\"b"),
+        ("a\\b", "a\\\\b"),
+        ("a\\n", "a\\\\n"),
+        ("x\",outcome=\"y", "x\\\",outcome=\\\"y"),
+        ("}#{", "}#{"),
+    ];
+    let mut client = Client::connect(sidecar.listen);
+    for (name, _) in names {
+        assert_eq!(client.get("/", name).status, 200);
+    }
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    for (name, label) in names {
+        assert_eq!(
+            requests(&text, label, "passed"),
+            Some(1.0),
+            "{name}\n{text}"
+        );
+        assert_eq!(requests(&text, label, "refused"), Some(0.0), "{name}");
+        let size = metric(
+            &text,
+            &format!("paceline_client_size{{client=\"{label}\"}}"),
+        );
+        assert_eq!(size, Some(8.0), "{name}");
+    }
+    let clients = json(&get(&sidecar, "/clients"));
+    let clients = clients["clients"].as_array().unwrap();
+    let listed: Vec<_> = clients
+        .iter()
+        .map(|client| client["client"].as_str().unwrap())
+        .collect();
+    for (name, _) in names {
+        assert!(listed.contains(&name), "{listed:?}");
+    }
+}
+
+#[test]
+fn each_request_is_counted_once() {
+    let sidecar = start(upstream::hello(), &["--cycle", "60s"]);
+    let mut client = Client::connect(sidecar.listen);
+    for _ in 0..60 {
+        client.get("/", "alone");
+    }
+    assert_eq!(client.send("GET", "/", &[], b"").unwrap().status, 429);
+    let two = [("x-client-id", "a"), ("x-client-id", "b")];
+    assert_eq!(
+        Client::connect(sidecar.listen)
+            .send("GET", "/", &two, b"")
+            .unwrap()
+            .status,
+        400
+    );
+
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    let outcomes = [
+        ("answered", 40.0),
+        ("refused", 20.0),
+        ("anonymous", 1.0),
+        ("shed", 0.0),
+        ("bad_request", 1.0),
+        ("upstream_failed", 0.0),
+        ("upstream_late", 0.0),
+    ];
+    for (outcome, expected) in outcomes {
+        let series = format!("paceline_requests_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(metric(&text, &series), Some(expected), "{outcome}\n{text}");
+    }
+    assert_eq!(requests(&text, "alone", "passed"), Some(40.0));
+    assert_eq!(requests(&text, "alone", "refused"), Some(20.0));
+    for histogram in ["added", "upstream"] {
+        let of = |series: &str| metric(&text, &format!("paceline_{histogram}_seconds_{series}"));
+        assert_eq!(of("count"), Some(40.0), "{text}");
+        assert_eq!(of("bucket{le=\"+Inf\"}"), Some(40.0));
+        assert!(of("sum").unwrap() > 0.0);
+    }
+    drop(client);
+    until("no connection is left", || {
+        metric(&scrape(sidecar.admin), "paceline_connections") == Some(0.0)
+    });
+
+    let view = json(&get(&sidecar, "/clients"));
+    assert_eq!((&view["capacity"], &view["known"]), (&40.into(), &1.into()));
+    let alone = serde_json::json!({
+        "client": "alone", "size": 40, "demand": view["clients"][0]["demand"], "used": 40, "refused": 20, "lent": 0, "borrowed": 0,
+        "waiting": 0, "passed_total": 40, "refused_total": 20,
+    });
+    assert_eq!(view["clients"][0], alone);
+}
+
+/// Also its counts are gone: labels that nobody has any more would fill the memory of Prometheus.
+#[test]
+fn a_client_that_left_has_no_series() {
+    let sidecar = start(upstream::hello(), &["--forget-after", "2"]);
+    let mut client = Client::connect(sidecar.listen);
+    client.get("/", "short");
+    assert!(scrape(sidecar.admin).contains("client=\"short\""));
+    until("it is forgotten", || {
+        client.get("/", "long");
+        !scrape(sidecar.admin).contains("short")
+    });
+    let text = scrape(sidecar.admin);
+    assert!(text.contains("client=\"long\""), "{text}");
+    promtool(&text);
+    assert!(!get(&sidecar, "/clients").text().contains("short"));
+}
+
+#[test]
+fn clients_beyond_the_bound_are_one_in_the_metrics() {
+    let sidecar = start(
+        upstream::hello(),
+        &[
+            "--max-clients",
+            "2",
+            "--cycle",
+            "60s",
+            "--early-cycles",
+            "off",
+        ],
+    );
+    let mut client = Client::connect(sidecar.listen);
+    for number in 0..5 {
+        client.get("/", &format!("client-{number}"));
+    }
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    let known = json(&get(&sidecar, "/clients"))["known"].as_u64().unwrap();
+    assert_eq!(known, 3, "{text}");
+    assert!(text.contains("client=\"(other clients)\""), "{text}");
+    assert!(!text.contains("client-4"), "{text}");
 }

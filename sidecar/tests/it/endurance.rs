@@ -201,16 +201,18 @@ fn a_hundred_changes_of_mode_and_reloads_under_load_lose_no_request() {
     let config = file.to_string_lossy().into_owned();
     let sidecar = Sidecar::start(hello, &["--config", &config, "--cycle", "100ms"]);
     let load = Load::on(&sidecar);
-    let mut admin = Client::connect(sidecar.admin);
     for change in 0..100 {
         write(1_000_000 + change);
         let modes = ["passthrough", "off", "enforce"];
         let mode = modes[change as usize % modes.len()];
         let body = format!("{{\"mode\":\"{mode}\"}}");
         let json = [("content-type", "application/json")];
-        let answer = admin.send("POST", "/mode", &json, body.as_bytes()).unwrap();
+        let admin = || Client::connect(sidecar.admin);
+        let answer = admin()
+            .send("POST", "/mode", &json, body.as_bytes())
+            .unwrap();
         assert!(matches!(answer.status, 200 | 204), "{}", answer.text());
-        let answer = admin.send("POST", "/reload", &json, b"{}").unwrap();
+        let answer = admin().send("POST", "/reload", &json, b"{}").unwrap();
         assert!(matches!(answer.status, 200 | 204), "{}", answer.text());
     }
     let capacity = metric(&scrape(sidecar.admin), "paceline_capacity");

@@ -12,6 +12,7 @@ mod demo;
 mod deploy;
 mod endurance;
 mod forwarding;
+mod frames;
 mod hardening;
 mod hello;
 mod life;

@@ -35,7 +35,7 @@ impl Subject {
         fs::create_dir(&folder).unwrap();
         let upstream = hello::start();
         let required = format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 1000000\ncycle = \"1s\"\n"
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 2\ncycle = \"10m\"\n"
         );
         let path = folder.join("sidecar.toml");
         write(&path, &format!("{required}{more}"));
@@ -109,6 +109,22 @@ fn a_signal_reloads_the_file() {
     subject.sidecar.send(Signal::HUP);
     subject.wait_for_log("configuration reloaded, nothing changed");
     wait_until("a reload", || subject.reloads()[0] > done);
+}
+
+#[test]
+fn a_new_capacity_holds_at_once_and_what_was_spent_stays_spent() {
+    let subject = Subject::start("", &[]);
+    let mut client = Client::connect(subject.sidecar.listen);
+    let mut passed = || {
+        let answers = (0..5).map(|_| client.get("/", "a").status);
+        answers.filter(|status| *status == 200).count()
+    };
+    assert_eq!(passed(), 2);
+
+    subject.replace(&subject.required.replace("capacity = 2", "capacity = 5"));
+    subject.sidecar.send(Signal::HUP);
+    subject.wait_for_log("configuration reloaded: capacity from `2` to `5`");
+    assert_eq!(passed(), 3);
 }
 
 #[test]
@@ -207,21 +223,16 @@ fn what_cannot_change_is_named_and_nothing_else_changes_either() {
     let more = "cores = 2\nmax-head-bytes = 8192\nmax-fields = 1\nmax-streams = 1\nlog = \"warn\"\nlog-json = true\nanonymous = \"pass\"\n";
     subject.replace(&format!("{changed}{more}"));
     subject.sidecar.send(Signal::HUP);
-    let (listen, admin) = (subject.sidecar.listen, subject.sidecar.admin);
     for (key, old, new) in [
-        ("listen", listen.to_string(), "127.0.0.1:1".to_owned()),
-        (
-            "admin",
-            admin.to_string(),
-            format!("127.0.0.2:{}", admin.port()),
-        ),
-        ("upstream", old.to_owned(), format!("http://{upstream}")),
-        ("cores", "1".to_owned(), "2".to_owned()),
-        ("max-head-bytes", "65536".to_owned(), "8192".to_owned()),
-        ("max-fields", "100".to_owned(), "1".to_owned()),
-        ("max-streams", "250".to_owned(), "1".to_owned()),
-        ("log", "info".to_owned(), "warn".to_owned()),
-        ("log-json", "false".to_owned(), "true".to_owned()),
+        ("listen", "127.0.0.1:0", "127.0.0.1:1"),
+        ("admin", "127.0.0.1:0", "127.0.0.2:0"),
+        ("upstream", old, &format!("http://{upstream}")),
+        ("cores", "1", "2"),
+        ("max-head-bytes", "65536", "8192"),
+        ("max-fields", "100", "1"),
+        ("max-streams", "250", "1"),
+        ("log", "info", "warn"),
+        ("log-json", "false", "true"),
     ] {
         subject.wait_for_log(&format!(
             "the old one stays: {key}: cannot change from `{old}` to `{new}` while the sidecar runs: restart it"

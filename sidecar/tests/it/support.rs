@@ -103,6 +103,9 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the log of the sidecar:\n{}", self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -152,6 +155,15 @@ pub(crate) fn upstream(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> So
         }
     });
     at
+}
+
+/// A connection that does not wait for ever.
+pub(crate) fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
 }
 
 /// Reads a head from a stream, byte by byte, so that what follows stays in it.

@@ -1,6 +1,7 @@
 mod by_hand;
 mod control;
 mod fair;
+mod fair_schedules;
 mod gate;
 mod keyed;
 mod keyed_full;
