@@ -6,6 +6,7 @@
 )]
 
 mod admin;
+mod capacity;
 mod client;
 mod config;
 mod demo;
