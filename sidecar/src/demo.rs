@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt::Write;
 use std::future::pending;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -86,9 +87,10 @@ pub(crate) struct Demo {
 fn length(text: &str) -> Result<Duration, String> {
     let length = crate::config::duration(text)?;
     let range = Duration::from_secs(10)..=Duration::from_secs(3_600);
-    match range.contains(&length) {
-        true => Ok(length),
-        false => Err(format!("must be 10s to 1h, got {text}")),
+    if range.contains(&length) {
+        Ok(length)
+    } else {
+        Err(format!("must be 10s to 1h, got {text}"))
     }
 }
 
@@ -224,7 +226,7 @@ fn print_row(
     view: &View,
     asks: [u32; 4],
     totals: &mut [Total; 4],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let mut row = format!("{cycle:5}  ");
     for ((name, asks), total) in CLIENTS.into_iter().zip(asks).zip(totals) {
         let client = view.clients.iter().find(|client| client.client == name);
@@ -233,7 +235,7 @@ fn print_row(
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
             return Ok(());
         }
-        row += &format!("{asks:6} {:6} {:6}  ", client.size, client.used);
+        write!(row, "{asks:6} {:6} {:6}  ", client.size, client.used)?;
         if asks <= DEFAULT {
             total.asked += u64::from(asks);
             total.refused += client.refused;

@@ -1,8 +1,9 @@
 //! What is in `deploy/`: each file is read by what reads it in operation, and the files agree with each other.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -94,11 +95,12 @@ impl Pod {
     }
 
     fn sidecar(&self) -> &Yaml {
-        let list = match self.file.contains("plain") {
-            true => &self.spec()["containers"],
-            false => &self.spec()["initContainers"],
+        let list = if self.file.contains("plain") {
+            "containers"
+        } else {
+            "initContainers"
         };
-        named(list, "sidecar")
+        named(&self.spec()[list], "sidecar")
     }
 
     fn shop(&self) -> &Yaml {
@@ -457,7 +459,7 @@ fn promtool_parses_each_expression_of_the_dashboard() {
     for (at, (_, expression)) in panels.iter().enumerate() {
         // A string of JSON is one of YAML.
         let expression = serde_json::to_string(expression).unwrap();
-        rules += &format!("  - record: panel_{at}\n    expr: {expression}\n");
+        writeln!(rules, "  - record: panel_{at}\n    expr: {expression}").unwrap();
     }
     let folder = folder("dashboard");
     fs::write(folder.join("panels.yml"), rules).unwrap();
@@ -610,10 +612,10 @@ impl Prometheus {
             .args(["query", "instant", &self.at, expression])
             .output()
             .unwrap();
-        match output.status.success() {
-            true => String::from_utf8(output.stdout).unwrap().trim().to_owned(),
-            false => String::new(),
+        if !output.status.success() {
+            return String::new();
         }
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 }
 
@@ -654,4 +656,51 @@ fn each_panel_shows_numbers_in_prometheus() {
         use_it(&sidecar);
         thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The names in the first column of the tables of the guide that are `paceline_…`.
+fn metrics_of_the_guide() -> BTreeSet<String> {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let rows = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `paceline_"));
+    let names = rows.map(|row| format!("paceline_{}", row.split(['`', '{']).next().unwrap()));
+    names.collect()
+}
+
+#[test]
+fn the_guide_has_each_metric_and_no_other() {
+    let scrape = scrape(used_sidecar().admin);
+    let types = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let names = types.map(|rest| rest.split(' ').next().unwrap().to_owned());
+    assert_eq!(metrics_of_the_guide(), names.collect());
+}
+
+#[test]
+fn the_guide_has_each_alert_and_no_other() {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let rows = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `Paceline"));
+    let names = rows.map(|row| format!("Paceline{}", row.split('`').next().unwrap()));
+    let alerts = rules().into_iter().map(|(alert, _)| alert);
+    assert_eq!(names.collect::<BTreeSet<_>>(), alerts.collect());
+}
+
+#[test]
+fn each_link_of_the_guide_leads_to_a_file() {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let links = guide
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split(')').next().unwrap());
+    let mut seen = 0;
+    for link in links.filter(|link| !link.starts_with(['#', 'h'])) {
+        let file = link.split('#').next().unwrap();
+        assert!(path("../docs").join(file).exists(), "{link}");
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen}");
 }
