@@ -6,8 +6,10 @@
 )]
 
 mod admin;
+mod capacity;
 mod client;
 mod config;
+mod demo;
 mod deploy;
 mod endurance;
 mod failing;
@@ -16,9 +18,11 @@ mod frames;
 mod hardening;
 mod hello;
 mod life;
+mod limits;
 mod page;
 mod raw;
 mod reload;
 mod scenario;
 mod support;
+mod upgrade;
 mod upstream;
