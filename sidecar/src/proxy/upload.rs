@@ -109,6 +109,11 @@ impl Progress {
         self.state().has_failed
     }
 
+    /// The client was waited for long enough.
+    pub(super) fn fail(&self) {
+        self.state().has_failed = true;
+    }
+
     /// The upstream has said `100 Continue`.
     pub(super) fn go_on(&self) {
         self.change(|state| state.may_continue = true);
@@ -176,7 +181,6 @@ impl Body for Upload {
             }
             Some(Err(error)) => {
                 state.has_failed = true;
-                this.lingers = false;
                 Some(Err(UploadError::Client(error)))
             }
             None => {
@@ -211,6 +215,7 @@ impl Drop for Upload {
         state.has_ended = true;
         state.awaits_client = false;
         let lingers = self.lingers && !self.is_waiting() && !body.is_end_stream();
+        let lingers = lingers && !state.has_failed;
         if let Some(runtime) = Handle::try_current().ok().filter(|_| lingers) {
             runtime.spawn(timeout(LINGER, read_out(body)));
         }

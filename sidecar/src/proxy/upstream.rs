@@ -273,6 +273,9 @@ async fn wait(
         // What counts as quiet changes with the side that is awaited.
         let moved = moved * 2 + u64::from(awaits_client);
         ready!(patience.poll_over(cx, moved, limit));
+        if let Some(upload) = upload.filter(|_| awaits_client) {
+            upload.fail();
+        }
         Poll::Ready(Err(late))
     })
     .await
