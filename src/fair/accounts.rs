@@ -125,13 +125,19 @@ impl Accounts {
         slot
     }
 
+    /// Goes on with other terms of a client, from the next division on.
+    pub(crate) fn set_terms(&mut self, slot: u32, terms: Terms) {
+        self.clients.set_terms(slot, terms);
+    }
+
     /// Asks for `cost` permits, and counts them if they pass. A refusal is counted by [`refuse`](Self::refuse) or as
     /// [waiting](Self::set_waiting).
     pub(crate) fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
-        self.begin_if_idle(now);
+        self.start = self.start_of_request(now);
+        self.is_active = true;
         self.work = self.work.saturating_add(WORK_OF_A_DECISION);
         let mut right = self.right(slot, cost, now);
         if right == Right::NewCycle {
@@ -262,22 +268,23 @@ impl Accounts {
         (cost == 0).then_some(Decision::Pass)
     }
 
-    /// A cycle begins with the first request after an idle one.
-    fn begin_if_idle(&mut self, now: Tick) {
+    /// The start of the cycle of a request: a cycle begins with the first request after an idle one.
+    fn start_of_request(&self, now: Tick) -> Tick {
         let is_idle = |since: Tick| since.after(self.share.cycle()) <= now;
         if !self.is_active && self.idle_since.is_none_or(is_idle) {
-            self.start = now;
+            return now;
         }
-        self.is_active = true;
+        self.start
     }
 
     fn right(&self, slot: u32, cost: u32, now: Tick) -> Right {
         if now < self.paused_until {
             return Right::Wait(self.paused_until);
         }
+        let end = self.start_of_request(now).after(self.share.cycle());
         let client = &self.clients[slot];
         let Some(needed) = client.used.checked_add(cost) else {
-            return Right::Wait(self.end());
+            return Right::Wait(end);
         };
         let capacity = self.share.capacity();
         let missing = needed.saturating_sub(client.size);
@@ -298,7 +305,7 @@ impl Accounts {
         {
             Right::NewCycle
         } else {
-            return Right::Wait(self.end());
+            return Right::Wait(end);
         };
         let open_at = self.open_at(client, right, cost, now);
         if now < open_at {
@@ -906,6 +913,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_largest_numbers_and_times_do_not_overflow() {
+        for cycle in [Duration::from_nanos(1), CYCLE, Duration::MAX] {
+            for paces in [false, true] {
+                let share = FairShare::new(u32::MAX, cycle)
+                    .with_reservation(10_000)
+                    .with_smoothing(100)
+                    .with_carry(true)
+                    .with_pacing(paces);
+                let mut accounts = accounts(share, 0);
+                for now in [0, 50, u64::MAX - 1, u64::MAX, 0, u64::MAX] {
+                    let _ = accounts.advance(at(now));
+                    let _ = accounts.forgotten();
+                    let slot = accounts.join(Terms::new().with_weight(u32::MAX));
+                    for cost in [1, u32::MAX, u32::MAX - 1, 7] {
+                        let _ = accounts.decide(slot, cost, at(now));
+                        accounts.refuse(slot, cost);
+                    }
+                    accounts.set_waiting(slot, u64::MAX / 8);
+                    accounts.refund(slot, u32::MAX, at(now));
+                    let _ = accounts.decide(slot, u32::MAX, at(now));
+                    accounts.retune(share, at(now));
+                    let sum: u64 = sizes(&accounts).into_iter().map(u64::from).sum();
+                    assert!(sum <= u32::MAX.into());
+                }
+            }
+        }
+    }
+
     /// What is known of the accounts from outside, on random traces.
     struct Trace {
         accounts: Accounts,
@@ -994,8 +1030,8 @@ mod tests {
             );
             let now = at(self.now);
             let foreseen = self.accounts.peek(slot, cost, now);
-            let end = self.accounts.cycle().end;
             let decision = self.accounts.decide(slot, cost, now);
+            let end = self.accounts.cycle().end;
             assert_eq!(decision, foreseen);
             match decision {
                 Decision::Pass => {

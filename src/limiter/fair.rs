@@ -51,6 +51,10 @@ use super::{Event, Limits, Mode, Observer, Stats};
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
 /// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`] what would have been refused counts too.
 ///
+/// An adapter waits for one item at a time, so the demand of a stream is what it sent, and one more. It borrows one item more in each
+/// cycle. A task for each item, or [`concurrent`](crate::stream::PaceStreamExt::concurrent) work that acquires, shows all of its
+/// demand at once.
+///
 /// # The queues
 ///
 /// Each client has a queue of its own, first come, first served: nothing overtakes a waiter of the same client, and no client waits
@@ -104,8 +108,8 @@ where
         }
     }
 
-    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, under a lock: it must not use
-    /// this limit. To be called before there are clients.
+    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, and for all clients by
+    /// [`retune`](Self::retune), under a lock: it must not use this limit. To be called before there are clients.
     ///
     /// ```
     /// use paceline::fair::{FairShare, Terms};
@@ -314,8 +318,8 @@ where
         unlock(clients);
     }
 
-    /// Goes on with other parameters. The clients stay, and what was spent in this cycle stays spent. They take effect at once, for
-    /// queued requests too.
+    /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
+    /// stays spent. The change takes effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::fair::FairShare;

@@ -91,7 +91,7 @@ pub struct FairCycle {
 
 impl<K> FairClients<K> {
     pub(super) fn new(share: FairShare) -> Self {
-        let overflow = Client::new(None);
+        let overflow = Client::new();
         Self {
             accounts: Accounts::new(share, Tick::ZERO),
             slots: HashMap::new(),
@@ -228,8 +228,10 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         }
         let slot = match self.slots.get(key) {
             Some(slot) => *slot,
-            None if intent == Intent::Peek => {
-                return Reply::Decided(self.peek_new(key, now, cost, shadowed));
+            None if intent == Intent::Peek && !self.is_full() => {
+                let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
+                let stats = &mut self.stats;
+                return Reply::Decided(self.mode.apply(intent, decision, stats, shadowed));
             }
             None => self.join(key),
         };
@@ -303,6 +305,13 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 
     pub(super) fn retune(&mut self, share: FairShare) {
         let now = self.enter();
+        let clients = self.slots.iter();
+        let terms: Vec<_> = clients
+            .map(|(key, slot)| (*slot, (self.terms_of)(key)))
+            .collect();
+        for (slot, terms) in terms {
+            self.accounts.set_terms(slot, terms);
+        }
         self.accounts.retune(share, now);
     }
 
@@ -317,12 +326,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         // The clock of an unused limit does not start.
         let now = self.clock.clone().now();
         self.enter_at(now);
-        let status = if let Some(slot) = self.slots.get(key) {
-            status_of(&self.accounts, *slot, now)
-        } else {
-            let (accounts, slot) = self.with_new(key);
-            status_of(&accounts, slot, now)
-        };
+        let status = self.look(key, |accounts, slot| status_of(accounts, slot, now));
         if now < self.paused_until {
             return Some(status.paused_for(self.paused_until.since(now)));
         }
@@ -411,46 +415,44 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
+        if self.is_full() {
+            return OVERFLOW;
+        }
+        // Whole numbers are rounded in another way, so that a size may become larger by one.
+        self.has_to_wake = true;
         let key = key.to_owned();
         let slot = self.accounts.join((self.terms_of)(&key));
         if slot != OVERFLOW {
             if slot as usize == self.clients.len() {
-                self.clients.push(Client::new(None));
+                self.clients.push(Client::new());
             }
             self.client(slot).key = Some(key.clone());
             self.slots.insert(key, slot);
         }
-        // Whole numbers are rounded in another way.
-        self.has_to_wake = true;
         slot
     }
 
-    fn peek_new<Q>(
-        &mut self,
-        key: &Q,
-        now: Tick,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let (accounts, slot) = self.with_new(key);
-        let decision = accounts.peek(slot, cost, now);
-        self.mode
-            .apply(Intent::Peek, decision, &mut self.stats, shadowed)
+    /// Whether there is no room for a new client, and some have found none already.
+    fn is_full(&self) -> bool {
+        let has_overflow = self.accounts.slots().len() > self.slots.len();
+        has_overflow && self.slots.len() >= self.share().max_clients() as usize
     }
 
-    /// What the accounts would be with a new client.
-    fn with_new<Q>(&self, key: &Q) -> (Accounts, u32)
+    /// Reads the account of a client, or that which it would have as a new one.
+    fn look<Q, T>(&self, key: &Q, look: impl FnOnce(&Accounts, u32) -> T) -> T
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
+        if let Some(slot) = self.slots.get(key) {
+            return look(&self.accounts, *slot);
+        }
+        if self.is_full() {
+            return look(&self.accounts, OVERFLOW);
+        }
         let mut accounts = self.accounts.clone();
         let slot = accounts.join((self.terms_of)(&key.to_owned()));
-        (accounts, slot)
+        look(&accounts, slot)
     }
 }
 
@@ -469,9 +471,9 @@ impl<K> FairClients<K> {
 }
 
 impl<K> Client<K> {
-    const fn new(key: Option<K>) -> Self {
+    const fn new() -> Self {
         Self {
-            key,
+            key: None,
             queue: None,
             handles: 0,
             waiting: 0,

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod contention;
+mod fair;
 mod gaps;
 mod growth;
 mod hot;
@@ -44,6 +45,8 @@ pub(crate) enum Section {
     Hot,
     /// A limit for each of a million keys: bytes, nanoseconds, and the memory that stays after they have settled.
     Keyed,
+    /// Clients that share one capacity: a decision, a new cycle, and the memory of a client.
+    Fair,
     /// What a permit costs when many tasks ask at once.
     Contention,
     /// A million seconds on tokio's paused clock.
@@ -73,6 +76,7 @@ impl Section {
             Self::Timers => "timers",
             Self::Hot => "hot",
             Self::Keyed => "keyed",
+            Self::Fair => "fair",
             Self::Contention => "contention",
             Self::Virtual => "virtual",
             Self::Queues => "queues",
@@ -93,6 +97,7 @@ impl Section {
             Self::Timers => timers::measure(extent),
             Self::Hot => hot::measure(extent),
             Self::Keyed => keyed::measure(extent),
+            Self::Fair => fair::measure(extent),
             Self::Contention => contention::measure(extent),
             Self::Virtual => virtual_time::measure(extent),
             Self::Queues => queues::measure(extent),

@@ -1,6 +1,6 @@
 //! `/metrics`: what is true at the scrape. Requests pay nothing for it, and clients that went leave no series.
 
-use std::fmt::Error;
+use std::fmt::{Error, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -59,20 +59,8 @@ fn classic(open: &str) -> String {
                 _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();
-            for part in [
-                "# HELP ",
-                name,
-                suffix,
-                help,
-                "\n# TYPE ",
-                name,
-                suffix,
-                " ",
-                kind,
-                "\n",
-            ] {
-                text += part;
-            }
+            let _ = writeln!(text, "# HELP {name}{suffix}{help}");
+            let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
         } else if !line.starts_with('#') {
             text += line;
             text.push('\n');

@@ -6,8 +6,10 @@
 )]
 
 mod admin;
+mod capacity;
 mod client;
 mod config;
+mod demo;
 mod deploy;
 mod endurance;
 mod failing;

@@ -15,8 +15,9 @@ use fantoccini::{ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use tokio::time::interval;
 
-use super::client::Client;
+use super::client::{Client, scrape};
 use super::support::{PATIENCE, Sidecar};
 use super::upstream;
 
@@ -146,11 +147,11 @@ impl Browser {
     /// Waits until the expression holds.
     async fn until(&self, what: &str, expression: &str) {
         let start = Instant::now();
+        let mut looks = interval(Duration::from_millis(50));
         while self.eval(expression).await != Value::Bool(true) {
-            if start.elapsed() > PATIENCE {
-                panic!("never {what}:\n{}", self.text().await);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let text = self.text().await;
+            assert!(start.elapsed() < PATIENCE, "never {what}:\n{text}");
+            looks.tick().await;
         }
     }
 
@@ -316,6 +317,41 @@ async fn nothing_is_asked_of_another_origin() {
         );
         assert_eq!(browser.eval(&violation).await, "connect-src", "{other}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_another_site_changes_nothing() {
+    let shop = Shop::open(&FORTY, &[]);
+    let browser = Browser::open(WIDE).await;
+    let admin = shop.sidecar.admin;
+    let is_enforced = || scrape(admin).contains("paceline_mode{mode=\"enforce\"} 1");
+    // For the browser, the address and the name are two sites.
+    let other = format!("http://localhost:{}/", upstream::hello().port());
+    browser.page.goto(&other).await.unwrap();
+    let types = ["application/x-www-form-urlencoded", "text/plain", ""];
+    for content_type in types {
+        let sent = format!(
+            "fetch('http://{admin}/mode', {{ method: 'POST', mode: 'no-cors', body: 'mode=off', \
+             headers: {{ 'content-type': '{content_type}' }} }}).then(() => 'done', () => 'done')"
+        );
+        assert_eq!(browser.eval(&sent).await, "done", "{content_type}");
+        assert!(is_enforced(), "{content_type}");
+    }
+    let asked = format!(
+        "fetch('http://{admin}/mode', {{ method: 'POST', body: '{{\"mode\":\"off\"}}', \
+         headers: {{ 'content-type': 'application/json' }} }}).then(() => 'sent', (error) => error.name)"
+    );
+    assert_eq!(browser.eval(&asked).await, "TypeError");
+    assert!(is_enforced());
+    let form = format!(
+        "document.body.innerHTML = '<form method=post action=http://{admin}/mode><input name=mode value=off></form>', \
+         document.forms[0].submit()"
+    );
+    browser.eval(&form).await;
+    browser
+        .until("refused", "document.body.textContent.includes('403')")
+        .await;
+    assert!(is_enforced());
 }
 
 #[tokio::test]

@@ -163,6 +163,40 @@ async fn a_newcomer_that_ends_the_cycle_wakes_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cycle_that_ends_later_for_a_client_of_this_cycle_wakes_those_who_wait() {
+    let newcomers = Newcomers::EndCycle { at_most: 1 };
+    let clients: Clients = Fair::new(FairShare::new(4, CYCLE).with_newcomers(newcomers));
+    assert_eq!(pass(&clients, "a", 4), 4);
+    // More than its default share, for which no cycle ends.
+    assert_eq!(clients.try_acquire(&"b", 3), wait(100));
+    let mut waiter = Driven::new(clients.acquire("a", 1));
+    assert!(waiter.poll().is_pending());
+    assert!(!waiter.is_woken());
+
+    assert!(clients.peek(&"b", 2).is_pass());
+    assert!(!waiter.is_woken());
+    assert!(clients.try_acquire(&"b", 2).is_pass());
+    assert!(waiter.is_woken());
+    assert!(waiter.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_as_a_new_client_says_what_it_would_be_answered() {
+    let clients = fair(40);
+    assert_eq!(clients.peek(&"a", 40), Decision::Pass);
+    assert_eq!(pass(&clients, "a", 25), 25);
+    assert_eq!(clients.peek(&"b", 15), Decision::Pass);
+    assert_eq!(clients.peek(&"b", 16), wait(100));
+    assert_eq!(clients.status(&"b").unwrap().remaining, 15);
+    assert_eq!(clients.len(), 1, "to look does not keep it");
+    assert_eq!(
+        share_of(&clients, "a").size,
+        40,
+        "nor does it take anything"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn permits_given_back_wake_the_waiter_of_the_same_client() {
     let clients = fair(4);
     assert_eq!(pass(&clients, "a", 4), 4);
@@ -302,6 +336,25 @@ async fn a_larger_capacity_takes_effect_at_once_for_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retune_asks_for_the_terms_of_known_clients_again() {
+    let weight = Arc::new(Mutex::new(1));
+    let of_a = Arc::clone(&weight);
+    let clients = fair(40).with_terms(move |client| match *client {
+        "a" => Terms::new().with_weight(*of_a.lock().unwrap()),
+        _ => Terms::new(),
+    });
+    assert_eq!(pass(&clients, "a", 1) + pass(&clients, "b", 1), 2);
+    let sizes = || clients.shares().iter().map(|client| client.size).collect::<Vec<_>>();
+    assert_eq!(sizes(), [20, 20]);
+
+    *weight.lock().unwrap() = 3;
+    clients.retune(clients.share());
+    assert_eq!(sizes(), [30, 10]);
+    sleep(CYCLE).await;
+    assert_eq!((pass(&clients, "a", 40), pass(&clients, "b", 40)), (30, 10));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_every_client_until_it_is_over_or_ended() {
     let clients = fair(4);
     let start = now();
@@ -424,6 +477,7 @@ async fn a_handle_with_a_reserved_position_outlives_many_cycles() {
     for client in ["b", "c", "d"] {
         sleep(5 * CYCLE).await;
         let _ = clients.try_acquire(&client, 1);
+        assert_eq!(share_of(&clients, "a").waiting, 1, "it is not forgotten");
     }
     sleep(CYCLE).await;
     let asked = handle.poll_with(|mut at, cx| at.poll_decide(1, cx));
@@ -442,6 +496,31 @@ fn it_works_without_a_runtime_until_it_has_to_wait() {
     clients.retune(FairShare::new(50, Duration::from_secs(60)));
     assert_eq!(clients.cycle().capacity, 50);
     assert_eq!(clients.shares().len(), 1);
+}
+
+/// On the real clock, with threads of its own.
+#[test]
+fn on_many_threads_every_waiter_of_every_client_passes() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let start = Instant::now();
+        let clients: Fair<u32> = Fair::new(FairShare::new(50, ms(2)));
+        let tasks: Vec<_> = (0..1_000)
+            .map(|n| tokio::spawn(clients.acquire(n % 7, 1 + n % 3)))
+            .collect();
+        let all_pass = async {
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+        };
+        let limited = tokio::time::timeout(Duration::from_secs(60), all_pass);
+        limited.await.expect("nobody is forgotten");
+        // 1,999 permits in cycles of 50.
+        assert!(start.elapsed() >= ms(2) * 38);
+        assert_eq!(clients.stats().passed, 1_000);
+        assert_eq!(clients.stats().waiting, 0);
+    });
 }
 
 #[test]
@@ -591,4 +670,22 @@ async fn an_observer_hears_of_each_request_with_its_client() {
     clients.acquire_one("a").await;
     let expected = [("a", "passed"), ("a", "refused"), ("a", "passed")];
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn a_layer_by_key_takes_it_for_its_limits() {
+    use ::tower::{Layer, Service, service_fn};
+    use paceline::tower::EnforceLayer;
+
+    let layer = EnforceLayer::by_key(fair(2), |client: &&'static str| Some(*client));
+    let mut service = layer.layer(service_fn(|client: &'static str| async move {
+        Ok::<_, std::convert::Infallible>(client)
+    }));
+    assert!(service.call("a").await.is_ok());
+    assert!(service.call("a").await.is_ok());
+    let refused = service.call("a").await.unwrap_err();
+    assert_eq!(refused.retry_in(), Some(ms(100)));
+    let left = refused.refusal().and_then(|refusal| refusal.status());
+    assert_eq!(left.map(|left| left.remaining), Some(0));
 }

@@ -104,3 +104,31 @@ pub(super) const QUEUES: Words = Words {
           newest first the requests that are served have hardly waited, and the others pay: without a deadline they wait \
           as long as the overload lasts.",
 };
+
+pub(super) const FAIR: Words = Words {
+    title: "Fair share",
+    question: "Clients that share one capacity, which does not bind, and beside them a `Keyed` limit with as many keys. A decision is \
+               about a client at random. A new cycle divides the capacity among all of them; the first request of the cycle waits \
+               for that.",
+    metrics: &[
+        Metric {
+            name: "ns a decision",
+            heading: "Nanoseconds a decision",
+            better: Better::Neither,
+        },
+        Metric {
+            name: "ms a new cycle",
+            heading: "Milliseconds a new cycle",
+            better: Better::Neither,
+        },
+        Metric {
+            name: "bytes a client",
+            heading: "Bytes a client",
+            better: Better::Neither,
+        },
+    ],
+    drawings: &[],
+    why: "A decision is one lock, one look into a map and a few comparisons, however many clients there are, and no reading of all of \
+          them. What grows is the time of a look into a map that no longer fits into the caches. A `Keyed` limit hashes the key twice, \
+          and has sixteen locks instead of one.",
+};
