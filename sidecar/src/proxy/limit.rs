@@ -20,7 +20,7 @@ pub(crate) struct Limit {
     headers: LimitHeaders,
 }
 
-/// What is said about a request.
+/// The decision on a request.
 pub(super) enum Verdict {
     /// It passes. The status is for the headers of the response.
     Pass(Option<Status>),

@@ -73,7 +73,7 @@ impl Pool {
 
 /// Closes connections that nothing takes, until there are none.
 async fn sweep(pool: Weak<Pool>, keep: Duration) {
-    let mut looks = interval(keep / 4);
+    let mut looks = interval((keep / 4).max(Duration::from_millis(1)));
     looks.tick().await;
     loop {
         looks.tick().await;

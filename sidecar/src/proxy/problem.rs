@@ -71,8 +71,12 @@ impl Problem {
     }
 
     pub(super) fn response(self, is_grpc: bool, version: Version) -> Response<Body> {
-        // After a request that is wrong the next one may not begin where it seems to.
-        let closes = self.0.status == StatusCode::BAD_REQUEST && version != Version::HTTP_2;
+        // What comes next on the connection may not be a request, whatever it looks like.
+        let closes = matches!(
+            self.0.status,
+            StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT | StatusCode::NOT_IMPLEMENTED
+        );
+        let closes = closes && version != Version::HTTP_2;
         let mut response = if is_grpc { self.grpc() } else { self.json() };
         if closes {
             let close = HeaderValue::from_static("close");

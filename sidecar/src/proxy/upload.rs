@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{Request, Version};
+use http::{HeaderValue, Request, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
@@ -64,7 +64,9 @@ impl Upload {
             return request.map(|_| Self::empty());
         }
         let is_http2 = request.version() == Version::HTTP_2;
-        let is_waiting = !is_http2 && request.headers().contains_key(EXPECT);
+        let expected = request.headers().get(EXPECT).map(HeaderValue::as_bytes);
+        let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        let is_waiting = !is_http2 && expected.is_some_and(is_continue);
         request.map(|body| Self {
             body: Some((body, Arc::default())),
             waiting: is_waiting.then(|| Box::new(interval_at(now() + LONGEST_WAIT, LONGEST_WAIT))),
@@ -109,12 +111,17 @@ impl Progress {
         self.state().has_failed
     }
 
+    /// The client was waited for long enough.
+    pub(super) fn fail(&self) {
+        self.state().has_failed = true;
+    }
+
     /// The upstream has said `100 Continue`.
     pub(super) fn go_on(&self) {
         self.change(|state| state.may_continue = true);
     }
 
-    /// Ends a body that is not complete when the response is. The upstream has said all it has to say, and what it has not read
+    /// Ends a body that is not complete when the response is. The upstream has nothing to add, and what it has not read
     /// makes the connection useless for the next request. Returns whether the body was complete.
     pub(super) fn abandon(&self) -> bool {
         let has_ended = self.state().has_ended;
@@ -176,7 +183,6 @@ impl Body for Upload {
             }
             Some(Err(error)) => {
                 state.has_failed = true;
-                this.lingers = false;
                 Some(Err(UploadError::Client(error)))
             }
             None => {
@@ -211,6 +217,7 @@ impl Drop for Upload {
         state.has_ended = true;
         state.awaits_client = false;
         let lingers = self.lingers && !self.is_waiting() && !body.is_end_stream();
+        let lingers = lingers && !state.has_failed;
         if let Some(runtime) = Handle::try_current().ok().filter(|_| lingers) {
             runtime.spawn(timeout(LINGER, read_out(body)));
         }

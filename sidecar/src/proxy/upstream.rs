@@ -68,7 +68,12 @@ impl Upstream {
         counts: &Counts,
     ) -> Result<Answered, Failure> {
         let request = self.addressed(request)?;
-        let lease = match self.idle(timeouts).await {
+        let idle = if self.is_h2c {
+            None
+        } else {
+            self.pool.take(now())
+        };
+        let lease = match idle {
             Some(lease) => lease,
             None => self.connect(timeouts).await?,
         };
@@ -120,52 +125,63 @@ impl Upstream {
                     upload,
                 })
             }
-            Err(failure) => Err((failure, lease.heard.load(Ordering::Relaxed))),
+            Err(failure) => {
+                // A stream that was reset on a connection that goes on was refused with intent.
+                let is_alive = matches!(&lease.sender, Sender::Http2(sender) if sender.is_ready());
+                Err((failure, is_alive || lease.heard.load(Ordering::Relaxed)))
+            }
         }
     }
 
-    /// A connection that is there already.
-    async fn idle(&self, timeouts: &Timeouts) -> Option<Lease> {
-        if !self.is_h2c {
-            return self.pool.take(now());
-        }
-        let multiplexed = self.multiplexed.lock().await;
-        let sender = multiplexed.as_ref().filter(|sender| sender.is_ready())?;
-        let mut lease = stream(sender.clone(), timeouts);
-        lease.is_reused = true;
-        Some(lease)
-    }
-
+    /// A new connection, or a stream of the one that all requests share.
     async fn connect(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
-        // Others wait here while one connects, and then use its connection.
-        let mut multiplexed = if self.is_h2c {
-            Some(self.multiplexed.lock().await)
-        } else {
-            None
+        let connecting = async {
+            if self.is_h2c {
+                self.stream(timeouts).await
+            } else {
+                self.connection(timeouts).await
+            }
         };
-        if let Some(sender) = multiplexed.as_ref().and_then(|sender| sender.as_ref())
-            && sender.is_ready()
-        {
-            return Ok(stream(sender.clone(), timeouts));
-        }
-        let connecting = timeout(timeouts.connect, TcpStream::connect(&self.address));
-        let connected = connecting.await.map_err(|_| Failure::ConnectLate)?;
-        let connected = connected.map_err(Failure::Connect)?;
-        connected.set_nodelay(true).map_err(Failure::Connect)?;
-        let heard = Arc::new(AtomicBool::new(false));
-        let io = TokioIo::new(Io::new(connected, Arc::clone(&heard)));
-        if let Some(multiplexed) = &mut multiplexed {
-            let handshake = http2::handshake(TokioExecutor::new(), io).await;
-            let (sender, connection) = handshake.map_err(Failure::Broken)?;
-            tokio::spawn(run(connection));
-            **multiplexed = Some(sender.clone());
-            return Ok(stream(sender, timeouts));
-        }
+        let connected = timeout(timeouts.connect, connecting).await;
+        connected.map_err(|_| Failure::ConnectLate)?
+    }
+
+    async fn connection(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
+        let (io, heard) = self.socket().await?;
         let (sender, connection) = http1::handshake(io).await.map_err(Failure::Broken)?;
         tokio::spawn(run(connection.with_upgrades()));
         let sender = Sender::Http1(sender, Arc::downgrade(&self.pool));
         let patience = Patience::new(timeouts);
         Ok(Lease::new(sender, heard, patience, timeouts.upstream_idle))
+    }
+
+    async fn stream(&self, timeouts: &Timeouts) -> Result<Lease, Failure> {
+        // Others wait here while one connects, and then use its connection.
+        let mut multiplexed = self.multiplexed.lock().await;
+        let known = multiplexed.clone().filter(http2::SendRequest::is_ready);
+        let is_reused = known.is_some();
+        let sender = if let Some(sender) = known {
+            sender
+        } else {
+            let (io, _) = self.socket().await?;
+            let handshake = http2::handshake(TokioExecutor::new(), io).await;
+            let (sender, connection) = handshake.map_err(Failure::Broken)?;
+            tokio::spawn(run(connection));
+            multiplexed.insert(sender).clone()
+        };
+        let patience = Patience::new(timeouts);
+        let sender = Sender::Http2(sender);
+        let mut lease = Lease::new(sender, Arc::default(), patience, timeouts.upstream_idle);
+        lease.is_reused = is_reused;
+        Ok(lease)
+    }
+
+    async fn socket(&self) -> Result<(TokioIo<Io>, Arc<AtomicBool>), Failure> {
+        let socket = TcpStream::connect(&self.address).await;
+        let socket = socket.map_err(Failure::Connect)?;
+        socket.set_nodelay(true).map_err(Failure::Connect)?;
+        let heard = Arc::new(AtomicBool::new(false));
+        Ok((TokioIo::new(Io::new(socket, Arc::clone(&heard))), heard))
     }
 
     /// The request with scheme and authority of the upstream. Path and query stay as they are, byte for byte.
@@ -228,18 +244,6 @@ impl Answered {
     }
 }
 
-/// A stream of the connection that all requests share.
-fn stream(sender: http2::SendRequest<Upload>, timeouts: &Timeouts) -> Lease {
-    let patience = Patience::new(timeouts);
-    let heard = Arc::default();
-    Lease::new(
-        Sender::Http2(sender),
-        heard,
-        patience,
-        timeouts.upstream_idle,
-    )
-}
-
 async fn run(connection: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = connection.await {
         tracing::debug!(cause = %Causes(&error), "a connection to the upstream ended");
@@ -273,6 +277,9 @@ async fn wait(
         // What counts as quiet changes with the side that is awaited.
         let moved = moved * 2 + u64::from(awaits_client);
         ready!(patience.poll_over(cx, moved, limit));
+        if let Some(upload) = upload.filter(|_| awaits_client) {
+            upload.fail();
+        }
         Poll::Ready(Err(late))
     })
     .await

@@ -310,3 +310,107 @@ fn the_request_ends_when_its_client_goes() {
         });
     }
 }
+
+/// A sidecar in front of a service of HTTP/2.
+fn start_h2c(at: std::net::SocketAddr, flags: &[&str]) -> Sidecar {
+    let upstream = format!("h2c://{at}");
+    let addresses = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    Sidecar::run(&[&addresses[..], &["--upstream", &upstream], &LIMITS, flags].concat())
+}
+
+/// Tells that it was dropped.
+struct Ended(Arc<AtomicUsize>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_stream_that_is_late_ends_and_its_connection_stays() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ended);
+    let service = upstream::h2c(move |request| {
+        let ended = Ended(Arc::clone(&count));
+        async move {
+            if request.uri().path() == "/late" {
+                std::future::pending::<()>().await;
+            }
+            drop(ended);
+            upstream::reply("ok")
+        }
+    });
+    let sidecar = start_h2c(service, &["--response-timeout", "200ms"]);
+    let mut client = Client::connect(sidecar.listen);
+    for number in 0..3 {
+        assert_eq!(client.get("/late", "a").status, 504);
+        wait_until("the stream ended", || {
+            ended.load(Ordering::Relaxed) == 2 * number + 1
+        });
+        assert_eq!(client.get("/", "a").text(), "ok");
+    }
+}
+
+#[test]
+fn a_stream_ends_when_its_client_goes() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counts = [Arc::clone(&begun), Arc::clone(&ended)];
+    let service = upstream::h2c(move |_| {
+        counts[0].fetch_add(1, Ordering::Relaxed);
+        let ended = Ended(Arc::clone(&counts[1]));
+        async move {
+            std::future::pending::<()>().await;
+            drop(ended);
+            upstream::reply("never")
+        }
+    });
+    let sidecar = start_h2c(service, &["--concurrency", "1"]);
+    for number in 0..2 {
+        let mut stream = TcpStream::connect(sidecar.listen).unwrap();
+        stream.write_all(REQUEST.as_bytes()).unwrap();
+        wait_until("it is under way", || {
+            begun.load(Ordering::Relaxed) == number + 1
+        });
+        drop(stream);
+        wait_until("the stream ended", || {
+            ended.load(Ordering::Relaxed) == number + 1
+        });
+    }
+}
+
+#[test]
+fn a_service_of_http_2_that_is_not_there_or_is_none_is_a_bad_gateway() {
+    let sidecar = start_h2c(upstream::nothing(), &[]);
+    assert_eq!(Client::connect(sidecar.listen).get("/", "a").status, 502);
+    let sidecar = start_h2c(upstream::Recorder::ok().at, &["--response-timeout", "1s"]);
+    let status = Client::connect(sidecar.listen).get("/", "a").status;
+    assert_eq!(status, 502);
+}
+
+#[test]
+fn a_service_that_comes_back_is_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let answer_one = |listener: TcpListener| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let _ = stream.read(&mut head).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            .unwrap();
+    };
+    let sidecar = start(at, &[]);
+    let mut client = Client::connect(sidecar.listen);
+    let mut listener = Some(listener);
+    for _ in 0..2 {
+        let listener = listener
+            .take()
+            .unwrap_or_else(|| TcpListener::bind(at).unwrap());
+        let answering = thread::spawn(move || answer_one(listener));
+        assert_eq!(client.get("/", "a").status, 200);
+        answering.join().unwrap();
+        assert_eq!(client.get("/", "a").status, 502);
+    }
+}

@@ -1,4 +1,4 @@
-//! Who passes, who does not, and what is said then.
+//! Which requests pass, and how the others are refused.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
