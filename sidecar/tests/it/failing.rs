@@ -271,15 +271,19 @@ fn a_slow_reader_does_not_hold_up_another_request() {
 
 #[test]
 fn the_request_ends_when_its_client_goes() {
+    let begun = Arc::new(AtomicUsize::new(0));
     let ended = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&ended);
+    let counts = [Arc::clone(&begun), Arc::clone(&ended)];
     let service = upstream::raw(move |_, mut connection| {
-        let head = connection.head().unwrap();
+        let Some(head) = connection.head() else {
+            return;
+        };
         if head.starts_with("GET /body") {
             connection.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive5");
         }
+        counts[0].fetch_add(1, Ordering::Relaxed);
         connection.rest();
-        count.fetch_add(1, Ordering::Relaxed);
+        counts[1].fetch_add(1, Ordering::Relaxed);
     });
     // One request at a time: a permit that stayed would be seen.
     let sidecar = start(service, &["--concurrency", "1"]);
@@ -291,14 +295,14 @@ fn the_request_ends_when_its_client_goes() {
         };
         let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n{fields}");
         stream.write_all(request.as_bytes()).unwrap();
+        wait_until("it is under way", || {
+            begun.load(Ordering::Relaxed) == number + 1
+        });
+        assert_eq!(Client::connect(sidecar.listen).get("/", "a").status, 503);
         if path == "/body" {
             let mut first = [0; 12];
             stream.read_exact(&mut first).unwrap();
             assert_eq!(&first, b"HTTP/1.1 200");
-        } else {
-            wait_until("it is under way", || {
-                Client::connect(sidecar.listen).get("/", "a").status == 503
-            });
         }
         drop(stream);
         wait_until("the request ended", || {

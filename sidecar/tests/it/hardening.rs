@@ -193,6 +193,16 @@ fn a_refused_upload_gets_its_answer_although_it_is_not_read() {
 }
 
 #[test]
+fn a_refused_request_with_a_small_body_keeps_its_connection() {
+    let sidecar = sidecar(&[]);
+    let mut client = Client::connect(sidecar.listen);
+    for _ in 0..3 {
+        let answer = client.send("POST", "/", &[], b"hello").unwrap();
+        assert_eq!(answer.status, 429);
+    }
+}
+
+#[test]
 fn what_is_thrown_away_of_a_refused_upload_is_bounded_in_time() {
     let sidecar = sidecar(&["--head-timeout", SHORT]);
     let mut stream = connect(sidecar.listen);

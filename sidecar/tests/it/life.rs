@@ -369,6 +369,23 @@ fn threads_share_a_free_port() {
 }
 
 #[test]
+fn a_reload_changes_the_bounds_of_connections_that_come_then() {
+    let file = std::env::temp_dir().join(format!("paceline-bounds-{}.toml", std::process::id()));
+    std::fs::write(&file, "max-fields = 3").unwrap();
+    let sidecar = sidecar(quick(), &["--config", file.to_str().unwrap()]);
+    let get = || {
+        let fields = [("x-client-id", "a"), ("b", "c"), ("d", "e")];
+        let answer = Client::connect(sidecar.listen).send("GET", "/", &fields, b"");
+        answer.unwrap().status
+    };
+    assert_eq!(get(), 431);
+    std::fs::write(&file, "max-fields = 4").unwrap();
+    sidecar.send(Signal::HUP);
+    wait_until("another field is allowed", || get() == 200);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn a_hangup_reloads_and_loses_no_connection() {
     let file = std::env::temp_dir().join(format!("paceline-life-{}.toml", std::process::id()));
     std::fs::write(&file, "mode = \"enforce\"").unwrap();

@@ -15,6 +15,7 @@ fn status(response: &str) -> &str {
     response.get(9..12).unwrap_or(response)
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 #[test]
 fn what_can_be_read_in_two_ways_does_not_reach_the_service() {
     let service = Recorder::ok();
