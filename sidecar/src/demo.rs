@@ -142,7 +142,7 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         CYCLE.as_secs()
     );
     println!(
-        "What a client does not need, others borrow until it needs it again. A request above that gets 429."
+        "Sizes follow what was asked in the cycle before. What a client does not need, others borrow until it needs it again. A request above that gets 429."
     );
 
     let mut clients = Vec::new();
