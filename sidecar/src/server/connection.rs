@@ -131,10 +131,11 @@ pub(super) async fn serve(
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
             let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            // Boxed: a connection that is silent so far has no room for them.
             if is_http2 {
-                serve_http2(socket, peer, &watch, &line, &server).await
+                Box::pin(serve_http2(socket, peer, &watch, &line, &server)).await
             } else {
-                serve_http1(socket, peer, &watch, &line, &server).await
+                Box::pin(serve_http1(socket, peer, &watch, &line, &server)).await
             }
         }
         Err(error) => {

@@ -34,6 +34,7 @@ const LATE: &[u8] =
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
 /// closed before.
 pub(super) async fn read(stream: &mut TcpStream) -> io::Result<Option<(bool, Bytes)>> {
+    stream.readable().await?;
     let mut bytes = BytesMut::with_capacity(1024);
     loop {
         if stream.read_buf(&mut bytes).await? == 0 {
