@@ -22,14 +22,25 @@ pub(crate) struct Limit {
 
 /// The decision on a request.
 pub(super) enum Verdict {
-    /// It passes. The status is for the headers of the response.
-    Pass(Option<Status>),
+    /// It passes, and counts unless nothing is enforced. The status is for the headers of the response.
+    Pass {
+        status: Option<Status>,
+        is_counted: bool,
+    },
     /// It does not, and the client should come back after this.
     Refuse(Duration, Option<Status>),
 }
 
 /// The name of the policy in the headers.
 const NAME: &str = "share";
+
+impl Verdict {
+    /// The limit has nothing to do with it.
+    pub(super) const UNASKED: Self = Self::Pass {
+        status: None,
+        is_counted: false,
+    };
+}
 
 impl Limit {
     pub(crate) fn new(config: &Config) -> Self {
@@ -69,7 +80,7 @@ impl Limit {
     /// Counts a request of this client, and decides on it.
     pub(super) fn decide(&self, client: &str, config: &Config) -> Verdict {
         if config.mode == Mode::Off {
-            return Verdict::Pass(None);
+            return Verdict::UNASKED;
         }
         let decision = self.fair.try_acquire(client, 1);
         let is_enforced = config.mode == Mode::Enforce && config.enforced.includes(client);
@@ -77,7 +88,8 @@ impl Limit {
         let status = (is_refused || config.headers_on_success).then(|| self.fair.status(client));
         let status = status.flatten();
         if !is_refused {
-            return Verdict::Pass(status);
+            let is_counted = decision.is_pass();
+            return Verdict::Pass { status, is_counted };
         }
         // Until the end of the cycle: with pacing a request could pass sooner, and would have taken it from another one.
         let known = match decision {
@@ -86,6 +98,11 @@ impl Limit {
         };
         let wait = status.map_or(known, |status| status.reset_in.max(known));
         Verdict::Refuse(wait, status)
+    }
+
+    /// Takes back a request that passed and does not reach the upstream.
+    pub(super) fn refund(&self, client: &str) {
+        self.fair.refund(client, 1);
     }
 
     /// 429, with when to come back.

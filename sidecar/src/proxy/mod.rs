@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use paceline::limiter::Status;
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -90,20 +91,8 @@ impl Proxy {
 
         // What can be read in two ways does not reach the upstream.
         check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
-        // The client and its share. The fields that `Connection` names are still there.
-        let status = match self.decide(peer, &mut request, &config)? {
-            Verdict::Pass(status) => status,
-            Verdict::Refuse(wait, status) => {
-                count(&counts.refused);
-                return Err(self.sidecar.limit.refusal(wait, status));
-            }
-        };
-        // What all clients together may do to the upstream.
-        let mut admitted = Admitted::default();
-        if config.concurrency.is_some() || config.shed.is_some() {
-            let gate = self.sidecar.gate();
-            admitted = gate.admit().inspect_err(|_| count(&counts.shed))?;
-        }
+        // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
+        let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
         // The request becomes that of the sidecar.
         let upgrade = fields::for_upstream(&mut request, peer, &config);
         let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
@@ -143,14 +132,14 @@ impl Proxy {
         Ok(response)
     }
 
-    /// Finds the client, and asks for its share.
-    fn decide(
+    /// Finds the client, asks for its share, and for what all clients together may do to the upstream.
+    fn admit(
         &self,
         peer: SocketAddr,
         request: &mut Request<Upload>,
         config: &Arc<Config>,
-    ) -> Result<Verdict, Problem> {
-        let counts = &self.sidecar.counts;
+    ) -> Result<(Option<Status>, Admitted), Problem> {
+        let Sidecar { counts, limit, .. } = &*self.sidecar;
         let clients = self.clients(config);
         let client = clients.client(peer, request);
         let client = client.inspect_err(|problem| {
@@ -159,10 +148,28 @@ impl Proxy {
                 _ => &counts.anonymous,
             });
         })?;
-        Ok(match client {
-            Some(client) => self.sidecar.limit.decide(&client, config),
-            None => Verdict::Pass(None),
-        })
+        let verdict = match client.as_deref() {
+            Some(client) => limit.decide(client, config),
+            None => Verdict::UNASKED,
+        };
+        let (status, is_counted) = match verdict {
+            Verdict::Pass { status, is_counted } => (status, is_counted),
+            Verdict::Refuse(wait, status) => {
+                count(&counts.refused);
+                return Err(limit.refusal(wait, status));
+            }
+        };
+        if config.concurrency.is_none() && config.shed.is_none() {
+            return Ok((status, Admitted::default()));
+        }
+        let admitted = self.sidecar.gate().admit();
+        let admitted = admitted.inspect_err(|_| {
+            count(&counts.shed);
+            if let Some(client) = client.as_deref().filter(|_| is_counted) {
+                limit.refund(client);
+            }
+        })?;
+        Ok((status, admitted))
     }
 
     /// What is made of the configuration. A reload makes it anew.

@@ -16,7 +16,7 @@ fn start(flags: &[&str]) -> Sidecar {
     )
 }
 
-/// The statuses of so many requests of one client.
+/// The statuses of `count` requests of one client.
 fn statuses(sidecar: &Sidecar, id: &str, count: usize) -> Vec<u16> {
     let mut client = Client::connect(sidecar.listen);
     (0..count).map(|_| client.get("/", id).status).collect()
@@ -292,6 +292,8 @@ fn a_bound_on_what_is_under_way_holds_until_the_body_ends() {
                 stream
             })
             .collect();
+        // What does not reach the service does not count.
+        assert_eq!(statuses(&sidecar, "b", 600), [503; 600]);
         let refused = Client::connect(sidecar.listen).get("/", "b");
         assert_eq!(refused.status, 503);
         assert_eq!(refused.header("retry-after"), Some("1"));
@@ -342,12 +344,21 @@ fn terms_and_capacity_change_with_a_reload() {
     let service = upstream::http1(|_| async { reply("ok") });
     let sidecar = Sidecar::start(service, &["--config", &config]);
     assert_eq!(statuses(&sidecar, "a", 5), [200, 200, 200, 200, 429]);
-    std::fs::write(&file, "capacity = 6\ncycle = \"10m\"\n").unwrap();
-    sidecar.send(rustix::process::Signal::HUP);
-    wait_until("it is reloaded", || {
-        sidecar.log().contains("configuration reloaded")
-    });
-    std::fs::remove_file(&file).unwrap();
+    let reload = |text: &str, nth| {
+        std::fs::write(&file, text).unwrap();
+        sidecar.send(rustix::process::Signal::HUP);
+        wait_until("it is reloaded", || {
+            sidecar.log().matches("configuration reloaded").count() >= nth
+        });
+    };
+    reload("capacity = 6\ncycle = \"10m\"\n", 1);
     // What is spent stays spent.
     assert_eq!(statuses(&sidecar, "a", 3), [200, 200, 429]);
+    // It ends the cycle early, and has two thirds of the next one.
+    reload(
+        "capacity = 6\ncycle = \"10m\"\n[clients.b]\nweight = 2\n",
+        2,
+    );
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(statuses(&sidecar, "b", 5), [200, 200, 200, 200, 429]);
 }
