@@ -142,8 +142,9 @@ async fn show(demo: &Demo) -> Result<(), Failure> {
         CYCLE.as_secs()
     );
     println!(
-        "What a client does not need, others borrow until it needs it again. A request above that gets 429."
+        "Sizes follow what was asked in the cycle before. What a client does not need, others borrow."
     );
+    println!("What is above the size gets 429.");
 
     let mut clients = Vec::new();
     for name in CLIENTS {

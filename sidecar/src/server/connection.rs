@@ -12,7 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
@@ -21,8 +22,8 @@ use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::config::Bounds;
 use crate::proxy::Proxy;
+use crate::state::Sidecar;
 
 use super::preface::{self, Counted, Socket};
 use super::watchdog::{Download, Watch};
@@ -71,17 +72,20 @@ impl Line {
     }
 }
 
-/// Builders of connections, one set a thread.
-#[derive(Clone, Debug)]
-pub(super) struct Builders {
+/// What the connections of one thread share.
+#[derive(Debug)]
+pub(super) struct Server {
+    sidecar: Arc<Sidecar>,
+    proxy: Proxy,
     http1: http1::Builder,
     head_bytes: u32,
     fields: usize,
     streams: u32,
 }
 
-impl Builders {
-    pub(super) fn new(bounds: &Bounds) -> Self {
+impl Server {
+    pub(super) fn new(sidecar: Arc<Sidecar>) -> Self {
+        let bounds = &sidecar.config().bounds;
         let mut http1 = http1::Builder::new();
         // The watch of the connection is cheaper than hyper's timer for heads, which is a new one for each request.
         http1
@@ -93,6 +97,8 @@ impl Builders {
             http1.max_headers(bounds.fields);
         }
         Self {
+            proxy: Proxy::new(Arc::clone(&sidecar)),
+            sidecar,
             http1,
             head_bytes: u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX),
             fields: bounds.fields,
@@ -119,17 +125,16 @@ pub(super) async fn serve(
     counted: Counted,
     watch: Arc<Watch>,
     line: Rc<Line>,
-    builders: Rc<Builders>,
-    proxy: Rc<Proxy>,
+    server: Rc<Server>,
 ) {
-    let served = match preface::read(&mut stream).await {
+    let ended = match preface::read(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
             let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
             if is_http2 {
-                serve_http2(socket, peer, &watch, &line, &builders, &proxy).await
+                serve_http2(socket, peer, &watch, &line, &server).await
             } else {
-                serve_http1(socket, peer, &watch, &line, &builders, &proxy).await
+                serve_http1(socket, peer, &watch, &line, &server).await
             }
         }
         Err(error) => {
@@ -137,7 +142,7 @@ pub(super) async fn serve(
             return;
         }
     };
-    if let Err(error) = served {
+    if let Err(error) = ended {
         let cause = error.source().map(ToString::to_string);
         tracing::debug!(%peer, %error, cause, "a connection ended with an error");
     }
@@ -148,34 +153,39 @@ async fn serve_http1(
     peer: SocketAddr,
     watch: &Arc<Watch>,
     line: &Line,
-    builders: &Builders,
-    proxy: &Proxy,
+    server: &Server,
 ) -> hyper::Result<()> {
     let has_body = Cell::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         watch.head_is_complete();
         has_body.set(!request.body().is_end_stream());
         async {
-            let response = proxy.answer(peer, request).await;
+            let mut response = server.proxy.answer(peer, request).await;
+            if server.sidecar.is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS
+            {
+                // The client moves to another replica before this one closes.
+                let headers = response.headers_mut();
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
         }
     });
-    let connection = builders.http1.serve_connection(socket, service);
+    let connection = server.http1.serve_connection(socket, service);
     let mut connection = connection.with_upgrades();
-    let served = until_end(
+    let ended = until_end(
         line,
         Pin::new(&mut connection),
         http1::UpgradeableConnection::graceful_shutdown,
     )
     .await;
-    let is_refused = served.as_ref().is_err_and(hyper::Error::is_parse);
+    let is_refused = ended.as_ref().is_err_and(hyper::Error::is_parse);
     if has_body.get() || is_refused {
         // The client may still be sending.
         if let Some(parts) = connection.into_parts() {
             parts.io.linger().await;
         }
     }
-    served
+    ended
 }
 
 async fn serve_http2(
@@ -183,25 +193,23 @@ async fn serve_http2(
     peer: SocketAddr,
     watch: &Arc<Watch>,
     line: &Rc<Line>,
-    builders: &Builders,
-    proxy: &Rc<Proxy>,
+    server: &Rc<Server>,
 ) -> hyper::Result<()> {
     watch.has_streams();
-    let fields = builders.fields;
     let service = service_fn(|request: Request<Incoming>| {
         let watch = watch.stream();
         *line.next.borrow_mut() = Some(Arc::clone(&watch));
-        let proxy = Rc::clone(proxy);
+        let server = Rc::clone(server);
         async move {
             // hyper bounds the bytes of a head, and not its fields.
-            if request.headers().len() > fields {
+            if request.headers().len() > server.fields {
                 return Ok(too_many_fields());
             }
-            let response = proxy.answer(peer, request).await;
+            let response = server.proxy.answer(peer, request).await;
             Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
         }
     });
-    let connection = builders.http2(line).serve_connection(socket, service);
+    let connection = server.http2(line).serve_connection(socket, service);
     until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
 }
 

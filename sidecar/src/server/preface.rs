@@ -8,12 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::state::Sidecar;
 
@@ -21,6 +23,9 @@ use super::watchdog::Watch;
 
 /// What HTTP/2 with prior knowledge begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
+
+/// A client that still sends an upload is never silent for this long.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// To a client that has sent a part of a head. To one that has sent nothing there is nothing to answer.
 const LATE: &[u8] =
@@ -88,13 +93,14 @@ impl Socket {
         }
     }
 
-    /// Throws away what the client still sends, until it closes or is late.
+    /// Throws away what the client still sends, until it closes, is silent or is late.
     ///
     /// A socket that is closed before resets the connection, and the client loses the response.
     pub(super) async fn linger(mut self) {
         self.watch.is_over();
-        let mut waste = [0; 4096];
-        while let Ok(1..) = self.stream.inner_mut().read(&mut waste).await {}
+        let mut waste = vec![0; 4096];
+        let stream = self.stream.inner_mut();
+        while let Ok(Ok(1..)) = timeout(SILENCE, stream.read(&mut waste)).await {}
     }
 
     fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {

@@ -12,11 +12,9 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::Bounds;
-use crate::proxy::Proxy;
 use crate::state::Sidecar;
 
-use super::connection::{Builders, Line, serve};
+use super::connection::{Line, Server, serve};
 use super::preface::Counted;
 use super::watchdog::{Clock, Watch};
 
@@ -46,11 +44,11 @@ struct Connection {
 
 struct Worker {
     sidecar: Arc<Sidecar>,
-    proxy: Rc<Proxy>,
-    builders: Rc<Builders>,
+    server: Rc<Server>,
     clock: Arc<Clock>,
     connections: Vec<Connection>,
-    bounds: Bounds,
+    /// The bound of connections, of all threads together.
+    most: usize,
     complaints: Complaints,
 }
 
@@ -58,11 +56,10 @@ impl Worker {
     fn new(sidecar: Arc<Sidecar>) -> Self {
         let config = sidecar.config();
         Self {
-            proxy: Rc::new(Proxy::new(Arc::clone(&sidecar))),
-            builders: Rc::new(Builders::new(&config.bounds)),
+            server: Rc::new(Server::new(Arc::clone(&sidecar))),
             clock: Arc::new(Clock::new(&config.timeouts)),
             connections: Vec::new(),
-            bounds: config.bounds.clone(),
+            most: config.bounds.connections,
             complaints: Complaints::default(),
             sidecar,
         }
@@ -125,11 +122,11 @@ impl Worker {
                 return false;
             }
         };
-        let Some(counted) = Counted::new(&self.sidecar, self.bounds.connections) else {
+        let Some(counted) = Counted::new(&self.sidecar, self.most) else {
             let refused = &self.sidecar.counts.connections_refused;
             let refused = refused.fetch_add(1, Relaxed) + 1;
             if self.complaints.may_be_logged() {
-                let most = self.bounds.connections;
+                let most = self.most;
                 tracing::warn!(%peer, most, refused, "too many connections: closed at once");
             }
             return true;
@@ -142,8 +139,7 @@ impl Worker {
             counted,
             Arc::clone(&watch),
             Rc::clone(&line),
-            Rc::clone(&self.builders),
-            Rc::clone(&self.proxy),
+            Rc::clone(&self.server),
         );
         let task = spawn_local(served).abort_handle();
         self.connections.push(Connection { watch, line, task });
@@ -156,11 +152,7 @@ impl Worker {
         self.complaints.tick(&self.clock);
         let config = self.sidecar.config();
         self.clock.set(&config.timeouts);
-        if self.bounds != config.bounds {
-            // Of connections that come then.
-            self.bounds = config.bounds.clone();
-            self.builders = Rc::new(Builders::new(&self.bounds));
-        }
+        self.most = config.bounds.connections;
 
         let mut late = 0;
         self.connections.retain(|each| {

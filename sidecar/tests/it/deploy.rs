@@ -234,6 +234,11 @@ fn selectors_and_names_refer_to_what_exists() {
         assert_eq!(&monitor["spec"]["selector"]["matchLabels"], labels);
         let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
         assert!(pod.port(string(&endpoint["port"])) > 0);
+        let prometheus = documents("prometheus/prometheus.yml");
+        let keep = &prometheus[0]["scrape_configs"][0]["relabel_configs"][0]["regex"];
+        let (container, port) = string(keep).split_once(';').unwrap();
+        assert_eq!(pod.sidecar()["name"].as_str(), Some(container), "{file}");
+        assert!(pod.port(port) > 0);
 
         let volumes = &pod.spec()["volumes"];
         assert_eq!(
@@ -347,10 +352,9 @@ fn three_replicas_without_rights() {
             ("250m", "512Mi"),
             "{file}"
         );
-        let security = &pod.spec()["securityContext"];
+        let security = &pod.sidecar()["securityContext"];
         assert_eq!(security["runAsNonRoot"].as_bool(), Some(true), "{file}");
         assert_eq!(security["runAsUser"].as_i64(), Some(65532), "{file}");
-        let security = &pod.sidecar()["securityContext"];
         assert_eq!(
             security["allowPrivilegeEscalation"].as_bool(),
             Some(false),
@@ -398,6 +402,20 @@ fn promtool_takes_the_rules_and_their_tests() {
     assert!(checked.contains("SUCCESS: 5 rules found"), "{checked}");
     let tested = promtool(&folder, &["test", "rules", "rules_test.yml"]);
     assert!(tested.contains("SUCCESS"), "{tested}");
+}
+
+#[test]
+fn promtool_takes_the_configuration_for_prometheus() {
+    // Debian's Prometheus is built without discovery in Kubernetes.
+    let config = text("prometheus/prometheus.yml").replace(
+        "kubernetes_sd_configs:\n      - role: pod\n",
+        "static_configs:\n      - targets: []\n",
+    );
+    let folder = folder("prometheus-config");
+    fs::write(folder.join("prometheus.yml"), config).unwrap();
+    fs::write(folder.join("rules.yml"), text("prometheus/rules.yml")).unwrap();
+    let config = promtool(&folder, &["check", "config", "prometheus.yml"]);
+    assert!(config.contains("1 rule files found"), "{config}");
 }
 
 #[test]

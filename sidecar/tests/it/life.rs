@@ -113,6 +113,20 @@ fn a_drain_announces_itself_before_it_refuses_connections() {
 }
 
 #[test]
+fn a_kept_connection_ends_with_its_next_answer_while_the_end_is_announced() {
+    let sidecar = sidecar(quick(), &["--drain-announce", "1h"]);
+    let mut client = Client::connect(sidecar.listen);
+    assert_eq!(client.get("/", "a").header("connection"), None);
+    sidecar.send(Signal::TERM);
+    wait_until("it is not ready", || is_ready(&sidecar) == 503);
+    let answer = client.get("/", "a");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("connection"), Some("close"));
+    let ended = client.answer(false).unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
 fn a_request_under_way_is_answered_before_the_end() {
     let held = held();
     let flags = ["--drain-announce", "0s", "--drain-finish", "1h"];
@@ -369,19 +383,20 @@ fn threads_share_a_free_port() {
 }
 
 #[test]
-fn a_reload_changes_the_bounds_of_connections_that_come_then() {
+fn a_reload_changes_the_bound_of_connections() {
     let file = std::env::temp_dir().join(format!("paceline-bounds-{}.toml", std::process::id()));
-    std::fs::write(&file, "max-fields = 3").unwrap();
+    std::fs::write(&file, "max-connections = 1").unwrap();
     let sidecar = sidecar(quick(), &["--config", file.to_str().unwrap()]);
-    let get = || {
-        let fields = [("x-client-id", "a"), ("b", "c"), ("d", "e")];
-        let answer = Client::connect(sidecar.listen).send("GET", "/", &fields, b"");
-        answer.unwrap().status
+    let mut first = Client::connect(sidecar.listen);
+    assert_eq!(first.get("/", "a").status, 200);
+    let another = || {
+        let mut client = Client::connect(sidecar.listen);
+        client.send("GET", "/", &[("x-client-id", "a")], b"")
     };
-    assert_eq!(get(), 431);
-    std::fs::write(&file, "max-fields = 4").unwrap();
+    assert!(another().is_err());
+    std::fs::write(&file, "max-connections = 2").unwrap();
     sidecar.send(Signal::HUP);
-    wait_until("another field is allowed", || get() == 200);
+    wait_until("there is room", || another().is_ok());
     std::fs::remove_file(file).unwrap();
 }
 
