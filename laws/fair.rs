@@ -173,9 +173,9 @@ impl Model {
 }
 
 /// Pours what is lent over all that lack something, by weight, again and again, until it is gone or none lacks more.
-fn poured(lent: Fraction, lack: &[Fraction], weights: &[Fraction]) -> Vec<Fraction> {
+fn poured(supply: Fraction, lack: &[Fraction], weights: &[Fraction]) -> Vec<Fraction> {
     let mut filled = vec![Fraction::ZERO; lack.len()];
-    let mut left = lent;
+    let mut left = supply;
     loop {
         let open: Vec<usize> = (0..lack.len())
             .filter(|at| filled[*at] < lack[*at])
@@ -232,7 +232,7 @@ fn for_each_cycle(seed: u64, cycles: u32, mut check: impl FnMut(&mut Rng, FairSh
     }
 }
 
-/// The same claims, but one asks for so much.
+/// The same claims, but one asks for `demand`.
 fn asking(claims: &[Claim], at: usize, demand: u32) -> Vec<Claim> {
     let mut claims = claims.to_vec();
     claims[at] = Claim::on_terms(demand, claims[at].terms());

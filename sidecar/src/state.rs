@@ -3,68 +3,96 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::time::Instant;
+use paceline::shed::CgroupError;
 
-use crate::config::Config;
+use crate::config::{Config, Source};
+use crate::proxy::{Gate, Limit, Times};
 
 /// One sidecar: its configuration, its limit, its counts.
 #[derive(Debug)]
-pub struct Sidecar {
+pub(crate) struct Sidecar {
     config: RwLock<Arc<Config>>,
-    pub counts: Counts,
-    pub started: Instant,
+    /// Where a reload reads the configuration.
+    pub(crate) source: Arc<Source>,
+    pub(crate) limit: Limit,
+    gate: RwLock<Arc<Gate>>,
+    pub(crate) counts: Counts,
+    pub(crate) times: Times,
     /// Whether SIGTERM came: `/readyz` says 503.
-    pub is_draining: AtomicBool,
+    pub(crate) is_draining: AtomicBool,
 }
 
 /// Counts of the process. What is counted by client is in the limit.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Connections of clients now, upgraded ones included.
-    pub connections: AtomicUsize,
-    pub refused: AtomicU64,
-    pub anonymous: AtomicU64,
-    pub bad_requests: AtomicU64,
-    pub upstream_failed: AtomicU64,
-    pub upstream_late: AtomicU64,
-    pub retried: AtomicU64,
-    pub reloads: AtomicU64,
-    pub reloads_refused: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    /// Connections closed at once, since there were too many.
+    pub(crate) connections_refused: AtomicU64,
+    /// Connections and streams cut, since the client was silent or read nothing for too long.
+    pub(crate) connections_late: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) anonymous: AtomicU64,
+    pub(crate) bad_requests: AtomicU64,
+    /// Refused with 503: too many requests under way, or shed.
+    pub(crate) shed: AtomicU64,
+    pub(crate) upstream_failed: AtomicU64,
+    pub(crate) upstream_late: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) reloads: AtomicU64,
+    pub(crate) reloads_refused: AtomicU64,
 }
 
 impl Sidecar {
-    #[must_use]
-    pub fn new(config: Config) -> Self {
-        Self {
+    /// # Errors
+    ///
+    /// If it is to shed by the processor time of its cgroup, and cannot read that.
+    pub(crate) fn new(config: Config, source: Source) -> Result<Self, CgroupError> {
+        Ok(Self {
+            limit: Limit::new(&config),
+            gate: RwLock::new(Arc::new(Gate::new(&config)?)),
+            times: Times::default(),
             config: RwLock::new(Arc::new(config)),
+            source: Arc::new(source),
             counts: Counts::default(),
-            started: Instant::now(),
             is_draining: AtomicBool::new(false),
-        }
+        })
+    }
+
+    /// What protects the upstream. A request takes it once.
+    #[must_use]
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        Arc::clone(&self.gate.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The configuration of now. A request reads it once.
     #[must_use]
-    pub fn config(&self) -> Arc<Config> {
+    pub(crate) fn config(&self) -> Arc<Config> {
         let config = self.config.read();
         Arc::clone(&config.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the configuration, after a reload.
-    pub fn set_config(&self, config: Config) {
+    pub(crate) fn set_config(&self, config: Config) {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        self.limit.retune(&config);
+        let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        match gate.changed(&guarded, &config) {
+            Ok(changed) => *gate = Arc::new(changed),
+            Err(error) => tracing::error!(%error, "the shedder stays as it was"),
+        }
         *guarded = Arc::new(config);
     }
 
     /// Changes a part of the configuration, and returns what holds now.
-    pub fn change_config(&self, change: impl FnOnce(&mut Config)) -> Arc<Config> {
+    pub(crate) fn change_config(&self, change: impl FnOnce(&mut Config)) -> Arc<Config> {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut guarded));
         Arc::clone(&guarded)
     }
 
     #[must_use]
-    pub fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
 }

@@ -19,7 +19,7 @@ const WORK_OF_A_DECISION: u64 = 16;
 /// A client is a slot, a small number. The owner calls [`advance`](Self::advance) with the time first, removes the keys of the
 /// [`forgotten`](Self::forgotten) slots, looks its key up, and only then calls the other methods with the same time.
 ///
-/// The demand of a client in a cycle is what passed, what was told to [`refuse`](Self::refuse), and what
+/// The demand of a client in a cycle is what passed, what was [refused](Self::refuse), and what
 /// [waits](Self::set_waiting) when the cycle ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
@@ -44,13 +44,13 @@ pub(crate) struct Accounts {
 enum Right {
     /// It is within the size.
     Size,
-    /// It is within the default share, of which so much has to be taken back.
+    /// It is within the default share, of which this number has to be taken back.
     Default(u32),
     /// It is the first of the cycle, larger than any share of its client, and what it takes is owed.
     Loan,
     /// A new client does not find its default share, so that the cycle ends.
     NewCycle,
-    /// None before then.
+    /// Not before then.
     Wait(Tick),
 }
 
@@ -78,12 +78,15 @@ impl Accounts {
 
     /// Goes to the cycle of `now`, and says whether that is another one. Call it before all other methods.
     pub(crate) fn advance(&mut self, now: Tick) -> bool {
+        let end = self.end();
+        if now < end {
+            return false;
+        }
         let cycle = Tick::ZERO.after(self.share.cycle()).as_nanos();
         let elapsed = now.as_nanos().saturating_sub(self.start.as_nanos()) / cycle;
         if elapsed == 0 {
             return false;
         }
-        let end = self.end();
         self.start = now.last_on_grid(self.start, self.share.cycle());
         if self.waiting > 0 {
             self.idle_since = Some(self.start);
@@ -128,7 +131,8 @@ impl Accounts {
         if let Some(decision) = self.without_asking(cost) {
             return decision;
         }
-        self.begin_if_idle(now);
+        self.start = self.start_of_request(now);
+        self.is_active = true;
         self.work = self.work.saturating_add(WORK_OF_A_DECISION);
         let mut right = self.right(slot, cost, now);
         if right == Right::NewCycle {
@@ -176,7 +180,7 @@ impl Accounts {
         }
     }
 
-    /// Tells the cost of all requests that now wait in the queue of a client.
+    /// Sets the cost of all requests that now wait in the queue of a client.
     pub(crate) fn set_waiting(&mut self, slot: u32, cost: u64) {
         let client = &mut self.clients[slot];
         self.is_active |= client.waiting != cost;
@@ -259,22 +263,23 @@ impl Accounts {
         (cost == 0).then_some(Decision::Pass)
     }
 
-    /// A cycle begins with the first request after an idle one.
-    fn begin_if_idle(&mut self, now: Tick) {
+    /// The start of the cycle of a request: a cycle begins with the first request after an idle one.
+    fn start_of_request(&self, now: Tick) -> Tick {
         let is_idle = |since: Tick| since.after(self.share.cycle()) <= now;
-        if !self.is_active && self.waiting == 0 && self.idle_since.is_none_or(is_idle) {
-            self.start = now;
+        if !self.is_active && self.idle_since.is_none_or(is_idle) {
+            return now;
         }
-        self.is_active = true;
+        self.start
     }
 
     fn right(&self, slot: u32, cost: u32, now: Tick) -> Right {
         if now < self.paused_until {
             return Right::Wait(self.paused_until);
         }
+        let end = self.start_of_request(now).after(self.share.cycle());
         let client = &self.clients[slot];
         let Some(needed) = client.used.checked_add(cost) else {
-            return Right::Wait(self.end());
+            return Right::Wait(end);
         };
         let capacity = self.share.capacity();
         let missing = needed.saturating_sub(client.size);
@@ -295,7 +300,7 @@ impl Accounts {
         {
             Right::NewCycle
         } else {
-            return Right::Wait(self.end());
+            return Right::Wait(end);
         };
         let open_at = self.open_at(client, right, cost, now);
         if now < open_at {
@@ -489,6 +494,15 @@ mod tests {
         assert_eq!(sizes(&accounts), [25, 15]);
         assert_eq!(accounts.decide(1, 1, at(550)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(500));
+        let _ = accounts.advance(at(5_050));
+        assert_eq!(accounts.forgotten(), [2], "a client that waits is not idle");
+        accounts.set_waiting(1, 24);
+        assert_eq!(accounts.decide(1, 1, at(5_060)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_000));
+        accounts.set_waiting(1, 0);
+        let _ = accounts.advance(at(5_250));
+        assert_eq!(accounts.decide(1, 1, at(5_250)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(5_250), "none waits any more");
     }
 
     #[test]
@@ -528,7 +542,37 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_takes_back_what_nobody_has_spent() {
+    fn each_cycle_that_ends_in_its_time_lets_newcomers_end_one_early() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 1);
+        for (newcomer, start) in (2..).zip([0, 130, 260]) {
+            for slot in 1..newcomer {
+                let _ = ask(&mut accounts, slot, 40, start);
+            }
+            assert_eq!(accounts.join(Terms::new()), newcomer);
+            assert_eq!(ask(&mut accounts, newcomer, 1, start + 30), 1);
+            assert_eq!(accounts.cycle().start, at(start + 30));
+        }
+    }
+
+    #[test]
+    fn a_cycle_that_ends_early_keeps_what_was_asked_for_before() {
+        let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
+        let mut accounts = accounts(share, 3);
+        for (slot, permits) in [(1, 30), (2, 10), (3, 2)] {
+            let _ = ask(&mut accounts, slot, permits, 0);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.decide(2, 40, at(101)), Decision::Pass);
+        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
+        assert_eq!(accounts.cycle().start, at(100), "the clock went back");
+        let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
+        assert_eq!(demands, [30, 40, 2]);
+    }
+
+    #[test]
+    fn an_owner_takes_back_what_others_have_not_spent() {
         let mut accounts = accounts(RULE, 4);
         for (slot, permits) in [(2, 40), (3, 20)] {
             let _ = ask(&mut accounts, slot, permits, 0);
@@ -564,6 +608,11 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 14, 101), 14);
         assert_eq!(ask(&mut accounts, 1, 1, 102), 1);
         assert_eq!(sizes(&accounts), [6, 14, 16, 4]);
+        accounts.refund(3, 9, at(103));
+        assert_eq!(ask(&mut accounts, 1, 4, 103), 4);
+        assert_eq!(sizes(&accounts), [10, 13, 13, 4]);
+        assert_eq!(ask(&mut accounts, 4, 7, 103), 7);
+        assert_eq!(sizes(&accounts), [10, 12, 11, 7]);
     }
 
     #[test]
@@ -588,6 +637,34 @@ mod tests {
         assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_newcomer_does_not_end_a_debt() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
+        assert_eq!(accounts.join(Terms::new()), 5);
+        assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
+        accounts.set_waiting(5, 40);
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 7 it pays 7");
+        let _ = accounts.advance(at(300));
+        assert_eq!(sizes(&accounts), [8; 5]);
+    }
+
+    #[test]
+    fn a_debt_is_paid_in_idle_cycles_too() {
+        for (idle, is_paid) in [(100, false), (200, true)] {
+            let mut accounts = accounts(RULE, 4);
+            assert_eq!(accounts.decide(1, 25, at(0)), Decision::Pass);
+            let _ = accounts.advance(at(idle + 100));
+            assert_eq!(accounts.peek(1, 25, at(idle + 100)).is_pass(), is_paid);
+        }
     }
 
     #[test]
@@ -628,6 +705,38 @@ mod tests {
             }
         }
         assert_eq!(sum, [6; 10]);
+    }
+
+    #[test]
+    fn carried_fractions_add_up_to_the_weights() {
+        let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
+        for (slot, weight) in [(1, 9), (2, 1)] {
+            assert_eq!(accounts.join(Terms::new().with_weight(weight)), slot);
+            accounts.set_waiting(slot, 9);
+        }
+        let mut sum = [0, 0];
+        for cycle in 1..=100 {
+            let _ = accounts.advance(at(cycle * 100));
+            for (sum, size) in sum.iter_mut().zip(sizes(&accounts)) {
+                *sum += size;
+            }
+        }
+        assert_eq!(sum, [90, 10]);
+    }
+
+    #[test]
+    fn carried_fractions_do_not_enlarge_a_size_without_a_fraction() {
+        let mut accounts = accounts(FairShare::new(11, CYCLE).with_carry(true), 4);
+        for cycle in 1..=20 {
+            let last = if cycle == 1 { 9 } else { 1 };
+            for (slot, demand) in [(1, 9), (2, 9), (3, 9), (4, last)] {
+                accounts.set_waiting(slot, demand);
+            }
+            let _ = accounts.advance(at(cycle * 100));
+            // In the first cycle it loses three quarters of a permit. Then it asks for one and no more.
+            let size = accounts.client(4).size;
+            assert_eq!(size, if cycle == 1 { 2 } else { 1 });
+        }
     }
 
     #[test]
@@ -799,6 +908,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_largest_numbers_and_times_do_not_overflow() {
+        for cycle in [Duration::from_nanos(1), CYCLE, Duration::MAX] {
+            for paces in [false, true] {
+                let share = FairShare::new(u32::MAX, cycle)
+                    .with_reservation(10_000)
+                    .with_smoothing(100)
+                    .with_carry(true)
+                    .with_pacing(paces);
+                let mut accounts = accounts(share, 0);
+                for now in [0, 50, u64::MAX - 1, u64::MAX, 0, u64::MAX] {
+                    let _ = accounts.advance(at(now));
+                    let _ = accounts.forgotten();
+                    let slot = accounts.join(Terms::new().with_weight(u32::MAX));
+                    for cost in [1, u32::MAX, u32::MAX - 1, 7] {
+                        let _ = accounts.decide(slot, cost, at(now));
+                        accounts.refuse(slot, cost);
+                    }
+                    accounts.set_waiting(slot, u64::MAX / 8);
+                    accounts.refund(slot, u32::MAX, at(now));
+                    let _ = accounts.decide(slot, u32::MAX, at(now));
+                    accounts.retune(share, at(now));
+                    let sum: u64 = sizes(&accounts).into_iter().map(u64::from).sum();
+                    assert!(sum <= u32::MAX.into());
+                }
+            }
+        }
+    }
+
     /// What is known of the accounts from outside, on random traces.
     struct Trace {
         accounts: Accounts,
@@ -887,8 +1025,8 @@ mod tests {
             );
             let now = at(self.now);
             let foreseen = self.accounts.peek(slot, cost, now);
-            let end = self.accounts.cycle().end;
             let decision = self.accounts.decide(slot, cost, now);
+            let end = self.accounts.cycle().end;
             assert_eq!(decision, foreseen);
             match decision {
                 Decision::Pass => {

@@ -115,8 +115,8 @@ impl Client {
     pub(super) fn round(&mut self, fraction: i64, is_up: bool, carries: bool) {
         let permit = 1_i64 << 32;
         if carries {
-            let carried = self.carried + fraction - if is_up { permit } else { 0 };
-            self.carried = carried.clamp(-8 * permit, 8 * permit);
+            let lost = self.carried + fraction - if is_up { permit } else { 0 };
+            self.carried = lost.clamp(-8 * permit, 8 * permit);
         } else if self.size == 0 {
             // A debtor with less than one permit in a cycle pays with what it does not get anyway.
             self.owed = self
@@ -190,7 +190,7 @@ impl Client {
         self.owed = self.owed.saturating_sub(paid.saturating_mul(PERMIT));
     }
 
-    /// Ends its cycle before its time. A part of a cycle says only that the demand is at least so much.
+    /// Ends its cycle before its time. A part of a cycle says only that the demand is at least what was asked for in it.
     pub(super) fn end_cycle_early(&mut self) {
         let attempted = self.end_counts();
         self.demand = self.demand.max(attempted);

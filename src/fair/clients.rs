@@ -87,7 +87,7 @@ impl Clients {
         mem::take(&mut self.forgotten)
     }
 
-    /// Forgets clients without a request in so many cycles.
+    /// Forgets the clients that had no request in this number of cycles.
     pub(super) fn forget_idle(&mut self, idle_cycles: u32) {
         let (slots, forgotten) = (&mut self.slots, &mut self.forgotten);
         let weights = &mut self.weights;
@@ -180,14 +180,14 @@ impl Clients {
         let (capacity, carries, weights) = (share.capacity(), share.carries(), self.weights);
         let wants: Vec<Want> = self.all().map(Client::want).collect();
         let shares = Shares::exact(capacity, &wants, share.reservation(), share.division());
-        let carried = |at: usize| {
+        let sizes = shares.whole(capacity, |at| {
+            let earlier = self[self.order[at]].carried;
             if carries {
-                self[self.order[at]].carried
+                earlier + shares.fraction(at)
             } else {
                 0
             }
-        };
-        let sizes = shares.whole(capacity, carried);
+        });
         let (mut at, mut repaid) = (0, 0);
         self.for_each(|client| {
             client.default = default_of(client, capacity, weights);

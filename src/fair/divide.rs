@@ -1,6 +1,6 @@
 use core::cmp::Reverse;
 
-use super::wide::{mul_div, product};
+use super::wide::{div_rem, mul_div, product};
 use super::{Claim, Division, Terms};
 
 /// The parts of a whole reservation.
@@ -99,7 +99,7 @@ impl Shares {
         let exact = wants.iter().zip(&gaps).map(|((_, terms), gap)| {
             let weight = u128::from(terms.weight());
             let (units, rest) = match (*gap, level) {
-                // A lender keeps what it wants, and a part of what nobody borrows.
+                // A lender keeps what it wants, and a part of what no client borrows.
                 (Gap::Lends(units), _) => {
                     let (kept, rest) = mul_div(units, lent.saturating_sub(lacking), lent);
                     (default(terms) - units + kept, rest)
@@ -109,18 +109,19 @@ impl Shares {
                     let (borrowed, rest) = mul_div(units, lent, lacking);
                     (default(terms) + borrowed, rest)
                 }
-                (Gap::Borrows(units), Some((left, among))) => {
-                    let (borrowed, rest) = if product(units, among) <= product(weight, left) {
+                (Gap::Borrows(units), Some((rise, among))) => {
+                    let (borrowed, rest) = if product(units, among) <= product(weight, rise) {
                         (units, 0)
                     } else {
-                        mul_div(weight, left, among)
+                        mul_div(weight, rise, among)
                     };
                     (default(terms) + borrowed, rest)
                 }
             };
+            let (whole, part) = div_rem(units, unit);
             Exact {
-                whole: u32::try_from(units / unit).unwrap_or(u32::MAX),
-                part: units % unit,
+                whole: u32::try_from(whole).unwrap_or(u32::MAX),
+                part,
                 rest,
             }
         });
@@ -187,7 +188,7 @@ fn gap((demand, terms): &Want, default: u128, unit: u128, reservation: u32) -> G
 
 /// Where water stands that fills up what the borrowers lack: each gets its lack or its weight times the level, whichever is less. The
 /// level is a fraction.
-fn level(wants: &[Want], gaps: &[Gap], lent: u128) -> (u128, u128) {
+fn level(wants: &[Want], gaps: &[Gap], supply: u128) -> (u128, u128) {
     let mut borrowers: Vec<(u128, u128)> = wants
         .iter()
         .zip(gaps)
@@ -199,7 +200,7 @@ fn level(wants: &[Want], gaps: &[Gap], lent: u128) -> (u128, u128) {
     borrowers.sort_unstable_by(|(a, weight_a), (b, weight_b)| {
         product(*a, *weight_b).cmp(&product(*b, *weight_a))
     });
-    let (mut left, mut among) = (lent, borrowers.iter().map(|(_, weight)| weight).sum());
+    let (mut left, mut among) = (supply, borrowers.iter().map(|(_, weight)| weight).sum());
     for (units, weight) in borrowers {
         if product(units, among) > product(weight, left) {
             break;

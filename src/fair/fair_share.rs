@@ -145,8 +145,8 @@ impl FairShare {
         self
     }
 
-    /// Sets how many clients have a share of their own. Default: 1,000. All others together are one more client, so that nobody gets
-    /// more capacity by inventing names.
+    /// Sets how many clients have a share of their own. Default: 1,000. All others together are one more client, so that invented
+    /// names gain no capacity.
     ///
     /// # Panics
     ///
@@ -321,7 +321,7 @@ impl FairShare {
         self.paces
     }
 
-    /// The sizes of one cycle, if these clients, the oldest first, asked for so much in the cycle before.
+    /// The sizes of one cycle, if these clients, the oldest first, asked for this in the cycle before.
     ///
     /// It is [`divide`](super::divide) with the reservation.
     #[must_use]

@@ -4,7 +4,7 @@ pub(super) fn mul_div(a: u128, b: u128, c: u128) -> (u128, u128) {
         return (0, 0);
     }
     if let Some(product) = a.checked_mul(b) {
-        return (product / c, product % c);
+        return div_rem(product, c);
     }
     // Long division, a bit at a time. What is above the bits of `low` is less than `c`.
     let (high, low) = product(a, b);
@@ -18,6 +18,15 @@ pub(super) fn mul_div(a: u128, b: u128, c: u128) -> (u128, u128) {
         }
     }
     (quotient, rest)
+}
+
+/// The quotient and what remains, with one division.
+pub(super) fn div_rem(a: u128, b: u128) -> (u128, u128) {
+    let quotient = match (u64::try_from(a), u64::try_from(b)) {
+        (Ok(a), Ok(b)) => u128::from(a / b),
+        _ => a / b,
+    };
+    (quotient, a - quotient * b)
 }
 
 /// The upper and the lower 128 bits of a product.
@@ -48,7 +57,6 @@ mod tests {
         assert_eq!(mul_div(c - 1, c - 1, c), (c - 2, 1));
     }
 
-    /// Whoever multiplies back gets the product again.
     #[test]
     fn quotient_times_divisor_plus_rest_is_the_product() {
         let mut random = 1_u128;

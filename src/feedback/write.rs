@@ -108,22 +108,18 @@ impl LimitHeaders {
 
     /// The names, in lower case, and the values of the headers.
     pub fn headers(&self, status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let is_limited = status.quota.is_some() || status.remaining < u32::MAX;
-        let policy = status.quota.map(|quota| self.policy(quota, status));
-        let state = is_limited.then(|| self.state(status));
-        let policy = policy.map(|policy| ("ratelimit-policy", policy));
-        policy
-            .into_iter()
-            .chain(state.map(|state| ("ratelimit", state)))
+        let (mut policy, mut state) = (String::new(), String::new());
+        self.write_policy(&mut policy, status);
+        self.write_state(&mut state, status);
+        let headers = [("ratelimit-policy", policy), ("ratelimit", state)].into_iter();
+        headers.filter(|(_, value)| !value.is_empty())
     }
 
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, the last in seconds from now; for old clients. None without a quota.
     pub fn legacy_headers(status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let Status {
-            remaining, quota, ..
-        } = *status;
+        let remaining = status.remaining;
         let reset = whole_seconds(status.reset_in).min(LONGEST_LEGACY_RESET);
-        quota.into_iter().flat_map(move |quota| {
+        status.quota.into_iter().flat_map(move |quota| {
             [
                 ("x-ratelimit-limit", quota.permits.to_string()),
                 ("x-ratelimit-remaining", remaining.to_string()),
@@ -139,24 +135,29 @@ impl LimitHeaders {
         part.unwrap_or(&self.name)
     }
 
-    fn policy(&self, quota: Quota, status: &Status) -> String {
-        let mut item = quoted(self.name(status.binding));
-        let window = whole_seconds(quota.window).max(1);
-        add_number(&mut item, param::QUOTA, quota.permits.into());
+    /// The value of `RateLimit-Policy`, or nothing.
+    pub(crate) fn write_policy(&self, item: &mut String, status: &Status) {
+        let Some(Quota { permits, window }) = status.quota else {
+            return;
+        };
+        add_quoted(item, self.name(status.binding));
+        add_number(item, param::QUOTA, permits.into());
         if self.unit != QuotaUnit::Requests {
-            add(&mut item, param::UNIT, &quoted(self.unit.name()));
+            add(item, param::UNIT, &quoted(self.unit.name()));
         }
-        add_number(&mut item, param::WINDOW, window);
-        self.add_partition_key(&mut item);
-        item
+        add_number(item, param::WINDOW, whole_seconds(window).max(1));
+        self.add_partition_key(item);
     }
 
-    fn state(&self, status: &Status) -> String {
-        let mut item = quoted(self.name(status.binding));
-        add_number(&mut item, param::REMAINING, status.remaining.into());
-        add_number(&mut item, param::RESET, whole_seconds(status.reset_in));
-        self.add_partition_key(&mut item);
-        item
+    /// The value of `RateLimit`, or nothing.
+    pub(crate) fn write_state(&self, item: &mut String, status: &Status) {
+        if status.quota.is_none() && status.remaining == u32::MAX {
+            return;
+        }
+        add_quoted(item, self.name(status.binding));
+        add_number(item, param::REMAINING, status.remaining.into());
+        add_number(item, param::RESET, whole_seconds(status.reset_in));
+        self.add_partition_key(item);
     }
 
     fn add_partition_key(&self, item: &mut String) {
@@ -239,16 +240,19 @@ fn checked(name: String) -> Result<String, InvalidName> {
 
 /// A string of a structured field, and of JSON. The text has no control characters.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 32);
-    quoted.push('"');
-    for c in text.chars() {
-        if matches!(c, '"' | '\\') {
-            quoted.push('\\');
-        }
-        quoted.push(c);
-    }
-    quoted.push('"');
+    let mut quoted = String::with_capacity(text.len() + 2);
+    add_quoted(&mut quoted, text);
     quoted
+}
+
+fn add_quoted(item: &mut String, text: &str) {
+    item.push('"');
+    if text.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
+        item.push_str(&text.replace('\\', r"\\").replace('"', r#"\""#));
+    } else {
+        item.push_str(text);
+    }
+    item.push('"');
 }
 
 fn add(item: &mut String, param: &str, value: &str) {

@@ -16,6 +16,7 @@ use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
 use super::limit::{LimitState, Mode};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
+use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
 use super::{Answer, Event, Limiter, Method, Observer};
 
@@ -63,7 +64,8 @@ const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
     pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
-    hasher: RandomState,
+    /// So that a caller cannot choose the shard of its keys.
+    seed: u64,
     resolution: Resolution,
     /// `None` if the keys are not observed.
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
@@ -115,7 +117,7 @@ where
         let maps = (0..count).map(|_| Mutex::new(map.emptied()));
         Self {
             shards: maps.collect(),
-            hasher: RandomState::new(),
+            seed: RandomState::new().hash_one(()),
             resolution: Resolution::default(),
             observer: None,
         }
@@ -482,8 +484,8 @@ where
     pub(super) fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, KeyMap<K, P>> {
         let index = match self.shards.len() {
             1 => 0,
-            // The upper bits: the map in the shard has a secret of its own.
-            len => (self.hasher.hash_one(key) >> 32) as usize % len,
+            // Not the hash of the map in the shard, which protects it from keys that collide.
+            len => (hash_from(self.seed, key) >> 32) as usize % len,
         };
         lock(&self.shards[index])
     }
@@ -494,7 +496,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
     fn clone(&self) -> Self {
         Self {
             shards: Arc::clone(&self.shards),
-            hasher: self.hasher.clone(),
+            seed: self.seed,
             resolution: self.resolution,
             observer: self.observer.clone(),
         }

@@ -209,6 +209,15 @@ pub trait Limiter {
     fn resolution(&self) -> Resolution {
         Resolution::default()
     }
+
+    /// A clone for one request, where that is cheaper than one for a task.
+    #[doc(hidden)]
+    fn for_one_request(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// The implementation for a pointer to a limiter.

@@ -279,7 +279,7 @@ impl<P: Policy> Shared<P> {
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("until_n_ready", "consume", "removeTokens"))]
     pub fn acquire(&self, cost: u32) -> Acquire<Self> {
-        Acquire::new(self.for_one_request(), cost)
+        Acquire::new(self.with_same_count(), cost)
     }
 
     /// Waits for one permit, which no limit refuses for ever: [`acquire`](Self::acquire) of 1, without an error.
@@ -308,7 +308,7 @@ impl<P: Policy> Shared<P> {
     /// Dropping it leaves the queue; nothing was counted.
     #[doc(alias("until_ready", "consume", "schedule", "ready"))]
     pub fn acquire_one(&self) -> AcquireOne<Self> {
-        AcquireOne::new(self.for_one_request())
+        AcquireOne::new(self.with_same_count())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -354,7 +354,7 @@ impl<P: Policy> Shared<P> {
     #[doc(alias = "tryConsume")]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::new(
-            self.for_one_request(),
+            self.with_same_count(),
             cost,
             within,
             |limit, cost| Some(limit.peek(cost)),
@@ -635,7 +635,7 @@ impl<P: Policy> Shared<P> {
     }
 
     /// A handle that shares the count of this one: see [`LimitHandle`].
-    fn for_one_request(&self) -> Self {
+    fn with_same_count(&self) -> Self {
         self.with_queue(Arc::clone(&self.queue))
     }
 
@@ -747,6 +747,10 @@ impl<P: Policy> Limiter for Shared<P> {
 
     fn resolution(&self) -> Resolution {
         self.resolution
+    }
+
+    fn for_one_request(&self) -> Option<Self> {
+        Some(self.with_same_count())
     }
 }
 

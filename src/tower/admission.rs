@@ -49,6 +49,18 @@ pub(super) enum Blocked<E> {
     Failed(Fault<E>),
 }
 
+impl<E> Blocked<E> {
+    /// A refusal says what the limit has left.
+    pub(super) fn with_status(self, ask: &impl Ask) -> Self {
+        match self {
+            Self::Refused(refusal) if !refusal.is_limiter_failed() => {
+                Self::Refused(refusal.with_status(ask.status()))
+            }
+            failed => failed,
+        }
+    }
+}
+
 /// How long a request waits, and how many wait.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
@@ -133,12 +145,7 @@ impl<Q: Ask> Admission<Q> {
                 Err(self.too_late(within))
             }
         };
-        Poll::Ready(answer.map_err(|blocked| match blocked {
-            Blocked::Refused(refusal) if !refusal.is_limiter_failed() => {
-                Blocked::Refused(refusal.with_status(self.ask.status()))
-            }
-            failed => failed,
-        }))
+        Poll::Ready(answer.map_err(|blocked| blocked.with_status(&self.ask)))
     }
 
     /// What the limit has left.
@@ -198,9 +205,31 @@ pub(super) struct AskRate<L: Limiter> {
 
 impl<L: Limiter> AskRate<L> {
     pub(super) const fn new(limiter: L, cost: u32) -> Self {
-        Self {
-            gate: Gate::new(Contained::new(limiter)),
-            cost,
+        Self::of(Contained::new(limiter), cost)
+    }
+
+    pub(super) const fn of(limiter: Contained<L>, cost: u32) -> Self {
+        let gate = Gate::new(limiter);
+        Self { gate, cost }
+    }
+
+    /// The answer to a request that may not wait; it is refused as `kind`.
+    pub(super) fn decided(
+        &self,
+        decision: Result<Decision, Fault<L::Error>>,
+        kind: RefusalKind,
+    ) -> Result<(), Blocked<L::Error>> {
+        match decision {
+            Ok(Decision::Pass) => Ok(()),
+            Ok(Decision::Wait { .. }) if self.is_out_of_reach() => {
+                Err(Blocked::Refused(Refusal::new(RefusalKind::LimiterFailed)))
+            }
+            Ok(Decision::Wait { retry_in }) => {
+                let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
+                Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
+            }
+            Ok(Decision::Never { capacity }) => Err(self.too_costly(capacity)),
+            Err(fault) => Err(Blocked::Failed(fault)),
         }
     }
 
@@ -228,18 +257,7 @@ impl<L: Limiter> Ask for AskRate<L> {
 
     fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self> {
         let decision = ready!(self.gate.limiter_mut().poll_try(self.cost, cx));
-        Poll::Ready(match decision {
-            Ok(Decision::Pass) => Ok(()),
-            Ok(Decision::Wait { .. }) if self.is_out_of_reach() => {
-                Err(Blocked::Refused(Refusal::new(RefusalKind::LimiterFailed)))
-            }
-            Ok(Decision::Wait { retry_in }) => {
-                let wait = Some(retry_in).filter(|wait| *wait < Duration::MAX);
-                Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
-            }
-            Ok(Decision::Never { capacity }) => Err(self.too_costly(capacity)),
-            Err(fault) => Err(Blocked::Failed(fault)),
-        })
+        Poll::Ready(self.decided(decision, kind))
     }
 
     fn give_up(&mut self) {

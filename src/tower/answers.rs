@@ -239,14 +239,18 @@ impl Answers {
 
     /// The headers of one limit are appended to those of others. The legacy headers have room for one, so the first stays.
     fn add_limit(&self, headers: &mut HeaderMap, status: &Status) {
-        for (name, value) in self.headers.headers(status) {
-            add(headers, name, value);
-        }
+        // Few are longer.
+        let mut value = String::with_capacity(64);
+        self.headers.write_policy(&mut value, status);
+        add(headers, RATELIMIT_POLICY.clone(), &value);
+        value.clear();
+        self.headers.write_state(&mut value, status);
+        add(headers, RATELIMIT.clone(), &value);
         if self.has_legacy {
             let legacy: Vec<_> = LimitHeaders::legacy_headers(status).collect();
             if !legacy.iter().any(|(name, _)| headers.contains_key(*name)) {
                 for (name, value) in legacy {
-                    add(headers, name, value);
+                    add(headers, HeaderName::from_static(name), &value);
                 }
             }
         }
@@ -343,6 +347,9 @@ impl<B> Answer<B> for AnswersWithBody<B> {
     }
 }
 
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
 const GRPC: &str = "application/grpc";
 
 fn status_code(refusal: &Refusal) -> StatusCode {
@@ -409,15 +416,17 @@ fn add_grpc(headers: &mut HeaderMap, refusal: &Refusal, wait: Option<Duration>) 
         i32::try_from(millis).unwrap_or(i32::MAX)
     });
     let message = percent_encoded(&detail(refusal, wait));
-    add(headers, "grpc-status", code.to_string());
-    add(headers, "grpc-message", message);
-    add(headers, "grpc-retry-pushback-ms", millis.to_string());
+    let mut add = |name, value: &str| add(headers, HeaderName::from_static(name), value);
+    add("grpc-status", &code.to_string());
+    add("grpc-message", &message);
+    add("grpc-retry-pushback-ms", &millis.to_string());
 }
 
-/// `value` is made of printable ASCII.
-fn add(headers: &mut HeaderMap, name: &'static str, value: String) {
-    if let Ok(value) = HeaderValue::try_from(value) {
-        headers.append(HeaderName::from_static(name), value);
+/// `value` is made of printable ASCII; an empty one is not added.
+fn add(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    // A copy of the right size: one of a `String` that is larger would be freed twice.
+    if let Some(Ok(value)) = (!value.is_empty()).then(|| HeaderValue::from_str(value)) {
+        headers.append(name, value);
     }
 }
 

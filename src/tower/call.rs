@@ -1,3 +1,4 @@
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
@@ -9,11 +10,12 @@ use std::sync::Arc;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::limiter::Status;
+use crate::limiter::{Limiter, Status};
+use crate::policy::Decision;
 
-use super::admission::{Admission, Ask, Blocked, Patience};
+use super::admission::{Admission, Ask, AskRate, Blocked, Patience};
 use super::answer::{AsResponse, Respond};
-use super::failure::{FailureLog, Fault, OnFailure, catch};
+use super::failure::{Contained, FailureLog, Fault, OnFailure, catch};
 use super::refusal::RefusalKind;
 use super::terms::Terms;
 use super::{AsError, Refusal};
@@ -109,8 +111,7 @@ impl<T, A> Config<T, A> {
                 pass.status = self.answer.annotates().then(|| asked.status()).flatten();
                 Ok(())
             }
-            Err(Blocked::Refused(refusal)) => Err(refusal),
-            Err(Blocked::Failed(fault)) => self.failed(&fault),
+            Err(blocked) => self.blocked(blocked),
         };
         *admission = None;
         Poll::Ready(answer)
@@ -155,6 +156,13 @@ impl<T, A> Config<T, A> {
         Ok(response)
     }
 
+    fn blocked<E: fmt::Display>(&self, blocked: Blocked<E>) -> Result<(), Refusal> {
+        match blocked {
+            Blocked::Refused(refusal) => Err(refusal),
+            Blocked::Failed(fault) => self.failed(&fault),
+        }
+    }
+
     /// The request passes, or is refused.
     fn failed<E: fmt::Display>(&self, fault: &Fault<E>) -> Result<(), Refusal> {
         self.failures.note(fault);
@@ -162,6 +170,55 @@ impl<T, A> Config<T, A> {
             OnFailure::Open => Ok(()),
             OnFailure::Closed => Err(Refusal::new(RefusalKind::LimiterFailed)),
         }
+    }
+}
+
+impl<T, A> Config<T, A> {
+    /// Asks the limit of the request without waiting. While the answer is under way, `admission` has the request.
+    ///
+    /// It does what [`admit`](Self::admit) and [`poll_pass`](Self::poll_pass) do, in one `catch` and without an [`Admission`], which
+    /// took most of the time of a request that passes.
+    fn ask_at_once<R, P, E>(
+        &self,
+        request: &R,
+        pass: &mut Pass<()>,
+        admission: &mut Option<Admission<AskRate<T::Limit>>>,
+    ) -> Poll<Result<(), Refusal>>
+    where
+        T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+        A: Respond<R, P, E>,
+    {
+        let (mut limit, mut cost) = (Contained::default(), 1);
+        let fault = Cell::new(Fault::<Infallible>::KeyPanic);
+        let asked = catch(|| {
+            let shared = self.terms.shared().and_then(Limiter::for_one_request);
+            let handle = shared.map_or_else(|| self.terms.limit(request), |limit| Ok(Some(limit)));
+            let Some(handle) = handle? else {
+                return Ok(Poll::Ready(Ok(Decision::Pass)));
+            };
+            let handle = limit.insert(handle);
+            fault.set(Fault::CostPanic);
+            cost = self.terms.cost(request);
+            fault.set(Fault::Panic);
+            Ok(handle.poll_try(cost, &mut Context::from_waker(Waker::noop())))
+        });
+        let decision = match asked {
+            Some(Ok(Poll::Ready(decision))) => decision.map_err(Fault::Error),
+            Some(Ok(Poll::Pending)) => {
+                *admission = Some(Admission::new(AskRate::of(limit, cost)));
+                return Poll::Pending;
+            }
+            Some(Err(bad)) => return Poll::Ready(Err(Refusal::new(RefusalKind::BadKey(bad)))),
+            None => return Poll::Ready(self.failed(&fault.into_inner())),
+        };
+        if matches!(decision, Ok(Decision::Pass)) {
+            pass.status = self.answer.annotates().then(|| limit.status()).flatten();
+            return Poll::Ready(Ok(()));
+        }
+        let ask = AskRate::of(limit, cost);
+        let answer = ask.decided(decision, RefusalKind::TooSoon);
+        let answer = answer.map_err(|blocked| blocked.with_status(&ask));
+        Poll::Ready(answer.or_else(|blocked| self.blocked(blocked)))
     }
 }
 
@@ -267,36 +324,6 @@ where
         Self::with(config, Pass::NONE, state)
     }
 
-    /// Asks the limit at once, and calls `inner`, which is ready. A refusal leaves it ready. While the answer is under way, the
-    /// future has the ready service, and `inner` is a clone of it.
-    pub(super) fn at_once(
-        config: &Arc<Config<T, A>>,
-        inner: &mut S,
-        request: R,
-        ask: impl FnOnce(T::Limit, u32) -> Q,
-    ) -> Self
-    where
-        S: Clone,
-    {
-        let (mut pass, mut admission) = (Pass::NONE, None);
-        let mut cx = Context::from_waker(Waker::noop());
-        let asked = match config.admit(&request, ask, &mut admission) {
-            Ok(()) => config.poll_pass(&mut admission, &mut pass, &mut cx),
-            Err(refusal) => Poll::Ready(Err(refusal)),
-        };
-        let state = match asked {
-            Poll::Ready(Ok(())) => State::Calling {
-                response: inner.call(request),
-            },
-            Poll::Ready(Err(refusal)) => State::refused(request, refusal),
-            Poll::Pending => {
-                let clone = inner.clone();
-                State::asking(admission, mem::replace(inner, clone), request)
-            }
-        };
-        Self::with(config, pass, state)
-    }
-
     fn with(config: &Arc<Config<T, A>>, pass: Pass<Q::Guard>, state: StateOf<Q, S, R>) -> Self {
         Self {
             config: Arc::clone(config),
@@ -344,6 +371,33 @@ where
             };
             this.state.set(next);
         }
+    }
+}
+
+impl<S, R, T, A> Call<AskRate<T::Limit>, S, R, T, A>
+where
+    S: Service<R>,
+    T: Terms<R, Limit: Limiter<Error: fmt::Display>>,
+    A: Respond<R, S::Response, S::Error>,
+{
+    /// Asks the limit at once, and calls `inner`, which is ready. A refusal leaves it ready. While the answer is under way, the
+    /// future has the ready service, and `inner` is a clone of it.
+    pub(super) fn at_once(config: &Arc<Config<T, A>>, inner: &mut S, request: R) -> Self
+    where
+        S: Clone,
+    {
+        let (mut pass, mut admission) = (Pass::NONE, None);
+        let state = match config.ask_at_once(&request, &mut pass, &mut admission) {
+            Poll::Ready(Ok(())) => State::Calling {
+                response: inner.call(request),
+            },
+            Poll::Ready(Err(refusal)) => State::refused(request, refusal),
+            Poll::Pending => {
+                let clone = inner.clone();
+                State::asking(admission, mem::replace(inner, clone), request)
+            }
+        };
+        Self::with(config, pass, state)
     }
 }
 

@@ -5,7 +5,6 @@ use tower_service::Service;
 
 use crate::limiter::Limiter;
 
-use super::admission::AskRate;
 use super::answer::{AsError, Respond};
 use super::call::Call;
 use super::layer::{Charges, LimitLayer, Limited, LimitedFuture};
@@ -86,7 +85,7 @@ where
 
     fn call(&mut self, request: R) -> EnforceFuture<S, R, T, A> {
         LimitedFuture {
-            call: Call::at_once(&self.config, &mut self.inner, request, AskRate::new),
+            call: Call::at_once(&self.config, &mut self.inner, request),
         }
     }
 }

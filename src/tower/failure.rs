@@ -173,6 +173,11 @@ impl<L> Contained<L> {
         }
     }
 
+    /// The handle, to be asked in a `catch`. If it panics there, it must not be asked again.
+    pub(super) fn insert(&mut self, handle: L) -> &mut L {
+        self.handle.insert(handle)
+    }
+
     /// `None` if it panics, or has panicked before.
     fn ask<T>(&mut self, ask: impl FnOnce(&mut L) -> T) -> Option<T> {
         let handle = self.handle.as_mut()?;
@@ -195,7 +200,16 @@ impl<L> Contained<L> {
 
     /// To leave the queue may ask the policy, which may panic once more.
     fn drop_handle(&mut self) {
-        let _ = catch(|| self.handle = None);
+        if self.handle.is_some() {
+            let _ = catch(|| self.handle = None);
+        }
+    }
+}
+
+impl<L> Default for Contained<L> {
+    /// No handle yet.
+    fn default() -> Self {
+        Self { handle: None }
     }
 }
 

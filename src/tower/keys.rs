@@ -166,7 +166,8 @@ fn header_named(name: &str) -> HeaderName {
 
 fn value(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.get(name)?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+    let lossy = |_| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    Some(value.to_str().map_or_else(lossy, str::to_owned))
 }
 
 fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {

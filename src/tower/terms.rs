@@ -74,6 +74,12 @@ pub trait Terms<R> {
         let _ = request;
         1
     }
+
+    /// The limit, if all requests have the same.
+    #[doc(hidden)]
+    fn shared(&self) -> Option<&Self::Limit> {
+        None
+    }
 }
 
 /// The key of a request cannot be used.
@@ -112,6 +118,10 @@ impl<R, L: Clone> Terms<R> for Direct<L> {
 
     fn limit(&self, _: &R) -> Result<Option<L>, BadKey> {
         Ok(Some(self.limit.clone()))
+    }
+
+    fn shared(&self) -> Option<&L> {
+        Some(&self.limit)
     }
 }
 
@@ -210,6 +220,10 @@ where
 
     fn cost(&self, request: &R) -> u32 {
         (self.cost)(request)
+    }
+
+    fn shared(&self) -> Option<&T::Limit> {
+        self.terms.shared()
     }
 }
 

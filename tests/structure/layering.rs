@@ -97,7 +97,7 @@ const BANNED: [&str; 16] = [
 ];
 
 /// Folders with exact arithmetic.
-const EXACT: [&str; 2] = ["policy", "feedback"];
+const EXACT: [&str; 3] = ["policy", "fair", "feedback"];
 
 /// What exact arithmetic does not use either.
 const FLOATS: [&str; 2] = ["f32", "f64"];

@@ -19,13 +19,13 @@ struct Limit {
 
 const LIMITS: [Limit; 6] = [
     Limit {
-        name: "lines of code in src, without tower and shed",
+        name: "lines of code in src, without tower, shed and fair",
         ceiling: 19_470,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
-        name: "named types in src, without tower and shed (struct, enum, trait)",
+        name: "named types in src, without tower, shed and fair (struct, enum, trait)",
         ceiling: 278,
         target: 190,
         measure: types_of_src,
@@ -104,12 +104,12 @@ fn lines_of_code(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The library without layers for services and without shedders, which would hide how the rest grows.
+/// The library without layers for services, shedders and fair shares, which would hide how the rest grows.
 fn library() -> Vec<(String, String)> {
     let files = rust_files(&["src"]).into_iter();
-    let of_library =
-        files.filter(|(path, _)| !path.starts_with("src/tower/") && !path.starts_with("src/shed/"));
-    of_library.collect()
+    let apart = ["src/tower/", "src/shed/", "src/fair/"];
+    let is_apart = |path: &str| apart.iter().any(|folder| path.starts_with(folder));
+    files.filter(|(path, _)| !is_apart(path)).collect()
 }
 
 fn lines_of_src() -> Measure {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::config::Mode;
+use crate::config::{self, Mode};
 use crate::state::Sidecar;
 
 use super::PATIENCE;
@@ -20,6 +20,9 @@ use super::view::{MODES, mode_name};
 
 /// The largest body of a change.
 const BODY_BYTES: usize = 4 * 1024;
+
+/// The status and the reason of a refusal.
+type Refusal = (StatusCode, String);
 
 /// What `POST /mode` takes. What is absent stays.
 #[derive(Debug, Deserialize)]
@@ -32,21 +35,28 @@ struct Change {
 
 /// Changes the mode, the enforced part of the clients, or both, until the next reload.
 pub(super) async fn mode(sidecar: &Sidecar, request: Request<Incoming>) -> Answer {
-    match read(request)
-        .await
-        .and_then(|change| apply(sidecar, &change))
-    {
-        Ok(answer) | Err(answer) => answer,
+    let change = read(request).await;
+    match change.and_then(|change| apply(sidecar, &change)) {
+        Ok(now) => answer::json(&now),
+        Err((status, detail)) => problem(status, &detail),
     }
 }
 
-fn apply(sidecar: &Sidecar, change: &Change) -> Result<Answer, Answer> {
+/// Reads the configuration again. A bad one is refused with every line that is wrong, and the old one stays.
+pub(super) fn reload(sidecar: &Sidecar) -> Answer {
+    match config::reload(sidecar, &sidecar.source) {
+        Ok(()) => answer::json(&json!({ "reloaded": true })),
+        Err(errors) => problem(StatusCode::UNPROCESSABLE_ENTITY, &errors.to_string()),
+    }
+}
+
+fn apply(sidecar: &Sidecar, change: &Change) -> Result<Value, Refusal> {
     let mode = match &change.mode {
         Some(name) => Some(mode_of(name)?),
         None => None,
     };
     let share = change.share.map(Share::try_percent).transpose();
-    let share = share.map_err(|error| bad(&format!("share: {error}")))?;
+    let share = share.map_err(|error| bad(format!("share: {error}")))?;
     if mode.is_none() && share.is_none() {
         return Err(bad("there is neither mode nor share"));
     }
@@ -56,36 +66,31 @@ fn apply(sidecar: &Sidecar, change: &Change) -> Result<Answer, Answer> {
     });
     let (mode, share) = (mode_name(config.mode), percent(config.enforced));
     tracing::info!(mode, share, "the mode was changed");
-    Ok(answer::json(&json!({ "mode": mode, "share": share })))
+    Ok(json!({ "mode": mode, "share": share }))
 }
 
-async fn read(request: Request<Incoming>) -> Result<Change, Answer> {
+async fn read(request: Request<Incoming>) -> Result<Change, Refusal> {
     let content_type = request.headers().get(CONTENT_TYPE);
     let is_form = match content_type.map(|value| media_type(value.as_bytes())) {
         Some(b"application/json") => false,
         Some(b"application/x-www-form-urlencoded") => true,
         _ => {
-            return Err(problem(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "content-type has to be application/json or application/x-www-form-urlencoded",
-            ));
+            let detail =
+                "content-type has to be application/json or application/x-www-form-urlencoded";
+            return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.to_owned()));
         }
     };
-    let body = timeout(
-        PATIENCE,
-        Limited::new(request.into_body(), BODY_BYTES).collect(),
-    )
-    .await;
-    let body = match body {
+    let body = Limited::new(request.into_body(), BODY_BYTES).collect();
+    let body = match timeout(PATIENCE, body).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
             let detail = format!("the body has more than {BODY_BYTES} bytes");
-            return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, &detail));
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, detail));
         }
         Ok(Err(_)) => return Err(bad("the body is broken")),
         Err(_) => {
             let detail = format!("the body is not complete after {PATIENCE:?}");
-            return Err(problem(StatusCode::REQUEST_TIMEOUT, &detail));
+            return Err((StatusCode::REQUEST_TIMEOUT, detail));
         }
     };
     let change = if is_form {
@@ -93,7 +98,7 @@ async fn read(request: Request<Incoming>) -> Result<Change, Answer> {
     } else {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     };
-    change.map_err(|error| bad(&error))
+    change.map_err(bad)
 }
 
 /// A form as the JSON that says the same. Neither names nor values of a change need an escape.
@@ -114,10 +119,10 @@ fn form(body: &Bytes) -> Result<Value, String> {
     Ok(Value::Object(fields))
 }
 
-fn mode_of(name: &str) -> Result<Mode, Answer> {
+fn mode_of(name: &str) -> Result<Mode, Refusal> {
     let known = MODES.into_iter().find(|mode| mode_name(*mode) == name);
     known.ok_or_else(|| {
-        bad(&format!(
+        bad(format!(
             "mode {name:?} has to be {}",
             MODES.map(mode_name).join(", ")
         ))
@@ -129,6 +134,6 @@ fn percent(share: Share) -> f64 {
     f64::from(share.ten_thousandths()) / 100.0
 }
 
-fn bad(detail: &str) -> Answer {
-    problem(StatusCode::BAD_REQUEST, detail)
+fn bad(detail: impl Into<String>) -> Refusal {
+    (StatusCode::BAD_REQUEST, detail.into())
 }

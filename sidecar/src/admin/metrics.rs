@@ -8,12 +8,14 @@ use http::header::ACCEPT;
 use http::{HeaderMap, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
+use crate::proxy::Histogram;
 use crate::state::Sidecar;
 
 use super::answer::{Answer, of_type, problem};
@@ -22,7 +24,7 @@ use super::view::{ClientView, MODES, View, mode_name};
 const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// OpenMetrics if the scraper asks for it, and the older text format of Prometheus otherwise.
+/// `OpenMetrics` if the scraper asks for it, and the older text format of Prometheus otherwise.
 pub(super) fn answer(sidecar: &Arc<Sidecar>, headers: &HeaderMap) -> Answer {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape(Arc::clone(sidecar))));
@@ -42,7 +44,7 @@ pub(super) fn answer(sidecar: &Arc<Sidecar>, headers: &HeaderMap) -> Answer {
     }
 }
 
-/// OpenMetrics text in the older format. There the name of a family has the suffix of its samples, and there are no infos and units.
+/// `OpenMetrics` text in the older format. There the name of a family has the suffix of its samples, and there are no infos and units.
 fn classic(open: &str) -> String {
     let mut text = String::with_capacity(open.len());
     let mut help = "";
@@ -57,7 +59,20 @@ fn classic(open: &str) -> String {
                 _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();
-            text += &format!("# HELP {name}{suffix}{help}\n# TYPE {name}{suffix} {kind}\n");
+            for part in [
+                "# HELP ",
+                name,
+                suffix,
+                help,
+                "\n# TYPE ",
+                name,
+                suffix,
+                " ",
+                kind,
+                "\n",
+            ] {
+                text += part;
+            }
         } else if !line.starts_with('#') {
             text += line;
             text.push('\n');
@@ -102,15 +117,21 @@ impl Collector for Scrape {
             "The length of a cycle.",
             f64::from(u32::try_from(view.cycle_ms).unwrap_or(u32::MAX)) / 1_000.0,
         )?;
-        families.counter(
-            "paceline_cycles",
-            "Cycles that have ended.",
-            view.cycle.saturating_sub(1),
-        )?;
+        families.counter("paceline_cycles", "Cycles that have ended.", view.cycle)?;
         families.gauge(
             "paceline_connections",
             "Connections of clients, upgraded ones included.",
             f64::from(u32::try_from(counts.connections.load(Relaxed)).unwrap_or(u32::MAX)),
+        )?;
+        families.counter(
+            "paceline_connections_refused",
+            "Connections closed at once, since there were too many.",
+            counts.connections_refused.load(Relaxed),
+        )?;
+        families.counter(
+            "paceline_connections_late",
+            "Connections and streams cut, since the client was silent or read nothing for too long.",
+            counts.connections_late.load(Relaxed),
         )?;
         families.counters(
             "paceline_config_reloads",
@@ -148,33 +169,30 @@ struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
     fn clients(&mut self, clients: &[ClientView]) -> Result<(), Error> {
-        let gauges: [(&str, &str, fn(&ClientView) -> f64); 4] = [
-            (
-                "paceline_client_size",
-                "Requests that a client may pass in this cycle.",
-                |client| f64::from(client.size),
-            ),
-            (
-                "paceline_client_demand",
-                "Requests that a client attempted in the last cycle.",
-                |client| f64::from(client.demand),
-            ),
-            (
-                "paceline_client_lent",
-                "Requests of its default that a client lends in this cycle.",
-                |client| f64::from(client.lent),
-            ),
-            (
-                "paceline_client_borrowed",
-                "Requests above its default that a client borrows in this cycle.",
-                |client| f64::from(client.borrowed),
-            ),
-        ];
-        for (name, help, read) in gauges {
-            let samples = clients.iter();
-            let samples = samples.map(|client| (client.client.as_str(), read(client)));
-            self.gauges(name, help, "client", samples)?;
-        }
+        self.of_clients(
+            "paceline_client_size",
+            "Requests that a client may pass in this cycle.",
+            clients,
+            |client| client.size,
+        )?;
+        self.of_clients(
+            "paceline_client_demand",
+            "Requests that a client attempted in the last cycle.",
+            clients,
+            |client| client.demand,
+        )?;
+        self.of_clients(
+            "paceline_client_lent",
+            "Requests of its default that a client lends in this cycle.",
+            clients,
+            |client| client.lent,
+        )?;
+        self.of_clients(
+            "paceline_client_borrowed",
+            "Requests above its default that a client borrows in this cycle.",
+            clients,
+            |client| client.borrowed,
+        )?;
         let none = ConstCounter::new(0_u64);
         let help = "Requests of a client since it came, by what the share decided.";
         let kind = none.metric_type();
@@ -193,6 +211,18 @@ impl Families<'_> {
         Ok(())
     }
 
+    fn of_clients(
+        &mut self,
+        name: &str,
+        help: &str,
+        clients: &[ClientView],
+        read: fn(&ClientView) -> u32,
+    ) -> Result<(), Error> {
+        let samples = clients.iter();
+        let samples = samples.map(|client| (client.client.as_str(), f64::from(read(client))));
+        self.gauges(name, help, "client", samples)
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> Result<(), Error> {
         let gauge = ConstGauge::new(value);
         let kind = gauge.metric_type();
@@ -203,6 +233,15 @@ impl Families<'_> {
         let counter = ConstCounter::new(value);
         let kind = counter.metric_type();
         counter.encode(self.0.encode_descriptor(name, help, None, kind)?)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, times: &Histogram) -> Result<(), Error> {
+        let kind = MetricType::Histogram;
+        let seconds = Some(&Unit::Seconds);
+        let mut encoder = self.0.encode_descriptor(name, help, seconds, kind)?;
+        let buckets: Vec<_> = times.buckets().collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        encoder.encode_histogram::<NoLabelSet>(times.sum(), count, &buckets, None)
     }
 
     fn gauges(

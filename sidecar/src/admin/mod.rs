@@ -94,8 +94,8 @@ async fn connection(admin: &Admin, stream: TcpStream, peer: SocketAddr) {
 
 impl Admin {
     async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Answer {
-        if let Err(refusal) = access::check_host(peer, request.headers()) {
-            return refusal;
+        if let Err(reason) = access::check_host(peer, request.headers()) {
+            return problem(StatusCode::FORBIDDEN, reason);
         }
         let path = request.uri().path();
         let allowed: &[Method] = match path {
@@ -138,24 +138,23 @@ impl Admin {
         if self.sidecar.is_draining() {
             return problem(StatusCode::SERVICE_UNAVAILABLE, "the sidecar is draining");
         }
-        match Arc::clone(&self.subscribers).try_acquire_owned() {
-            Ok(permit) => answer::events(Events::new(Arc::clone(&self.sidecar), permit)),
-            Err(_) => {
-                let detail = format!("there are {SUBSCRIBERS} readers of /events already");
-                problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
-            }
+        if let Ok(permit) = Arc::clone(&self.subscribers).try_acquire_owned() {
+            answer::events(Events::new(Arc::clone(&self.sidecar), permit))
+        } else {
+            let detail = format!("there are {SUBSCRIBERS} readers of /events already");
+            problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
         }
     }
 
     async fn change(&self, peer: SocketAddr, request: Request<Incoming>) -> Answer {
         let config = self.sidecar.config();
         let token_file = config.admin_token_file.as_deref();
-        if let Err(refusal) = access::check_change(peer, request.headers(), token_file).await {
-            return refusal;
+        if let Err(reason) = access::check_change(peer, request.headers(), token_file).await {
+            return problem(StatusCode::FORBIDDEN, reason);
         }
         match request.uri().path() {
             "/mode" => change::mode(&self.sidecar, request).await,
-            _ => problem(StatusCode::NOT_IMPLEMENTED, "not built yet"),
+            _ => change::reload(&self.sidecar),
         }
     }
 }

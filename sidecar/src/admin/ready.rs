@@ -30,10 +30,10 @@ impl Readiness {
     pub(super) async fn check(&self, config: &Config) -> Result<(), String> {
         let mut last = self.last.lock().await;
         let now = last.clock.now();
-        if let Some((at, result)) = &last.result {
-            if now.since(*at) < FRESH {
-                return result.clone();
-            }
+        if let Some((at, result)) = &last.result
+            && now.since(*at) < FRESH
+        {
+            return result.clone();
         }
         let result = connect(config).await;
         let now = last.clock.now();

@@ -87,3 +87,53 @@ impl AsyncWrite for Stall {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    async fn pair() -> (Stall, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (Stall::new(accepted.unwrap().0, PATIENCE), peer.unwrap())
+    }
+
+    /// Writes until the peer's buffers are full.
+    async fn fill(stall: &mut Stall) {
+        let block = [0; 64 * 1024];
+        let soon = Duration::from_secs(1);
+        while timeout(soon, stall.write(&block)).await.is_ok() {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_makes_no_progress_fails() {
+        let (mut stall, _peer) = pair().await;
+        fill(&mut stall).await;
+        let error = stall.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_at_last_is_not_cut() {
+        let (mut stall, mut peer) = pair().await;
+        fill(&mut stall).await;
+        let mut buffer = vec![0; 1024 * 1024];
+        for _ in 0..4 {
+            // Of the 10 s, 1 s is over.
+            while timeout(Duration::from_secs(1), peer.read(&mut buffer))
+                .await
+                .is_ok()
+            {}
+            fill(&mut stall).await;
+        }
+        let error = stall.write(b"x").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}

@@ -1,5 +1,8 @@
 //! What operators see of the share: the cycle and its clients.
 
+use std::time::Duration;
+
+use paceline::limiter::{ClientShare, Fair, FairCycle};
 use serde::{Serialize, Serializer};
 
 use crate::config::Mode;
@@ -8,10 +11,13 @@ use crate::state::Sidecar;
 /// The clients of an event. The live page has no room for more.
 const BUSIEST: usize = 50;
 
+/// All clients beyond the largest number of clients. The space makes sure that no client has this id.
+const OTHERS: &str = "(other clients)";
+
 /// The share at one instant.
 #[derive(Debug, Serialize)]
 pub(super) struct View {
-    /// The number of the cycle, from 1.
+    /// How many cycles were before this one.
     pub(super) cycle: u64,
     /// How long the cycle lasts, and how much of it is over.
     pub(super) cycle_ms: u64,
@@ -49,7 +55,7 @@ pub(super) struct ClientView {
     /// What it attempted in the last cycle.
     pub(super) demand: u32,
     /// What passed and what was refused in this cycle.
-    pub(super) used: u64,
+    pub(super) used: u32,
     pub(super) refused: u64,
     pub(super) lent: u32,
     pub(super) borrowed: u32,
@@ -62,12 +68,12 @@ pub(super) struct ClientView {
 impl View {
     pub(super) fn of(sidecar: &Sidecar) -> Self {
         let config = sidecar.config();
-        let clients: Vec<ClientView> = Vec::new();
+        let (cycle, clients) = read(sidecar.limit.fair());
         Self {
-            cycle: 0,
-            cycle_ms: u64::try_from(config.fair.cycle.as_millis()).unwrap_or(u64::MAX),
-            elapsed_ms: 0,
-            capacity: config.fair.capacity,
+            cycle: cycle.number,
+            cycle_ms: millis(cycle.began_ago + cycle.ends_in),
+            elapsed_ms: millis(cycle.began_ago),
+            capacity: cycle.capacity,
             mode: config.mode,
             enforced: f64::from(config.enforced.ten_thousandths()) / 100.0,
             is_draining: sidecar.is_draining(),
@@ -80,7 +86,7 @@ impl View {
     /// The same with the busiest clients only, busiest first.
     pub(super) fn of_the_busiest(mut self) -> Self {
         let business = |client: &ClientView| {
-            let attempted = client.used + client.refused + client.waiting;
+            let attempted = u64::from(client.used) + client.refused + client.waiting;
             attempted.max(u64::from(client.demand))
         };
         let clients = &mut self.clients;
@@ -90,13 +96,45 @@ impl View {
     }
 }
 
+/// The cycle and the shares of its clients. The limit is locked twice, and a cycle may begin in between.
+fn read(fair: &Fair<String>) -> (FairCycle, Vec<ClientView>) {
+    let mut cycle = fair.cycle();
+    let mut shares = fair.shares();
+    let after = fair.cycle();
+    if after.number != cycle.number {
+        (cycle, shares) = (after, fair.shares());
+    }
+    (cycle, shares.into_iter().map(ClientView::from).collect())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<ClientShare<String>> for ClientView {
+    fn from(share: ClientShare<String>) -> Self {
+        Self {
+            client: share.key.unwrap_or_else(|| OTHERS.to_owned()),
+            size: share.size,
+            demand: share.demand,
+            used: share.used,
+            refused: share.refused,
+            lent: share.lent,
+            borrowed: share.borrowed,
+            waiting: share.waiting,
+            passed_total: share.requests_passed,
+            refused_total: share.requests_refused,
+        }
+    }
+}
+
 impl Sums {
     fn of(clients: &[ClientView]) -> Self {
         let mut sums = Self::default();
         for client in clients {
             sums.size += u64::from(client.size);
             sums.demand += u64::from(client.demand);
-            sums.used += client.used;
+            sums.used += u64::from(client.used);
             sums.refused += client.refused;
             sums.lent += u64::from(client.lent);
             sums.borrowed += u64::from(client.borrowed);

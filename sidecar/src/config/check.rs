@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use paceline::concurrency::{Gradient, Permits};
+use paceline::fair::{self, FairShare};
 use paceline::shed::WorkerUtilization;
 use paceline::tower::Proxies;
 
@@ -21,6 +22,7 @@ const MOST_HEAD_BYTES: usize = 16 * 1024 * 1024;
 /// Reports what is wrong: the key and the words.
 pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&str, String)) {
     numbers(draft, &mut wrong);
+    share(draft, &mut wrong);
     durations(draft, &mut wrong);
     addresses(draft, &mut wrong);
     token(draft, &mut wrong);
@@ -28,24 +30,30 @@ pub(super) fn check(draft: &Draft, mut wrong: impl FnMut(&str, String)) {
     load(draft, &mut wrong);
 }
 
+fn share(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
+    let fair = &draft.config.fair;
+    let right = FairShare::new(1, Duration::from_secs(1));
+    let results = [
+        ("capacity", FairShare::try_new(fair.capacity, right.cycle())),
+        ("cycle", FairShare::try_new(right.capacity(), fair.cycle)),
+        ("max-clients", right.try_with_max_clients(fair.max_clients)),
+        (
+            "forget-after",
+            right.try_forgetting_after(fair.forgetting_after),
+        ),
+    ];
+    for (key, result) in results {
+        if let Err(error) = result {
+            wrong(key, error.to_string());
+        }
+    }
+}
+
 fn numbers(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     let config = &draft.config;
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let ranges = [
         ("cores", config.cores, 1, 1_024),
-        ("capacity", number(config.fair.capacity), 1, usize::MAX),
-        (
-            "max-clients",
-            number(config.fair.max_clients),
-            1,
-            usize::MAX,
-        ),
-        (
-            "forget-after",
-            number(config.fair.forgetting_after),
-            1,
-            usize::MAX,
-        ),
         (
             "max-head-bytes",
             config.bounds.head_bytes,
@@ -69,7 +77,6 @@ fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
     let config = &draft.config;
     let timeouts = &config.timeouts;
     let above_zero = [
-        ("cycle", config.fair.cycle),
         ("head-timeout", timeouts.head),
         ("idle-timeout", timeouts.between),
         ("body-timeout", timeouts.body),
@@ -83,6 +90,7 @@ fn durations(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
         }
     }
     let bounded = above_zero.into_iter().chain([
+        ("cycle", config.fair.cycle),
         ("shed-delay", draft.shed.delay),
         ("shed-ramp", draft.shed.ramp),
         ("drain-announce", config.drain.announce),
@@ -207,8 +215,8 @@ fn clients(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
             let right = "an id has 1 to 64 visible ASCII characters";
             wrong(&key, format!("no client has this id: {right}"));
         }
-        if terms.weight == 0 {
-            wrong(&key, "weight must be at least 1, got 0".to_owned());
+        if let Err(error) = fair::Terms::new().try_with_weight(terms.weight) {
+            wrong(&key, error.to_string());
         }
     }
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
+use crate::demo::Demo;
+
 use super::Config;
 use super::settings::{Draft, GROUPS, PREFIX, settings};
 use super::source::{CLIENTS, CONFIG, Errors, Reading, Source};
@@ -22,7 +24,7 @@ pub(crate) enum Task {
         warnings: Vec<String>,
     },
     /// To show what the sidecar does.
-    Demo,
+    Demo(Demo),
     /// Nothing more: it is answered.
     Done(ExitCode),
 }
@@ -30,8 +32,8 @@ pub(crate) enum Task {
 /// Reads the command line, the environment and the file. Answers `--help`, `--version` and `--check`, and prints what is wrong.
 pub(crate) fn task() -> Task {
     let cli = Cli::parse();
-    if let Some(Subcommands::Demo) = cli.command {
-        return Task::Demo;
+    if let Some(Subcommands::Demo(demo)) = cli.command {
+        return Task::Demo(demo);
     }
     let is_check = cli.check;
     match load(cli) {
@@ -89,9 +91,10 @@ pub(super) fn report(source: &Source, reading: &Reading) -> String {
     }
     for (id, terms) in &reading.draft.config.terms {
         let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        let name = match id.bytes().all(is_bare) {
-            true => id.clone(),
-            false => quoted(id),
+        let name = if id.bytes().all(is_bare) {
+            id.clone()
+        } else {
+            quoted(id)
         };
         let most = [
             ("most-lent", terms.most_lent),
@@ -150,7 +153,7 @@ Example:
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     /// Show four clients that share a capacity: a small upstream, the sidecar, the live page; ends after a minute
-    Demo,
+    Demo(Demo),
 }
 
 /// The settings that were given as flags, by their key.

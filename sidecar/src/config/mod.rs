@@ -5,6 +5,8 @@ mod cli;
 mod reload;
 mod settings;
 mod source;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::collections::BTreeMap;
@@ -12,11 +14,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use paceline::fair::{Division, FairShare, Newcomers};
 use paceline::limiter::Share;
 
 pub(crate) use self::cli::{Task, task};
 pub(crate) use self::reload::{reload, watch};
-pub(crate) use self::source::{Errors, Source};
+pub(crate) use self::source::Source;
+pub(crate) use self::value::duration;
 
 /// A configuration that was checked. A reload replaces it as a whole.
 #[derive(Clone, Debug, PartialEq)]
@@ -252,5 +256,41 @@ impl Config {
             log: tracing::Level::INFO,
             log_json: false,
         }
+    }
+
+    /// The parameters of the limit.
+    pub(crate) fn fair_share(&self) -> FairShare {
+        let fair = &self.fair;
+        let division = if fair.is_max_min {
+            Division::MaxMin
+        } else {
+            Division::Proportional
+        };
+        let newcomers = match fair.early_cycles {
+            Some(at_most) => Newcomers::EndCycle { at_most },
+            None => Newcomers::Join,
+        };
+        FairShare::new(fair.capacity, fair.cycle)
+            .with_reservation(fair.reservation.ten_thousandths())
+            .with_division(division)
+            .with_newcomers(newcomers)
+            .with_max_clients(fair.max_clients)
+            .forgetting_after(fair.forgetting_after)
+            .with_carry(fair.has_carry)
+            .with_pacing(fair.has_pacing)
+    }
+}
+
+/// The terms as the limit takes them.
+impl From<Terms> for paceline::fair::Terms {
+    fn from(terms: Terms) -> Self {
+        let mut of_limit = Self::new().with_weight(terms.weight);
+        if let Some(permits) = terms.most_lent {
+            of_limit = of_limit.with_most_lent(permits);
+        }
+        if let Some(permits) = terms.most_borrowed {
+            of_limit = of_limit.with_most_borrowed(permits);
+        }
+        of_limit
     }
 }

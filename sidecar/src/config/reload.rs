@@ -7,42 +7,46 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Config;
-use super::source::{Errors, Source};
-use super::value::Value as _;
+use super::settings::{Draft, settings};
+use super::source::{CLIENTS, Errors, Source};
 use crate::state::Sidecar;
 
 /// How often [`watch`] looks at the file.
-const PERIOD: Duration = Duration::from_secs(5);
+pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again. It holds for the requests that come then. A refusal is in the log too.
+/// Reads the file again. The new configuration holds for the requests that come then. The log says what changed, or why it is
+/// refused.
 ///
 /// # Errors
 ///
-/// What is wrong with it, or which settings cannot change while the sidecar runs. The old configuration stays.
+/// What is wrong with it, or which settings cannot change while the sidecar runs. The old configuration stays as a whole.
 pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
-    // One at a time: the older contents must not come last.
+    // It is locked until the end, so that of two reloads the one with the older contents is not the last.
     let mut seen = source.seen();
     let text = source.text();
     let result = source.load_text(&text).and_then(|reading| {
-        let config = unchanged(&sidecar.config(), reading.draft.finish())?;
+        let config = reading.draft.finish();
+        let changes = changes(&sidecar.config(), &config)?;
         sidecar.set_config(config);
-        Ok(reading.warnings)
+        Ok((changes, reading.warnings))
     });
     *seen = text.ok();
     match result {
-        Ok(warnings) => {
+        Ok((changes, warnings)) => {
             sidecar.counts.reloads.fetch_add(1, Ordering::Relaxed);
             for warning in warnings {
                 tracing::warn!("{warning}");
             }
-            tracing::info!("configuration reloaded");
+            if changes.is_empty() {
+                tracing::info!("configuration reloaded, nothing changed");
+            } else {
+                tracing::info!("configuration reloaded: {}", changes.join(", "));
+            }
             Ok(())
         }
         Err(errors) => {
-            sidecar
-                .counts
-                .reloads_refused
-                .fetch_add(1, Ordering::Relaxed);
+            let refused = &sidecar.counts.reloads_refused;
+            refused.fetch_add(1, Ordering::Relaxed);
             for error in &errors.0 {
                 tracing::error!("configuration refused, the old one stays: {error}");
             }
@@ -51,7 +55,7 @@ pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
     }
 }
 
-/// Reloads when the contents of the file have changed. It does not end.
+/// Reloads when the contents of the file change. It does not end.
 ///
 /// A `ConfigMap` changes by a symbolic link, so the contents are compared.
 pub(crate) async fn watch(sidecar: Arc<Sidecar>, source: Arc<Source>) {
@@ -59,8 +63,7 @@ pub(crate) async fn watch(sidecar: Arc<Sidecar>, source: Arc<Source>) {
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let is_same = *source.seen() == source.text().ok();
-        if !is_same {
+        if source.has_changed() {
             // The log has it.
             let _ = reload(&sidecar, &source);
         }
@@ -72,28 +75,35 @@ impl Source {
     pub(super) fn seen(&self) -> MutexGuard<'_, Option<String>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn has_changed(&self) -> bool {
+        *self.seen() != self.text().ok()
+    }
 }
 
-/// The new configuration, if what cannot change is as in the old one.
-fn unchanged(old: &Config, new: Config) -> Result<Config, Errors> {
-    let fixed = [
-        ("listen", old.listen.show(), new.listen.show()),
-        ("admin", old.admin.show(), new.admin.show()),
-        ("upstream", old.upstream.show(), new.upstream.show()),
-        ("cores", old.cores.show(), new.cores.show()),
-        ("log", old.log.show(), new.log.show()),
-        ("log-json", old.log_json.show(), new.log_json.show()),
-    ];
-    let changed = fixed.into_iter().filter(|(_, old, new)| old != new);
-    let errors: Vec<_> = changed
-        .map(|(key, old, new)| {
-            format!(
-                "{key}: cannot change from `{old}` to `{new}` while the sidecar runs: restart it"
-            )
-        })
-        .collect();
+/// The words for what changes, or for what would change and cannot.
+fn changes(old: &Config, new: &Config) -> Result<Vec<String>, Errors> {
+    let (old, new) = (Draft::of(old.clone()), Draft::of(new.clone()));
+    let (mut changes, mut errors) = (Vec::new(), Vec::new());
+    for setting in settings() {
+        let (key, old, new) = (setting.key, old.show(setting), new.show(setting));
+        if old == new {
+            continue;
+        }
+        if setting.is_fixed {
+            let right = "while the sidecar runs: restart it";
+            errors.push(format!(
+                "{key}: cannot change from `{old}` to `{new}` {right}"
+            ));
+        } else {
+            changes.push(format!("{key} from `{old}` to `{new}`"));
+        }
+    }
+    if old.config.terms != new.config.terms {
+        changes.push(CLIENTS.to_owned());
+    }
     if errors.is_empty() {
-        Ok(new)
+        Ok(changes)
     } else {
         Err(Errors(errors))
     }

@@ -1,6 +1,5 @@
 //! The settings: each has one name, which is its flag, its environment variable and its key in the file.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,13 +7,15 @@ use http::HeaderName;
 use http::uri::Authority;
 
 use super::value::{ClientBy, Value};
-use super::{Client, Config, IpHeader, Shed, Terms, Upstream};
+use super::{Client, Config, IpHeader, Shed, Upstream};
 
 /// A setting. `timeout` is the flag `--timeout`, the variable `PACELINE_TIMEOUT`, and the key `timeout` of the file.
 pub(super) struct Setting {
     pub(super) key: &'static str,
     pub(super) help: &'static str,
     pub(super) is_required: bool,
+    /// Whether it stays as it was at the start.
+    pub(super) is_fixed: bool,
     pub(super) field: fn(&mut Draft) -> &mut dyn Value,
 }
 
@@ -28,6 +29,7 @@ impl Setting {
             key,
             help,
             is_required: false,
+            is_fixed: false,
             field,
         }
     }
@@ -36,6 +38,14 @@ impl Setting {
     const fn required(self) -> Self {
         Self {
             is_required: true,
+            ..self
+        }
+    }
+
+    /// Not changed by a reload.
+    const fn fixed(self) -> Self {
+        Self {
+            is_fixed: true,
             ..self
         }
     }
@@ -59,18 +69,21 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 |it| &mut it.config.listen,
                 "The address for clients; port 0 takes a free one",
             )
-            .required(),
+            .required()
+            .fixed(),
             Setting::new(
                 "upstream",
                 |it| &mut it.config.upstream,
                 "The service, http:// for HTTP/1.1 or h2c:// for HTTP/2 without TLS",
             )
-            .required(),
+            .required()
+            .fixed(),
             Setting::new(
                 "admin",
                 |it| &mut it.config.admin,
                 "The address for operators: metrics, probes, the live page",
-            ),
+            )
+            .fixed(),
             Setting::new(
                 "admin-token-file",
                 |it| &mut it.config.admin_token_file,
@@ -80,7 +93,8 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 "cores",
                 |it| &mut it.config.cores,
                 "The number of threads that serve clients",
-            ),
+            )
+            .fixed(),
         ],
     ),
     (
@@ -267,12 +281,14 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 "max-head-bytes",
                 |it| &mut it.config.bounds.head_bytes,
                 "Bytes of the head of a request",
-            ),
+            )
+            .fixed(),
             Setting::new(
                 "max-fields",
                 |it| &mut it.config.bounds.fields,
                 "Header fields of a request",
-            ),
+            )
+            .fixed(),
             Setting::new(
                 "max-connections",
                 |it| &mut it.config.bounds.connections,
@@ -282,7 +298,8 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 "max-streams",
                 |it| &mut it.config.bounds.streams,
                 "Streams of an HTTP/2 connection at once",
-            ),
+            )
+            .fixed(),
         ],
     ),
     (
@@ -292,12 +309,14 @@ pub(super) const GROUPS: &[(&str, &[Setting])] = &[
                 "log",
                 |it| &mut it.config.log,
                 "The least important level: error, warn, info, debug or trace",
-            ),
+            )
+            .fixed(),
             Setting::new(
                 "log-json",
                 |it| &mut it.config.log_json,
                 "Write the log as JSON",
-            ),
+            )
+            .fixed(),
         ],
     ),
 ];
@@ -312,11 +331,12 @@ pub(super) fn setting(key: &str) -> Option<&'static Setting> {
     settings().find(|setting| setting.key == key)
 }
 
-/// The known name that is most like a wrong one, if one is like it.
+/// The known name that is most like a wrong one, if one is like it. What both begin with does not make them alike.
 pub(super) fn nearest(wrong: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let near = known.map(|name| (strsim::damerau_levenshtein(wrong, &name), name));
     let (distance, name) = near.min()?;
-    (distance <= wrong.len().div_ceil(3)).then_some(name)
+    let length = wrong.strip_prefix(PREFIX).unwrap_or(wrong).len();
+    (distance <= length.div_ceil(3)).then_some(name)
 }
 
 /// A configuration that is being read: some fields of [`Config`] are made of several settings.
@@ -355,13 +375,26 @@ impl Draft {
         }
     }
 
+    /// The draft of which a configuration was made.
+    pub(super) fn of(config: Config) -> Self {
+        let mut draft = Self::new();
+        match &config.client {
+            Client::Header(name) => draft.header = name.clone(),
+            Client::Ip { header, trusted } => {
+                draft.by = ClientBy::Ip;
+                draft.ip_header = *header;
+                draft.trusted.clone_from(trusted);
+            }
+        }
+        draft.has_shed = config.shed.is_some();
+        draft.shed = config.shed.unwrap_or(draft.shed);
+        draft.config = config;
+        draft
+    }
+
     /// The value of a setting as text.
     pub(super) fn show(&self, setting: &Setting) -> String {
         (setting.field)(&mut self.clone()).show()
-    }
-
-    pub(super) fn terms(&mut self) -> &mut BTreeMap<String, Terms> {
-        &mut self.config.terms
     }
 
     /// The configuration, of a draft that was checked.

@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Terms;
 use super::check::{check, warnings};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
 use super::value::{Form, whole};
-use super::{Config, Terms};
 
-/// What was given at the start. The file is read again at each [`load`](Self::load).
+/// What was given at the start. The file is read again at each reload.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// By the key of the setting.
@@ -65,7 +65,6 @@ impl Source {
         variables: impl IntoIterator<Item = (String, String)>,
         file: Option<PathBuf>,
     ) -> Result<(Self, Vec<String>), Errors> {
-        let known = || settings().map(Setting::variable);
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut of_settings = BTreeMap::new();
         for (name, value) in variables {
@@ -74,10 +73,8 @@ impl Source {
             }
             if let Some(setting) = settings().find(|setting| setting.variable() == name) {
                 of_settings.insert(setting.key, value);
-            } else if let Some(near) = nearest(&name[PREFIX.len()..], known().map(without_prefix)) {
-                errors.push(format!(
-                    "{name}: no such variable; did you mean {PREFIX}{near}?"
-                ));
+            } else if let Some(near) = nearest(&name, settings().map(Setting::variable)) {
+                errors.push(format!("{name}: no such variable; did you mean {near}?"));
             } else {
                 // Kubernetes sets PACELINE_SERVICE_HOST and more for a service named paceline.
                 warnings.push(format!("{name}: not a variable of the sidecar, ignored"));
@@ -96,24 +93,16 @@ impl Source {
         }
     }
 
-    /// Reads the file again, and checks everything.
-    ///
-    /// # Errors
-    ///
-    /// Everything that is wrong.
-    pub(crate) fn load(&self) -> Result<Config, Errors> {
-        self.load_text(&self.text())
-            .map(|reading| reading.draft.finish())
-    }
-
     /// The contents of the file, or why it cannot be read.
     pub(super) fn text(&self) -> Result<String, String> {
         let Some(path) = &self.file else {
             return Ok(String::new());
         };
-        fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+        fs::read_to_string(path)
+            .map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     }
 
+    /// Reads and checks everything, with these contents of the file.
     pub(super) fn load_text(&self, text: &Result<String, String>) -> Result<Reading, Errors> {
         let mut reading = Reading {
             draft: Draft::new(),
@@ -229,28 +218,24 @@ impl Source {
     fn read_file(&self, text: &str, table: &DeTable<'_>, reading: &mut Reading) {
         for (key, value) in in_order(table) {
             let at_key = place(text, Some(key.span()));
+            let at_value = Origin::File(place(text, Some(value.span())));
             let name = key.get_ref().as_ref();
             if name == CLIENTS {
                 self.read_clients(text, value, reading);
             } else if let Some(setting) = setting(name) {
                 let form = (setting.field)(&mut reading.draft).form();
-                match text_of(value.get_ref(), form) {
-                    Some(value) => self.set(reading, setting, &value, Origin::File(at_key)),
-                    None => {
-                        let example = form.in_file(&reading.draft.show(setting));
-                        let error = format!(
-                            "expected {} such as {example}, got {}",
-                            form.name(),
-                            kind(value.get_ref())
-                        );
-                        let at_value = Origin::File(place(text, Some(value.span())));
-                        reading.origins.insert(name.to_owned(), at_value);
-                        reading.errors.push(self.named(name, at_value, &error));
-                    }
+                if let Some(value) = text_of(value.get_ref(), form) {
+                    self.set(reading, setting, &value, at_value);
+                } else {
+                    let expected = form.expected(&Draft::new().show(setting));
+                    let got = kind(value.get_ref());
+                    let error = format!("expected {expected}, got {got}");
+                    reading.origins.insert(name.to_owned(), at_value);
+                    reading.errors.push(self.named(name, at_value, &error));
                 }
             } else {
                 let known = settings().map(|setting| setting.key).chain([CLIENTS]);
-                self.unknown(reading, at_key, name, known);
+                self.unknown(reading, at_key, name, known, "--help names all of them");
             }
         }
     }
@@ -283,9 +268,11 @@ impl Source {
             };
             for (name, value) in in_order(table) {
                 let at_key = place(text, Some(name.span()));
+                let at_value = Origin::File(place(text, Some(value.span())));
                 let name = name.get_ref().as_ref();
                 if !TERMS.contains(&name) {
-                    self.unknown(reading, at_key, name, TERMS);
+                    let all = "a client has weight, most-lent and most-borrowed";
+                    self.unknown(reading, at_key, name, TERMS, all);
                     continue;
                 }
                 let name_of_all = format!("{key}.{name}");
@@ -301,7 +288,7 @@ impl Source {
                     (Ok(number), "most-lent") => terms.most_lent = Some(number),
                     (Ok(number), _) => terms.most_borrowed = Some(number),
                     (Err(error), _) => {
-                        let error = self.named(&name_of_all, Origin::File(at_key), &error);
+                        let error = self.named(&name_of_all, at_value, &error);
                         reading.errors.push(error);
                     }
                 }
@@ -317,13 +304,14 @@ impl Source {
         place: Place,
         name: &str,
         known: impl IntoIterator<Item = &'static str>,
+        all: &str,
     ) {
         // The name of a field in a program, or of a variable.
         let alike = name.to_lowercase().replace('_', "-");
         let known = known.into_iter().map(str::to_owned);
         let hint = match nearest(&alike, known) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => "; --help names all of them".to_owned(),
+            None => format!("; {all}"),
         };
         let at = self.at(place);
         reading
@@ -347,10 +335,6 @@ pub(super) const CLIENTS: &str = "clients";
 
 /// What a client may have.
 const TERMS: [&str; 3] = ["weight", "most-lent", "most-borrowed"];
-
-fn without_prefix(variable: String) -> String {
-    variable[PREFIX.len()..].to_owned()
-}
 
 type Entry<'t, 'i> = (
     &'t Spanned<std::borrow::Cow<'i, str>>,

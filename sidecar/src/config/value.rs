@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
-use http::uri::{Authority, PathAndQuery, Uri};
+use http::uri::{Authority, Uri};
 use paceline::limiter::Share;
 use tracing::Level;
 
@@ -56,29 +56,27 @@ impl Form {
         }
     }
 
-    /// The words for what a file has to have here.
-    pub(super) const fn name(self) -> &'static str {
+    /// The words for what a file has to have here, for a setting with this default.
+    pub(super) fn expected(self, default: &str) -> String {
         match self {
-            Self::Number => "a whole number",
-            Self::Switch => "true or false",
-            Self::Text => "a string",
-            Self::NumberOrText => "a whole number or a string",
-            Self::List => "a list of strings",
+            Self::Number => format!("a whole number such as {default}"),
+            Self::Switch => "true or false".to_owned(),
+            Self::Text if default.is_empty() => "a string".to_owned(),
+            Self::Text => format!("a string such as {}", quoted(default)),
+            Self::NumberOrText => "a whole number or the string \"off\"".to_owned(),
+            Self::List => "a list of strings such as [\"10.0.0.0/8\"]".to_owned(),
         }
     }
 }
 
 /// A basic string of TOML.
 pub(super) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            char if char.is_control() => quoted += &format!("\\u{:04X}", u32::from(char)),
-            char => quoted.push(char),
-        }
-    }
-    quoted + "\""
+    let escaped = text.chars().map(|char| match char {
+        '"' | '\\' => format!("\\{char}"),
+        char if char.is_control() => format!("\\u{:04X}", u32::from(char)),
+        char => char.to_string(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
 /// A value that is one of a few words.
@@ -285,10 +283,7 @@ impl Value for Option<Concurrency> {
 
 impl Value for Duration {
     fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = duration(text).ok_or_else(|| {
-            let right = "write a whole number and its unit, ms, s, m or h, as in 500ms, 10s or 2m";
-            format!("`{text}` is not a duration: {right}")
-        })?;
+        *self = duration(text)?;
         Ok(())
     }
 
@@ -313,7 +308,15 @@ impl Value for Duration {
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
-fn duration(text: &str) -> Option<Duration> {
+/// A duration with its unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    with_unit(text).ok_or_else(|| {
+        let right = "write a whole number and its unit, ms, s, m or h, as in 500ms, 10s or 2m";
+        format!("`{text}` is not a duration: {right}")
+    })
+}
+
+fn with_unit(text: &str) -> Option<Duration> {
     let unit = text.find(|char: char| !char.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit);
     let (_, in_millis) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
@@ -393,13 +396,10 @@ impl Value for SocketAddr {
 impl Value for Upstream {
     fn set(&mut self, text: &str) -> Result<(), String> {
         let wrong = |why: &str| Err(format!("`{text}` {why}"));
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (scheme, rest),
-            None => {
-                return wrong(&format!(
-                    "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
-                ));
-            }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return wrong(&format!(
+                "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
+            ));
         };
         let is_h2c = match scheme {
             "http" => false,
@@ -421,9 +421,8 @@ impl Value for Upstream {
                 "is not an upstream: write a host and a port, as in http://127.0.0.1:8080",
             );
         };
-        let path = uri.as_ref().and_then(Uri::path_and_query);
-        if path.is_some_and(|path| path.as_str() != "/") || rest.contains('#') {
-            let path = path.map_or("", PathAndQuery::as_str);
+        let path = &rest[authority.as_str().len()..];
+        if !path.is_empty() && path != "/" {
             return wrong(&format!(
                 "has a path, `{path}`, but requests keep their own: write {scheme}://{authority}"
             ));

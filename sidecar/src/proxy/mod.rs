@@ -1,36 +1,184 @@
 //! One request on its way to the upstream, and the response on its way back.
+//!
+//! [`Proxy::answer`] is the chain; each step is a file.
+
+mod body;
+mod check;
+mod client;
+mod failure;
+mod fields;
+mod gate;
+mod io;
+mod limit;
+mod patience;
+mod pool;
+mod problem;
+mod times;
+mod tunnel;
+mod upload;
+mod upstream;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
+use crate::config::Config;
 use crate::state::Sidecar;
+
+use client::Clients;
+use failure::Failure;
+use gate::Admitted;
+use limit::Verdict;
+use problem::Problem;
+use upload::Upload;
+use upstream::Upstream;
+
+pub(crate) use body::Body;
+pub(crate) use gate::Gate;
+pub(crate) use limit::Limit;
+pub(crate) use times::{Histogram, Times};
 
 /// What the requests of one thread share: the pool of its connections to the upstream.
 #[derive(Debug)]
-pub struct Proxy {
-    #[expect(dead_code, reason = "not built yet")]
+pub(crate) struct Proxy {
     sidecar: Arc<Sidecar>,
+    upstream: Upstream,
+    /// What is made of the configuration, until that is replaced.
+    clients: Mutex<Arc<Clients>>,
 }
 
 impl Proxy {
     #[must_use]
-    pub fn new(sidecar: Arc<Sidecar>) -> Self {
-        Self { sidecar }
+    pub(crate) fn new(sidecar: Arc<Sidecar>) -> Self {
+        let config = sidecar.config();
+        Self {
+            upstream: Upstream::new(&config.upstream),
+            clients: Mutex::new(Arc::new(Clients::new(config))),
+            sidecar,
+        }
     }
 
     /// Decides on the request, forwards it, and returns the response, whose body is streamed.
-    pub async fn answer(
+    pub(crate) async fn answer(
         &self,
-        _peer: SocketAddr,
-        _request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::default());
-        *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
-        response
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let is_grpc = problem::is_grpc(request.headers());
+        match self.forward(peer, request).await {
+            Ok(response) => response,
+            Err(problem) => problem.response(is_grpc),
+        }
     }
+
+    /// The chain. A step that refuses the request ends it.
+    async fn forward(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Problem> {
+        let came = now();
+        let counts = &self.sidecar.counts;
+        let config = self.sidecar.config();
+        let version = request.version();
+        let mut request = Upload::of(request);
+
+        // What can be read in two ways does not reach the upstream.
+        check::request(&request).inspect_err(|_| count(&counts.bad_requests))?;
+        // The client and its share. The fields that `Connection` names are still there.
+        let status = match self.decide(peer, &mut request, &config)? {
+            Verdict::Pass(status) => status,
+            Verdict::Refuse(wait, status) => {
+                count(&counts.refused);
+                return Err(self.sidecar.limit.refusal(wait, status));
+            }
+        };
+        // What all clients together may do to the upstream.
+        let mut admitted = Admitted::default();
+        if config.concurrency.is_some() || config.shed.is_some() {
+            let gate = self.sidecar.gate();
+            admitted = gate.admit().inspect_err(|_| count(&counts.shed))?;
+        }
+        // The request becomes that of the sidecar.
+        let upgrade = fields::for_upstream(&mut request, peer, &config);
+        let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
+
+        let asked = now();
+        let answered = self.upstream.send(request, &config.timeouts, counts).await;
+        let mut answered = answered.map_err(|failure| {
+            if matches!(failure, Failure::ConnectLate | Failure::Late) {
+                admitted.overloaded();
+            }
+            failure.problem(counts, &config.upstream.authority)
+        })?;
+        let heard = now();
+        admitted.answered();
+        self.sidecar.times.upstream.record(heard - asked);
+
+        // The response becomes that of the sidecar.
+        let response = answered.response();
+        let mut response = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // It is no longer a request under way.
+            drop(admitted);
+            let opened = tunnel::open(upgrade, answered.into_response());
+            opened.map_err(|failure| failure.problem(counts, &config.upstream.authority))?
+        } else {
+            fields::for_client(response);
+            answered.streamed(config.timeouts.body, admitted)
+        };
+        if let Some(status) = status {
+            self.sidecar.limit.describe(response.headers_mut(), &status);
+        }
+        *response.version_mut() = match version {
+            Version::HTTP_2 => Version::HTTP_2,
+            _ => Version::HTTP_11,
+        };
+        let added = (asked - came) + (now() - heard);
+        self.sidecar.times.added.record(added);
+        Ok(response)
+    }
+
+    /// Finds the client, and asks for its share.
+    fn decide(
+        &self,
+        peer: SocketAddr,
+        request: &mut Request<Upload>,
+        config: &Arc<Config>,
+    ) -> Result<Verdict, Problem> {
+        let counts = &self.sidecar.counts;
+        let clients = self.clients(config);
+        let client = clients.client(peer, request);
+        let client = client.inspect_err(|problem| {
+            count(match problem.status() {
+                StatusCode::BAD_REQUEST => &counts.bad_requests,
+                _ => &counts.anonymous,
+            });
+        })?;
+        Ok(match client {
+            Some(client) => self.sidecar.limit.decide(&client, config),
+            None => Verdict::Pass(None),
+        })
+    }
+
+    /// What is made of the configuration. A reload makes it anew.
+    fn clients(&self, config: &Arc<Config>) -> Arc<Clients> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if !clients.are_of(config) {
+            *clients = Arc::new(Clients::new(Arc::clone(config)));
+        }
+        Arc::clone(&clients)
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[expect(clippy::disallowed_methods, reason = "the library does not wait here")]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -1,1 +1,10 @@
 //! The public port: listeners, connections, and how they end.
+
+mod connection;
+mod life;
+mod listen;
+mod preface;
+mod watchdog;
+mod worker;
+
+pub(crate) use self::life::run;

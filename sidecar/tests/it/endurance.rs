@@ -9,15 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, metric, scrape};
+use super::hello;
 use super::support::{PATIENCE, Sidecar};
-use super::upstream;
 
 const GIB: usize = 1 << 30;
 
 fn resident_kb(sidecar: &Sidecar) -> i64 {
     let status = fs::read_to_string(format!("/proc/{}/status", sidecar.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
 }
 
 /// Waits until it holds.
@@ -84,7 +88,12 @@ fn a_gibibyte_each_way_past_a_slow_reader_takes_less_than_32_mib() {
             while !is_done.load(Ordering::Relaxed) {
                 let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
                 let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-                let now = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+                let now = line
+                    .unwrap()
+                    .trim()
+                    .trim_end_matches(" kB")
+                    .parse()
+                    .unwrap();
                 most.fetch_max(now, Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(20));
             }
@@ -95,7 +104,11 @@ fn a_gibibyte_each_way_past_a_slow_reader_takes_less_than_32_mib() {
         client.write_all(&chunk).unwrap();
     }
     let head = head_of(&mut client);
-    assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+    assert!(
+        head.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&head)
+    );
     let mut taken = 0;
     while taken < GIB {
         if taken < 1 << 22 {
@@ -115,7 +128,7 @@ fn a_gibibyte_each_way_past_a_slow_reader_takes_less_than_32_mib() {
 
 #[test]
 fn ten_thousand_idle_connections_are_held_and_still_a_request_passes() {
-    let hello = upstream::hello();
+    let hello = hello::start();
     let sidecar = Sidecar::start(hello, &["--capacity", "10", "--cycle", "10s"]);
     let before = resident_kb(&sidecar);
     // The last ones are for the request and the scrapes: 10,000 is the bound.
@@ -128,7 +141,9 @@ fn ten_thousand_idle_connections_are_held_and_still_a_request_passes() {
             stream
         })
         .collect();
-    wait_until("all are counted", || connections(&sidecar) >= f64::from(count));
+    wait_until("all are counted", || {
+        connections(&sidecar) >= f64::from(count)
+    });
     let each = (resident_kb(&sidecar) - before) * 1024 / i64::from(count);
     println!("{each} bytes each");
     assert_eq!(Client::connect(sidecar.listen).get("/", "a").status, 200);
@@ -167,7 +182,10 @@ impl Load {
 
     fn ended(self) -> u32 {
         self.is_done.store(true, Ordering::Relaxed);
-        let answered = self.clients.into_iter().map(|client| client.join().unwrap());
+        let answered = self
+            .clients
+            .into_iter()
+            .map(|client| client.join().unwrap());
         answered.sum()
     }
 }
@@ -179,20 +197,22 @@ fn a_hundred_changes_of_mode_and_reloads_under_load_lose_no_request() {
     let file = folder.join("sidecar.toml");
     let write = |capacity: u32| fs::write(&file, format!("capacity = {capacity}\n")).unwrap();
     write(1_000_000);
-    let hello = upstream::hello();
+    let hello = hello::start();
     let config = file.to_string_lossy().into_owned();
     let sidecar = Sidecar::start(hello, &["--config", &config, "--cycle", "100ms"]);
     let load = Load::on(&sidecar);
-    let mut admin = Client::connect(sidecar.admin);
     for change in 0..100 {
         write(1_000_000 + change);
         let modes = ["passthrough", "off", "enforce"];
         let mode = modes[change as usize % modes.len()];
         let body = format!("{{\"mode\":\"{mode}\"}}");
         let json = [("content-type", "application/json")];
-        let answer = admin.send("POST", "/mode", &json, body.as_bytes()).unwrap();
+        let admin = || Client::connect(sidecar.admin);
+        let answer = admin()
+            .send("POST", "/mode", &json, body.as_bytes())
+            .unwrap();
         assert!(matches!(answer.status, 200 | 204), "{}", answer.text());
-        let answer = admin.send("POST", "/reload", &json, b"{}").unwrap();
+        let answer = admin().send("POST", "/reload", &json, b"{}").unwrap();
         assert!(matches!(answer.status, 200 | 204), "{}", answer.text());
     }
     let capacity = metric(&scrape(sidecar.admin), "paceline_capacity");
@@ -204,7 +224,7 @@ fn a_hundred_changes_of_mode_and_reloads_under_load_lose_no_request() {
 
 #[test]
 fn two_sidecars_each_keep_their_own_capacity() {
-    let hello = upstream::hello();
+    let hello = hello::start();
     let flags = ["--capacity", "40", "--cycle", "10m"];
     let sidecars = [Sidecar::start(hello, &flags), Sidecar::start(hello, &flags)];
     let passed = sidecars.map(|sidecar| {
@@ -218,7 +238,7 @@ fn two_sidecars_each_keep_their_own_capacity() {
 #[test]
 fn alone_with_a_capacity_of_40_exactly_40_of_60_pass() {
     let flags = ["--capacity", "40", "--cycle", "10m"];
-    let sidecar = Sidecar::start(upstream::hello(), &flags);
+    let sidecar = Sidecar::start(hello::start(), &flags);
     let mut client = Client::connect(sidecar.listen);
     let answers: Vec<_> = (0..60).map(|_| client.get("/", "a")).collect();
     let passed = answers.iter().filter(|answer| answer.status == 200).count();

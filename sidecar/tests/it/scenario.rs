@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::client::{Client, metric, scrape};
+use super::hello;
 use super::support::{PATIENCE, Sidecar};
-use super::upstream;
 
 const PRODUCTS: [&str; 4] = ["catalog", "cart", "campaign", "search"];
 
@@ -23,7 +23,7 @@ struct Shop {
 
 impl Shop {
     fn open() -> Self {
-        let sidecar = Sidecar::start(upstream::hello(), &["--capacity", "40", "--cycle", "2s"]);
+        let sidecar = Sidecar::start(hello::start(), &["--capacity", "40", "--cycle", "2s"]);
         let clients = PRODUCTS.map(|_| Client::connect(sidecar.listen)).into();
         let mut shop = Self { sidecar, clients };
         // Each product is known, and has its default of 10.
@@ -53,7 +53,11 @@ impl Shop {
 
     fn cycle(&self) -> u64 {
         let scrape = scrape(self.sidecar.admin);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count"
+        )]
         let cycle = metric(&scrape, "paceline_cycles_total").unwrap() as u64;
         cycle
     }
@@ -63,7 +67,11 @@ impl Shop {
         let scrape = scrape(self.sidecar.admin);
         PRODUCTS.map(|product| {
             let series = format!("paceline_client_size{{client=\"{product}\"}}");
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a count"
+            )]
             let size = metric(&scrape, &series).unwrap_or_else(|| panic!("{scrape}")) as u32;
             size
         })
@@ -112,8 +120,14 @@ fn played() -> Option<String> {
             return None;
         }
         let all = [0, 1, 2, 3];
-        assert_eq!(passed, all.map(|product| demands[product].min(sizes[product])));
-        assert!(all.iter().all(|&product| passed[product] >= demands[product].min(10)));
+        assert_eq!(
+            passed,
+            all.map(|product| demands[product].min(sizes[product]))
+        );
+        assert!(
+            all.iter()
+                .all(|&product| passed[product] >= demands[product].min(10))
+        );
         let next = shop.next_cycle();
         if next != cycle + 1 {
             return None;

@@ -1,7 +1,7 @@
 //! Starts the binary, and upstreams for it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -103,6 +103,9 @@ impl Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the log of the sidecar:\n{}", self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -139,4 +142,39 @@ pub(crate) fn output(flags: &[&str]) -> (i32, String, String) {
         .read_to_string(&mut err)
         .unwrap();
     (child.wait().unwrap().code().unwrap(), out, err)
+}
+
+/// An upstream that serves each connection with `serve`, on a thread of its own.
+pub(crate) fn upstream(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    at
+}
+
+/// Reads a head from a stream, byte by byte, so that what follows stays in it.
+pub(crate) fn head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            ended => panic!("{ended:?} after {:?}", String::from_utf8_lossy(&head)),
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Waits until it holds.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "it never held: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -1,0 +1,411 @@
+//! `paceline-sidecar demo`: four clients share one service, and one of them has a spike.
+//!
+//! The service and the clients are in this process. The sidecar is a child process, started as anyone starts it, and the table is
+//! read from its admin port.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::pending;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+use std::{env, io};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use paceline::prelude::*;
+use serde::Deserialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+const CAPACITY: u32 = 40;
+const CYCLE: Duration = Duration::from_secs(2);
+const CLIENTS: [&str; 4] = ["catalog", "cart", "campaign", "search"];
+
+/// The default share of a client.
+const DEFAULT: u32 = CAPACITY / 4;
+
+/// A part of the demo: what happens, and the requests of each client in a cycle. All parts are equally long.
+const PARTS: [(&str, [u32; 4]); 4] = [
+    (
+        "cart needs more than its default of 10, and catalog leaves some",
+        [2, 15, 10, 10],
+    ),
+    (
+        "campaign has a spike: it and cart borrow what catalog leaves",
+        [3, 15, 50, 10],
+    ),
+    (
+        "catalog needs nothing and search less: campaign borrows more",
+        [0, 15, 50, 5],
+    ),
+    (
+        "the spike ends: the others have back what they lent",
+        [2, 15, 10, 10],
+    ),
+];
+
+/// What the service takes for a request.
+const SERVICE_TIME: Duration = Duration::from_millis(5);
+
+/// Requests begin so long after the cycle, in case that clocks differ by a moment.
+const AFTER_START: Duration = Duration::from_millis(50);
+
+/// Requests are sent evenly in this part of the cycle. The rest is for a machine that is busy.
+const SPAN: Duration = Duration::from_millis(1_300);
+
+/// The part that a client without requests can be idle: all of it.
+const FORGET_AFTER: &str = "100000";
+
+/// The flags of the demo.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// How long it lasts, from 10s to 1h
+    #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = length)]
+    length: Duration,
+
+    /// The address for clients; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// The address of the live page; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    admin: SocketAddr,
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    let length = crate::config::duration(text)?;
+    let range = Duration::from_secs(10)..=Duration::from_secs(3_600);
+    match range.contains(&length) {
+        true => Ok(length),
+        false => Err(format!("must be 10s to 1h, got {text}")),
+    }
+}
+
+/// Runs it to its end: 0, also after an interrupt, or 1 if it cannot run.
+pub(crate) fn run(demo: &Demo) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ended = runtime.map_err(Failure::from).and_then(|runtime| {
+        runtime.block_on(async {
+            tokio::select! {
+                ended = show(demo) => ended,
+                ended = interrupted() => ended,
+            }
+        })
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() -> Result<(), Failure> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    println!("interrupted");
+    Ok(())
+}
+
+async fn show(demo: &Demo) -> Result<(), Failure> {
+    let upstream = upstream().await?;
+    let sidecar = Sidecar::start(demo, upstream)?;
+    println!(
+        "A service on {upstream}, and in front of it the sidecar on {}.",
+        sidecar.listen
+    );
+    println!("The live page: http://{}/", sidecar.admin);
+    println!();
+    println!(
+        "The service bears {CAPACITY} requests in a cycle of {} s. Each of four clients has {DEFAULT} by default.",
+        CYCLE.as_secs()
+    );
+    println!(
+        "What a client does not need, others borrow until it needs it again. A request above that gets 429."
+    );
+
+    let mut clients = Vec::new();
+    for name in CLIENTS {
+        let mut client = Client::connect(sidecar.listen, name).await?;
+        // The sidecar knows it from now on.
+        client.ask().await?;
+        clients.push(client);
+    }
+    let mut operator = connect(sidecar.admin).await?;
+    // The cycle of this first request is the rest of the length.
+    let cycles = u32::try_from(demo.length.as_secs() / CYCLE.as_secs())? - 1;
+    let mut part_before = None;
+    let mut totals = [Total::default(); 4];
+    for cycle in 0..cycles {
+        let part = (cycle * 4 / cycles) as usize;
+        let (words, asks) = PARTS[part];
+        if part_before.replace(part) != Some(part) {
+            heading(words);
+        }
+        let start = view(&mut operator).await?.until_next();
+        clients = in_one_cycle(clients, asks, start).await?;
+        let view = view(&mut operator).await?;
+        print_row(cycle + 1, &view, asks, &mut totals)?;
+    }
+    summary(&totals, &clients);
+    Ok(())
+}
+
+/// Every client sends its requests evenly in the cycle that begins after `start`. Returns when the cycle is nearly over.
+async fn in_one_cycle(
+    clients: Vec<Client>,
+    asks: [u32; 4],
+    start: Duration,
+) -> Result<Vec<Client>, Failure> {
+    let start = start + AFTER_START;
+    let mut sending = JoinSet::new();
+    for (at, (mut client, asks)) in clients.into_iter().zip(asks).enumerate() {
+        sending.spawn(async move {
+            wait(start).await;
+            let pace = Interval::every(SPAN / asks.max(1)).shared();
+            for _ in 0..asks {
+                pace.acquire_one().await;
+                client.ask().await?;
+            }
+            Ok::<_, Failure>((at, client))
+        });
+    }
+    wait(start + SPAN).await;
+    let mut back = Vec::new();
+    while let Some(sent) = sending.join_next().await {
+        back.push(sent??);
+    }
+    back.sort_by_key(|(at, _)| *at);
+    Ok(back.into_iter().map(|(_, client)| client).collect())
+}
+
+async fn wait(duration: Duration) {
+    let _ = timeout(duration, pending::<()>()).await;
+}
+
+/// What passed and what was refused, of the cycles in the table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    inside_default: u64,
+    refused_inside_default: u64,
+}
+
+fn heading(words: &str) {
+    println!();
+    println!("{words}");
+    println!(
+        "       {:^22}{:^22}{:^22}{:^22}",
+        CLIENTS[0], CLIENTS[1], CLIENTS[2], CLIENTS[3]
+    );
+    println!("cycle  {}", "  asks   size passed  ".repeat(4));
+}
+
+fn print_row(
+    cycle: u32,
+    view: &View,
+    asks: [u32; 4],
+    totals: &mut [Total; 4],
+) -> Result<(), String> {
+    let mut row = format!("{cycle:5}  ");
+    for ((name, asks), total) in CLIENTS.into_iter().zip(asks).zip(totals) {
+        let client = view.clients.iter().find(|client| client.client == name);
+        let client = client.ok_or_else(|| format!("/clients does not have {name}"))?;
+        if client.used + client.refused != u64::from(asks) {
+            println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
+            return Ok(());
+        }
+        row += &format!("{asks:6} {:6} {:6}  ", client.size, client.used);
+        if asks <= DEFAULT {
+            total.inside_default += u64::from(asks);
+            total.refused_inside_default += client.refused;
+        }
+    }
+    println!("{}", row.trim_end());
+    Ok(())
+}
+
+fn summary(totals: &[Total; 4], clients: &[Client]) {
+    println!();
+    for ((name, total), client) in CLIENTS.iter().zip(totals).zip(clients) {
+        let Client {
+            passed, refused, ..
+        } = client;
+        println!(
+            "{name}: {passed} passed, {refused} refused; of {} in cycles within its default, {} refused",
+            total.inside_default, total.refused_inside_default
+        );
+    }
+}
+
+/// The service. It answers each request after a few milliseconds, and it listens until the process ends.
+async fn upstream() -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service_fn(|_| async {
+                wait(SERVICE_TIME).await;
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"hello\n"))))
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    Ok(address)
+}
+
+/// The child process. It ends when this is dropped.
+struct Sidecar {
+    child: Child,
+    listen: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Sidecar {
+    fn start(demo: &Demo, upstream: SocketAddr) -> Result<Self, Failure> {
+        let mut command = Command::new(env::current_exe()?);
+        for (name, _) in env::vars_os() {
+            if name.to_string_lossy().starts_with("PACELINE_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child = command
+            .args(["--listen", &demo.listen.to_string()])
+            .args(["--admin", &demo.admin.to_string()])
+            .args(["--upstream", &format!("http://{upstream}")])
+            .args(["--capacity", &CAPACITY.to_string()])
+            .args(["--cycle", &format!("{}s", CYCLE.as_secs())])
+            .args(["--forget-after", FORGET_AFTER])
+            .args(["--drain-announce", "0s"])
+            .args(["--log", "warn"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take();
+        let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut sidecar = Self {
+            child,
+            listen: unknown,
+            admin: unknown,
+        };
+        let mut ready = String::new();
+        if let Some(stdout) = stdout {
+            BufReader::new(stdout).read_line(&mut ready)?;
+        }
+        let address = |after: &str| {
+            let rest = ready.split_once(after)?.1;
+            rest.split(',').next()?.parse().ok()
+        };
+        // It has written to standard error why it does not run.
+        let not_ready = "the sidecar did not start";
+        sidecar.listen = address("listening on ").ok_or(not_ready)?;
+        sidecar.admin = address("admin on ").ok_or(not_ready)?;
+        Ok(sidecar)
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of the service, with one connection.
+struct Client {
+    name: &'static str,
+    connection: SendRequest<Empty<Bytes>>,
+    passed: u32,
+    refused: u32,
+}
+
+impl Client {
+    async fn connect(sidecar: SocketAddr, name: &'static str) -> Result<Self, Failure> {
+        Ok(Self {
+            name,
+            connection: connect(sidecar).await?,
+            passed: 0,
+            refused: 0,
+        })
+    }
+
+    /// Sends one request.
+    async fn ask(&mut self) -> Result<(), Failure> {
+        let request = Request::get("/")
+            .header("host", "demo")
+            .header("x-client-id", self.name)
+            .body(Empty::new())?;
+        self.connection.ready().await?;
+        let response = self.connection.send_request(request).await?;
+        let status = response.status();
+        response.into_body().collect().await?;
+        match status {
+            StatusCode::OK => self.passed += 1,
+            StatusCode::TOO_MANY_REQUESTS => self.refused += 1,
+            other => return Err(format!("the sidecar answered {other} to {}", self.name).into()),
+        }
+        Ok(())
+    }
+}
+
+async fn connect(address: SocketAddr) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// What `/clients` says of the cycle.
+#[derive(Debug, Deserialize)]
+struct View {
+    cycle_ms: u64,
+    elapsed_ms: u64,
+    clients: Vec<ClientView>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ClientView {
+    client: String,
+    size: u32,
+    used: u64,
+    refused: u64,
+}
+
+impl View {
+    fn until_next(&self) -> Duration {
+        Duration::from_millis(self.cycle_ms.saturating_sub(self.elapsed_ms))
+    }
+}
+
+async fn view(operator: &mut SendRequest<Empty<Bytes>>) -> Result<View, Failure> {
+    let request = Request::get("/clients")
+        .header("host", "localhost")
+        .body(Empty::new())?;
+    operator.ready().await?;
+    let response = operator.send_request(request).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
+    match status {
+        StatusCode::OK => Ok(serde_json::from_slice(&body)?),
+        other => Err(format!("the admin port answered {other} to /clients").into()),
+    }
+}

@@ -1,0 +1,115 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::{Extensions, HeaderName, HeaderValue, Request, StatusCode};
+use paceline::tower::{ClientIp, Proxies, ProxyHeader};
+
+use super::problem::Problem;
+use crate::config::{Anonymous, Client, Config, IpHeader};
+
+/// Finds the client of a request, as the configuration says.
+pub(super) struct Clients {
+    config: Arc<Config>,
+    by_ip: Option<ClientIp<PeerOf>>,
+}
+
+type PeerOf = fn(&Extensions) -> Option<IpAddr>;
+
+/// All requests without a client, if they share one. The space makes sure that no header has this value.
+const NO_CLIENT: &str = "(no client)";
+
+/// The longest id of a client, in bytes.
+const LONGEST: usize = 64;
+
+impl Clients {
+    pub(super) fn new(config: Arc<Config>) -> Self {
+        let by_ip = match &config.client {
+            Client::Header(_) => None,
+            Client::Ip { header, trusted } => {
+                let by_ip = ClientIp::new(peer as PeerOf);
+                Some(match header {
+                    None => by_ip,
+                    Some(header) => by_ip.with_header(named(*header), Proxies::ranges(trusted)),
+                })
+            }
+        };
+        Self { config, by_ip }
+    }
+
+    pub(super) fn are_of(&self, config: &Arc<Config>) -> bool {
+        Arc::ptr_eq(&self.config, config)
+    }
+
+    /// The id of the client; `None` for a request without one that may pass.
+    pub(super) fn client<'a, B>(
+        &self,
+        peer: SocketAddr,
+        request: &'a mut Request<B>,
+    ) -> Result<Option<Cow<'a, str>>, Problem> {
+        let header = match (&self.config.client, &self.by_ip) {
+            (Client::Header(header), _) => header,
+            (Client::Ip { .. }, by_ip) => {
+                request.extensions_mut().insert(Peer(peer.ip()));
+                let key = by_ip.as_ref().map(|by_ip| by_ip.key(request).to_string());
+                return Ok(key.map(Cow::Owned));
+            }
+        };
+        let mut values = request.headers().get_all(header).iter();
+        match (values.next(), values.next(), self.config.anonymous) {
+            (Some(id), None, _) => id_in(header, id).map(Cow::Borrowed).map(Some),
+            (Some(_), Some(_), _) => Err(bad(header, "is there several times")),
+            (None, _, Anonymous::Pass) => Ok(None),
+            (None, _, Anonymous::Share) => Ok(Some(Cow::Borrowed(NO_CLIENT))),
+            (None, _, Anonymous::Refuse) => Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("the field `{header}`, which names the client, is missing"),
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Peer(IpAddr);
+
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<Peer>().map(|peer| peer.0)
+}
+
+const fn named(header: IpHeader) -> ProxyHeader {
+    match header {
+        IpHeader::Forwarded => ProxyHeader::Forwarded,
+        IpHeader::XForwardedFor => ProxyHeader::XForwardedFor,
+        IpHeader::XRealIp => ProxyHeader::XRealIp,
+    }
+}
+
+fn id_in<'a>(header: &HeaderName, value: &'a HeaderValue) -> Result<&'a str, Problem> {
+    let id = value.as_bytes();
+    if id.is_empty() {
+        return Err(bad(header, "is empty"));
+    }
+    if id.len() > LONGEST {
+        return Err(bad(
+            header,
+            &format!("has at most {LONGEST} bytes, got {}", id.len()),
+        ));
+    }
+    match std::str::from_utf8(id) {
+        Ok(id) if id.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(id),
+        _ => Err(bad(header, "is not visible ASCII without spaces")),
+    }
+}
+
+fn bad(header: &HeaderName, what: &str) -> Problem {
+    Problem::bad_request(format!(
+        "the field `{header}`, which names the client, {what}"
+    ))
+}

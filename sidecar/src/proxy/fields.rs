@@ -1,0 +1,214 @@
+use std::net::SocketAddr;
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap,
+    HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{Request, Response, Version};
+
+use crate::config::{Client, Config};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// What is about one connection, and not about the message. `Connection` can name more.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    TE,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+];
+
+/// What `Connection` cannot have dropped, and the field that names the client: the upstream relies on them.
+const KEPT: [HeaderName; 11] = [
+    AUTHORIZATION,
+    CONTENT_LENGTH,
+    COOKIE,
+    FORWARDED,
+    HOST,
+    TRAILER,
+    VIA,
+    X_FORWARDED_FOR,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
+    X_REAL_IP,
+];
+
+/// Makes the fields of a request those of a request to the upstream. Returns the protocol that the client wants to switch to.
+pub(super) fn for_upstream<B>(
+    request: &mut Request<B>,
+    peer: SocketAddr,
+    config: &Config,
+) -> Option<HeaderValue> {
+    let version = request.version();
+    let authority = request.uri().authority().cloned();
+    let headers = request.headers_mut();
+
+    let upgrading = upgrade(headers).filter(|_| version == Version::HTTP_11);
+    let upgrading = upgrading.filter(|_| !config.upstream.is_h2c);
+    let takes_trailers = takes_trailers(headers);
+    let client = match &config.client {
+        Client::Header(header) => Some(header),
+        Client::Ip { .. } => None,
+    };
+    drop_named(headers, client);
+    drop_hop_by_hop(headers);
+    headers.remove(HTTP2_SETTINGS);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = &upgrading {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, protocol.clone());
+    } else if takes_trailers && !config.upstream.is_h2c {
+        headers.insert(CONNECTION, HeaderValue::from_static("te"));
+    }
+    if version != Version::HTTP_11 {
+        headers.remove(EXPECT);
+    }
+    if version == Version::HTTP_2 && !config.upstream.is_h2c {
+        join(headers, COOKIE, "; ");
+    }
+
+    let upstream = HeaderValue::try_from(config.upstream.authority.as_str());
+    let host = upstream.ok().and_then(|host| headers.insert(HOST, host));
+    let host = match authority {
+        Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
+        None => host.filter(|host| !host.is_empty()),
+    };
+    if let Some(host) = host {
+        add(headers, X_FORWARDED_HOST, host);
+    }
+    add(headers, X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    append(
+        headers,
+        X_FORWARDED_FOR,
+        &peer.ip().to_canonical().to_string(),
+    );
+    append(headers, VIA, via(version));
+    upgrading
+}
+
+/// Makes the fields of a response those of a response to the client.
+pub(super) fn for_client<B>(response: &mut Response<B>) {
+    let version = response.version();
+    let headers = response.headers_mut();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // It does not count beside a coding, and would be taken for the length of what is sent now.
+        headers.remove(CONTENT_LENGTH);
+    } else if let Entry::Occupied(mut lengths) = headers.entry(CONTENT_LENGTH)
+        && lengths.iter().nth(1).is_some()
+    {
+        // hyper has checked that they are the same.
+        let length = lengths.get().clone();
+        lengths.insert(length);
+    }
+    drop_named(headers, None);
+    drop_hop_by_hop(headers);
+    append(headers, VIA, via(version));
+}
+
+pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Drops `Connection` and what it names.
+fn drop_named(headers: &mut HeaderMap, client: Option<&HeaderName>) {
+    let Entry::Occupied(connection) = headers.entry(CONNECTION) else {
+        return;
+    };
+    let (_, values) = connection.remove_entry_mult();
+    let values: Vec<_> = values.collect();
+    for token in values.iter().flat_map(tokens) {
+        if let Ok(name) = HeaderName::from_bytes(token)
+            && !KEPT.contains(&name)
+            && client != Some(&name)
+        {
+            headers.remove(name);
+        }
+    }
+}
+
+/// The protocol that the client wants to switch to. `h2c` is not one: what came after the switch would pass unread.
+fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let protocol = headers.get(UPGRADE)?;
+    let is_asked = has_token(headers, &CONNECTION, b"upgrade");
+    let is_http = tokens(protocol).any(|token| {
+        let name = token.split(|byte| *byte == b'/').next().unwrap_or(token);
+        name.eq_ignore_ascii_case(b"h2c")
+            || name.eq_ignore_ascii_case(b"h2")
+            || name.eq_ignore_ascii_case(b"http")
+            || name.eq_ignore_ascii_case(b"tls")
+    });
+    (is_asked && !is_http).then(|| protocol.clone())
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    has_token(headers, &TE, b"trailers")
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &[u8]) -> bool {
+    let values = headers.get_all(name).iter();
+    values
+        .flat_map(tokens)
+        .any(|other| other.eq_ignore_ascii_case(token))
+}
+
+fn tokens(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    let tokens = value.as_bytes().split(|byte| *byte == b',');
+    tokens.map(<[u8]>::trim_ascii)
+}
+
+/// Adds the field if it is not there: a proxy in front knows better.
+fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    if let Entry::Vacant(entry) = headers.entry(name) {
+        entry.insert(value);
+    }
+}
+
+/// Appends an element to a list, in one line.
+fn append(headers: &mut HeaderMap, name: HeaderName, element: &str) {
+    join(headers, name.clone(), ", ");
+    let line = match headers.get(&name) {
+        Some(line) => [line.as_bytes(), b", ", element.as_bytes()].concat(),
+        None => element.into(),
+    };
+    let line = HeaderValue::from_maybe_shared(bytes::Bytes::from(line));
+    if let Ok(line) = line {
+        headers.insert(name, line);
+    }
+}
+
+/// Makes one line of several.
+fn join(headers: &mut HeaderMap, name: HeaderName, separator: &str) {
+    let Entry::Occupied(mut lines) = headers.entry(name) else {
+        return;
+    };
+    if lines.iter().nth(1).is_none() {
+        return;
+    }
+    let all: Vec<_> = lines.iter().map(HeaderValue::as_bytes).collect();
+    let line = bytes::Bytes::from(all.join(separator.as_bytes()));
+    if let Ok(line) = HeaderValue::from_maybe_shared(line) {
+        lines.insert(line);
+    }
+}
+
+const fn via(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0 paceline",
+        Version::HTTP_2 => "2 paceline",
+        _ => "1.1 paceline",
+    }
+}

@@ -1,0 +1,137 @@
+use http::StatusCode;
+use http::header::{HeaderMap, RETRY_AFTER};
+use paceline::concurrency::{Adaptive, AdaptivePermit, Gradient, Outcome, Permit, Permits};
+use paceline::shed::{CgroupCpu, CgroupError, Class, WorkerUtilization};
+
+use super::problem::Problem;
+use crate::config::{Concurrency, Config, Shed};
+
+/// What protects the upstream from all clients together: a bound on the requests under way, and a shedder. Both are off by default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate {
+    bound: Option<Bound>,
+    shedder: Option<WorkerUtilization>,
+}
+
+#[derive(Clone, Debug)]
+enum Bound {
+    Fixed(Permits),
+    Adaptive(Adaptive<Gradient>),
+}
+
+/// A request under way, until the body of its response ends.
+#[derive(Debug, Default)]
+pub(super) struct Admitted(Option<Held>);
+
+#[derive(Debug)]
+enum Held {
+    /// Given back when it is dropped.
+    Fixed {
+        _permit: Permit,
+    },
+    Adaptive(AdaptivePermit<Gradient>),
+}
+
+/// How soon a client of a full or shedding sidecar may come back: it can pass as soon as another request ends.
+const COME_BACK: u64 = 1;
+
+impl Gate {
+    /// # Errors
+    ///
+    /// If it is to shed, and the processor time of the cgroup cannot be read.
+    pub(crate) fn new(config: &Config) -> Result<Self, CgroupError> {
+        Ok(Self {
+            bound: config.concurrency.map(bound),
+            shedder: config.shed.map(shedder).transpose()?,
+        })
+    }
+
+    /// The gate for another configuration. What stays the same keeps its state.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn changed(&self, old: &Config, new: &Config) -> Result<Self, CgroupError> {
+        let mut gate = self.clone();
+        if old.concurrency != new.concurrency {
+            match (&gate.bound, new.concurrency) {
+                (Some(Bound::Fixed(permits)), Some(Concurrency::Fixed(limit))) => {
+                    permits.resize(limit);
+                }
+                (_, concurrency) => gate.bound = concurrency.map(bound),
+            }
+        }
+        if old.shed != new.shed {
+            gate.shedder = new.shed.map(shedder).transpose()?;
+        }
+        Ok(gate)
+    }
+
+    /// Lets a request pass, or says why it does not.
+    pub(super) fn admit(&self) -> Result<Admitted, Problem> {
+        if let Some(shedder) = &self.shedder
+            && !shedder.admits(Class::Sheddable(0))
+        {
+            return Err(refusal("the service sheds load"));
+        }
+        let held = match &self.bound {
+            None => None,
+            Some(Bound::Fixed(permits)) => {
+                let permit = permits.try_acquire().ok_or_else(too_many)?;
+                Some(Held::Fixed { _permit: permit })
+            }
+            Some(Bound::Adaptive(permits)) => {
+                let permit = permits.try_acquire().ok_or_else(too_many)?;
+                Some(Held::Adaptive(permit))
+            }
+        };
+        Ok(Admitted(held))
+    }
+}
+
+impl Admitted {
+    /// The head of the response is there: that is the latency that counts, since a body can take as long as its reader likes.
+    pub(super) fn answered(&mut self) {
+        if let Some(Held::Adaptive(permit)) = &mut self.0 {
+            let latency = permit.latency();
+            permit.report(Outcome::Success { latency });
+        }
+    }
+
+    /// The upstream did not answer in time.
+    pub(super) fn overloaded(&mut self) {
+        if let Some(Held::Adaptive(permit)) = &mut self.0 {
+            permit.report(Outcome::Dropped);
+        }
+    }
+}
+
+fn bound(concurrency: Concurrency) -> Bound {
+    match concurrency {
+        Concurrency::Fixed(limit) => Bound::Fixed(Permits::new(limit)),
+        Concurrency::Adaptive { initial, max } => {
+            let gradient = Gradient::new(1, max).with_start(initial);
+            Bound::Adaptive(Adaptive::new(gradient))
+        }
+    }
+}
+
+fn shedder(shed: Shed) -> Result<WorkerUtilization, CgroupError> {
+    let shedder = WorkerUtilization::new(CgroupCpu::open()?)
+        .with_thresholds(shed.good, shed.bad)
+        .with_delay(shed.delay)
+        .with_ramp(shed.ramp);
+    Ok(shedder)
+}
+
+fn too_many() -> Problem {
+    refusal("too many requests are under way")
+}
+
+fn refusal(detail: &'static str) -> Problem {
+    let mut headers = HeaderMap::with_capacity(1);
+    headers.insert(RETRY_AFTER, COME_BACK.into());
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        .of_kind("temporary-reduced-capacity", None)
+        .with_headers(headers)
+}

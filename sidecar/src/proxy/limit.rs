@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use paceline::feedback::LimitHeaders;
+use paceline::limiter::{Fair, Status};
+use paceline::policy::Decision;
+
+use super::problem::Problem;
+use crate::config::{Config, Mode, Terms};
+
+/// The share of each client, for all threads.
+pub(crate) struct Limit {
+    fair: Fair<String>,
+    /// What is special for a client, as of the last reload. A client that is known keeps its terms until it is forgotten.
+    terms: Arc<RwLock<BTreeMap<String, Terms>>>,
+    headers: LimitHeaders,
+}
+
+/// What is said about a request.
+pub(super) enum Verdict {
+    /// It passes. The status is for the headers of the response.
+    Pass(Option<Status>),
+    /// It does not, and the client should come back after this.
+    Refuse(Duration, Option<Status>),
+}
+
+/// The name of the policy in the headers.
+const NAME: &str = "share";
+
+impl Limit {
+    pub(crate) fn new(config: &Config) -> Self {
+        let terms = Arc::new(RwLock::new(config.terms.clone()));
+        let known = Arc::clone(&terms);
+        let terms_of = move |client: &String| {
+            let known = known.read().unwrap_or_else(PoisonError::into_inner);
+            known
+                .get(client)
+                .copied()
+                .map_or_else(Default::default, Into::into)
+        };
+        Self {
+            fair: Fair::new(config.fair_share()).with_terms(terms_of),
+            terms,
+            headers: LimitHeaders::try_new(NAME).expect("a valid name"),
+        }
+    }
+
+    /// Goes on with another configuration. What is spent stays spent.
+    pub(crate) fn retune(&self, config: &Config) {
+        let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+        terms.clone_from(&config.terms);
+        drop(terms);
+        let share = config.fair_share();
+        if self.fair.share() != share {
+            self.fair.retune(share);
+        }
+    }
+
+    /// The clients and their shares, to be read.
+    pub(crate) const fn fair(&self) -> &Fair<String> {
+        &self.fair
+    }
+
+    /// Counts a request of this client, and decides on it.
+    pub(super) fn decide(&self, client: &str, config: &Config) -> Verdict {
+        if config.mode == Mode::Off {
+            return Verdict::Pass(None);
+        }
+        let decision = self.fair.try_acquire(client, 1);
+        let is_enforced = config.mode == Mode::Enforce && config.enforced.includes(client);
+        let is_refused = is_enforced && !decision.is_pass();
+        let status = (is_refused || config.headers_on_success).then(|| self.fair.status(client));
+        let status = status.flatten();
+        if !is_refused {
+            return Verdict::Pass(status);
+        }
+        // Until the end of the cycle: with pacing a request could pass sooner, and would have taken it from another one.
+        let known = match decision {
+            Decision::Wait { retry_in } => retry_in,
+            _ => Duration::ZERO,
+        };
+        let wait = status.map_or(known, |status| status.reset_in.max(known));
+        Verdict::Refuse(wait, status)
+    }
+
+    /// 429, with when to come back.
+    pub(super) fn refusal(&self, wait: Duration, status: Option<Status>) -> Problem {
+        let mut headers = HeaderMap::with_capacity(4);
+        if let Some(mut status) = status {
+            status.reset_in = wait;
+            self.describe(&mut headers, &status);
+        }
+        let seconds = whole_seconds(wait);
+        headers.insert(RETRY_AFTER, seconds.into());
+        let quota = status.and_then(|status| status.quota);
+        let quota = quota.map(|quota| format!(" ({} per {:?})", quota.permits, quota.window));
+        let quota = quota.unwrap_or_default();
+        let detail = format!("the share of this client is used up{quota}, retry in {seconds} s");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, detail)
+            .of_kind("quota-exceeded", Some(NAME))
+            .with_headers(headers)
+    }
+
+    /// Adds the headers of the limit. Those of the upstream stay.
+    pub(super) fn describe(&self, headers: &mut HeaderMap, status: &Status) {
+        for (name, value) in self.headers.headers(status) {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.append(HeaderName::from_static(name), value);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limit")
+            .field("share", &self.fair.share())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rounded up, and at least 1.
+fn whole_seconds(wait: Duration) -> u64 {
+    let begun = u64::from(wait.subsec_nanos() > 0);
+    wait.as_secs().saturating_add(begun).max(1)
+}

@@ -1,0 +1,250 @@
+//! One connection: what it speaks, its requests, its end.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{Either, Empty};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioTimer;
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, spawn_local};
+
+use crate::config::Bounds;
+use crate::proxy::Proxy;
+
+use super::preface::{self, Counted, Socket};
+use super::watchdog::{Download, Watch};
+
+/// hyper's own default for HTTP/1.
+const FIELDS: usize = 100;
+/// A peer of HTTP/2 that does not answer a ping is gone.
+const PING_AFTER: Duration = Duration::from_secs(30);
+const PONG_WITHIN: Duration = Duration::from_secs(20);
+
+/// What the worker and the task of a connection know of each other.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Whether the requests under way are the last ones.
+    is_ending: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+    /// The streams of HTTP/2.
+    streams: RefCell<Vec<(Arc<Watch>, AbortHandle)>>,
+    /// The watch of the stream that hyper is about to spawn.
+    next: RefCell<Option<Arc<Watch>>>,
+}
+
+impl Line {
+    /// Lets the requests under way finish, and takes no more.
+    pub(super) fn end(&self) {
+        self.is_ending.set(true);
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Cuts streams that are late, and returns how many. The connection goes on.
+    pub(super) fn cut_streams(&self, connection: &Watch) -> u64 {
+        let mut late = 0;
+        let mut streams = self.streams.borrow_mut();
+        streams.retain(|(watch, task)| {
+            let is_late = watch.is_late();
+            if is_late {
+                task.abort();
+                late += 1;
+            }
+            !is_late && !task.is_finished()
+        });
+        connection.streams_were_counted(streams.len());
+        late
+    }
+}
+
+/// Builders of connections, one set a thread.
+#[derive(Clone, Debug)]
+pub(super) struct Builders {
+    http1: http1::Builder,
+    head_bytes: u32,
+    fields: usize,
+    streams: u32,
+}
+
+impl Builders {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        let mut http1 = http1::Builder::new();
+        // The watch of the connection is cheaper than hyper's timer for heads, which is a new one for each request.
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_header_size(bounds.head_bytes);
+        if bounds.fields != FIELDS {
+            // With its default hyper parses on the stack.
+            http1.max_headers(bounds.fields);
+        }
+        Self {
+            http1,
+            head_bytes: u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX),
+            fields: bounds.fields,
+            streams: bounds.streams,
+        }
+    }
+
+    fn http2(&self, line: &Rc<Line>) -> http2::Builder<Spawn> {
+        let mut http2 = http2::Builder::new(Spawn(Rc::clone(line)));
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(self.streams)
+            .max_header_list_size(self.head_bytes)
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PONG_WITHIN);
+        http2
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    counted: Counted,
+    watch: Arc<Watch>,
+    line: Rc<Line>,
+    builders: Rc<Builders>,
+    proxy: Rc<Proxy>,
+) {
+    let served = match preface::read(&mut stream).await {
+        Ok(None) => return,
+        Ok(Some((is_http2, replay))) => {
+            let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            if is_http2 {
+                serve_http2(socket, peer, &watch, &line, &builders, &proxy).await
+            } else {
+                serve_http1(socket, peer, &watch, &line, &builders, &proxy).await
+            }
+        }
+        Err(error) => {
+            tracing::debug!(%peer, %error, "a connection broke");
+            return;
+        }
+    };
+    if let Err(error) = served {
+        let cause = error.source().map(ToString::to_string);
+        tracing::debug!(%peer, %error, cause, "a connection ended with an error");
+    }
+}
+
+async fn serve_http1(
+    socket: Socket,
+    peer: SocketAddr,
+    watch: &Arc<Watch>,
+    line: &Line,
+    builders: &Builders,
+    proxy: &Proxy,
+) -> hyper::Result<()> {
+    let has_body = Cell::new(false);
+    let service = service_fn(|request: Request<Incoming>| {
+        watch.head_is_complete();
+        has_body.set(!request.body().is_end_stream());
+        async {
+            let response = proxy.answer(peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| Download::new(body, Arc::clone(watch))))
+        }
+    });
+    let connection = builders.http1.serve_connection(socket, service);
+    let mut connection = connection.with_upgrades();
+    let served = until_end(
+        line,
+        Pin::new(&mut connection),
+        http1::UpgradeableConnection::graceful_shutdown,
+    )
+    .await;
+    let is_refused = served.as_ref().is_err_and(hyper::Error::is_parse);
+    if has_body.get() || is_refused {
+        // The client may still be sending.
+        if let Some(parts) = connection.into_parts() {
+            parts.io.linger().await;
+        }
+    }
+    served
+}
+
+async fn serve_http2(
+    socket: Socket,
+    peer: SocketAddr,
+    watch: &Arc<Watch>,
+    line: &Rc<Line>,
+    builders: &Builders,
+    proxy: &Rc<Proxy>,
+) -> hyper::Result<()> {
+    watch.has_streams();
+    let fields = builders.fields;
+    let service = service_fn(|request: Request<Incoming>| {
+        let watch = watch.stream();
+        *line.next.borrow_mut() = Some(Arc::clone(&watch));
+        let proxy = Rc::clone(proxy);
+        async move {
+            // hyper bounds the bytes of a head, and not its fields.
+            if request.headers().len() > fields {
+                return Ok(too_many_fields());
+            }
+            let response = proxy.answer(peer, request).await;
+            Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
+        }
+    });
+    let connection = builders.http2(line).serve_connection(socket, service);
+    until_end(line, pin!(connection), http2::Connection::graceful_shutdown).await
+}
+
+/// Drives a connection, and shuts it down when the worker says so.
+async fn until_end<C: Future>(
+    line: &Line,
+    mut connection: Pin<&mut C>,
+    shut_down: impl Fn(Pin<&mut C>),
+) -> C::Output {
+    let mut is_ending = false;
+    poll_fn(|cx| {
+        let mut polled = connection.as_mut().poll(cx);
+        if polled.is_pending() && line.is_ending.get() && !is_ending {
+            // Only now: a request that has come already is still answered.
+            is_ending = true;
+            shut_down(connection.as_mut());
+            polled = connection.as_mut().poll(cx);
+        }
+        if polled.is_pending() && line.waker.borrow().is_none() {
+            // A task has one waker for all its life.
+            *line.waker.borrow_mut() = Some(cx.waker().clone());
+        }
+        polled
+    })
+    .await
+}
+
+fn too_many_fields<B>() -> Response<Either<B, Empty<Bytes>>> {
+    let mut response = Response::new(Either::Right(Empty::new()));
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
+}
+
+/// Spawns the streams of a connection of HTTP/2.
+#[derive(Clone, Debug)]
+struct Spawn(Rc<Line>);
+
+impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for Spawn {
+    fn execute(&self, stream: F) {
+        let task = spawn_local(stream);
+        if let Some(watch) = self.0.next.borrow_mut().take() {
+            let streams = &mut *self.0.streams.borrow_mut();
+            streams.push((watch, task.abort_handle()));
+        }
+    }
+}

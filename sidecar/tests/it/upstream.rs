@@ -1,0 +1,236 @@
+//! Services behind the sidecar, in the process of the test: with hyper for what is regular, and by raw bytes for the rest.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::support::PATIENCE;
+
+/// What a service answers.
+pub(crate) type Reply = Response<BoxBody<Bytes, hyper::Error>>;
+
+/// A reply with this body, whose length is known.
+pub(crate) fn reply(body: impl Into<Bytes>) -> Reply {
+    Response::new(
+        Full::new(body.into())
+            .map_err(|never| match never {})
+            .boxed(),
+    )
+}
+
+/// A service that answers `hello` to everything.
+pub(crate) fn hello() -> SocketAddr {
+    http1(|_| async { reply("hello") })
+}
+
+/// A service of HTTP/1.1.
+pub(crate) fn http1<H, F>(handler: H) -> SocketAddr
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Reply> + Send + 'static,
+{
+    serve(handler, false)
+}
+
+/// A service of HTTP/2 with prior knowledge.
+pub(crate) fn h2c<H, F>(handler: H) -> SocketAddr
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Reply> + Send + 'static,
+{
+    serve(handler, true)
+}
+
+fn serve<H, F>(handler: H, is_h2c: bool) -> SocketAddr
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Reply> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let accept = async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                continue;
+            };
+            stream.set_nodelay(true).unwrap();
+            let io = TokioIo::new(stream);
+            let handler = handler.clone();
+            let service = service_fn(move |request| {
+                let reply = handler(request);
+                async { Ok::<_, Infallible>(reply.await) }
+            });
+            // How a connection ends is seen by the client.
+            tokio::spawn(async move {
+                let _ = if is_h2c {
+                    let http2 = http2::Builder::new(TokioExecutor::new());
+                    http2.serve_connection(io, service).await
+                } else {
+                    let http1 = http1::Builder::new();
+                    http1.serve_connection(io, service).with_upgrades().await
+                };
+            });
+        }
+    };
+    thread::spawn(move || runtime.block_on(accept));
+    at
+}
+
+/// A service by raw bytes: the script serves the n-th connection, from 0, and closes it when it returns.
+pub(crate) fn raw(script: impl Fn(usize, Connection) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let script = Arc::new(script);
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().flatten().enumerate() {
+            let script = Arc::clone(&script);
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            thread::spawn(move || script(number, Connection(BufReader::new(stream))));
+        }
+    });
+    at
+}
+
+/// An address at which nothing listens.
+pub(crate) fn nothing() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A connection of a raw service.
+#[derive(Debug)]
+pub(crate) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// The head of the next request, with its empty line. `None`: the sidecar has closed.
+    pub(crate) fn head(&mut self) -> Option<String> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.0.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        Some(head)
+    }
+
+    /// The next bytes of a body.
+    pub(crate) fn take(&mut self, length: usize) -> Option<Vec<u8>> {
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).ok()?;
+        Some(body)
+    }
+
+    /// Everything until the sidecar closes.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let _ = self.0.read_to_end(&mut rest);
+        rest
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        // A test that cares sees what arrives.
+        let _ = self.0.get_mut().write_all(bytes.as_ref());
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.0.get_ref()
+    }
+}
+
+/// A service that writes down the heads and the bodies of its requests, and always answers the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    pub(crate) at: SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorder {
+    pub(crate) fn answering(answer: &'static str) -> Self {
+        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let record = Arc::clone(&seen);
+        let at = raw(move |_, mut connection| {
+            while let Some(mut request) = connection.head() {
+                let lower = request.to_ascii_lowercase();
+                let length = lower.split_once("content-length: ");
+                if let Some((_, length)) = length {
+                    let length = length.split_once('\r').unwrap().0.parse().unwrap();
+                    let body = connection.take(length).unwrap_or_default();
+                    request += &String::from_utf8(body).unwrap();
+                } else if lower.contains("transfer-encoding: chunked") {
+                    while !request.ends_with("0\r\n\r\n") {
+                        let Some(more) = connection.take(1) else {
+                            break;
+                        };
+                        request.push(more[0].into());
+                    }
+                }
+                record.lock().unwrap().push(request);
+                connection.send(answer);
+            }
+        });
+        Self { at, seen }
+    }
+
+    pub(crate) fn ok() -> Self {
+        Self::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    }
+
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// The value of a field of the last request.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let seen = self.seen();
+        let mut lines = seen.last()?.lines();
+        lines.find_map(|line| {
+            let (of, value) = line.split_once(": ")?;
+            of.eq_ignore_ascii_case(name).then(|| value.to_owned())
+        })
+    }
+}
+
+/// Sends these bytes, and returns all that comes until the sidecar closes.
+pub(crate) fn exchange(at: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes.as_ref()).unwrap();
+    let mut answer = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => answer.extend_from_slice(&chunk[..read]),
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Waits until it holds.
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "it never held: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
