@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt::Write;
 use std::future::pending;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -86,9 +87,10 @@ pub(crate) struct Demo {
 fn length(text: &str) -> Result<Duration, String> {
     let length = crate::config::duration(text)?;
     let range = Duration::from_secs(10)..=Duration::from_secs(3_600);
-    match range.contains(&length) {
-        true => Ok(length),
-        false => Err(format!("must be 10s to 1h, got {text}")),
+    if range.contains(&length) {
+        Ok(length)
+    } else {
+        Err(format!("must be 10s to 1h, got {text}"))
     }
 }
 
@@ -202,11 +204,11 @@ async fn wait(duration: Duration) {
     let _ = timeout(duration, pending::<()>()).await;
 }
 
-/// What passed and what was refused, of the cycles in the table.
+/// The requests of a client in the cycles in which it asked for at most its default.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    inside_default: u64,
-    refused_inside_default: u64,
+    asked: u64,
+    refused: u64,
 }
 
 fn heading(words: &str) {
@@ -224,7 +226,7 @@ fn print_row(
     view: &View,
     asks: [u32; 4],
     totals: &mut [Total; 4],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let mut row = format!("{cycle:5}  ");
     for ((name, asks), total) in CLIENTS.into_iter().zip(asks).zip(totals) {
         let client = view.clients.iter().find(|client| client.client == name);
@@ -233,10 +235,10 @@ fn print_row(
             println!("{cycle:5}  the machine was too busy: the requests were not in one cycle");
             return Ok(());
         }
-        row += &format!("{asks:6} {:6} {:6}  ", client.size, client.used);
+        write!(row, "{asks:6} {:6} {:6}  ", client.size, client.used)?;
         if asks <= DEFAULT {
-            total.inside_default += u64::from(asks);
-            total.refused_inside_default += client.refused;
+            total.asked += u64::from(asks);
+            total.refused += client.refused;
         }
     }
     println!("{}", row.trim_end());
@@ -245,14 +247,21 @@ fn print_row(
 
 fn summary(totals: &[Total; 4], clients: &[Client]) {
     println!();
-    for ((name, total), client) in CLIENTS.iter().zip(totals).zip(clients) {
+    for (total, client) in totals.iter().zip(clients) {
         let Client {
-            passed, refused, ..
+            name,
+            passed,
+            refused,
+            ..
         } = client;
-        println!(
-            "{name}: {passed} passed, {refused} refused; of {} in cycles within its default, {} refused",
-            total.inside_default, total.refused_inside_default
-        );
+        print!("{name}: {passed} passed, {refused} refused.");
+        let Total { asked, refused } = total;
+        if *asked > 0 {
+            print!(
+                " In cycles in which it asked for at most {DEFAULT}: {refused} of {asked} refused."
+            );
+        }
+        println!();
     }
 }
 

@@ -73,15 +73,17 @@ impl Sidecar {
     }
 
     /// Replaces the configuration, after a reload.
-    pub(crate) fn set_config(&self, config: Config) {
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new). Then nothing is changed.
+    pub(crate) fn set_config(&self, config: Config) -> Result<(), CgroupError> {
         let mut guarded = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        self.limit.retune(&config);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        match gate.changed(&guarded, &config) {
-            Ok(changed) => *gate = Arc::new(changed),
-            Err(error) => tracing::error!(%error, "the shedder stays as it was"),
-        }
+        *gate = Arc::new(gate.changed(&guarded, &config)?);
+        self.limit.retune(&config);
         *guarded = Arc::new(config);
+        Ok(())
     }
 
     /// Changes a part of the configuration, and returns what holds now.

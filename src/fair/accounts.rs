@@ -125,6 +125,11 @@ impl Accounts {
         slot
     }
 
+    /// Goes on with other terms of a client, from the next division on.
+    pub(crate) fn set_terms(&mut self, slot: u32, terms: Terms) {
+        self.clients.set_terms(slot, terms);
+    }
+
     /// Asks for `cost` permits, and counts them if they pass. A refusal is counted by [`refuse`](Self::refuse) or as
     /// [waiting](Self::set_waiting).
     pub(crate) fn decide(&mut self, slot: u32, cost: u32, now: Tick) -> Decision {

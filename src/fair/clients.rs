@@ -81,6 +81,13 @@ impl Clients {
         slot
     }
 
+    /// Takes effect with the next division.
+    pub(super) fn set_terms(&mut self, slot: u32, terms: Terms) {
+        let old = mem::replace(&mut self[slot].terms, terms);
+        self.weights -= u64::from(old.weight());
+        self.weights += u64::from(terms.weight());
+    }
+
     /// The slots of the clients that were forgotten since the last call. They are used again from now on.
     pub(super) fn forgotten(&mut self) -> Vec<u32> {
         self.free.extend(&self.forgotten);

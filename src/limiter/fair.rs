@@ -108,8 +108,8 @@ where
         }
     }
 
-    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, under a lock: it must not use
-    /// this limit. To be called before there are clients.
+    /// Each client shares on the terms that `terms_of` returns. It is called when a client is new, and for all clients by
+    /// [`retune`](Self::retune), under a lock: it must not use this limit. To be called before there are clients.
     ///
     /// ```
     /// use paceline::fair::{FairShare, Terms};
@@ -318,8 +318,8 @@ where
         unlock(clients);
     }
 
-    /// Goes on with other parameters. The clients stay, and what was spent in this cycle stays spent. They take effect at once, for
-    /// queued requests too.
+    /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
+    /// stays spent. The change takes effect at once, for queued requests too.
     ///
     /// ```
     /// use paceline::fair::FairShare;

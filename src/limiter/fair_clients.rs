@@ -305,6 +305,13 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 
     pub(super) fn retune(&mut self, share: FairShare) {
         let now = self.enter();
+        let clients = self.slots.iter();
+        let terms: Vec<_> = clients
+            .map(|(key, slot)| (*slot, (self.terms_of)(key)))
+            .collect();
+        for (slot, terms) in terms {
+            self.accounts.set_terms(slot, terms);
+        }
         self.accounts.retune(share, now);
     }
 

@@ -1,4 +1,4 @@
-//! Who may look, and who may change.
+//! Which requests may look, and which may change.
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
@@ -105,7 +105,7 @@ fn is_loopback(peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
 
-/// Whether a proxy on this machine passed it on for someone else.
+/// Whether a proxy on this machine passed it on for another client.
 fn was_forwarded(headers: &HeaderMap) -> bool {
     let by_proxies = ["x-forwarded-for", "x-forwarded-host", "x-real-ip"];
     let by_proxies = by_proxies.map(HeaderName::from_static);

@@ -5,7 +5,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 use serde::Serialize;
 
@@ -48,14 +48,10 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     answer
 }
 
-pub(super) fn not_allowed(allowed: &[Method]) -> Answer {
-    let names: Vec<&str> = allowed.iter().map(Method::as_str).collect();
-    let names = names.join(", ");
-    let detail = format!("this path takes {names}");
+pub(super) fn not_allowed(allowed: &'static str) -> Answer {
+    let detail = format!("this path takes {allowed}");
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
-    if let Ok(names) = HeaderValue::from_str(&names) {
-        answer.headers_mut().insert(ALLOW, names);
-    }
+    set(&mut answer, ALLOW, allowed);
     answer
 }
 

@@ -1,6 +1,6 @@
 //! `/metrics`: what is true at the scrape. Requests pay nothing for it, and clients that went leave no series.
 
-use std::fmt::Error;
+use std::fmt::{Error, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -59,20 +59,8 @@ fn classic(open: &str) -> String {
                 _ => ("", kind),
             };
             let help = help.strip_prefix(name).unwrap_or_default();
-            for part in [
-                "# HELP ",
-                name,
-                suffix,
-                help,
-                "\n# TYPE ",
-                name,
-                suffix,
-                " ",
-                kind,
-                "\n",
-            ] {
-                text += part;
-            }
+            let _ = writeln!(text, "# HELP {name}{suffix}{help}");
+            let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
         } else if !line.starts_with('#') {
             text += line;
             text.push('\n');
@@ -92,11 +80,13 @@ impl Collector for Scrape {
         families.clients(&view.clients)?;
         families.counters(
             "paceline_requests",
-            "Requests by what became of them.",
+            "Requests by what became of them, each once.",
             "outcome",
             [
+                ("answered", count(&self.0.times.added)),
                 ("refused", counts.refused.load(Relaxed)),
                 ("anonymous", counts.anonymous.load(Relaxed)),
+                ("shed", counts.shed.load(Relaxed)),
                 ("bad_request", counts.bad_requests.load(Relaxed)),
                 ("upstream_failed", counts.upstream_failed.load(Relaxed)),
                 ("upstream_late", counts.upstream_late.load(Relaxed)),
@@ -116,6 +106,16 @@ impl Collector for Scrape {
             "paceline_cycle_duration_seconds",
             "The length of a cycle.",
             f64::from(u32::try_from(view.cycle_ms).unwrap_or(u32::MAX)) / 1_000.0,
+        )?;
+        families.histogram(
+            "paceline_added",
+            "The time that requests spent in the sidecar.",
+            &self.0.times.added,
+        )?;
+        families.histogram(
+            "paceline_upstream",
+            "The time from a request to the upstream to the head of its response.",
+            &self.0.times.upstream,
         )?;
         families.counter("paceline_cycles", "Cycles that have ended.", view.cycle)?;
         families.gauge(
@@ -162,6 +162,11 @@ impl Collector for Scrape {
                 .encode_descriptor("paceline_build", help, None, kind)?,
         )
     }
+}
+
+/// All times that were recorded.
+fn count(times: &Histogram) -> u64 {
+    times.buckets().map(|(_, count)| count).sum()
 }
 
 /// Writes families, each with its samples.
@@ -240,6 +245,7 @@ impl Families<'_> {
         let seconds = Some(&Unit::Seconds);
         let mut encoder = self.0.encode_descriptor(name, help, seconds, kind)?;
         let buckets: Vec<_> = times.buckets().collect();
+        // The count is that of the buckets, also while requests are recorded.
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(times.sum(), count, &buckets, None)
     }

@@ -97,30 +97,25 @@ impl Admin {
         if let Err(reason) = access::check_host(peer, request.headers()) {
             return problem(StatusCode::FORBIDDEN, reason);
         }
-        let path = request.uri().path();
-        let allowed: &[Method] = match path {
-            "/" | "/healthz" | "/readyz" | "/metrics" | "/clients" | "/events" => {
-                &[Method::GET, Method::HEAD]
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        match (request.uri().path(), is_read) {
+            ("/", true) => page::answer(),
+            ("/healthz", true) => answer::text("ok\n"),
+            ("/readyz", true) => self.ready().await,
+            ("/metrics", true) => metrics::answer(&self.sidecar, request.headers()),
+            ("/clients", true) => answer::json(&View::of(&self.sidecar)),
+            ("/events", true) => self.events(),
+            ("/" | "/healthz" | "/readyz" | "/metrics" | "/clients" | "/events", false) => {
+                answer::not_allowed("GET, HEAD")
             }
-            "/mode" | "/reload" => &[Method::POST],
+            ("/mode" | "/reload", _) if request.method() != Method::POST => {
+                answer::not_allowed("POST")
+            }
+            ("/mode" | "/reload", _) => self.change(peer, request).await,
             _ => {
-                return problem(
-                    StatusCode::NOT_FOUND,
-                    "there is no such path on the admin port",
-                );
+                let detail = "there is no such path on the admin port";
+                problem(StatusCode::NOT_FOUND, detail)
             }
-        };
-        if !allowed.contains(request.method()) {
-            return answer::not_allowed(allowed);
-        }
-        match path {
-            "/healthz" => answer::text("ok\n"),
-            "/readyz" => self.ready().await,
-            "/metrics" => metrics::answer(&self.sidecar, request.headers()),
-            "/clients" => answer::json(&View::of(&self.sidecar)),
-            "/events" => self.events(),
-            "/mode" | "/reload" => self.change(peer, request).await,
-            _ => page::answer(),
         }
     }
 
@@ -152,9 +147,70 @@ impl Admin {
         if let Err(reason) = access::check_change(peer, request.headers(), token_file).await {
             return problem(StatusCode::FORBIDDEN, reason);
         }
+        tracing::info!(%peer, path = request.uri().path(), "an operator asks for a change");
         match request.uri().path() {
             "/mode" => change::mode(&self.sidecar, request).await,
             _ => change::reload(&self.sidecar),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline::time::Clock;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use crate::config::{Config, Source, Upstream};
+
+    use super::*;
+
+    /// A connection to the admin port of a sidecar.
+    async fn connected() -> TcpStream {
+        let upstream = Upstream {
+            authority: "127.0.0.1:1".parse().unwrap(),
+            is_h2c: false,
+        };
+        let address = "127.0.0.1:0".parse().unwrap();
+        let config = Config::new(address, upstream, 40, Duration::from_secs(1));
+        let sidecar = Sidecar::new(config, Source::default()).unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, Arc::new(sidecar)));
+        TcpStream::connect(address).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_head_is_closed_after_ten_seconds() {
+        for begun in ["", "G", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n"] {
+            let mut stream = connected().await;
+            let mut clock = Clock::new();
+            let start = clock.now();
+            stream.write_all(begun.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(clock.now().since(start).as_secs(), 10, "{begun:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_without_its_body_is_refused_after_ten_seconds() {
+        let mut stream = connected().await;
+        let head = b"POST /mode HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{\"mode\"";
+        stream.write_all(head).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 408");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_is_closed() {
+        let mut stream = connected().await;
+        let request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        loop {
+            let written = timeout(6 * PATIENCE, stream.write_all(request)).await;
+            if written.expect("it is still open").is_err() {
+                break;
+            }
         }
     }
 }

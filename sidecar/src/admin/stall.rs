@@ -107,7 +107,7 @@ mod tests {
 
     /// Writes until the peer's buffers are full.
     async fn fill(stall: &mut Stall) {
-        let block = [0; 64 * 1024];
+        let block = vec![0; 64 * 1024];
         let soon = Duration::from_secs(1);
         while timeout(soon, stall.write(&block)).await.is_ok() {}
     }

@@ -9,9 +9,9 @@ use paceline::fair::{self, FairShare};
 use paceline::shed::WorkerUtilization;
 use paceline::tower::Proxies;
 
+use super::Concurrency;
 use super::settings::Draft;
-use super::value::{ClientBy, Value};
-use super::{Concurrency, Upstream};
+use super::value::{ClientBy, Field as _};
 
 /// The smallest buffer that hyper takes for the head of a request.
 const FEWEST_HEAD_BYTES: usize = 8 * 1024;
@@ -117,8 +117,7 @@ fn addresses(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
             format!("`{admin}` is in use by listen, `{listen}`: {right}"),
         );
     }
-    let port = config.upstream.authority.port_u16().unwrap_or(80);
-    let hosts = local_addresses(&config.upstream);
+    let (port, hosts) = (config.upstream.port(), config.upstream.addresses());
     for (key, address) in [("listen", listen), ("admin", admin)] {
         if is_port_of(address, port, &hosts) {
             let upstream = config.upstream.show();
@@ -143,19 +142,6 @@ fn is_port_of(address: SocketAddr, port: u16, hosts: &[IpAddr]) -> bool {
             || host.is_unspecified() && ip.is_loopback()
     };
     address.port() != 0 && address.port() == port && hosts.iter().any(reaches)
-}
-
-/// The addresses that an upstream's host is for sure. A name is not resolved.
-fn local_addresses(upstream: &Upstream) -> Vec<IpAddr> {
-    let host = upstream.authority.host();
-    if host.trim_end_matches('.').eq_ignore_ascii_case("localhost") {
-        return vec![
-            [127, 0, 0, 1].into(),
-            IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-        ];
-    }
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.parse().into_iter().collect()
 }
 
 fn token(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {

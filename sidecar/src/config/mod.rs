@@ -7,6 +7,7 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod upstream;
 mod value;
 
 use std::collections::BTreeMap;
@@ -59,9 +60,9 @@ pub(crate) struct Config {
     pub(crate) bounds: Bounds,
     /// How the end goes.
     pub(crate) drain: Drain,
-    /// The least important level that is logged: error, warn, info, debug or trace.
+    /// The least important level that is logged. Not changed by a reload.
     pub(crate) log: tracing::Level,
-    /// Whether the log is in JSON.
+    /// Whether the log is in JSON. Not changed by a reload.
     pub(crate) log_json: bool,
 }
 
@@ -181,7 +182,7 @@ pub(crate) struct Timeouts {
 /// How much of what there may be.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Bounds {
-    /// Bytes of the head of a request.
+    /// Bytes of the head of a request. Not changed by a reload, nor are the fields and the streams.
     pub(crate) head_bytes: usize,
     /// Fields of the head of a request.
     pub(crate) fields: usize,

@@ -1,5 +1,6 @@
 //! A new configuration while the sidecar serves.
 
+use std::error::Error as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,10 @@ pub(crate) fn reload(sidecar: &Sidecar, source: &Source) -> Result<(), Errors> {
     let result = source.load_text(&text).and_then(|reading| {
         let config = reading.draft.finish();
         let changes = changes(&sidecar.config(), &config)?;
-        sidecar.set_config(config);
+        sidecar.set_config(config).map_err(|error| {
+            let cause = error.source().map(|cause| format!(": {cause}"));
+            Errors(vec![format!("shed: {error}{}", cause.unwrap_or_default())])
+        })?;
         Ok((changes, reading.warnings))
     });
     *seen = text.ok();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use http::uri::Authority;
 
-use super::value::{ClientBy, Value};
+use super::value::{ClientBy, Field};
 use super::{Client, Config, IpHeader, Shed, Upstream};
 
 /// A setting. `timeout` is the flag `--timeout`, the variable `PACELINE_TIMEOUT`, and the key `timeout` of the file.
@@ -16,13 +16,13 @@ pub(super) struct Setting {
     pub(super) is_required: bool,
     /// Whether it stays as it was at the start.
     pub(super) is_fixed: bool,
-    pub(super) field: fn(&mut Draft) -> &mut dyn Value,
+    pub(super) field: fn(&mut Draft) -> &mut dyn Field,
 }
 
 impl Setting {
     const fn new(
         key: &'static str,
-        field: fn(&mut Draft) -> &mut dyn Value,
+        field: fn(&mut Draft) -> &mut dyn Field,
         help: &'static str,
     ) -> Self {
         Self {

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::Terms;
 use super::check::{check, warnings};
 use super::settings::{Draft, PREFIX, Setting, nearest, setting, settings};
-use super::value::{Form, whole};
+use super::value::{Form, Value as _};
 
 /// What was given at the start. The file is read again at each reload.
 #[derive(Debug, Default)]
@@ -30,6 +30,22 @@ pub(crate) struct Source {
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub(crate) struct Errors(pub(crate) Vec<String>);
+
+impl Errors {
+    /// A value can have any characters. In an error those that are not visible are escaped, so that it stays one line.
+    fn new(lines: Vec<String>) -> Self {
+        let printable = |char: char| match char {
+            char if char.is_control() => char.escape_default().to_string(),
+            char => char.to_string(),
+        };
+        let lines = lines.into_iter();
+        Self(
+            lines
+                .map(|line| line.chars().map(printable).collect())
+                .collect(),
+        )
+    }
+}
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -89,7 +105,7 @@ impl Source {
         if errors.is_empty() {
             Ok((source, warnings))
         } else {
-            Err(Errors(errors))
+            Err(Errors::new(errors))
         }
     }
 
@@ -141,7 +157,7 @@ impl Source {
             reading.warnings = warnings(&reading.draft);
             Ok(reading)
         } else {
-            Err(Errors(reading.errors))
+            Err(Errors::new(reading.errors))
         }
     }
 
@@ -283,7 +299,7 @@ impl Source {
                         .push(wrong_type(&name_of_all, value, expected));
                     continue;
                 };
-                match (whole(&number), name) {
+                match (u32::read(&number), name) {
                     (Ok(number), "weight") => terms.weight = number,
                     (Ok(number), "most-lent") => terms.most_lent = Some(number),
                     (Ok(number), _) => terms.most_borrowed = Some(number),
@@ -384,6 +400,8 @@ fn kind(value: &DeValue<'_>) -> String {
 fn place(text: &str, span: Option<Range<usize>>) -> Place {
     let before = span.and_then(|span| text.get(..span.start)).unwrap_or(text);
     let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+    // A file can begin with a byte order mark, which no editor counts.
+    let line = line.trim_start_matches('\u{feff}');
     Place {
         line: before.matches('\n').count() + 1,
         column: line.chars().count() + 1,

@@ -11,6 +11,7 @@ use paceline::limiter::Share;
 use super::cli::report;
 use super::settings::{Draft, GROUPS, Setting, settings};
 use super::source::{Errors, Source};
+use super::value::Value as _;
 use super::{Anonymous, Client, Concurrency, Config, IpHeader, Mode, Shed, Terms, Timeouts};
 
 /// The smallest file.
@@ -349,11 +350,9 @@ fn durations_have_a_unit() {
         ("9999999999999999999h", None, ""),
     ];
     for (text, duration, shown) in table {
-        let mut value = Duration::ZERO;
-        let result = super::value::Value::set(&mut value, text);
-        assert_eq!(result.is_ok().then_some(value), duration, "{text}");
+        assert_eq!(Duration::read(text).ok(), duration, "{text}");
         if let Some(duration) = duration {
-            assert_eq!(super::value::Value::show(&duration), shown);
+            assert_eq!(duration.text(), shown);
         }
     }
 }
@@ -418,6 +417,52 @@ fn the_column_counts_characters() {
         error.contains("sidecar.toml:6:39: clients.a: expected a table"),
         "{error}"
     );
+}
+
+#[test]
+fn an_error_is_one_line_without_control_characters() {
+    let error = errors("client-header = \"a\\n\\u001b[31m\"\n");
+    let right = "write letters, digits and hyphens, as in x-client-id";
+    assert_eq!(
+        error,
+        format!(
+            "sidecar.toml:5:17: client-header: `a\\n\\u{{1b}}[31m` is not the name of a header: {right}"
+        )
+    );
+}
+
+#[test]
+fn no_part_of_a_file_and_no_change_of_a_character_is_more_than_an_error() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/sidecar.toml");
+    let whole = std::fs::read_to_string(path).unwrap();
+    let lines = whole.lines().filter(|line| !line.starts_with('#'));
+    let whole: Vec<char> = lines.flat_map(|line| line.chars().chain(['\n'])).collect();
+    let mut refused = 0;
+    let mut look = |text: &[char]| {
+        let text: String = text.iter().collect();
+        if let Err(Errors(errors)) = load(&text) {
+            assert!(!errors.is_empty());
+            refused += 1;
+        }
+    };
+    for at in 0..whole.len() {
+        look(&whole[..at]);
+        for other in ['\0', '\n', '"', '=', '0', 'é', '['] {
+            let mut text = whole.clone();
+            text[at] = other;
+            look(&text);
+        }
+    }
+    assert!(refused > 1_000, "{refused}");
+}
+
+#[test]
+fn a_byte_order_mark_is_not_counted() {
+    let error = load("\u{feff}capacity = 0\nlisten = 1\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("sidecar.toml:1:12: capacity: "), "{error}");
+    assert!(error.contains("sidecar.toml:2:10: listen: "), "{error}");
 }
 
 #[test]
@@ -555,7 +600,9 @@ fn a_variable_that_is_nearly_a_setting_is_refused_and_another_one_ignored() {
 /// The example file is made of the table of settings, so both say the same.
 #[test]
 fn the_example_names_every_setting_with_its_default() {
-    let mut expected = String::from(EXAMPLE_TOP);
+    let fixed = settings().filter(|setting| setting.is_fixed);
+    let fixed: Vec<_> = fixed.map(|setting| setting.key).collect();
+    let mut expected = EXAMPLE_TOP.replace("FIXED", &fixed.join(", "));
     for (heading, settings) in GROUPS {
         write!(expected, "\n# {heading}\n\n").unwrap();
         for setting in *settings {
@@ -586,6 +633,8 @@ fn the_example_names_every_setting_with_its_default() {
 const EXAMPLE_TOP: &str = "\
 # Every setting of the sidecar with its default. The first four have none and are required; these are examples.
 # A flag or an environment variable holds over the file: --head-timeout 10s, PACELINE_HEAD_TIMEOUT=10s.
+# A change of the file holds within 5 s, for new requests. Only these need a restart:
+# FIXED.
 ";
 
 const EXAMPLE_END: &str = "

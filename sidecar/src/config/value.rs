@@ -5,25 +5,58 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
-use http::uri::{Authority, Uri};
 use paceline::limiter::Share;
 use tracing::Level;
 
-use super::{Anonymous, Concurrency, IpHeader, Mode, Upstream};
+use super::{Anonymous, Concurrency, IpHeader, Mode};
 
 /// What a setting holds. It is read from text, wherever that was given, and shown as the same text.
-pub(super) trait Value {
-    /// Takes the value from text. The error names the text and what would be right.
-    fn set(&mut self, text: &str) -> Result<(), String>;
-
-    /// The text from which the same value would be read.
-    fn show(&self) -> String;
-
-    /// How the value is written in a file.
-    fn form(&self) -> Form;
+pub(super) trait Value: Sized {
+    /// How it is written in a file.
+    const FORM: Form = Form::Text;
 
     /// What stands for it in the help text, with its unit.
+    const PLACEHOLDER: &'static str;
+
+    /// The error names the text and what would be right.
+    fn read(text: &str) -> Result<Self, String>;
+
+    /// The text from which the same value would be read.
+    fn text(&self) -> String;
+}
+
+/// The place of a [`Value`], whatever its type.
+pub(super) trait Field {
+    /// Takes the value from text; see [`Value::read`].
+    fn set(&mut self, text: &str) -> Result<(), String>;
+
+    /// See [`Value::text`].
+    fn show(&self) -> String;
+
+    /// See [`Value::FORM`].
+    fn form(&self) -> Form;
+
+    /// See [`Value::PLACEHOLDER`].
     fn placeholder(&self) -> &'static str;
+}
+
+impl<T: Value> Field for T {
+    fn set(&mut self, text: &str) -> Result<(), String> {
+        *self = T::read(text)?;
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        self.text()
+    }
+
+    fn form(&self) -> Form {
+        T::FORM
+    }
+
+    fn placeholder(&self) -> &'static str {
+        T::PLACEHOLDER
+    }
 }
 
 /// How a value is written in a file.
@@ -90,32 +123,23 @@ trait Word: Copy + PartialEq + 'static {
 }
 
 impl<T: Word> Value for T {
-    fn set(&mut self, text: &str) -> Result<(), String> {
+    const FORM: Form = <T as Word>::FORM;
+    const PLACEHOLDER: &'static str = <T as Word>::PLACEHOLDER;
+
+    fn read(text: &str) -> Result<Self, String> {
         let found = T::WORDS.iter().find(|(word, _)| *word == text);
-        let (_, value) = found.ok_or_else(|| {
+        let value = found.map(|(_, value)| *value);
+        value.ok_or_else(|| {
             let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
             let (last, rest) = words.split_last().unwrap_or((&"", &[]));
-            format!(
-                "`{text}` is not {}: write {} or {last}",
-                T::WHAT,
-                rest.join(", ")
-            )
-        })?;
-        *self = *value;
-        Ok(())
+            let (what, rest) = (T::WHAT, rest.join(", "));
+            format!("`{text}` is not {what}: write {rest} or {last}")
+        })
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         let found = T::WORDS.iter().find(|(_, value)| value == self);
         found.map_or("", |(word, _)| word).to_owned()
-    }
-
-    fn form(&self) -> Form {
-        T::FORM
-    }
-
-    fn placeholder(&self) -> &'static str {
-        T::PLACEHOLDER
     }
 }
 
@@ -183,126 +207,91 @@ impl Word for Level {
 }
 
 impl Value for u32 {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = whole(text)?;
-        Ok(())
+    const FORM: Form = Form::Number;
+    const PLACEHOLDER: &'static str = "NUMBER";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| is_number);
+        number.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {}", Self::MAX))
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.to_string()
-    }
-
-    fn form(&self) -> Form {
-        Form::Number
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "NUMBER"
     }
 }
 
+/// No count has to be larger than a `u32`.
 impl Value for usize {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = whole(text)? as Self;
-        Ok(())
+    const FORM: Form = Form::Number;
+    const PLACEHOLDER: &'static str = "NUMBER";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Self::try_from(u32::read(text)?).map_err(|error| error.to_string())
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.to_string()
     }
-
-    fn form(&self) -> Form {
-        Form::Number
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "NUMBER"
-    }
 }
 
-pub(super) fn whole(text: &str) -> Result<u32, String> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| is_number);
-    number.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
-}
-
-/// How often in a cycle a new client ends it early: a number, or `off`.
+/// A number, or `off`.
 impl Value for Option<u32> {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        let number = (text != "off").then(|| whole(text)).transpose();
-        *self = number.map_err(|error| format!("{error}, or off"))?;
-        Ok(())
+    const FORM: Form = Form::NumberOrText;
+    const PLACEHOLDER: &'static str = "NUMBER|off";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let number = (text != "off").then(|| u32::read(text)).transpose();
+        number.map_err(|error| format!("{error}, or off"))
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.map_or_else(|| "off".to_owned(), |number| number.to_string())
-    }
-
-    fn form(&self) -> Form {
-        Form::NumberOrText
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "NUMBER|off"
     }
 }
 
 impl Value for Option<Concurrency> {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        let number = |text| whole(text).ok();
-        *self = match (text, text.split_once("..")) {
-            ("off", _) => None,
-            (_, None) => number(text).map(Concurrency::Fixed),
-            (_, Some((initial, max))) => number(initial)
+    const FORM: Form = Form::NumberOrText;
+    const PLACEHOLDER: &'static str = "off|NUMBER|FROM..MAX";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(None);
+        }
+        let number = |text| u32::read(text).ok();
+        let concurrency = match text.split_once("..") {
+            None => number(text).map(Concurrency::Fixed),
+            Some((initial, max)) => number(initial)
                 .zip(number(max))
                 .map(|(initial, max)| Concurrency::Adaptive { initial, max }),
         };
-        if self.is_none() && text != "off" {
-            let right = "write off, a number as in 50, or for an adaptive one where it begins and its maximum, as in 20..200";
-            return Err(format!("`{text}` is not a concurrency: {right}"));
-        }
-        Ok(())
+        let right = "write off, a number as in 50, or for an adaptive one where it begins and its maximum, as in 20..200";
+        let error = || format!("`{text}` is not a concurrency: {right}");
+        concurrency.map(Some).ok_or_else(error)
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         match self {
             None => "off".to_owned(),
             Some(Concurrency::Fixed(number)) => number.to_string(),
             Some(Concurrency::Adaptive { initial, max }) => format!("{initial}..{max}"),
         }
     }
-
-    fn form(&self) -> Form {
-        Form::NumberOrText
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "off|NUMBER|FROM..MAX"
-    }
 }
 
 impl Value for Duration {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = duration(text)?;
-        Ok(())
+    const PLACEHOLDER: &'static str = "DURATION";
+
+    fn read(text: &str) -> Result<Self, String> {
+        duration(text)
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         let millis = self.as_millis();
-        let unit = UNITS
-            .iter()
-            .rev()
-            .find(|(_, in_millis)| millis != 0 && millis.is_multiple_of(u128::from(*in_millis)));
+        let is_whole = |in_millis: u64| millis != 0 && millis.is_multiple_of(in_millis.into());
+        let unit = UNITS.iter().rev().find(|(_, unit)| is_whole(*unit));
         let (unit, in_millis) = unit.unwrap_or(&("s", 1_000));
         format!("{}{unit}", millis / u128::from(*in_millis))
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "DURATION"
     }
 }
 
@@ -325,31 +314,24 @@ fn with_unit(text: &str) -> Option<Duration> {
 }
 
 impl Value for Share {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = text.parse().map_err(|error| format!("{error}"))?;
-        Ok(())
+    const PLACEHOLDER: &'static str = "PERCENT";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error| format!("{error}"))
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.to_string()
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "PERCENT"
     }
 }
 
 /// A utilization.
 impl Value for f64 {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        let mut share = Share::NONE;
-        share.set(text)?;
-        *self = Self::from(share.ten_thousandths()) / 10_000.0;
-        Ok(())
+    const PLACEHOLDER: &'static str = "PERCENT";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let share = Share::read(text)?;
+        Ok(Self::from(share.ten_thousandths()) / 10_000.0)
     }
 
     #[expect(
@@ -357,169 +339,66 @@ impl Value for f64 {
         clippy::cast_sign_loss,
         reason = "it was made of a share"
     )]
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         Share::of_ten_thousand((self * 10_000.0).round() as u32).to_string()
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "PERCENT"
     }
 }
 
 impl Value for SocketAddr {
-    fn set(&mut self, text: &str) -> Result<(), String> {
+    const PLACEHOLDER: &'static str = "IP:PORT";
+
+    fn read(text: &str) -> Result<Self, String> {
         let right =
             "write an IP address and a port, as in 127.0.0.1:9000, 0.0.0.0:9000 or [::]:9000";
-        *self = text
-            .parse()
-            .map_err(|_| format!("`{text}` is not an address to listen on: {right}"))?;
-        Ok(())
+        let error = |_| format!("`{text}` is not an address to listen on: {right}");
+        text.parse().map_err(error)
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.to_string()
     }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "IP:PORT"
-    }
-}
-
-impl Value for Upstream {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        let wrong = |why: &str| Err(format!("`{text}` {why}"));
-        let Some((scheme, rest)) = text.split_once("://") else {
-            return wrong(&format!(
-                "has no scheme: write http://{text}, or h2c://{text} for HTTP/2"
-            ));
-        };
-        let is_h2c = match scheme {
-            "http" => false,
-            "h2c" => true,
-            "https" => {
-                return wrong(&format!(
-                    "asks for TLS, which is not spoken to the upstream: write http://{rest}"
-                ));
-            }
-            _ => return wrong("has an unknown scheme: write http:// or h2c://"),
-        };
-        let uri: Option<Uri> = format!("http://{rest}").parse().ok();
-        let Some(authority) = uri
-            .as_ref()
-            .and_then(Uri::authority)
-            .filter(|it| is_host(it))
-        else {
-            return wrong(
-                "is not an upstream: write a host and a port, as in http://127.0.0.1:8080",
-            );
-        };
-        let path = &rest[authority.as_str().len()..];
-        if !path.is_empty() && path != "/" {
-            return wrong(&format!(
-                "has a path, `{path}`, but requests keep their own: write {scheme}://{authority}"
-            ));
-        }
-        let authority = authority.clone();
-        *self = Self { authority, is_h2c };
-        Ok(())
-    }
-
-    fn show(&self) -> String {
-        let scheme = if self.is_h2c { "h2c" } else { "http" };
-        format!("{scheme}://{}", self.authority)
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "URL"
-    }
-}
-
-/// Whether it is a host, maybe with a port from 1 on, and no user.
-fn is_host(authority: &Authority) -> bool {
-    let text = authority.as_str();
-    let host = authority.host();
-    let port = authority.port_u16();
-    let is_whole = match port {
-        Some(port) => text == format!("{host}:{port}"),
-        None => text == host,
-    };
-    is_whole && port != Some(0) && !host.is_empty()
 }
 
 impl Value for HeaderName {
-    fn set(&mut self, text: &str) -> Result<(), String> {
+    const PLACEHOLDER: &'static str = "HEADER";
+
+    fn read(text: &str) -> Result<Self, String> {
         let right = "write letters, digits and hyphens, as in x-client-id";
-        *self = text
-            .parse()
-            .map_err(|_| format!("`{text}` is not the name of a header: {right}"))?;
-        Ok(())
+        let error = |_| format!("`{text}` is not the name of a header: {right}");
+        text.parse().map_err(error)
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.to_string()
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "HEADER"
     }
 }
 
+/// A file, or the empty text.
 impl Value for Option<PathBuf> {
-    fn set(&mut self, text: &str) -> Result<(), String> {
-        *self = (!text.is_empty()).then(|| PathBuf::from(text));
-        Ok(())
+    const PLACEHOLDER: &'static str = "FILE";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok((!text.is_empty()).then(|| PathBuf::from(text)))
     }
 
-    fn show(&self) -> String {
-        self.as_ref()
-            .map_or_else(String::new, |path| path.display().to_string())
-    }
-
-    fn form(&self) -> Form {
-        Form::Text
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "FILE"
+    fn text(&self) -> String {
+        let shown = self.as_ref().map(|path| path.display().to_string());
+        shown.unwrap_or_default()
     }
 }
 
 /// Ranges of addresses, with commas between them. The library checks them.
 impl Value for Vec<String> {
-    fn set(&mut self, text: &str) -> Result<(), String> {
+    const FORM: Form = Form::List;
+    const PLACEHOLDER: &'static str = "RANGE,…";
+
+    fn read(text: &str) -> Result<Self, String> {
         let ranges = text.split(',').map(str::trim);
-        *self = ranges
-            .filter(|range| !range.is_empty())
-            .map(str::to_owned)
-            .collect();
-        Ok(())
+        let ranges = ranges.filter(|range| !range.is_empty());
+        Ok(ranges.map(str::to_owned).collect())
     }
 
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         self.join(",")
-    }
-
-    fn form(&self) -> Form {
-        Form::List
-    }
-
-    fn placeholder(&self) -> &'static str {
-        "RANGE,…"
     }
 }

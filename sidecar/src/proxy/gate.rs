@@ -53,6 +53,10 @@ impl Gate {
     /// As [`new`](Self::new).
     pub(crate) fn changed(&self, old: &Config, new: &Config) -> Result<Self, CgroupError> {
         let mut gate = self.clone();
+        // First what can fail: the permits are shared with the gate of now.
+        if old.shed != new.shed {
+            gate.shedder = new.shed.map(shedder).transpose()?;
+        }
         if old.concurrency != new.concurrency {
             match (&gate.bound, new.concurrency) {
                 (Some(Bound::Fixed(permits)), Some(Concurrency::Fixed(limit))) => {
@@ -60,9 +64,6 @@ impl Gate {
                 }
                 (_, concurrency) => gate.bound = concurrency.map(bound),
             }
-        }
-        if old.shed != new.shed {
-            gate.shedder = new.shed.map(shedder).transpose()?;
         }
         Ok(gate)
     }

@@ -15,7 +15,7 @@ use crate::config::{Config, Mode, Terms};
 /// The share of each client, for all threads.
 pub(crate) struct Limit {
     fair: Fair<String>,
-    /// What is special for a client, as of the last reload. A client that is known keeps its terms until it is forgotten.
+    /// What is special for a client, as of the last reload.
     terms: Arc<RwLock<BTreeMap<String, Terms>>>,
     headers: LimitHeaders,
 }
@@ -52,10 +52,11 @@ impl Limit {
     /// Goes on with another configuration. What is spent stays spent.
     pub(crate) fn retune(&self, config: &Config) {
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+        let are_new = *terms != config.terms;
         terms.clone_from(&config.terms);
         drop(terms);
         let share = config.fair_share();
-        if self.fair.share() != share {
+        if are_new || self.fair.share() != share {
             self.fair.retune(share);
         }
     }

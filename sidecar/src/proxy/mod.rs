@@ -69,9 +69,10 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let is_grpc = problem::is_grpc(request.headers());
+        let version = request.version();
         match self.forward(peer, request).await {
             Ok(response) => response,
-            Err(problem) => problem.response(is_grpc),
+            Err(problem) => problem.response(is_grpc, version),
         }
     }
 

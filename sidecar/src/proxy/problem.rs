@@ -1,8 +1,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode, Version};
 use serde::Serialize;
 
 use super::body::Body;
@@ -70,8 +70,15 @@ impl Problem {
         &self.0.detail
     }
 
-    pub(super) fn response(self, is_grpc: bool) -> Response<Body> {
-        if is_grpc { self.grpc() } else { self.json() }
+    pub(super) fn response(self, is_grpc: bool, version: Version) -> Response<Body> {
+        // After a request that is wrong the next one may not begin where it seems to.
+        let closes = self.0.status == StatusCode::BAD_REQUEST && version != Version::HTTP_2;
+        let mut response = if is_grpc { self.grpc() } else { self.json() };
+        if closes {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
     }
 
     fn json(self) -> Response<Body> {

@@ -66,6 +66,7 @@ async fn live(config: Config, source: Source) -> Result<ExitCode, Box<dyn Error>
                 }
             })?;
     }
+    drop(is_ending);
     tokio::spawn(admin::serve(
         TcpListener::from_std(admin)?,
         Arc::clone(&sidecar),
@@ -114,9 +115,9 @@ async fn drain(sidecar: &Sidecar, end: &watch::Sender<bool>, signals: &mut Signa
     }
     end.send_replace(true);
     let all_ended = async {
+        // Until then a connection may wait to be accepted.
+        end.closed().await;
         let mut looks = interval(LOOK);
-        // The threads have seen the end only after the first look.
-        looks.tick().await;
         loop {
             looks.tick().await;
             if connections() == 0 {
@@ -150,7 +151,7 @@ fn reload_on_hangup(sidecar: Arc<Sidecar>) -> io::Result<impl Future<Output = ()
     })
 }
 
-/// Tells the main thread that a thread has ended, also with a panic.
+/// Reports to the main thread that a thread has ended, also with a panic.
 struct Ended(mpsc::UnboundedSender<()>);
 
 impl Drop for Ended {

@@ -1,6 +1,6 @@
 //! The first bytes of a connection, and the connection as hyper sees it.
 //!
-//! hyper-util tells HTTP/2 from HTTP/1 without a timer, so a connection that sends nothing stays open for ever. Here the watch of
+//! hyper-util detects the version without a timer, so a connection that sends nothing stays open for ever. Here the watch of
 //! the connection runs from the connect.
 
 use std::io;
@@ -63,7 +63,7 @@ impl Drop for Counted {
     }
 }
 
-/// The socket of a client. It tells the watch what it reads and writes.
+/// The socket of a client. The watch hears what it reads and writes.
 #[derive(Debug)]
 pub(super) struct Socket {
     /// Read already.

@@ -157,7 +157,7 @@ impl Watch {
         Self::new(&self.clock, phase::STREAM, NEVER)
     }
 
-    /// HTTP/2: so many streams are open now. Without any, the connection has to begin one in time.
+    /// HTTP/2: this number of streams is open now. Without any, the connection has to begin one in time.
     pub(super) fn streams_were_counted(&self, open: usize) {
         if self.phase.load(Relaxed) != phase::STREAMS {
             return;
@@ -192,7 +192,7 @@ impl Watch {
         self.write_by.store(NEVER, Relaxed);
     }
 
-    /// HTTP/2: the connection is told to end. It has some time for that.
+    /// HTTP/2: the connection is asked to end. It has some time for that.
     pub(super) fn ends(&self) -> bool {
         let has_streams = self.phase.load(Relaxed) == phase::STREAMS;
         if has_streams {
@@ -380,7 +380,7 @@ mod tests {
         watch.streams_were_counted(0);
         assert_eq!(late_after(&clock, &watch), 11);
 
-        // It is told once, and then has the time of a head.
+        // It is asked once, and then has the time of a head.
         assert!(watch.ends());
         assert!(!watch.ends());
         assert_eq!(late_after(&clock, &watch), 11);

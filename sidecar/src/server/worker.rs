@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::config::Bounds;
 use crate::proxy::Proxy;
 use crate::state::Sidecar;
 
@@ -19,7 +20,8 @@ use super::connection::{Builders, Line, serve};
 use super::preface::Counted;
 use super::watchdog::{Clock, Watch};
 
-/// Serves until the process ends. When `is_ending` becomes true, it accepts no more connections and lets requests finish.
+/// Serves until the process ends. When `is_ending` becomes true, it accepts no more connections and lets requests finish. It drops
+/// `is_ending` when all connections that came before are counted.
 pub(super) fn run(
     listener: StdListener,
     sidecar: Arc<Sidecar>,
@@ -48,7 +50,7 @@ struct Worker {
     builders: Rc<Builders>,
     clock: Arc<Clock>,
     connections: Vec<Connection>,
-    most: usize,
+    bounds: Bounds,
     complaints: Complaints,
 }
 
@@ -60,14 +62,14 @@ impl Worker {
             builders: Rc::new(Builders::new(&config.bounds)),
             clock: Arc::new(Clock::new(&config.timeouts)),
             connections: Vec::new(),
-            most: config.bounds.connections,
+            bounds: config.bounds.clone(),
             complaints: Complaints::default(),
             sidecar,
         }
     }
 
-    async fn work(mut self, listener: TcpListener, mut is_ending: watch::Receiver<bool>) {
-        let mut listener = Some(listener);
+    async fn work(mut self, listener: TcpListener, is_ending: watch::Receiver<bool>) {
+        let (mut listener, mut is_ending) = (Some(listener), Some(is_ending));
         let mut ticks = interval(self.clock.tick());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // After a failed accept the next one is after a tick: without descriptors it would fail at once again.
@@ -79,17 +81,24 @@ impl Worker {
                     _ => future::pending().await,
                 }
             };
+            let end = async {
+                match &mut is_ending {
+                    Some(is_ending) => is_ending.changed().await,
+                    None => future::pending().await,
+                }
+            };
             tokio::select! {
                 accepted = accept => has_failed = !self.accepted(accepted),
                 _ = ticks.tick() => {
                     has_failed = false;
                     self.look();
                 }
-                Ok(()) = is_ending.changed() => {
+                _ = end => {
                     if let Some(Ok(listener)) = listener.take().map(TcpListener::into_std) {
                         self.accept_the_last(&listener);
                     }
                     self.connections.iter().for_each(|each| each.line.end());
+                    is_ending = None;
                 }
             }
         }
@@ -116,11 +125,11 @@ impl Worker {
                 return false;
             }
         };
-        let Some(counted) = Counted::new(&self.sidecar, self.most) else {
+        let Some(counted) = Counted::new(&self.sidecar, self.bounds.connections) else {
             let refused = &self.sidecar.counts.connections_refused;
             let refused = refused.fetch_add(1, Relaxed) + 1;
             if self.complaints.may_be_logged() {
-                let most = self.most;
+                let most = self.bounds.connections;
                 tracing::warn!(%peer, most, refused, "too many connections: closed at once");
             }
             return true;
@@ -147,7 +156,11 @@ impl Worker {
         self.complaints.tick(&self.clock);
         let config = self.sidecar.config();
         self.clock.set(&config.timeouts);
-        self.most = config.bounds.connections;
+        if self.bounds != config.bounds {
+            // Of connections that come then.
+            self.bounds = config.bounds.clone();
+            self.builders = Rc::new(Builders::new(&self.bounds));
+        }
 
         let mut late = 0;
         self.connections.retain(|each| {

@@ -11,9 +11,12 @@ use serde_json::Value;
 
 use super::client::{Answer, Client, metric, scrape};
 use super::support::{PATIENCE, Sidecar};
+use super::upstream;
 
 /// What makes a request one that no page of another site can send.
 const JSON: (&str, &str) = ("content-type", "application/json");
+
+type Headers = [(&'static str, &'static str)];
 
 /// An upstream that accepts connections, and answers none.
 fn silent() -> (TcpListener, SocketAddr) {
@@ -89,10 +92,14 @@ impl Drop for File {
     }
 }
 
-const CAPACITY: [&str; 4] = ["--capacity", "40", "--cycle", "1s"];
-
+/// With a capacity of 40, and a cycle of 1 s unless the flags say another one.
 fn start(upstream: SocketAddr, flags: &[&str]) -> Sidecar {
-    Sidecar::start(upstream, &[&CAPACITY[..], flags].concat())
+    let mut all = vec!["--capacity", "40"];
+    if !flags.contains(&"--cycle") {
+        all.extend(["--cycle", "1s"]);
+    }
+    all.extend(flags);
+    Sidecar::start(upstream, &all)
 }
 
 #[test]
@@ -225,7 +232,7 @@ fn a_change_that_a_page_of_another_site_can_make_a_browser_send_is_refused() {
     let (_upstream, at) = silent();
     let sidecar = start(at, &[]);
     let own = format!("http://{}", sidecar.admin);
-    let refused: [&[(&str, &str)]; 10] = [
+    let refused: [&Headers; 10] = [
         &[],
         &[("content-type", "text/plain")],
         &[("content-type", "application/x-www-form-urlencoded")],
@@ -249,7 +256,7 @@ fn a_change_that_a_page_of_another_site_can_make_a_browser_send_is_refused() {
             ("sec-fetch-site", "same-origin"),
         ];
         let answer = post(&sidecar, path, &same, "{\"mode\":\"enforce\"}");
-        assert_ne!(answer.status, 403, "{}", answer.text());
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
     assert_eq!(
         metric(&scrape(sidecar.admin), "paceline_mode{mode=\"enforce\"}"),
@@ -265,7 +272,7 @@ fn the_mode_and_the_enforced_share_change() {
         ("content-type", "application/x-www-form-urlencoded"),
         ("x-requested-with", "curl"),
     ];
-    let changes: [(&[(&str, &str)], &str, &str, f64); 6] = [
+    let changes: [(&Headers, &str, &str, f64); 6] = [
         (&[JSON], r#"{"mode":"passthrough"}"#, "passthrough", 100.0),
         (&[JSON], r#"{"share":25}"#, "passthrough", 25.0),
         (&form, "mode=enforce", "enforce", 25.0),
@@ -308,7 +315,7 @@ fn a_wrong_change_is_refused_with_what_would_be_right() {
         ("content-type", "application/x-www-form-urlencoded"),
         ("x-requested-with", "curl"),
     ];
-    let wrong: [(&[(&str, &str)], &str, &str); 9] = [
+    let wrong: [(&Headers, &str, &str); 9] = [
         (&[JSON], "", "EOF"),
         (&[JSON], "{}", "neither mode nor share"),
         (&[JSON], r#"{"mode":"Off"}"#, "enforce, passthrough, off"),
@@ -364,7 +371,7 @@ fn the_token_is_read_at_each_use() {
     fs::write(&token.0, "second-secret").unwrap();
     problem(&with("Bearer first-secret"), 403);
     assert_eq!(with("Bearer second-secret").status, 200);
-    // An empty file is no token that everybody knows.
+    // An empty file holds no token, and so none is right.
     fs::write(&token.0, "\n").unwrap();
     for empty in ["Bearer ", "Bearer", "Bearer second-secret"] {
         problem(&with(empty), 403);
@@ -539,7 +546,7 @@ fn promtool(scrape: &str) {
 }
 
 #[test]
-fn open_metrics_are_there_for_who_asks() {
+fn open_metrics_are_there_for_a_scraper_that_asks() {
     let (_upstream, at) = silent();
     let sidecar = start(at, &[]);
     let accept = (
@@ -560,4 +567,150 @@ fn open_metrics_are_there_for_who_asks() {
     );
     assert!(text.contains("# TYPE paceline_build info\n"), "{text}");
     promtool(&scrape(sidecar.admin));
+}
+
+/// The count of one client.
+fn requests(scrape: &str, client: &str, outcome: &str) -> Option<f64> {
+    let series =
+        format!("paceline_client_requests_total{{client=\"{client}\",outcome=\"{outcome}\"}}");
+    metric(scrape, &series)
+}
+
+#[test]
+fn names_of_clients_are_escaped_in_labels() {
+    let sidecar = start(
+        upstream::hello(),
+        &["--cycle", "60s", "--early-cycles", "off"],
+    );
+    let names = [
+        ("a\"b", "a\\\"b"),
+        ("a\\b", "a\\\\b"),
+        ("a\\n", "a\\\\n"),
+        ("x\",outcome=\"y", "x\\\",outcome=\\\"y"),
+        ("}#{", "}#{"),
+    ];
+    let mut client = Client::connect(sidecar.listen);
+    for (name, _) in names {
+        assert_eq!(client.get("/", name).status, 200);
+    }
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    for (name, label) in names {
+        assert_eq!(
+            requests(&text, label, "passed"),
+            Some(1.0),
+            "{name}\n{text}"
+        );
+        assert_eq!(requests(&text, label, "refused"), Some(0.0), "{name}");
+        let size = metric(
+            &text,
+            &format!("paceline_client_size{{client=\"{label}\"}}"),
+        );
+        assert_eq!(size, Some(8.0), "{name}");
+    }
+    let clients = json(&get(&sidecar, "/clients"));
+    let clients = clients["clients"].as_array().unwrap();
+    let listed: Vec<_> = clients
+        .iter()
+        .map(|client| client["client"].as_str().unwrap())
+        .collect();
+    for (name, _) in names {
+        assert!(listed.contains(&name), "{listed:?}");
+    }
+}
+
+#[test]
+fn each_request_is_counted_once() {
+    let sidecar = start(upstream::hello(), &["--cycle", "60s"]);
+    let mut client = Client::connect(sidecar.listen);
+    for _ in 0..60 {
+        client.get("/", "alone");
+    }
+    assert_eq!(client.send("GET", "/", &[], b"").unwrap().status, 429);
+    let two = [("x-client-id", "a"), ("x-client-id", "b")];
+    assert_eq!(
+        Client::connect(sidecar.listen)
+            .send("GET", "/", &two, b"")
+            .unwrap()
+            .status,
+        400
+    );
+
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    let outcomes = [
+        ("answered", 40.0),
+        ("refused", 20.0),
+        ("anonymous", 1.0),
+        ("shed", 0.0),
+        ("bad_request", 1.0),
+        ("upstream_failed", 0.0),
+        ("upstream_late", 0.0),
+    ];
+    for (outcome, expected) in outcomes {
+        let series = format!("paceline_requests_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(metric(&text, &series), Some(expected), "{outcome}\n{text}");
+    }
+    assert_eq!(requests(&text, "alone", "passed"), Some(40.0));
+    assert_eq!(requests(&text, "alone", "refused"), Some(20.0));
+    for histogram in ["added", "upstream"] {
+        let of = |series: &str| metric(&text, &format!("paceline_{histogram}_seconds_{series}"));
+        assert_eq!(of("count"), Some(40.0), "{text}");
+        assert_eq!(of("bucket{le=\"+Inf\"}"), Some(40.0));
+        assert!(of("sum").unwrap() > 0.0);
+    }
+    drop(client);
+    until("no connection is left", || {
+        metric(&scrape(sidecar.admin), "paceline_connections") == Some(0.0)
+    });
+
+    let view = json(&get(&sidecar, "/clients"));
+    assert_eq!((&view["capacity"], &view["known"]), (&40.into(), &1.into()));
+    let alone = serde_json::json!({
+        "client": "alone", "size": 40, "demand": view["clients"][0]["demand"], "used": 40, "refused": 20, "lent": 0, "borrowed": 0,
+        "waiting": 0, "passed_total": 40, "refused_total": 20,
+    });
+    assert_eq!(view["clients"][0], alone);
+}
+
+/// Its counts are gone too: series of old clients would fill the memory of Prometheus.
+#[test]
+fn a_client_that_left_has_no_series() {
+    let sidecar = start(upstream::hello(), &["--forget-after", "2"]);
+    let mut client = Client::connect(sidecar.listen);
+    client.get("/", "short");
+    assert!(scrape(sidecar.admin).contains("client=\"short\""));
+    until("it is forgotten", || {
+        client.get("/", "long");
+        !scrape(sidecar.admin).contains("short")
+    });
+    let text = scrape(sidecar.admin);
+    assert!(text.contains("client=\"long\""), "{text}");
+    promtool(&text);
+    assert!(!get(&sidecar, "/clients").text().contains("short"));
+}
+
+#[test]
+fn clients_beyond_the_bound_are_one_in_the_metrics() {
+    let sidecar = start(
+        upstream::hello(),
+        &[
+            "--max-clients",
+            "2",
+            "--cycle",
+            "60s",
+            "--early-cycles",
+            "off",
+        ],
+    );
+    let mut client = Client::connect(sidecar.listen);
+    for number in 0..5 {
+        client.get("/", &format!("client-{number}"));
+    }
+    let text = scrape(sidecar.admin);
+    promtool(&text);
+    let known = json(&get(&sidecar, "/clients"))["known"].as_u64().unwrap();
+    assert_eq!(known, 3, "{text}");
+    assert!(text.contains("client=\"(other clients)\""), "{text}");
+    assert!(!text.contains("client-4"), "{text}");
 }

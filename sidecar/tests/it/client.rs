@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use super::support::PATIENCE;
 
@@ -48,10 +47,11 @@ impl Client {
     ) -> io::Result<Answer> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host);
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            head.extend([name, ": ", value, "\r\n"]);
         }
         if !body.is_empty() {
-            head += &format!("content-length: {}\r\n", body.len());
+            let length = body.len().to_string();
+            head.extend(["content-length: ", &length, "\r\n"]);
         }
         head += "\r\n";
         let stream = self.stream.get_mut();
@@ -115,14 +115,6 @@ impl Client {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(line.trim_end_matches(['\r', '\n']).to_owned())
-    }
-
-    /// How long it waits for bytes.
-    pub(crate) fn set_patience(&self, patience: Duration) {
-        self.stream
-            .get_ref()
-            .set_read_timeout(Some(patience))
-            .unwrap();
     }
 }
 

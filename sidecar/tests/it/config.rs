@@ -190,6 +190,7 @@ upstream | h2c://shop:1?a=b | `h2c://shop:1?a=b` has a path, `?a=b`, but request
 upstream | http://shop#top | `http://shop#top` has a path, `#top`, but requests keep their own: write http://shop
 upstream | https://127.0.0.1:8080 | `https://127.0.0.1:8080` asks for TLS, which is not spoken to the upstream: write http://127.0.0.1:8080
 upstream | unix:///run/shop | `unix:///run/shop` has an unknown scheme: write http:// or h2c://
+upstream |  | `` is not an upstream: {upstream}
 upstream | http:// | `http://` is not an upstream: {upstream}
 upstream | http://:8080 | `http://:8080` is not an upstream: {upstream}
 upstream | http://me@shop:8080 | `http://me@shop:8080` is not an upstream: {upstream}

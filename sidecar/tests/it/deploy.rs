@@ -1,13 +1,20 @@
 //! What is in `deploy/`: each file is read by what reads it in operation, and the files agree with each other.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::support::output;
+use super::client::{Client, scrape};
+use super::hello;
+use super::support::{PATIENCE, Sidecar, output};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -88,11 +95,12 @@ impl Pod {
     }
 
     fn sidecar(&self) -> &Yaml {
-        let list = match self.file.contains("plain") {
-            true => &self.spec()["containers"],
-            false => &self.spec()["initContainers"],
+        let list = if self.file.contains("plain") {
+            "containers"
+        } else {
+            "initContainers"
         };
-        named(list, "sidecar")
+        named(&self.spec()[list], "sidecar")
     }
 
     fn shop(&self) -> &Yaml {
@@ -451,7 +459,7 @@ fn promtool_parses_each_expression_of_the_dashboard() {
     for (at, (_, expression)) in panels.iter().enumerate() {
         // A string of JSON is one of YAML.
         let expression = serde_json::to_string(expression).unwrap();
-        rules += &format!("  - record: panel_{at}\n    expr: {expression}\n");
+        writeln!(rules, "  - record: panel_{at}\n    expr: {expression}").unwrap();
     }
     let folder = folder("dashboard");
     fs::write(folder.join("panels.yml"), rules).unwrap();
@@ -460,4 +468,239 @@ fn promtool_parses_each_expression_of_the_dashboard() {
         checked.contains(&format!("SUCCESS: {} rules found", panels.len())),
         "{checked}"
     );
+}
+
+/// A sidecar that has met each outcome that a client can cause, and its upstream.
+fn used_sidecar() -> Sidecar {
+    let sidecar = Sidecar::start(hello::start(), &["--capacity", "4", "--cycle", "1s"]);
+    use_it(&sidecar);
+    sidecar
+}
+
+fn use_it(sidecar: &Sidecar) {
+    let mut client = Client::connect(sidecar.listen);
+    for _ in 0..6 {
+        for id in ["orders", "search"] {
+            let status = client.get("/", id).status;
+            assert!(matches!(status, 200 | 429), "{status}");
+        }
+    }
+}
+
+/// What an expression selects: the name of the metric, and the labels that it has to have.
+fn selectors(expression: &str) -> Vec<(&str, Vec<(&str, &str)>)> {
+    let mut found = Vec::new();
+    let mut rest = expression;
+    while let Some(start) = rest.find("paceline_") {
+        rest = &rest[start..];
+        let end = rest.find(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+        let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        let mut labels = Vec::new();
+        if let Some(inside) = rest.strip_prefix('{') {
+            let inside = &inside[..inside.find('}').unwrap()];
+            for matcher in inside.split(',') {
+                let (label, values) = matcher.trim().split_once('=').unwrap();
+                let values = values.trim_start_matches('~').trim_matches('"');
+                // Prometheus adds this one.
+                if label != "instance" {
+                    labels.extend(values.split('|').map(|value| (label, value)));
+                }
+            }
+        }
+        found.push((name, labels));
+    }
+    found
+}
+
+#[test]
+fn a_scrape_has_each_metric_and_label_of_the_alerts_and_the_dashboard() {
+    let sidecar = used_sidecar();
+    let scrape = scrape(sidecar.admin);
+    let has = |name: &str, label: Option<(&str, &str)>| {
+        let mut samples = scrape.lines().filter_map(|line| line.strip_prefix(name));
+        samples.any(|rest| match label {
+            None => rest.starts_with([' ', '{']),
+            Some((label, value)) => {
+                rest.starts_with('{') && rest.contains(&format!("{label}=\"{value}\""))
+            }
+        })
+    };
+    let expressions = rules().into_iter().chain(panels());
+    let mut seen = 0;
+    for (subject, expression) in expressions {
+        for (name, labels) in selectors(&expression) {
+            assert!(has(name, None), "{subject}: no {name} in {scrape}");
+            for label in labels {
+                assert!(
+                    has(name, Some(label)),
+                    "{subject}: no {label:?} of {name} in {scrape}"
+                );
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 25, "{seen}");
+}
+
+#[test]
+fn promtool_finds_no_fault_in_a_scrape() {
+    let sidecar = used_sidecar();
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let scrape = scrape(sidecar.admin);
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(scrape.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let words = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(
+        output.status.success() && words.is_empty(),
+        "{words}{scrape}"
+    );
+}
+
+/// Prometheus itself. It is killed when it is dropped.
+struct Prometheus {
+    child: Child,
+    at: String,
+}
+
+impl Prometheus {
+    /// It reads this sidecar each second.
+    fn start(sidecar: &Sidecar) -> Self {
+        let folder = folder("prometheus");
+        let rules = path("prometheus/rules.yml").canonicalize().unwrap();
+        let config = format!(
+            "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\nrule_files: ['{}']\n\
+             scrape_configs:\n- job_name: sidecar\n  static_configs:\n  - targets: ['{}']\n",
+            rules.display(),
+            sidecar.admin
+        );
+        fs::write(folder.join("prometheus.yml"), config).unwrap();
+        // The port is free until it is used, unless another program takes it in between.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = free.local_addr().unwrap().to_string();
+        drop(free);
+        let log = File::create(folder.join("log")).unwrap();
+        let child = Command::new("prometheus")
+            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
+            .arg(format!("--web.listen-address={at}"))
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("prometheus, of Debian, is installed");
+        Self {
+            child,
+            at: format!("http://{at}"),
+        }
+    }
+
+    /// What an expression gives now. It is empty if that is nothing, or Prometheus does not answer yet.
+    fn result(&self, expression: &str) -> String {
+        let output = Command::new("promtool")
+            .args(["query", "instant", &self.at, expression])
+            .output()
+            .unwrap();
+        if !output.status.success() {
+            return String::new();
+        }
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn each_panel_shows_numbers_in_prometheus() {
+    let sidecar = used_sidecar();
+    let prometheus = Prometheus::start(&sidecar);
+    let start = Instant::now();
+    for (title, expression) in panels() {
+        loop {
+            let result = prometheus.result(&expression);
+            if !result.is_empty() && !result.contains("NaN") {
+                break;
+            }
+            assert!(
+                start.elapsed() < 2 * PATIENCE,
+                "{title} is empty: {expression}: {result}"
+            );
+            // Rates need requests between two scrapes.
+            use_it(&sidecar);
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+    // The alert on refusals is pending by now. Prometheus has read the rules.
+    loop {
+        let alerts = prometheus.result("ALERTS{alertname=\"PacelineRefusing\"}");
+        if alerts.contains("pending") || alerts.contains("firing") {
+            break;
+        }
+        assert!(start.elapsed() < 3 * PATIENCE, "{alerts}");
+        use_it(&sidecar);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The names in the first column of the tables of the guide that are `paceline_…`.
+fn metrics_of_the_guide() -> BTreeSet<String> {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let rows = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `paceline_"));
+    let names = rows.map(|row| format!("paceline_{}", row.split(['`', '{']).next().unwrap()));
+    names.collect()
+}
+
+#[test]
+fn the_guide_has_each_metric_and_no_other() {
+    let scrape = scrape(used_sidecar().admin);
+    let types = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let names = types.map(|rest| rest.split(' ').next().unwrap().to_owned());
+    assert_eq!(metrics_of_the_guide(), names.collect());
+}
+
+#[test]
+fn the_guide_has_each_alert_and_no_other() {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let rows = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `Paceline"));
+    let names = rows.map(|row| format!("Paceline{}", row.split('`').next().unwrap()));
+    let alerts = rules().into_iter().map(|(alert, _)| alert);
+    assert_eq!(names.collect::<BTreeSet<_>>(), alerts.collect());
+}
+
+#[test]
+fn each_link_of_the_guide_leads_to_a_file() {
+    let guide = fs::read_to_string(path("../docs/sidecar.md")).unwrap();
+    let links = guide
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split(')').next().unwrap());
+    let mut seen = 0;
+    for link in links.filter(|link| !link.starts_with(['#', 'h'])) {
+        let file = link.split('#').next().unwrap();
+        assert!(path("../docs").join(file).exists(), "{link}");
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen}");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::client::{Client, metric, scrape};
-use super::support::{PATIENCE, Sidecar, head, upstream, wait_until};
+use super::support::{PATIENCE, Sidecar, connect, head, upstream, wait_until};
 
 /// Nothing listens here. Requests that are refused before do not notice.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
@@ -29,14 +29,6 @@ fn before(upstream: SocketAddr, flags: &[&str]) -> Sidecar {
     Sidecar::start(upstream, &all)
 }
 
-fn connect(sidecar: &Sidecar) -> TcpStream {
-    let stream = TcpStream::connect(sidecar.listen).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream
-}
-
 /// What comes until the connection is closed or reset.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -54,7 +46,7 @@ fn rest(stream: &mut TcpStream) -> String {
 
 /// Sends these bytes on a new connection, and returns what comes until it is closed.
 fn exchange(sidecar: &Sidecar, bytes: &[u8]) -> String {
-    let mut stream = connect(sidecar);
+    let mut stream = connect(sidecar.listen);
     stream.write_all(bytes).unwrap();
     rest(&mut stream)
 }
@@ -66,7 +58,7 @@ fn connections(sidecar: &Sidecar) -> f64 {
 #[test]
 fn a_silent_connection_is_closed_without_an_answer() {
     let sidecar = sidecar(&["--head-timeout", SHORT]);
-    assert_eq!(rest(&mut connect(&sidecar)), "");
+    assert_eq!(rest(&mut connect(sidecar.listen)), "");
 }
 
 #[test]
@@ -80,7 +72,7 @@ fn one_byte_is_not_enough_to_stay() {
 #[test]
 fn a_trickling_head_is_late_although_each_byte_is_not() {
     let sidecar = sidecar(&["--head-timeout", SHORT]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     stream.write_all(b"GET / HTTP/1.1\r\na: ").unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(20)))
@@ -114,7 +106,7 @@ fn an_idle_connection_is_closed_without_an_answer() {
 #[test]
 fn the_first_byte_after_an_answer_begins_the_limit_of_a_head() {
     let sidecar = sidecar(&["--idle-timeout", LONG, "--head-timeout", SHORT]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     stream.write_all(ANONYMOUS.as_bytes()).unwrap();
     assert!(head(&mut stream).starts_with("HTTP/1.1 429 "));
     // The next one in two pieces.
@@ -134,7 +126,7 @@ fn pipelined_requests_are_answered_in_order() {
         }
     });
     let sidecar = before(echo, &[]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     let requests = ["/1", "/2", "/3"]
         .map(|path| format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n\r\n"));
     stream.write_all(requests.concat().as_bytes()).unwrap();
@@ -156,7 +148,7 @@ fn a_client_that_reads_nothing_is_cut() {
         ended.send(()).unwrap();
     });
     let sidecar = before(endless, &["--body-timeout", SHORT]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n\r\n")
         .unwrap();
@@ -175,7 +167,7 @@ fn a_reader_that_pauses_is_not_cut_before_the_limit() {
         let _ = stream.read(&mut [0]);
     });
     let sidecar = before(large, &["--body-timeout", LONG, "--idle-timeout", SHORT]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n\r\n")
         .unwrap();
@@ -189,7 +181,7 @@ fn a_reader_that_pauses_is_not_cut_before_the_limit() {
 #[test]
 fn a_refused_upload_gets_its_answer_although_it_is_not_read() {
     let sidecar = sidecar(&["--head-timeout", LONG]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     let length = 16 << 20;
     stream
         .write_all(
@@ -201,9 +193,19 @@ fn a_refused_upload_gets_its_answer_although_it_is_not_read() {
 }
 
 #[test]
+fn a_refused_request_with_a_small_body_keeps_its_connection() {
+    let sidecar = sidecar(&[]);
+    let mut client = Client::connect(sidecar.listen);
+    for _ in 0..3 {
+        let answer = client.send("POST", "/", &[], b"hello").unwrap();
+        assert_eq!(answer.status, 429);
+    }
+}
+
+#[test]
 fn what_is_thrown_away_of_a_refused_upload_is_bounded_in_time() {
     let sidecar = sidecar(&["--head-timeout", SHORT]);
-    let mut stream = connect(&sidecar);
+    let mut stream = connect(sidecar.listen);
     stream
         .write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9999999999\r\n\r\n")
         .unwrap();
@@ -334,7 +336,7 @@ fn the_upstream_sees_one_framing() {
     for (fields, body, expected) in framings {
         let request =
             format!("POST / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n{fields}\r\n\r\n{body}");
-        let mut stream = connect(&sidecar);
+        let mut stream = connect(sidecar.listen);
         stream.write_all(request.as_bytes()).unwrap();
         // Either it is refused, or the upstream has no choice.
         if head(&mut stream).starts_with("HTTP/1.1 400 ") {
@@ -357,7 +359,7 @@ fn a_connection_beyond_the_bound_is_closed_at_once() {
         assert_eq!(client.send("GET", "/", &[], b"").unwrap().status, 429);
     }
     for _ in 0..100 {
-        assert_eq!(rest(&mut connect(&sidecar)), "");
+        assert_eq!(rest(&mut connect(sidecar.listen)), "");
     }
     let complaints = sidecar.log().matches("too many connections").count();
     assert!((1..100).contains(&complaints), "{complaints}");
@@ -378,7 +380,7 @@ fn a_connection_beyond_the_bound_is_closed_at_once() {
 fn a_thousand_connections_that_are_cut_leave_nothing() {
     let sidecar = sidecar(&[]);
     for round in 0..1_000 {
-        let mut stream = connect(&sidecar);
+        let mut stream = connect(sidecar.listen);
         let part = ANONYMOUS.len() * (round % 5) / 4;
         stream.write_all(&ANONYMOUS.as_bytes()[..part]).unwrap();
     }
@@ -395,7 +397,7 @@ fn without_descriptors_it_waits_for_some_and_does_not_spin() {
     };
     let pid = Pid::from_raw(sidecar.pid().try_into().unwrap());
     prlimit(pid, Resource::Nofile, limit(40)).unwrap();
-    let held: Vec<_> = (0..100).map(|_| connect(&sidecar)).collect();
+    let held: Vec<_> = (0..100).map(|_| connect(sidecar.listen)).collect();
     wait_until("it complains", || {
         sidecar.log().contains("cannot accept a connection")
     });
@@ -425,83 +427,17 @@ fn cpu_ticks(sidecar: &Sidecar) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// HTTP/2 by hand.
 mod http2 {
-    use super::{
-        Duration, LONG, PATIENCE, Read, SHORT, Sidecar, TcpStream, Write, before, connect, head,
-        sidecar, thread, upstream,
+    use super::super::frames::{
+        DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, get,
+        next, open, receive, send,
     };
-
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
-    const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
-    const GOAWAY: u8 = 7;
-    const END_STREAM: u8 = 1;
-    const END_HEADERS: u8 = 4;
-
-    #[derive(Debug)]
-    struct Frame {
-        kind: u8,
-        flags: u8,
-        stream: u32,
-        payload: Vec<u8>,
-    }
-
-    fn send(stream: &mut TcpStream, kind: u8, flags: u8, id: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = length[1..].to_vec();
-        frame.extend([kind, flags]);
-        frame.extend(id.to_be_bytes());
-        frame.extend(payload);
-        stream.write_all(&frame).unwrap();
-    }
-
-    /// `None`: the connection is closed.
-    fn receive(stream: &mut TcpStream) -> Option<Frame> {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).ok()?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        stream.read_exact(&mut payload).ok()?;
-        Some(Frame {
-            kind: head[3],
-            flags: head[4],
-            stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
-            payload,
-        })
-    }
-
-    /// The next frame of this kind.
-    fn next(stream: &mut TcpStream, kind: u8) -> Frame {
-        loop {
-            let frame = receive(stream).unwrap_or_else(|| panic!("no frame {kind}"));
-            if frame.kind == kind {
-                return frame;
-            }
-        }
-    }
-
-    fn open(sidecar: &Sidecar, settings: &[u8]) -> TcpStream {
-        let mut stream = connect(sidecar);
-        stream.write_all(PREFACE).unwrap();
-        send(&mut stream, SETTINGS, 0, 0, settings);
-        stream
-    }
-
-    /// `GET /` of client `a`, without Huffman codes and the dynamic table.
-    fn get(more: &[u8]) -> Vec<u8> {
-        let mut block = vec![0x82, 0x86, 0x84, 0x01, 1, b'a'];
-        block.extend(b"\x00\x0bx-client-id\x01a");
-        block.extend(more);
-        block
-    }
+    use super::{Duration, LONG, SHORT, Write, before, connect, head, sidecar, thread, upstream};
 
     #[test]
     fn a_preface_in_single_bytes_is_understood() {
         let sidecar = sidecar(&["--head-timeout", LONG]);
-        let mut stream = connect(&sidecar);
+        let mut stream = connect(sidecar.listen);
         for byte in PREFACE {
             stream.write_all(&[*byte]).unwrap();
             thread::sleep(Duration::from_millis(2));
@@ -516,7 +452,7 @@ mod http2 {
     #[test]
     fn a_part_of_the_preface_is_not_enough_to_stay() {
         let sidecar = sidecar(&["--head-timeout", SHORT]);
-        let mut stream = connect(&sidecar);
+        let mut stream = connect(sidecar.listen);
         stream.write_all(&PREFACE[..10]).unwrap();
         assert!(receive(&mut stream).is_none());
     }
@@ -524,12 +460,12 @@ mod http2 {
     #[test]
     fn a_connection_without_streams_is_told_and_closed() {
         let sidecar = sidecar(&["--idle-timeout", SHORT, "--head-timeout", SHORT]);
-        let mut stream = open(&sidecar, &[]);
+        let mut stream = open(sidecar.listen, &[]);
         next(&mut stream, GOAWAY);
         while receive(&mut stream).is_some() {}
 
         // After a stream too.
-        let mut stream = open(&sidecar, &[]);
+        let mut stream = open(sidecar.listen, &[]);
         send(&mut stream, HEADERS, END_STREAM | END_HEADERS, 1, &get(&[]));
         next(&mut stream, HEADERS);
         next(&mut stream, GOAWAY);
@@ -540,7 +476,7 @@ mod http2 {
     fn the_101st_field_is_431() {
         let sidecar = sidecar(&[]);
         let status = |fields: usize| {
-            let mut stream = open(&sidecar, &[]);
+            let mut stream = open(sidecar.listen, &[]);
             let block = get(&b"\x00\x01b\x01c".repeat(fields));
             send(&mut stream, HEADERS, END_STREAM | END_HEADERS, 1, &block);
             let answer = next(&mut stream, HEADERS);
@@ -562,7 +498,7 @@ mod http2 {
         });
         let sidecar = before(endless, &["--body-timeout", SHORT, "--idle-timeout", LONG]);
         // Streams begin without any window.
-        let mut stream = open(&sidecar, &[0, 4, 0, 0, 0, 0]);
+        let mut stream = open(sidecar.listen, &[0, 4, 0, 0, 0, 0]);
         send(&mut stream, HEADERS, END_STREAM | END_HEADERS, 1, &get(&[]));
         assert_eq!(next(&mut stream, HEADERS).stream, 1);
         let reset = next(&mut stream, RST_STREAM);
@@ -582,10 +518,9 @@ mod http2 {
     #[test]
     fn a_head_that_is_never_complete_ends() {
         let sidecar = sidecar(&["--idle-timeout", SHORT, "--head-timeout", SHORT]);
-        let mut stream = open(&sidecar, &[]);
+        let mut stream = open(sidecar.listen, &[]);
         // CONTINUATION is due, and does not come.
         send(&mut stream, HEADERS, END_STREAM, 1, &get(&[]));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         while receive(&mut stream).is_some() {}
     }
 }

@@ -10,7 +10,8 @@ use std::thread;
 use rustix::process::Signal;
 
 use super::client::{Client, metric, scrape};
-use super::support::{PATIENCE, Sidecar, head, output, upstream, wait_until};
+use super::frames::{self, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING};
+use super::support::{PATIENCE, Sidecar, connect, head, output, upstream, wait_until};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -20,7 +21,7 @@ fn sidecar(upstream: SocketAddr, flags: &[&str]) -> Sidecar {
     Sidecar::start(upstream, &all)
 }
 
-/// An upstream that says when it has a request, and answers when it is told.
+/// An upstream that reports a request, and answers it on demand.
 struct Held {
     at: SocketAddr,
     has_request: Receiver<()>,
@@ -34,7 +35,7 @@ fn held() -> Held {
     let at = upstream(move |mut stream| {
         head(&mut stream);
         arrived.send(()).unwrap();
-        // Without the test nobody waits for the answer.
+        // After the test the answer has no reader.
         if told.lock().unwrap().recv().is_ok() {
             let _ = stream.write_all(OK.as_bytes());
         }
@@ -69,8 +70,7 @@ fn echo() -> SocketAddr {
 }
 
 fn upgrade(sidecar: &Sidecar) -> TcpStream {
-    let mut stream = TcpStream::connect(sidecar.listen).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = connect(sidecar.listen);
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n")
         .unwrap();
@@ -184,6 +184,47 @@ fn idle_connections_do_not_hold_a_drain() {
 }
 
 #[test]
+fn a_stream_of_http2_is_answered_before_the_end() {
+    let held = held();
+    let flags = ["--drain-announce", "0s", "--drain-finish", "1h"];
+    let mut sidecar = sidecar(held.at, &flags);
+    let mut stream = frames::open(sidecar.listen, &[]);
+    frames::send(
+        &mut stream,
+        HEADERS,
+        END_STREAM | END_HEADERS,
+        1,
+        &frames::get(&[]),
+    );
+    held.has_request.recv_timeout(PATIENCE).unwrap();
+    sidecar.send(Signal::TERM);
+    frames::next(&mut stream, GOAWAY);
+    // A ping says that the client has seen it.
+    let ping = frames::next(&mut stream, PING);
+    frames::send(&mut stream, PING, 1, 0, &ping.payload);
+
+    held.answer.send(()).unwrap();
+    assert_eq!(frames::next(&mut stream, HEADERS).stream, 1);
+    assert_eq!(frames::next(&mut stream, DATA).payload, b"ok");
+    is_success(sidecar.ended());
+    assert!(!sidecar.log().contains("too slowly"), "{}", sidecar.log());
+}
+
+#[test]
+fn an_idle_connection_of_http2_does_not_hold_a_drain() {
+    let flags = ["--drain-announce", "0s", "--drain-finish", "1h"];
+    let mut sidecar = sidecar(quick(), &flags);
+    let mut stream = frames::open(sidecar.listen, &[]);
+    frames::next(&mut stream, frames::SETTINGS);
+    sidecar.send(Signal::TERM);
+    frames::next(&mut stream, GOAWAY);
+    let ping = frames::next(&mut stream, PING);
+    frames::send(&mut stream, PING, 1, 0, &ping.payload);
+    while frames::receive(&mut stream).is_some() {}
+    is_success(sidecar.ended());
+}
+
+#[test]
 fn connections_that_wait_to_be_accepted_are_served() {
     let flags = [
         "--drain-announce",
@@ -198,8 +239,7 @@ fn connections_that_wait_to_be_accepted_are_served() {
     sidecar.send(Signal::STOP);
     let mut streams: Vec<_> = (0..50)
         .map(|_| {
-            let mut stream = TcpStream::connect(sidecar.listen).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut stream = connect(sidecar.listen);
             let request = b"GET / HTTP/1.1\r\nhost: a\r\nx-client-id: a\r\n\r\n";
             stream.write_all(request).unwrap();
             stream
@@ -326,6 +366,23 @@ fn threads_share_a_free_port() {
         metric(&scrape(sidecar.admin), "paceline_connections"),
         Some(60.0)
     );
+}
+
+#[test]
+fn a_reload_changes_the_bounds_of_connections_that_come_then() {
+    let file = std::env::temp_dir().join(format!("paceline-bounds-{}.toml", std::process::id()));
+    std::fs::write(&file, "max-fields = 3").unwrap();
+    let sidecar = sidecar(quick(), &["--config", file.to_str().unwrap()]);
+    let get = || {
+        let fields = [("x-client-id", "a"), ("b", "c"), ("d", "e")];
+        let answer = Client::connect(sidecar.listen).send("GET", "/", &fields, b"");
+        answer.unwrap().status
+    };
+    assert_eq!(get(), 431);
+    std::fs::write(&file, "max-fields = 4").unwrap();
+    sidecar.send(Signal::HUP);
+    wait_until("another field is allowed", || get() == 200);
+    std::fs::remove_file(file).unwrap();
 }
 
 #[test]

@@ -6,16 +6,23 @@
 )]
 
 mod admin;
+mod capacity;
 mod client;
 mod config;
+mod demo;
 mod deploy;
 mod endurance;
+mod failing;
 mod forwarding;
+mod frames;
 mod hardening;
 mod hello;
 mod life;
+mod limits;
 mod page;
+mod raw;
 mod reload;
 mod scenario;
 mod support;
+mod upgrade;
 mod upstream;

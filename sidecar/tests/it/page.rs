@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -14,8 +15,9 @@ use fantoccini::{ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use tokio::time::interval;
 
-use super::client::Client;
+use super::client::{Client, scrape};
 use super::support::{PATIENCE, Sidecar};
 use super::upstream;
 
@@ -46,25 +48,34 @@ struct Driver {
 }
 
 impl Driver {
+    /// It takes a free port for two families of addresses, and ends when another program was quicker.
     fn start() -> Self {
-        let mut child = Command::new("chromedriver")
+        let tries = (0..10).find_map(|_| Self::try_start());
+        tries.expect("chromedriver says on which port it listens")
+    }
+
+    fn try_start() -> Option<Self> {
+        let child = Command::new("chromedriver")
             .arg("--port=0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             // The browser is in the group too.
             .process_group(0)
-            .spawn()
-            .expect("chromedriver starts: it is in Debian's package chromium-driver");
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            .spawn();
+        let child = child.expect("chromedriver starts: it is in Debian's package chromium-driver");
+        let mut driver = Self {
+            child,
+            address: String::new(),
+        };
+        let mut lines = BufReader::new(driver.child.stdout.take().unwrap()).lines();
         let port = lines.find_map(|line| {
             let line = line.unwrap();
             let port = line.split_once("started successfully on port ")?.1;
             Some(port.trim_end_matches('.').to_owned())
-        });
-        let port = port.expect("chromedriver says on which port it listens");
+        })?;
         thread::spawn(move || lines.for_each(drop));
-        let address = format!("http://127.0.0.1:{port}");
-        Self { child, address }
+        driver.address = format!("http://127.0.0.1:{port}");
+        Some(driver)
     }
 }
 
@@ -136,11 +147,11 @@ impl Browser {
     /// Waits until the expression holds.
     async fn until(&self, what: &str, expression: &str) {
         let start = Instant::now();
+        let mut looks = interval(Duration::from_millis(50));
         while self.eval(expression).await != Value::Bool(true) {
-            if start.elapsed() > PATIENCE {
-                panic!("never {what}:\n{}", self.text().await);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            let text = self.text().await;
+            assert!(start.elapsed() < PATIENCE, "never {what}:\n{text}");
+            looks.tick().await;
         }
     }
 
@@ -161,7 +172,7 @@ impl Browser {
 /// A sidecar with clients that send this many requests in each cycle, as long as it lives.
 struct Shop {
     sidecar: Sidecar,
-    demands: std::sync::Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
+    demands: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Shop {
@@ -170,7 +181,7 @@ impl Shop {
         let demands = demands
             .iter()
             .map(|&(client, demand)| (client.to_owned(), demand));
-        let demands = std::sync::Arc::new(std::sync::Mutex::new(demands.collect()));
+        let demands = Arc::new(Mutex::new(demands.collect()));
         let shop = Self { sidecar, demands };
         shop.drive();
         shop
@@ -186,15 +197,11 @@ impl Shop {
     /// Sends the requests of a cycle at its start. It ends with the sidecar.
     fn drive(&self) {
         let (listen, admin) = (self.sidecar.listen, self.sidecar.admin);
-        let demands = std::sync::Arc::clone(&self.demands);
+        let demands = Arc::clone(&self.demands);
         thread::spawn(move || {
-            let mut requests = Client::connect(listen);
             let mut operator = Client::connect(admin);
             let mut last = None;
-            loop {
-                let Ok(answer) = operator.send("GET", "/clients", &[], b"") else {
-                    return;
-                };
+            while let Ok(answer) = operator.send("GET", "/clients", &[], b"") {
                 let view: Value = serde_json::from_slice(&answer.body).unwrap();
                 let cycle = view["cycle"].as_u64();
                 if cycle == last {
@@ -202,6 +209,11 @@ impl Shop {
                     continue;
                 }
                 last = cycle;
+                // Of each cycle a connection of its own: one that is silent for long is closed.
+                if TcpStream::connect(listen).is_err() {
+                    return;
+                }
+                let mut requests = Client::connect(listen);
                 for (client, demand) in demands.lock().unwrap().clone() {
                     for _ in 0..demand {
                         let headers = [("x-client-id", client.as_str())];
@@ -233,12 +245,6 @@ async fn the_bars_follow_a_spike() {
             "['catalog', 'cart', 'campaign', 'search'].every(row)",
         )
         .await;
-    browser
-        .until(
-            "catalog lends",
-            "number('catalog', 'lent') > 0 && width('catalog', 'lent') > 0",
-        )
-        .await;
     let calm = "number('campaign', 'demand') === 10 && width('campaign', 'borrowed') === 0";
     browser.until("campaign needs its default", calm).await;
     assert_eq!(browser.eval("number('campaign', 'size')").await, 10);
@@ -246,6 +252,8 @@ async fn the_bars_follow_a_spike() {
     shop.set("campaign", 50);
     let spike = "number('campaign', 'demand') === 50 && number('campaign', 'borrowed') === 7 && number('campaign', 'size') === 17";
     browser.until("campaign borrows", spike).await;
+    let lent = "number('catalog', 'lent') === 7 && width('catalog', 'lent') > 0";
+    browser.until("catalog lends", lent).await;
     browser.until("its bar is longer", "width('campaign', 'borrowed') > 0 && width('campaign', 'size') > width('catalog', 'size')").await;
     browser
         .until("it is refused", "number('campaign', 'refused') === 33")
@@ -309,6 +317,41 @@ async fn nothing_is_asked_of_another_origin() {
         );
         assert_eq!(browser.eval(&violation).await, "connect-src", "{other}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_another_site_changes_nothing() {
+    let shop = Shop::open(&FORTY, &[]);
+    let browser = Browser::open(WIDE).await;
+    let admin = shop.sidecar.admin;
+    let is_enforced = || scrape(admin).contains("paceline_mode{mode=\"enforce\"} 1");
+    // For the browser, the address and the name are two sites.
+    let other = format!("http://localhost:{}/", upstream::hello().port());
+    browser.page.goto(&other).await.unwrap();
+    let types = ["application/x-www-form-urlencoded", "text/plain", ""];
+    for content_type in types {
+        let sent = format!(
+            "fetch('http://{admin}/mode', {{ method: 'POST', mode: 'no-cors', body: 'mode=off', \
+             headers: {{ 'content-type': '{content_type}' }} }}).then(() => 'done', () => 'done')"
+        );
+        assert_eq!(browser.eval(&sent).await, "done", "{content_type}");
+        assert!(is_enforced(), "{content_type}");
+    }
+    let asked = format!(
+        "fetch('http://{admin}/mode', {{ method: 'POST', body: '{{\"mode\":\"off\"}}', \
+         headers: {{ 'content-type': 'application/json' }} }}).then(() => 'sent', (error) => error.name)"
+    );
+    assert_eq!(browser.eval(&asked).await, "TypeError");
+    assert!(is_enforced());
+    let form = format!(
+        "document.body.innerHTML = '<form method=post action=http://{admin}/mode><input name=mode value=off></form>', \
+         document.forms[0].submit()"
+    );
+    browser.eval(&form).await;
+    browser
+        .until("refused", "document.body.textContent.includes('403')")
+        .await;
+    assert!(is_enforced());
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ impl Subject {
         fs::create_dir(&folder).unwrap();
         let upstream = hello::start();
         let required = format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 1000000\ncycle = \"1s\"\n"
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\ncapacity = 2\ncycle = \"10m\"\n"
         );
         let path = folder.join("sidecar.toml");
         write(&path, &format!("{required}{more}"));
@@ -109,6 +109,22 @@ fn a_signal_reloads_the_file() {
     subject.sidecar.send(Signal::HUP);
     subject.wait_for_log("configuration reloaded, nothing changed");
     wait_until("a reload", || subject.reloads()[0] > done);
+}
+
+#[test]
+fn a_new_capacity_holds_at_once_and_what_was_spent_stays_spent() {
+    let subject = Subject::start("", &[]);
+    let mut client = Client::connect(subject.sidecar.listen);
+    let mut passed = || {
+        let answers = (0..5).map(|_| client.get("/", "a").status);
+        answers.filter(|status| *status == 200).count()
+    };
+    assert_eq!(passed(), 2);
+
+    subject.replace(&subject.required.replace("capacity = 2", "capacity = 5"));
+    subject.sidecar.send(Signal::HUP);
+    subject.wait_for_log("configuration reloaded: capacity from `2` to `5`");
+    assert_eq!(passed(), 3);
 }
 
 #[test]

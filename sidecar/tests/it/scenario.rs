@@ -1,5 +1,6 @@
 //! The published scenario: four products share a capacity of 40 a cycle, and one of them has a spike.
 
+use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -135,7 +136,10 @@ fn played() -> Option<String> {
         cycle = next;
         sizes = shop.sizes();
         assert_eq!(sizes, expected, "after {demands:?}");
-        table += &format!("asked {demands:?}, passed {passed:?}; cycle {cycle} has {sizes:?}\n");
+        let _ = writeln!(
+            table,
+            "asked {demands:?}, passed {passed:?}; cycle {cycle} has {sizes:?}"
+        );
     }
     Some(table)
 }

@@ -157,6 +157,15 @@ pub(crate) fn upstream(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> So
     at
 }
 
+/// A connection that does not wait for ever.
+pub(crate) fn connect(at: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
 /// Reads a head from a stream, byte by byte, so that what follows stays in it.
 pub(crate) fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();

@@ -336,6 +336,25 @@ async fn a_larger_capacity_takes_effect_at_once_for_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retune_asks_for_the_terms_of_known_clients_again() {
+    let weight = Arc::new(Mutex::new(1));
+    let of_a = Arc::clone(&weight);
+    let clients = fair(40).with_terms(move |client| match *client {
+        "a" => Terms::new().with_weight(*of_a.lock().unwrap()),
+        _ => Terms::new(),
+    });
+    assert_eq!(pass(&clients, "a", 1) + pass(&clients, "b", 1), 2);
+    let sizes = || clients.shares().iter().map(|client| client.size).collect::<Vec<_>>();
+    assert_eq!(sizes(), [20, 20]);
+
+    *weight.lock().unwrap() = 3;
+    clients.retune(clients.share());
+    assert_eq!(sizes(), [30, 10]);
+    sleep(CYCLE).await;
+    assert_eq!((pass(&clients, "a", 40), pass(&clients, "b", 40)), (30, 10));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_every_client_until_it_is_over_or_ended() {
     let clients = fair(4);
     let start = now();

@@ -318,7 +318,7 @@ impl Run {
             let client = share.key.expect("there is room for all");
             let waits = self.waits.get(&client).into_iter().flatten();
             let waiting: u32 = waits.map(|(_, cost)| *cost).sum();
-            assert_eq!(share.waiting, waiting.into(), "{share:?}");
+            assert_eq!(share.waiting, u64::from(waiting), "{share:?}");
             let used = self.used.get(&client).copied();
             assert_eq!(share.used, used.unwrap_or_default(), "{share:?}");
             assert!(share.used <= share.size, "{share:?}");

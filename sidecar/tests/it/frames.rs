@@ -1,0 +1,82 @@
+//! HTTP/2 by hand, frame by frame.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::support::connect;
+
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+pub(crate) fn send(stream: &mut TcpStream, kind: u8, flags: u8, id: u32, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(id.to_be_bytes());
+    frame.extend(payload);
+    stream.write_all(&frame).unwrap();
+}
+
+/// `None`: the connection is closed or reset.
+pub(crate) fn receive(stream: &mut TcpStream) -> Option<Frame> {
+    let mut head = [0; 9];
+    fill(stream, &mut head)?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    fill(stream, &mut payload)?;
+    Some(Frame {
+        kind: head[3],
+        flags: head[4],
+        stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
+        payload,
+    })
+}
+
+fn fill(stream: &mut TcpStream, bytes: &mut [u8]) -> Option<()> {
+    match stream.read_exact(bytes) {
+        Ok(()) => Some(()),
+        Err(error) => match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => None,
+            _ => panic!("neither a frame nor the end: {error}"),
+        },
+    }
+}
+
+/// The next frame of this kind.
+pub(crate) fn next(stream: &mut TcpStream, kind: u8) -> Frame {
+    loop {
+        let frame = receive(stream).unwrap_or_else(|| panic!("no frame {kind}"));
+        if frame.kind == kind {
+            return frame;
+        }
+    }
+}
+
+pub(crate) fn open(at: SocketAddr, settings: &[u8]) -> TcpStream {
+    let mut stream = connect(at);
+    stream.write_all(PREFACE).unwrap();
+    send(&mut stream, SETTINGS, 0, 0, settings);
+    stream
+}
+
+/// `GET /` of client `a`, without Huffman codes and the dynamic table.
+pub(crate) fn get(more: &[u8]) -> Vec<u8> {
+    let mut block = vec![0x82, 0x86, 0x84, 0x01, 1, b'a'];
+    block.extend(b"\x00\x0bx-client-id\x01a");
+    block.extend(more);
+    block
+}
