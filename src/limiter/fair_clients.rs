@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fair::{Accounts, FairShare, OVERFLOW, Terms};
-use crate::policy::{Decision, Quota, Status};
+use crate::policy::{Decision, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
+use super::fair_report::{ClientShare, FairCycle, status_of, wait_behind};
 use super::limit::{Mode, Stats};
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
@@ -28,7 +29,7 @@ pub(super) struct FairClients<K> {
     /// Whether a cycle began, and the keys of forgotten clients are still here.
     has_to_sweep: bool,
     /// Whether a waiter may pass earlier than its timer says.
-    has_to_wake: bool,
+    pub(super) has_to_wake: bool,
 }
 
 /// One client, or all those that find no room.
@@ -45,48 +46,6 @@ struct Client<K> {
 pub(super) enum Reply<K> {
     Decided(Decision),
     Ask(Arc<FairQueue<K>>),
-}
-
-/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ClientShare<K> {
-    /// The client. `None` for all those together that are beyond the largest number of clients.
-    pub key: Option<K>,
-    /// What it may use in this cycle.
-    pub size: u32,
-    /// What it asked for in the cycle before, or on average, what was refused and what waited included: its size is made of that.
-    pub demand: u32,
-    /// What has passed in this cycle.
-    pub used: u32,
-    /// What was refused in this cycle; in [`Mode::Shadow`], what would have been.
-    pub refused: u64,
-    /// What waits now.
-    pub waiting: u64,
-    /// By how much its size is below its default share.
-    pub lent: u32,
-    /// By how much its size is above its default share.
-    pub borrowed: u32,
-    /// How many requests have passed since it is remembered.
-    pub requests_passed: u64,
-    /// How many requests were refused since it is remembered.
-    pub requests_refused: u64,
-}
-
-/// The cycle of a [`Fair`](super::Fair) limit that is under way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct FairCycle {
-    /// How many cycles were before it, those without a request included.
-    pub number: u64,
-    /// The permits of a cycle.
-    pub capacity: u32,
-    /// How many of them are spent.
-    pub spent: u32,
-    /// How long ago it began.
-    pub began_ago: Duration,
-    /// When it ends, unless a new client ends it before.
-    pub ends_in: Duration,
 }
 
 impl<K> FairClients<K> {
@@ -124,17 +83,10 @@ impl<K> FairClients<K> {
         self.has_to_wake = true;
     }
 
-    pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        if self.paused_until == Tick::ZERO {
-            return None;
-        }
-        let left = self.paused_until.since(self.clock.now());
+    pub(super) fn paused_for(&self) -> Option<Duration> {
+        // The clock of an unused limit does not start.
+        let left = self.paused_until.since(self.clock.clone().now());
         (!left.is_zero()).then_some(left)
-    }
-
-    #[inline]
-    pub(super) const fn has_to_wake(&self) -> bool {
-        self.has_to_wake
     }
 
     /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
@@ -181,29 +133,18 @@ impl<K> FairClients<K> {
         self.mode.apply(intent, decision, &mut self.stats, shadowed)
     }
 
+    /// The queue of a client, if it has one. It has to be settled later.
+    #[inline]
+    fn use_queue(&mut self, slot: u32) -> Option<Arc<FairQueue<K>>> {
+        let client = self.client(slot);
+        let queue = client.queue.clone()?;
+        client.handles += 1;
+        Some(queue)
+    }
+
     fn refuse(&mut self, slot: u32, cost: u32) {
         self.stats.refused += 1;
         self.accounts.refuse(slot, cost);
-    }
-
-    /// When a request behind these waiters may pass, at the earliest: a client gets no more than the capacity of each cycle.
-    fn wait_behind(&self, slot: u32, now: Tick, waiters: &Waiters, cost: u32) -> Decision {
-        let cycle = self.accounts.cycle();
-        let unspent = u64::from(cycle.capacity.saturating_sub(cycle.spent));
-        let together = waiters.cost().saturating_add(cost.into());
-        let cycles = together
-            .saturating_sub(unspent)
-            .div_ceil(cycle.capacity.into());
-        let alone = self.accounts.peek(slot, cost, now).retry_in();
-        let mut open_at = now.after(alone.unwrap_or_default());
-        if let Some(more) = cycles.checked_sub(1) {
-            let more = u32::try_from(more).unwrap_or(u32::MAX);
-            let begins = cycle.end.after_times(self.share().cycle(), more);
-            open_at = open_at.max(begins);
-        }
-        Decision::Wait {
-            retry_in: open_at.since(now).max(Duration::from_nanos(1)),
-        }
     }
 }
 
@@ -280,15 +221,14 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 
     /// Counts a request that did not want to wait for so long.
     pub(super) fn count_refusal(&mut self, key: &K, cost: u32) {
-        self.enter();
-        let slot = self.slot_of(key);
+        let slot = self.remember(key);
         self.refuse(slot, cost);
     }
 
     /// Remembers the client, if there is room.
-    pub(super) fn remember(&mut self, key: &K) {
+    pub(super) fn remember(&mut self, key: &K) -> u32 {
         self.enter();
-        self.slot_of(key);
+        self.slot_of(key)
     }
 
     pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32)
@@ -337,33 +277,15 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.enter();
         let slots = self.accounts.slots().iter();
         let share_of = |slot: &u32| {
-            let share = self.accounts.client(*slot);
-            ClientShare {
-                key: self.clients[*slot as usize].key.clone(),
-                size: share.size,
-                demand: share.demand,
-                used: share.used,
-                refused: share.refused,
-                waiting: share.waiting,
-                lent: share.lent,
-                borrowed: share.borrowed,
-                requests_passed: share.requests_passed,
-                requests_refused: share.requests_refused,
-            }
+            let key = self.clients[*slot as usize].key.clone();
+            ClientShare::of(&self.accounts, *slot, key)
         };
         slots.map(share_of).collect()
     }
 
     pub(super) fn cycle(&mut self) -> FairCycle {
         let now = self.enter();
-        let cycle = self.accounts.cycle();
-        FairCycle {
-            number: cycle.number,
-            capacity: cycle.capacity,
-            spent: cycle.spent,
-            began_ago: now.since(cycle.start),
-            ends_in: cycle.end.since(now),
-        }
+        FairCycle::of(&self.accounts, now)
     }
 
     pub(super) fn len(&mut self) -> usize {
@@ -459,17 +381,6 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 /// With a smaller map none of its memory is given back.
 const FEW: usize = 64;
 
-impl<K> FairClients<K> {
-    /// The queue of a client, if it has one. It has to be settled later.
-    #[inline]
-    fn use_queue(&mut self, slot: u32) -> Option<Arc<FairQueue<K>>> {
-        let client = self.client(slot);
-        let queue = client.queue.clone()?;
-        client.handles += 1;
-        Some(queue)
-    }
-}
-
 impl<K> Client<K> {
     const fn new() -> Self {
         Self {
@@ -479,38 +390,6 @@ impl<K> Client<K> {
             waiting: 0,
         }
     }
-}
-
-/// The quota is the size in this cycle, and the reset its end.
-fn status_of(accounts: &Accounts, slot: u32, now: Tick) -> Status {
-    let quota = Quota {
-        permits: accounts.client(slot).size,
-        window: accounts.share().cycle(),
-    };
-    let reset_in = accounts.cycle().end.since(now);
-    Status::new(Some(quota), room(accounts, slot, now), reset_in)
-}
-
-/// How many requests of cost 1 would pass now.
-fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
-    let share = accounts.client(slot);
-    let default = share.size + share.lent - share.borrowed;
-    let is_open = |cost: u32| accounts.peek(slot, cost, now).is_pass();
-    if accounts.share().paces() {
-        return u32::from(is_open(1));
-    }
-    // Up to here a request that passes also does so in parts.
-    let mut refused = share.size.max(default).saturating_sub(share.used).max(1) + 1;
-    let mut passed = 0;
-    while passed + 1 < refused {
-        let cost = passed + (refused - passed) / 2;
-        if is_open(cost) {
-            passed = cost;
-        } else {
-            refused = cost;
-        }
-    }
-    passed
 }
 
 /// The account of one client, for which its requests queue.
@@ -532,7 +411,8 @@ impl<K> Account<K> {
     /// When a request behind these waiters may pass, at the earliest.
     pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
         let now = self.clock.now();
-        lock(&self.clients).wait_behind(self.slot, now, waiters, cost)
+        let accounts = &lock(&self.clients).accounts;
+        wait_behind(accounts, self.slot, now, waiters.cost(), cost)
     }
 
     /// Says what waits, and counts what was `refused`. A handle that `leaves` gets the queue, if it was the last one.
