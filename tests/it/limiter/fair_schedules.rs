@@ -24,7 +24,7 @@ use proptest::sample::Index;
 use testkit::clock::jump;
 use testkit::wakes::Driven;
 
-use crate::timed::{ms, now, since};
+use crate::timed::{ms, now, since, sleep};
 
 const CYCLE: Duration = Duration::from_millis(100);
 
@@ -380,7 +380,7 @@ proptest! {
             let tasks = requests.iter().map(|&(at, client, cost)| {
                 let clients = clients.clone();
                 tokio::spawn(async move {
-                    tokio::time::sleep(ms(at)).await;
+                    sleep(at).await;
                     clients.acquire(client, cost.min(capacity)).await.unwrap();
                     (since(start), clients.cycle().began_ago)
                 })
