@@ -43,10 +43,12 @@ const KEPT: [HeaderName; 11] = [
     X_REAL_IP,
 ];
 
-/// Makes the fields of a request those of a request to the upstream. Returns the protocol that the client wants to switch to.
+/// Makes the fields of a request those of a request to the upstream, which is `host`. Returns the protocol that the client wants to
+/// switch to.
 pub(super) fn for_upstream<B>(
     request: &mut Request<B>,
     peer: SocketAddr,
+    host: &HeaderValue,
     config: &Config,
 ) -> Option<HeaderValue> {
     let version = request.version();
@@ -79,21 +81,18 @@ pub(super) fn for_upstream<B>(
         join(headers, COOKIE, "; ");
     }
 
-    let upstream = HeaderValue::try_from(config.upstream.authority.as_str());
-    let host = upstream.ok().and_then(|host| headers.insert(HOST, host));
-    let host = match authority {
+    let asked = headers.insert(HOST, host.clone());
+    let asked = match authority {
         Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
-        None => host.filter(|host| !host.is_empty()),
+        None => asked.filter(|asked| !asked.is_empty()),
     };
-    if let Some(host) = host {
-        add(headers, X_FORWARDED_HOST, host);
+    if let Some(asked) = asked {
+        add(headers, X_FORWARDED_HOST, asked);
     }
     add(headers, X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-    append(
-        headers,
-        X_FORWARDED_FOR,
-        &peer.ip().to_canonical().to_string(),
-    );
+    if let Ok(peer) = HeaderValue::try_from(peer.ip().to_canonical().to_string()) {
+        append(headers, X_FORWARDED_FOR, peer);
+    }
     append(headers, VIA, via(version));
     upgrading
 }
@@ -178,15 +177,9 @@ fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
 }
 
 /// Appends an element to a list, in one line.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: &str) {
-    join(headers, name.clone(), ", ");
-    let line = match headers.get(&name) {
-        Some(line) => [line.as_bytes(), b", ", element.as_bytes()].concat(),
-        None => element.into(),
-    };
-    let line = HeaderValue::from_maybe_shared(bytes::Bytes::from(line));
-    if let Ok(line) = line {
-        headers.insert(name, line);
+fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue) {
+    if headers.append(&name, element) {
+        join(headers, name, ", ");
     }
 }
 
@@ -205,10 +198,10 @@ fn join(headers: &mut HeaderMap, name: HeaderName, separator: &str) {
     }
 }
 
-const fn via(version: Version) -> &'static str {
-    match version {
+const fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(match version {
         Version::HTTP_10 => "1.0 paceline",
         Version::HTTP_2 => "2 paceline",
         _ => "1.1 paceline",
-    }
+    })
 }

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use paceline::limiter::Status;
 use tokio::time::Instant;
@@ -48,6 +48,8 @@ pub(crate) use times::{Histogram, Times};
 pub(crate) struct Proxy {
     sidecar: Arc<Sidecar>,
     upstream: Upstream,
+    /// The host of the upstream.
+    host: HeaderValue,
     /// What is made of the configuration, until that is replaced.
     clients: Mutex<Arc<Clients>>,
 }
@@ -58,6 +60,8 @@ impl Proxy {
         let config = sidecar.config();
         Self {
             upstream: Upstream::new(&config.upstream),
+            host: HeaderValue::try_from(config.upstream.authority.as_str())
+                .expect("an authority is printable"),
             clients: Mutex::new(Arc::new(Clients::new(config))),
             sidecar,
         }
@@ -94,7 +98,7 @@ impl Proxy {
         // The client has its share, and the upstream has room. The fields that `Connection` names are still there.
         let (status, mut admitted) = self.admit(peer, &mut request, &config)?;
         // The request becomes that of the sidecar.
-        let upgrade = fields::for_upstream(&mut request, peer, &config);
+        let upgrade = fields::for_upstream(&mut request, peer, &self.host, &config);
         let upgrade = upgrade.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
 
         let asked = now();

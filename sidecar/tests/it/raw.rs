@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use super::support::{PATIENCE, Sidecar};
 use super::upstream::{Recorder, exchange};
@@ -304,4 +305,55 @@ fn bytes_after_a_response_do_not_answer_the_next_request() {
     stream.read_to_string(&mut responses).unwrap();
     assert!(!responses.contains("evil"), "{responses}");
     assert_eq!(responses.matches("HTTP/1.1 200").count(), 3, "{responses}");
+}
+
+/// The status that nghttp prints.
+fn nghttp(sidecar: &Sidecar, flags: &[&str]) -> String {
+    let output = Command::new("nghttp")
+        .args(["--verbose", "--no-dep", "--timeout", "30"])
+        .args(flags)
+        .arg(format!("http://{}/", sidecar.listen))
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let status = output.split_once(":status: ");
+    status.map_or(output.clone(), |(_, status)| status[..3].to_owned())
+}
+
+#[test]
+fn http_2_is_checked_in_the_same_way() {
+    let service = Recorder::ok();
+    let sidecar = start(&service);
+    let id = ["--header", "x-client-id: a"];
+    for flags in [
+        &["--header", "host: b"][..],
+        &["--header", "host: b", "--header", "host: b"],
+        &["--header", ":authority: a", "--header", "host: b"],
+        &["--header", "x-client-id: b"],
+        &["--header", ":path: *"],
+    ] {
+        let status = nghttp(&sidecar, &[&id[..], flags].concat());
+        assert_eq!(status, "400", "{flags:?}");
+        assert_eq!(service.seen(), [""; 0], "{flags:?}");
+    }
+    let same = ["--header", ":authority: a:80", "--header", "host: A"];
+    assert_eq!(nghttp(&sidecar, &[&id[..], &same].concat()), "200");
+    assert_eq!(service.field("x-forwarded-host").as_deref(), Some("a:80"));
+}
+
+#[test]
+fn a_length_that_http_2_does_not_keep_does_not_reach_the_service_as_a_request() {
+    let service = Recorder::ok();
+    let sidecar = start(&service);
+    let flags = ["--header", "x-client-id: a", "--data", "/etc/hostname"];
+    for length in ["content-length: 100000", "content-length: 1"] {
+        let status = nghttp(&sidecar, &[&flags[..], &["--header", length]].concat());
+        assert_ne!(status, "200", "{length}");
+        // The service has heard a head at most, and the end of the connection before a body.
+        let seen = service.seen();
+        assert!(
+            seen.iter().all(|seen| seen.ends_with("\r\n\r\n")),
+            "{seen:?}"
+        );
+    }
 }
