@@ -1,20 +1,20 @@
 use core::borrow::Borrow;
+use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fair::{FairShare, Terms};
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
-use crate::wait::{Intent, Position, WaitQueue};
+use crate::wait::{Caller, Intent, Position, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
-use super::fair_at::FairAt;
-use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
+use super::fair_clients::{Account, FairClients, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
-use super::{Event, Limits, Mode, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Observer};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
@@ -141,19 +141,6 @@ where
         Self { resolution, ..self }
     }
 
-    /// Reports to `observer` what becomes of each request and is done to the limit through this handle and its later clones, without
-    /// the key: see [`Shared::with_observer`](super::Shared::with_observer). To be called before it is cloned.
-    #[must_use]
-    pub fn with_observer<O>(mut self, observer: O) -> Self
-    where
-        O: Send + Sync + 'static,
-        for<'a> &'a O: Observer,
-    {
-        let observer = SharedObserver::new(observer);
-        self.observer = Some(Arc::new(KeyedObserver::Same(observer)));
-        self
-    }
-
     /// As [`with_observer`](Self::with_observer), with the key of each event. What is done to the limit concerns all keys, and is
     /// not reported.
     #[must_use]
@@ -165,6 +152,18 @@ where
             observer: Some(Arc::new(KeyedObserver::by_key(observer))),
             ..self
         }
+    }
+
+    /// Reports to `observer` what becomes of each request and is done to the limit through this handle and its later clones, without
+    /// the key: see [`Shared::with_observer`](super::Shared::with_observer). To be called before it is cloned.
+    #[must_use]
+    pub fn with_observer<O>(self, observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        let observer = Some(Arc::new(KeyedObserver::same(observer)));
+        Self { observer, ..self }
     }
 
     /// A limiter for this client, for an adapter: a handle that queues for it.
@@ -288,190 +287,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let shadowed = &mut None;
-        let decision = self.try_decide(key, Intent::Acquire, cost, shadowed);
-        if let Some(observer) = self.observer_of(|| key.to_owned()) {
-            observer.report_try(cost, decision, *shadowed);
-        }
-        decision
+        let ask = |shadowed: &mut _| self.try_decide(key, cost, Intent::Acquire, shadowed);
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
     }
 
-    /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
-    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.try_decide(key, Intent::Peek, cost, &mut None)
-    }
-
-    /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
-    ///
-    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
-    pub fn refund<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let mut clients = self.lock();
-        clients.refund(key, cost);
-        unlock(clients);
-    }
-
-    /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
-    /// stays spent. The change takes effect at once, for queued requests too.
-    ///
-    /// ```
-    /// use paceline::fair::FairShare;
-    /// use paceline::limiter::Fair;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
-    ///
-    /// tenants.retune(tenants.share().with_reservation(500));
-    /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
-    /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 10).is_pass());
-    /// # }
-    /// ```
-    pub fn retune(&self, share: FairShare) {
-        let mut clients = self.lock();
-        clients.retune(share);
-        // A request that is too costly now is refused, wherever it is queued.
-        wake_all(clients);
-        self.report(Event::Retuned);
-    }
-
-    /// Lets no request pass before `duration` is over, whatever the client: see
-    /// [`Shared::pause_for`](super::Shared::pause_for). The cycles go on.
-    pub fn pause_for(&self, duration: Duration) {
-        let duration = self.lock().pause_for(duration);
-        self.report(Event::Paused { duration });
-    }
-
-    /// Ends every pause.
-    pub fn resume(&self) {
-        let mut clients = self.lock();
-        clients.resume();
-        unlock(clients);
-        self.report(Event::Resumed);
-    }
-
-    /// How long the pause still lasts; `None` if there is none.
-    #[must_use]
-    pub fn paused_for(&self) -> Option<Duration> {
-        self.lock().paused_for()
-    }
-
-    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
-    pub fn set_mode(&self, mode: Mode) {
-        let mut clients = self.lock();
-        clients.mode = mode;
-        wake_all(clients);
-        self.report(Event::ModeChanged { mode });
-    }
-
-    /// The mode of the limit: see [`set_mode`](Self::set_mode).
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.lock().mode
-    }
-
-    /// The parameters, as of the last [`retune`](Self::retune).
-    #[must_use]
-    pub fn share(&self) -> FairShare {
-        *self.lock().share()
-    }
-
-    /// What all clients have done so far, those that are forgotten included.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.lock().stats
-    }
-
-    /// What this client has left now; `None` in [`Mode::Off`].
-    ///
-    /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
-    pub fn status<Q>(&self, key: &Q) -> Option<Status>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        self.lock().status(key)
-    }
-
-    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
-    ///
-    /// ```
-    /// use paceline::fair::FairShare;
-    /// use paceline::limiter::Fair;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let cycle = Duration::from_secs(10);
-    /// let tenants = Fair::new(FairShare::new(40, cycle));
-    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
-    /// assert!(tenants.try_acquire(&"bob", 5).is_pass());
-    /// tokio::time::sleep(cycle).await;
-    ///
-    /// for client in tenants.shares() {
-    ///     println!("{:?}: {} of {} used", client.key, client.used, client.size);
-    /// }
-    /// let ann = &tenants.shares()[0];
-    /// assert_eq!((ann.key, ann.demand, ann.borrowed), (Some("ann"), 25, ann.size - 20));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn shares(&self) -> Vec<ClientShare<K>> {
-        let mut clients = self.lock();
-        let shares = clients.shares();
-        unlock(clients);
-        shares
-    }
-
-    /// The cycle that is under way. It begins the cycles that are due.
-    ///
-    /// ```
-    /// use paceline::fair::FairShare;
-    /// use paceline::limiter::Fair;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
-    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
-    /// tokio::time::sleep(Duration::from_secs(3)).await;
-    ///
-    /// let cycle = tenants.cycle();
-    /// assert_eq!((cycle.number, cycle.spent, cycle.capacity), (0, 25, 40));
-    /// assert_eq!(cycle.ends_in, Duration::from_secs(7));
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn cycle(&self) -> FairCycle {
-        let mut clients = self.lock();
-        let cycle = clients.cycle();
-        unlock(clients);
-        cycle
-    }
-
-    /// How many clients are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether no client is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub(super) const fn resolution(&self) -> Resolution {
+    const fn resolution(&self) -> Resolution {
         self.resolution
     }
 
@@ -479,8 +299,8 @@ where
     pub(super) fn try_decide<Q>(
         &self,
         key: &Q,
-        intent: Intent,
         cost: u32,
+        intent: Intent,
         shadowed: &mut Option<Decision>,
     ) -> Decision
     where
@@ -502,7 +322,7 @@ where
     }
 
     /// Asks for a handle that does not wait yet. If it has to wait it gets the queue; a `spare` one saves memory being taken.
-    pub(super) fn ask(
+    fn ask(
         &self,
         key: &K,
         intent: Intent,
@@ -526,7 +346,7 @@ where
     }
 
     /// Says what waits in a queue after it was used, and wakes others if they may pass earlier now: see [`Account::settle`].
-    pub(super) fn settle(
+    fn settle(
         &self,
         queue: &FairQueue<K>,
         refused: u32,
@@ -538,14 +358,14 @@ where
     }
 
     /// Counts a request that did not want to wait for so long.
-    pub(super) fn count_refusal(&self, key: &K, cost: u32) {
+    fn count_refusal(&self, key: &K, cost: u32) {
         let mut clients = self.lock();
         clients.count_refusal(key, cost);
         unlock(clients);
     }
 
     /// How long a request would wait for which its client is remembered.
-    pub(super) fn estimate(&self, key: &K, cost: u32) -> Decision {
+    fn estimate(&self, key: &K, cost: u32) -> Decision {
         let mut clients = self.lock();
         clients.remember(key);
         unlock(clients);
@@ -556,14 +376,14 @@ where
         self.observer.as_ref().map(|observer| observer.of(key))
     }
 
-    fn report(&self, event: Event) {
+    pub(super) fn report(&self, event: Event) {
         if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
             observer.report(event);
         }
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, FairClients<K>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, FairClients<K>> {
         lock(&self.clients)
     }
 }
@@ -598,8 +418,204 @@ impl<K> fmt::Debug for Fair<K> {
     }
 }
 
+/// The share of one client, for an adapter. Made by [`Fair::at`]. A clone queues for the same client.
+pub struct FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fair: Fair<K>,
+    key: K,
+    /// While it waits.
+    queue: Option<Arc<FairQueue<K>>>,
+    position: Position,
+    /// Memory for the next time that it waits.
+    spare: Option<Arc<FairQueue<K>>>,
+    watch: Watch,
+}
+
+impl<K> FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    const fn new(fair: Fair<K>, key: K, watch: Watch) -> Self {
+        Self {
+            fair,
+            key,
+            queue: None,
+            position: Position::None,
+            spare: None,
+            watch,
+        }
+    }
+
+    const fn fair(&self) -> &Fair<K> {
+        &self.fair
+    }
+
+    const fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Waits for `cost` permits, if they can be had `within` this time: see [`Fair::acquire_within`].
+    pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
+        self.fair.acquire_within(self.key.clone(), cost, within)
+    }
+
+    /// Asks for `cost` permits without waiting: see [`Fair::try_acquire`].
+    pub fn try_acquire(&self, cost: u32) -> Decision {
+        self.fair.try_acquire(&self.key, cost)
+    }
+
+    fn poll_ask(
+        &mut self,
+        intent: Intent,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        cx: &mut Context<'_>,
+    ) -> Answer {
+        let queue = match &self.queue {
+            Some(queue) => queue,
+            None => match self
+                .fair
+                .ask(&self.key, intent, cost, shadowed, &mut self.spare)
+            {
+                Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
+                Reply::Ask(queue) => self.queue.insert(queue),
+            },
+        };
+        let caller = Caller::new(cx, self.fair.resolution());
+        let position = &mut self.position;
+        let answer = queue.poll_acquire(position, cost, intent, &caller, shadowed);
+        let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));
+        self.settle(if is_refused { cost } else { 0 });
+        answer.map(Ok)
+    }
+
+    fn try_ask(&mut self, cost: u32, shadowed: &mut Option<Decision>) -> Answer {
+        let intent = Intent::Acquire;
+        let Some(queue) = self.queue.as_ref().filter(|_| cost > 0) else {
+            let decision = self.fair.try_decide(&self.key, cost, intent, shadowed);
+            return Poll::Ready(Ok(decision));
+        };
+        let decision = try_queue(queue, &mut self.position, intent, cost, shadowed);
+        self.settle(if decision.is_pass() { 0 } else { cost });
+        Poll::Ready(Ok(decision))
+    }
+
+    /// Says what waits, and counts what was `refused`. A handle that waits no more gives the queue back.
+    fn settle(&mut self, refused: u32) {
+        // A handle that waits is queued, and a look that has passed reserves the position.
+        let leaves = self.position.is_none();
+        if let Some(queue) = &self.queue {
+            let last = self.fair.settle(queue, refused, leaves);
+            if leaves {
+                self.queue = None;
+                self.spare = last.or(self.spare.take());
+            }
+        }
+    }
+
+    /// Leaves the queue.
+    fn leave(&mut self) {
+        if let Some(queue) = &self.queue {
+            queue.cancel(&mut self.position);
+            self.settle(0);
+        }
+    }
+
+    /// Leaves the queue, since it would take too long.
+    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+        self.leave();
+        self.fair.count_refusal(&self.key, cost);
+        let estimate = known.unwrap_or_else(|| self.fair.peek(&self.key, cost));
+        self.watch.too_late(cost, estimate);
+        estimate
+    }
+}
+
+impl<K> Limiter for FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    type Error = Infallible;
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.watch.shadowed()
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.fair.status(&self.key)
+    }
+
+    fn least_wait(&self, cost: u32) -> Duration {
+        let decision = self.fair.peek(&self.key, cost);
+        decision.retry_in().unwrap_or_default()
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.fair.resolution()
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
+        self.watch.answered(Method::Open, cost, &answer, None);
+        answer
+    }
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        let shadowed = &mut None;
+        let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
+        self.watch
+            .answered(Method::Decide, cost, &answer, *shadowed);
+        answer
+    }
+
+    fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
+        let shadowed = &mut None;
+        let answer = self.try_ask(cost, shadowed);
+        self.watch.answered(Method::Try, cost, &answer, *shadowed);
+        answer
+    }
+
+    fn give_up(&mut self) {
+        self.leave();
+        self.watch.gave_up();
+    }
+}
+
+impl<K> Clone for FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn clone(&self) -> Self {
+        self.fair.at(self.key.clone())
+    }
+}
+
+/// Leaves the queue.
+impl<K> Drop for FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// Does not print the key: it may be secret.
+impl<K> fmt::Debug for FairAt<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairAt")
+            .field("is_waiting", &self.queue.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Asks a queue without being queued.
-pub(super) fn try_queue<K>(
+fn try_queue<K>(
     queue: &FairQueue<K>,
     position: &mut Position,
     intent: Intent,
@@ -611,7 +627,7 @@ pub(super) fn try_queue<K>(
 
 /// Unlocks, and wakes those who may pass earlier than their timers say.
 #[inline]
-fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn unlock<K>(clients: MutexGuard<'_, FairClients<K>>) {
     if clients.has_to_wake() {
         wake_heads(clients);
     }
@@ -628,7 +644,7 @@ fn wake_heads<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
 }
 
 /// Unlocks, and wakes every waiter.
-fn wake_all<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
+pub(super) fn wake_all<K>(mut clients: MutexGuard<'_, FairClients<K>>) {
     let queues = clients.queues();
     drop(clients);
     for queue in queues {

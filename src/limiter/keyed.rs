@@ -164,8 +164,7 @@ where
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        let observer = SharedObserver::new(observer);
-        self.observer = Some(Arc::new(KeyedObserver::Same(observer)));
+        self.observer = Some(Arc::new(KeyedObserver::same(observer)));
         self
     }
 
@@ -389,12 +388,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let shadowed = &mut None;
-        let decision = self.try_decide(key, Intent::Acquire, cost, shadowed);
-        if let Some(observer) = self.observer_of(|| key.to_owned()) {
-            observer.report_try(cost, decision, *shadowed);
-        }
-        decision
+        let ask = |shadowed: &mut _| self.try_decide(key, Intent::Acquire, cost, shadowed);
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.

@@ -260,6 +260,14 @@ pub(crate) enum KeyedObserver<K> {
 }
 
 impl<K> KeyedObserver<K> {
+    pub(crate) fn same<O>(observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self::Same(SharedObserver::new(observer))
+    }
+
     pub(crate) fn by_key(observer: impl Fn(&K, Event) + Send + Sync + 'static) -> Self
     where
         K: Send + Sync + 'static,
@@ -269,6 +277,21 @@ impl<K> KeyedObserver<K> {
             let observer = Arc::clone(&observer);
             SharedObserver::new(move |event: Event| observer(&key, event))
         })))
+    }
+
+    /// Asks, and reports a request that does not wait.
+    pub(crate) fn tried(
+        observer: Option<&Self>,
+        key: impl FnOnce() -> K,
+        cost: u32,
+        ask: impl FnOnce(&mut Option<Decision>) -> Decision,
+    ) -> Decision {
+        let shadowed = &mut None;
+        let decision = ask(shadowed);
+        if let Some(observer) = observer {
+            observer.of(key).report_try(cost, decision, *shadowed);
+        }
+        decision
     }
 
     pub(crate) fn of(&self, key: impl FnOnce() -> K) -> SharedObserver {

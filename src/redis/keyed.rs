@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::feedback::Feedback;
-use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, SharedObserver, Watch};
+use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, Watch};
 use crate::policy::Decision;
 use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
@@ -102,7 +102,7 @@ impl<P: RedisPolicy> Keyed<P> {
         for<'a> &'a O: Observer,
     {
         Self {
-            observer: Some(KeyedObserver::Same(SharedObserver::new(observer))),
+            observer: Some(KeyedObserver::same(observer)),
             ..self
         }
     }

@@ -20,13 +20,13 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src, without tower, shed and fair",
-        ceiling: 19_470,
+        ceiling: 20_485,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src, without tower, shed and fair (struct, enum, trait)",
-        ceiling: 278,
+        ceiling: 285,
         target: 190,
         measure: types_of_src,
     },
