@@ -78,10 +78,12 @@ mod phase {
     pub(super) const BETWEEN: u8 = 2;
     /// A connection of HTTP/2. The number of its streams decides.
     pub(super) const STREAMS: u8 = 3;
+    /// The same, after it was asked to end.
+    pub(super) const ENDING: u8 = 4;
     /// A stream of HTTP/2.
-    pub(super) const STREAM: u8 = 4;
+    pub(super) const STREAM: u8 = 5;
     /// HTTP/1: nothing. The connection is over, and what still comes is thrown away.
-    pub(super) const OVER: u8 = 5;
+    pub(super) const OVER: u8 = 6;
 }
 
 /// When a connection, or a stream of HTTP/2, is late.
@@ -159,15 +161,16 @@ impl Watch {
 
     /// HTTP/2: this number of streams is open now. Without any, the connection has to begin one in time.
     pub(super) fn streams_were_counted(&self, open: usize) {
-        if self.phase.load(Relaxed) != phase::STREAMS {
-            return;
-        }
+        let wait = match self.phase.load(Relaxed) {
+            phase::STREAMS => &self.clock.between,
+            phase::ENDING => &self.clock.head,
+            _ => return,
+        };
         let began = self.began.swap(0, Relaxed);
         if open > 0 {
             self.read_by.store(NEVER, Relaxed);
         } else if began > 0 || self.read_by.load(Relaxed) == NEVER {
-            self.read_by
-                .store(self.clock.after(&self.clock.between), Relaxed);
+            self.read_by.store(self.clock.after(wait), Relaxed);
         }
     }
 
@@ -192,11 +195,11 @@ impl Watch {
         self.write_by.store(NEVER, Relaxed);
     }
 
-    /// HTTP/2: the connection is asked to end. It has some time for that.
+    /// HTTP/2: the connection is asked to end, and gets some time for that. `false`: it is not HTTP/2, or had that time.
     pub(super) fn ends(&self) -> bool {
         let has_streams = self.phase.load(Relaxed) == phase::STREAMS;
         if has_streams {
-            self.phase.store(phase::OVER, Relaxed);
+            self.phase.store(phase::ENDING, Relaxed);
             self.read_by
                 .store(self.clock.after(&self.clock.head), Relaxed);
         }
@@ -380,9 +383,13 @@ mod tests {
         watch.streams_were_counted(0);
         assert_eq!(late_after(&clock, &watch), 11);
 
-        // It is asked once, and then has the time of a head.
+        // It is asked once, and then has the time of a head, after a stream that crosses with that.
         assert!(watch.ends());
         assert!(!watch.ends());
+        drop(watch.stream());
+        watch.streams_were_counted(1);
+        assert_eq!(late_after(&clock, &watch), NEVER);
+        watch.streams_were_counted(0);
         assert_eq!(late_after(&clock, &watch), 11);
     }
 

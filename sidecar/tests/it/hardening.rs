@@ -429,8 +429,8 @@ fn cpu_ticks(sidecar: &Sidecar) -> u64 {
 
 mod http2 {
     use super::super::frames::{
-        DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, get,
-        next, open, receive, send, try_send,
+        CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM,
+        SETTINGS, get, next, open, receive, send, try_send,
     };
     use super::{
         Duration, LONG, Read, SHORT, Write, before, connect, connections, exchange, head, sidecar,
@@ -490,6 +490,42 @@ mod http2 {
         assert!(refused.starts_with(b"\x48\x83\x69\x90\xff"), "{refused:x?}");
         let failed = status(99);
         assert!(failed.starts_with(b"\x48\x82\x6c\x02"), "{failed:x?}");
+    }
+
+    #[test]
+    fn a_head_of_64_kib_is_431() {
+        let sidecar = sidecar(&[]);
+        let status = |length: u32| {
+            let mut stream = open(sidecar.listen, &[]);
+            // A length of HPACK: 127, then the rest in groups of 7 bits.
+            let mut field = b"\x00\x01b\x7f".to_vec();
+            let mut rest = length - 127;
+            while rest >= 128 {
+                field.push((rest % 128 + 128).try_into().unwrap());
+                rest /= 128;
+            }
+            field.push(rest.try_into().unwrap());
+            field.extend(vec![b'c'; length as usize]);
+            let block = get(&field);
+            let pieces: Vec<_> = block.chunks(16_000).collect();
+            for (index, piece) in pieces.iter().enumerate() {
+                let (kind, first) = match index {
+                    0 => (HEADERS, END_STREAM),
+                    _ => (CONTINUATION, 0),
+                };
+                let last = if index + 1 == pieces.len() {
+                    END_HEADERS
+                } else {
+                    0
+                };
+                send(&mut stream, kind, first | last, 1, piece);
+            }
+            next(&mut stream, HEADERS).payload
+        };
+        let failed = status(60_000);
+        assert!(failed.starts_with(b"\x48\x82\x6c\x02"), "{failed:x?}");
+        let refused = status(66_000);
+        assert!(refused.starts_with(b"\x48\x83\x69\x90\xff"), "{refused:x?}");
     }
 
     #[test]

@@ -370,6 +370,31 @@ fn an_address_of_another_machine_is_named() {
 }
 
 #[test]
+fn the_limit_of_open_files_is_raised() {
+    let limited = "ulimit -S -n 64 && exec \"$0\" \"$@\"";
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_paceline-sidecar")])
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+        .args(["--upstream", "http://127.0.0.1:1", "--capacity", "1"])
+        .args(["--cycle", "1s"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is ready, or has ended.
+    let read = child.stdout.take().unwrap().read(&mut [0]).unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(read, 1);
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let files: Vec<_> = files.unwrap().split_whitespace().collect();
+    assert_eq!(files[3], files[4], "{limits}");
+    assert_ne!(files[3], "64");
+}
+
+#[test]
 fn threads_share_a_free_port() {
     let sidecar = sidecar(quick(), &["--cores", "3"]);
     let mut clients: Vec<_> = (0..60).map(|_| Client::connect(sidecar.listen)).collect();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +18,8 @@ pub(crate) struct Sidecar {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: Arc<Mutex<String>>,
+    /// Copies the log until the end.
+    copying: Option<JoinHandle<()>>,
 }
 
 impl Sidecar {
@@ -72,6 +74,7 @@ impl Sidecar {
             admin: address("admin on "),
             child,
             log,
+            copying: Some(copying),
         }
     }
 
@@ -93,6 +96,10 @@ impl Sidecar {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                // The log is complete then.
+                if let Some(copying) = self.copying.take() {
+                    copying.join().unwrap();
+                }
                 return status;
             }
             assert!(start.elapsed() < PATIENCE, "it did not end: {}", self.log());
