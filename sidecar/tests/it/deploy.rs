@@ -608,7 +608,7 @@ impl Prometheus {
         while start.elapsed() < 2 * PATIENCE {
             let mut prometheus = Self::spawn(&folder);
             // Another program can take the port first. Then it ends, and another port is tried.
-            while prometheus.child.try_wait().unwrap().is_none() {
+            while start.elapsed() < 2 * PATIENCE && prometheus.child.try_wait().unwrap().is_none() {
                 if !prometheus.result("vector(1)").is_empty() {
                     return prometheus;
                 }
