@@ -488,7 +488,7 @@ fn promtool_parses_each_expression_of_the_dashboard() {
     );
 }
 
-/// A sidecar that has met each outcome that a client can cause, and its upstream.
+/// A sidecar that has let requests pass and has refused some.
 fn used_sidecar() -> Sidecar {
     let sidecar = Sidecar::start(hello::start(), &["--capacity", "4", "--cycle", "1s"]);
     use_it(&sidecar);
@@ -604,7 +604,22 @@ impl Prometheus {
             sidecar.admin
         );
         fs::write(folder.join("prometheus.yml"), config).unwrap();
-        // The port is free until it is used, unless another program takes it in between.
+        let start = Instant::now();
+        while start.elapsed() < 2 * PATIENCE {
+            let mut prometheus = Self::spawn(&folder);
+            // Another program can take the port first. Then it ends, and another port is tried.
+            while start.elapsed() < 2 * PATIENCE && prometheus.child.try_wait().unwrap().is_none() {
+                if !prometheus.result("vector(1)").is_empty() {
+                    return prometheus;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let log = fs::read_to_string(folder.join("log")).unwrap();
+        panic!("prometheus does not start: {log}");
+    }
+
+    fn spawn(folder: &Path) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = free.local_addr().unwrap().to_string();
         drop(free);
@@ -612,7 +627,7 @@ impl Prometheus {
         let child = Command::new("prometheus")
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
             .arg(format!("--web.listen-address={at}"))
-            .current_dir(&folder)
+            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
