@@ -222,6 +222,24 @@ fn off_asks_nothing() {
 }
 
 #[test]
+fn where_nothing_is_refused_a_request_needs_no_client() {
+    for mode in ["passthrough", "off"] {
+        let sidecar = start(&["--mode", mode]);
+        let mut client = Client::connect(sidecar.listen);
+        let long = "x".repeat(65);
+        for fields in [
+            &[][..],
+            &[("x-client-id", "")],
+            &[("x-client-id", long.as_str())],
+            &[("x-client-id", "a"), ("x-client-id", "b")],
+        ] {
+            let answer = client.send("GET", "/", fields, b"").unwrap();
+            assert_eq!(answer.status, 200, "{mode} {fields:?}");
+        }
+    }
+}
+
+#[test]
 fn the_share_is_enforced_for_a_part_of_the_clients() {
     let enforced = paceline::limiter::Share::percent(50);
     let ids = ["ann", "bob", "eve", "dan"];
