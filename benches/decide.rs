@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use paceline::concurrency::Permits;
-use paceline::limiter::{Limiter, PolicyExt, Switch, Switched};
+use paceline::fair::FairShare;
+use paceline::limiter::{Fair, Limiter, PolicyExt, Switch, Switched};
 use paceline::policy::{
     All, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
@@ -72,6 +73,15 @@ fn limiters(criterion: &mut Criterion) {
         bencher.iter(|| {
             key = (key + 1) % KEYS;
             keyed.try_acquire(&key, black_box(1))
+        });
+    });
+    let share = FairShare::new(u32::MAX, Duration::from_secs(3_600));
+    let fair = Fair::new(share.with_max_clients(u32::try_from(KEYS).unwrap_or(u32::MAX)));
+    let mut client = 0;
+    criterion.bench_function("limiter/fair", |bencher| {
+        bencher.iter(|| {
+            client = (client + 1) % KEYS;
+            fair.try_acquire(&client, black_box(1))
         });
     });
     let permits = Permits::new(10);

@@ -240,6 +240,11 @@ impl Accounts {
         }
     }
 
+    /// The number of the cycle that runs.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The cycle that runs.
     pub(crate) fn cycle(&self) -> Cycle {
         Cycle {

@@ -166,10 +166,10 @@ impl<K> FairClients<K> {
             return Decision::Pass;
         }
         let decision = if intent == Intent::Acquire {
-            let number = self.accounts.cycle().number;
+            let number = self.accounts.number();
             let decision = self.accounts.decide(slot, cost, now);
             // A new client ended the cycle early.
-            self.has_to_wake |= number != self.accounts.cycle().number;
+            self.has_to_wake |= number != self.accounts.number();
             decision
         } else {
             self.accounts.peek(slot, cost, now)

@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use crate::proxy::Proxy;
 use crate::state::Sidecar;
 
-use super::preface::{self, Counted, Socket};
+use super::socket::{self, Counted, Socket};
 use super::watchdog::{Download, Watch};
 
 /// hyper's own default for HTTP/1.
@@ -127,14 +127,15 @@ pub(super) async fn serve(
     line: Rc<Line>,
     server: Rc<Server>,
 ) {
-    let ended = match preface::read(&mut stream).await {
+    let ended = match socket::first_bytes(&mut stream).await {
         Ok(None) => return,
         Ok(Some((is_http2, replay))) => {
             let socket = Socket::new(replay, stream, Arc::clone(&watch), counted);
+            // Boxed: a connection that is silent so far has no room for them.
             if is_http2 {
-                serve_http2(socket, peer, &watch, &line, &server).await
+                Box::pin(serve_http2(socket, peer, &watch, &line, &server)).await
             } else {
-                serve_http1(socket, peer, &watch, &line, &server).await
+                Box::pin(serve_http1(socket, peer, &watch, &line, &server)).await
             }
         }
         Err(error) => {

@@ -3,7 +3,7 @@
 mod connection;
 mod life;
 mod listen;
-mod preface;
+mod socket;
 mod watchdog;
 mod worker;
 

@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::state::Sidecar;
 
 use super::connection::{Line, Server, serve};
-use super::preface::Counted;
+use super::socket::Counted;
 use super::watchdog::{Clock, Watch};
 
 /// Serves until the process ends. When `is_ending` becomes true, it accepts no more connections and lets requests finish. It drops

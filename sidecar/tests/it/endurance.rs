@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -249,4 +250,64 @@ fn alone_with_a_capacity_of_40_exactly_40_of_60_pass() {
     assert!((1..=600).contains(&wait), "{wait}");
     let anonymous = client.send("GET", "/", &[], b"").unwrap();
     assert_eq!(anonymous.status, 429);
+}
+
+/// Of 2,000 requests, by h2load with these flags: how many were answered with 2xx and with 4xx, and no other way.
+fn h2load(sidecar: &Sidecar, flags: &[&str]) -> (u32, u32) {
+    let output = Command::new("h2load")
+        .args(["--requests=2000", "--clients=20", "--header=x-client-id: a"])
+        .args(flags)
+        .arg(format!("http://{}/", sidecar.listen))
+        .output()
+        .expect("h2load is there: it is in the package nghttp2-client of Debian");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("status codes: "));
+    let codes = line.unwrap_or_else(|| panic!("{said}")).split(", ");
+    let codes: Vec<u32> = codes
+        .map(|code| code.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    let [passed, 0, refused, 0] = codes[..] else {
+        panic!("{said}");
+    };
+    (passed, refused)
+}
+
+#[test]
+fn h2load_passes_exactly_the_capacity_over_both_protocols() {
+    for flags in [&["--h1"][..], &["--max-concurrent-streams=10"]] {
+        let share = ["--capacity", "40", "--cycle", "10m"];
+        let sidecar = Sidecar::start(hello::start(), &share);
+        assert_eq!(h2load(&sidecar, flags), (40, 1_960), "{flags:?}");
+    }
+}
+
+#[test]
+fn wrk_sees_what_the_metrics_count() {
+    let share = ["--capacity", "100", "--cycle", "10m"];
+    let sidecar = Sidecar::start(hello::start(), &share);
+    let output = Command::new("wrk")
+        .args(["--threads=1", "--connections=16", "--duration=1s"])
+        .args(["--header", "x-client-id: a"])
+        .arg(format!("http://{}/", sidecar.listen))
+        .output()
+        .expect("wrk is there: it is in the package wrk of Debian");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!said.contains("Socket errors"), "{said}");
+    let number = |text: Option<&str>| text.map_or(0.0, |text| text.trim().parse::<f64>().unwrap());
+    let lines = || said.lines();
+    let all = number(lines().find_map(|line| Some(line.split_once(" requests in")?.0)));
+    let refused = number(lines().find_map(|line| Some(line.split_once("responses:")?.1)));
+    let scrape = scrape(sidecar.admin);
+    let counted = |outcome: &str| {
+        let series =
+            format!("paceline_client_requests_total{{client=\"a\",outcome=\"{outcome}\"}}");
+        metric(&scrape, &series).unwrap_or_else(|| panic!("{scrape}"))
+    };
+    assert_eq!(counted("passed"), all.min(100.0), "{said}");
+    // wrk does not count what is under way at its end.
+    let under_way = counted("refused") - refused;
+    assert!((0.0..=16.0).contains(&under_way), "{under_way}: {said}");
+    assert_eq!(all - refused, counted("passed"), "{said}");
 }

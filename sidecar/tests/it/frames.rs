@@ -24,12 +24,29 @@ pub(crate) struct Frame {
 }
 
 pub(crate) fn send(stream: &mut TcpStream, kind: u8, flags: u8, id: u32, payload: &[u8]) {
+    assert!(try_send(stream, kind, flags, id, payload), "frame {kind}");
+}
+
+/// Whether the connection is still open.
+pub(crate) fn try_send(
+    stream: &mut TcpStream,
+    kind: u8,
+    flags: u8,
+    id: u32,
+    payload: &[u8],
+) -> bool {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(id.to_be_bytes());
     frame.extend(payload);
-    stream.write_all(&frame).unwrap();
+    match stream.write_all(&frame) {
+        Ok(()) => true,
+        Err(error) => match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => false,
+            _ => panic!("neither sent nor the end: {error}"),
+        },
+    }
 }
 
 /// `None`: the connection is closed or reset.

@@ -430,9 +430,12 @@ fn cpu_ticks(sidecar: &Sidecar) -> u64 {
 mod http2 {
     use super::super::frames::{
         DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, get,
-        next, open, receive, send,
+        next, open, receive, send, try_send,
     };
-    use super::{Duration, LONG, SHORT, Write, before, connect, head, sidecar, thread, upstream};
+    use super::{
+        Duration, LONG, Read, SHORT, Write, before, connect, connections, exchange, head, sidecar,
+        thread, upstream, wait_until,
+    };
 
     #[test]
     fn a_preface_in_single_bytes_is_understood() {
@@ -513,6 +516,42 @@ mod http2 {
         send(&mut stream, PING, 0, 0, &[7; 8]);
         let pong = next(&mut stream, PING);
         assert_eq!((pong.flags, pong.payload), (1, vec![7; 8]));
+    }
+
+    #[test]
+    fn streams_that_are_reset_at_once_leave_nothing() {
+        let silent = upstream(|mut stream| {
+            head(&mut stream);
+            let _ = stream.read(&mut [0]);
+        });
+        let sidecar = before(silent, &["--body-timeout", LONG, "--idle-timeout", LONG]);
+        let mut stream = open(sidecar.listen, &[]);
+        next(&mut stream, SETTINGS);
+        // The server may end it for that.
+        for id in (1..20_000).step_by(2) {
+            let is_sent = try_send(
+                &mut stream,
+                HEADERS,
+                END_STREAM | END_HEADERS,
+                id,
+                &get(&[]),
+            ) && try_send(&mut stream, RST_STREAM, 0, id, &[0, 0, 0, 8]);
+            if !is_sent {
+                break;
+            }
+        }
+        drop(stream);
+        wait_until("the connection is gone", || connections(&sidecar) == 0.0);
+        let answer = exchange(&sidecar, b"GET / HTTP/1.0\r\nhost: a\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.0 429 "), "{answer}");
+    }
+
+    #[test]
+    fn a_flood_of_pings_without_a_reader_is_cut() {
+        let sidecar = sidecar(&["--body-timeout", SHORT, "--idle-timeout", LONG]);
+        let mut stream = open(sidecar.listen, &[]);
+        while try_send(&mut stream, PING, 0, 0, &[0; 8]) {}
+        wait_until("the connection is gone", || connections(&sidecar) == 0.0);
     }
 
     #[test]

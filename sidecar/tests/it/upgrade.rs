@@ -56,7 +56,7 @@ async fn a_web_socket_echoes_and_closes_with_its_code() {
         .insert("x-client-id", "a".parse().unwrap());
     let (mut socket, response) = tokio_tungstenite::connect_async(request).await.unwrap();
     assert_eq!(response.status(), 101);
-    for number in 0..1000 {
+    for number in 0..10_000 {
         let text = Message::text(format!("message {number}"));
         socket.send(text.clone()).await.unwrap();
         assert_eq!(socket.next().await.unwrap().unwrap(), text);

@@ -344,7 +344,13 @@ async fn a_retune_asks_for_the_terms_of_known_clients_again() {
         _ => Terms::new(),
     });
     assert_eq!(pass(&clients, "a", 1) + pass(&clients, "b", 1), 2);
-    let sizes = || clients.shares().iter().map(|client| client.size).collect::<Vec<_>>();
+    let sizes = || {
+        clients
+            .shares()
+            .iter()
+            .map(|client| client.size)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(sizes(), [20, 20]);
 
     *weight.lock().unwrap() = 3;

@@ -1,4 +1,4 @@
-//! The first bytes of a connection, and the connection as hyper sees it.
+//! The socket of a client: its first bytes, and how hyper sees it.
 //!
 //! hyper-util detects the version without a timer, so a connection that sends nothing stays open for ever. Here the watch of
 //! the connection runs from the connect.
@@ -33,7 +33,8 @@ const LATE: &[u8] =
 
 /// Reads until it is known what the client speaks: whether it is HTTP/2, and the bytes read. `None`: the client has
 /// closed before.
-pub(super) async fn read(stream: &mut TcpStream) -> io::Result<Option<(bool, Bytes)>> {
+pub(super) async fn first_bytes(stream: &mut TcpStream) -> io::Result<Option<(bool, Bytes)>> {
+    stream.readable().await?;
     let mut bytes = BytesMut::with_capacity(1024);
     loop {
         if stream.read_buf(&mut bytes).await? == 0 {
