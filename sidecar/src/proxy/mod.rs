@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use paceline::limiter::Status;
 use tokio::time::Instant;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::state::Sidecar;
 
 use client::Clients;
@@ -144,14 +144,25 @@ impl Proxy {
         config: &Arc<Config>,
     ) -> Result<(Option<Status>, Admitted), Problem> {
         let Sidecar { counts, limit, .. } = &*self.sidecar;
-        let clients = self.clients(config);
-        let client = clients.client(peer, request);
-        let client = client.inspect_err(|problem| {
-            count(match problem.status() {
-                StatusCode::BAD_REQUEST => &counts.bad_requests,
-                _ => &counts.anonymous,
-            });
-        })?;
+        let client = match config.mode {
+            Mode::Off => Ok(None),
+            _ => self.clients(config).client(peer, request),
+        };
+        let client = match client {
+            Ok(client) => client,
+            // A request that the limit would refuse for want of a client passes where it refuses nothing.
+            Err(_) if config.mode == Mode::Passthrough => {
+                count(&counts.anonymous);
+                None
+            }
+            Err(problem) => {
+                count(match problem.status() {
+                    StatusCode::BAD_REQUEST => &counts.bad_requests,
+                    _ => &counts.anonymous,
+                });
+                return Err(problem);
+            }
+        };
         let verdict = match client.as_deref() {
             Some(client) => limit.decide(client, config),
             None => Verdict::UNASKED,

@@ -162,7 +162,10 @@ impl Body for Upload {
         if state.is_abandoned {
             return Poll::Ready(Some(Err(UploadError::Abandoned)));
         }
-        state.waker.clone_from(&Some(cx.waker().clone()));
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
         if let Some(waiting) = &mut this.waiting {
             if !state.may_continue {
                 ready!(waiting.poll_tick(cx));

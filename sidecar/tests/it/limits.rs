@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::client::{Answer, Client};
 use super::support::{PATIENCE, Sidecar, output};
-use super::upstream::{self, Recorder, reply, wait_until};
+use super::upstream::{self, Recorder, wait_until};
 
 fn start(flags: &[&str]) -> Sidecar {
     Sidecar::start(
@@ -222,6 +222,24 @@ fn off_asks_nothing() {
 }
 
 #[test]
+fn where_nothing_is_refused_a_request_needs_no_client() {
+    for mode in ["passthrough", "off"] {
+        let sidecar = start(&["--mode", mode]);
+        let mut client = Client::connect(sidecar.listen);
+        let long = "x".repeat(65);
+        for fields in [
+            &[][..],
+            &[("x-client-id", "")],
+            &[("x-client-id", long.as_str())],
+            &[("x-client-id", "a"), ("x-client-id", "b")],
+        ] {
+            let answer = client.send("GET", "/", fields, b"").unwrap();
+            assert_eq!(answer.status, 200, "{mode} {fields:?}");
+        }
+    }
+}
+
+#[test]
 fn the_share_is_enforced_for_a_part_of_the_clients() {
     let enforced = paceline::limiter::Share::percent(50);
     let ids = ["ann", "bob", "eve", "dan"];
@@ -336,29 +354,35 @@ fn the_shedder_needs_a_cgroup() {
     }
 }
 
-#[test]
-fn terms_and_capacity_change_with_a_reload() {
-    let file = std::env::temp_dir().join(format!("paceline-terms-{}.toml", std::process::id()));
-    std::fs::write(&file, "capacity = 4\ncycle = \"10m\"\n").unwrap();
+/// A sidecar with this file, after 5 requests of client `a`, and then with another one.
+fn reloaded(name: &str, before: &str, after: &str) -> Sidecar {
+    let file = std::env::temp_dir().join(format!("paceline-{name}-{}.toml", std::process::id()));
+    std::fs::write(&file, before).unwrap();
     let config = file.to_string_lossy().into_owned();
-    let service = upstream::http1(|_| async { reply("ok") });
-    let sidecar = Sidecar::start(service, &["--config", &config]);
+    let sidecar = Sidecar::start(upstream::hello(), &["--config", &config]);
     assert_eq!(statuses(&sidecar, "a", 5), [200, 200, 200, 200, 429]);
-    let reload = |text: &str, nth| {
-        std::fs::write(&file, text).unwrap();
-        sidecar.send(rustix::process::Signal::HUP);
-        wait_until("it is reloaded", || {
-            sidecar.log().matches("configuration reloaded").count() >= nth
-        });
-    };
-    reload("capacity = 6\ncycle = \"10m\"\n", 1);
-    // What is spent stays spent.
-    assert_eq!(statuses(&sidecar, "a", 3), [200, 200, 429]);
-    // It ends the cycle early, and has two thirds of the next one.
-    reload(
-        "capacity = 6\ncycle = \"10m\"\n[clients.b]\nweight = 2\n",
-        2,
-    );
+    std::fs::write(&file, after).unwrap();
+    sidecar.send(rustix::process::Signal::HUP);
+    wait_until("it is reloaded", || {
+        sidecar.log().contains("configuration reloaded")
+    });
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(statuses(&sidecar, "b", 5), [200, 200, 200, 200, 429]);
+    sidecar
+}
+
+#[test]
+fn the_capacity_changes_with_a_reload_and_what_is_spent_stays_spent() {
+    let before = "capacity = 4\ncycle = \"10m\"\n";
+    let after = "capacity = 6\ncycle = \"10m\"\n";
+    let sidecar = reloaded("capacity", before, after);
+    assert_eq!(statuses(&sidecar, "a", 3), [200, 200, 429]);
+}
+
+#[test]
+fn the_terms_of_clients_change_with_a_reload() {
+    let before = "capacity = 4\ncycle = \"10m\"\n";
+    let after = "capacity = 4\ncycle = \"10m\"\n[clients.b]\nweight = 3\n";
+    let sidecar = reloaded("terms", before, after);
+    // It ends the cycle early, and has three quarters of the next one.
+    assert_eq!(statuses(&sidecar, "b", 4), [200, 200, 200, 429]);
 }
