@@ -108,7 +108,8 @@ impl LimitHeaders {
 
     /// The names, in lower case, and the values of the headers.
     pub fn headers(&self, status: &Status) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let (mut policy, mut state) = (String::new(), String::new());
+        // Room for the usual value: to let it grow takes longer than to write it.
+        let [mut policy, mut state] = [(); 2].map(|()| String::with_capacity(64));
         self.write_policy(&mut policy, status);
         self.write_state(&mut state, status);
         let headers = [("ratelimit-policy", policy), ("ratelimit", state)].into_iter();

@@ -248,8 +248,11 @@ fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
         return u32::from(is_open(1));
     }
     // Up to here a request that passes also does so in parts.
-    let mut refused = share.size.max(default).saturating_sub(share.used).max(1) + 1;
-    let mut passed = 0;
+    let most = share.size.max(default).saturating_sub(share.used).max(1);
+    if is_open(most) {
+        return most;
+    }
+    let (mut passed, mut refused) = (0, most);
     while passed + 1 < refused {
         let cost = passed + (refused - passed) / 2;
         if is_open(cost) {

@@ -107,7 +107,7 @@ impl Download {
             Poll::Ready(Some(Ok(mut frame))) => {
                 lease.patience.begin();
                 if let Some(trailers) = frame.trailers_mut() {
-                    fields::drop_hop_by_hop(trailers);
+                    fields::drop_from_trailers(trailers);
                 }
                 // hyper does not ask again after the last byte of a known length.
                 if self.body.is_end_stream() {

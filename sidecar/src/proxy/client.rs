@@ -15,6 +15,26 @@ pub(super) struct Clients {
     by_ip: Option<ClientIp<PeerOf>>,
 }
 
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(super) ip: IpAddr,
+    /// As `X-Forwarded-For` has it: made once a connection.
+    pub(super) text: HeaderValue,
+}
+
+impl Peer {
+    #[must_use]
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        let ip = address.ip();
+        let text = HeaderValue::try_from(ip.to_canonical().to_string());
+        Self {
+            ip,
+            text: text.expect("an address is printable"),
+        }
+    }
+}
+
 type PeerOf = fn(&Extensions) -> Option<IpAddr>;
 
 /// All requests without a client, if they share one. The space makes sure that no header has this value.
@@ -45,13 +65,13 @@ impl Clients {
     /// The id of the client; `None` for a request without one that may pass.
     pub(super) fn client<'a, B>(
         &self,
-        peer: SocketAddr,
+        peer: &Peer,
         request: &'a mut Request<B>,
     ) -> Result<Option<Cow<'a, str>>, Problem> {
         let header = match (&self.config.client, &self.by_ip) {
             (Client::Header(header), _) => header,
             (Client::Ip { .. }, by_ip) => {
-                request.extensions_mut().insert(Peer(peer.ip()));
+                request.extensions_mut().insert(PeerIp(peer.ip));
                 let key = by_ip.as_ref().map(|by_ip| by_ip.key(request).to_string());
                 return Ok(key.map(Cow::Owned));
             }
@@ -77,10 +97,10 @@ impl fmt::Debug for Clients {
 }
 
 #[derive(Clone, Copy)]
-struct Peer(IpAddr);
+struct PeerIp(IpAddr);
 
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    extensions.get::<Peer>().map(|peer| peer.0)
+    extensions.get::<PeerIp>().map(|peer| peer.0)
 }
 
 const fn named(header: IpHeader) -> ProxyHeader {

@@ -1,5 +1,3 @@
-use std::net::SocketAddr;
-
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, Entry, FORWARDED, HOST, HeaderMap,
     HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
@@ -7,6 +5,7 @@ use http::header::{
 };
 use http::{Request, Response, Version};
 
+use super::client::Peer;
 use crate::config::{Client, Config};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -18,7 +17,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// What is about one connection, and not about the message. `Connection` can name more.
-const HOP_BY_HOP: [HeaderName; 7] = [
+const HOP_BY_HOP: [HeaderName; 8] = [
+    HTTP2_SETTINGS,
     KEEP_ALIVE,
     PROXY_CONNECTION,
     TRANSFER_ENCODING,
@@ -27,6 +27,12 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION,
 ];
+
+/// Fields that a request gets: `Host`, three `X-Forwarded-` and `Via`.
+const ADDED_FOR_UPSTREAM: usize = 5;
+
+/// Fields that a response gets: `Via` and two of the limit.
+const ADDED_FOR_CLIENT: usize = 3;
 
 /// What `Connection` cannot have dropped, and the field that names the client: the upstream relies on them.
 const KEPT: [HeaderName; 11] = [
@@ -47,7 +53,7 @@ const KEPT: [HeaderName; 11] = [
 /// switch to.
 pub(super) fn for_upstream<B>(
     request: &mut Request<B>,
-    peer: SocketAddr,
+    peer: &Peer,
     host: &HeaderValue,
     config: &Config,
 ) -> Option<HeaderValue> {
@@ -55,25 +61,28 @@ pub(super) fn for_upstream<B>(
     let authority = request.uri().authority().cloned();
     let headers = request.headers_mut();
 
-    let upgrading = upgrade(headers).filter(|_| version == Version::HTTP_11);
-    let upgrading = upgrading.filter(|_| !config.upstream.is_h2c);
-    let takes_trailers = takes_trailers(headers);
-    let client = match &config.client {
-        Client::Header(header) => Some(header),
-        Client::Ip { .. } => None,
-    };
-    drop_named(headers, client);
-    drop_hop_by_hop(headers);
-    headers.remove(HTTP2_SETTINGS);
-    if takes_trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
+    let mut upgrading = None;
+    // Most requests have no such field, and to look at all names is quicker than to look for each.
+    if headers.keys().any(is_hop_by_hop) {
+        upgrading =
+            upgrade(headers).filter(|_| version == Version::HTTP_11 && !config.upstream.is_h2c);
+        let takes_trailers = takes_trailers(headers);
+        let client = match &config.client {
+            Client::Header(header) => Some(header),
+            Client::Ip { .. } => None,
+        };
+        drop_hop_by_hop(headers, client);
+        if takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+        if let Some(protocol) = &upgrading {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol.clone());
+        } else if takes_trailers && !config.upstream.is_h2c {
+            headers.insert(CONNECTION, HeaderValue::from_static("te"));
+        }
     }
-    if let Some(protocol) = &upgrading {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, protocol.clone());
-    } else if takes_trailers && !config.upstream.is_h2c {
-        headers.insert(CONNECTION, HeaderValue::from_static("te"));
-    }
+    headers.reserve(ADDED_FOR_UPSTREAM);
     if version != Version::HTTP_11 {
         headers.remove(EXPECT);
     }
@@ -90,9 +99,7 @@ pub(super) fn for_upstream<B>(
         add(headers, X_FORWARDED_HOST, asked);
     }
     add(headers, X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-    if let Ok(peer) = HeaderValue::try_from(peer.ip().to_canonical().to_string()) {
-        append(headers, X_FORWARDED_FOR, peer);
-    }
+    append(headers, X_FORWARDED_FOR, peer.text.clone());
     append(headers, VIA, via(version));
     upgrading
 }
@@ -111,14 +118,30 @@ pub(super) fn for_client<B>(response: &mut Response<B>) {
         let length = lengths.get().clone();
         lengths.insert(length);
     }
-    drop_named(headers, None);
-    drop_hop_by_hop(headers);
+    if headers.keys().any(is_hop_by_hop) {
+        drop_hop_by_hop(headers, None);
+    }
+    headers.reserve(ADDED_FOR_CLIENT);
     append(headers, VIA, via(version));
 }
 
-pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    *name == CONNECTION || HOP_BY_HOP.contains(name)
+}
+
+/// Drops what is about the connection, except the field that names the client.
+fn drop_hop_by_hop(headers: &mut HeaderMap, client: Option<&HeaderName>) {
+    drop_named(headers, client);
+    drop_from_trailers(headers);
+}
+
+/// Drops from trailers what is about the connection.
+pub(super) fn drop_from_trailers(trailers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
-        headers.remove(name);
+        // There are few names, and to compare them is quicker than to hash this one.
+        if trailers.keys().any(|other| other == name) {
+            trailers.remove(name);
+        }
     }
 }
 
@@ -130,7 +153,10 @@ fn drop_named(headers: &mut HeaderMap, client: Option<&HeaderName>) {
     let (_, values) = connection.remove_entry_mult();
     let values: Vec<_> = values.collect();
     for token in values.iter().flat_map(tokens) {
-        if let Ok(name) = HeaderName::from_bytes(token)
+        // Most have one of these two, which are dropped anyway or are no field.
+        if !token.eq_ignore_ascii_case(b"keep-alive")
+            && !token.eq_ignore_ascii_case(b"close")
+            && let Ok(name) = HeaderName::from_bytes(token)
             && !KEPT.contains(&name)
             && client != Some(&name)
         {

@@ -18,7 +18,6 @@ mod tunnel;
 mod upload;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +38,7 @@ use upload::Upload;
 use upstream::Upstream;
 
 pub(crate) use body::Body;
+pub(crate) use client::Peer;
 pub(crate) use gate::Gate;
 pub(crate) use limit::Limit;
 pub(crate) use times::{Histogram, Times};
@@ -68,11 +68,7 @@ impl Proxy {
     }
 
     /// Decides on the request, forwards it, and returns the response, whose body is streamed.
-    pub(crate) async fn answer(
-        &self,
-        peer: SocketAddr,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
+    pub(crate) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let is_grpc = problem::is_grpc(request.headers());
         let version = request.version();
         match self.forward(peer, request).await {
@@ -84,7 +80,7 @@ impl Proxy {
     /// The chain. A step that refuses the request ends it.
     async fn forward(
         &self,
-        peer: SocketAddr,
+        peer: &Peer,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Problem> {
         let came = now();
@@ -139,7 +135,7 @@ impl Proxy {
     /// Finds the client, asks for its share, and for what all clients together may do to the upstream.
     fn admit(
         &self,
-        peer: SocketAddr,
+        peer: &Peer,
         request: &mut Request<Upload>,
         config: &Arc<Config>,
     ) -> Result<(Option<Status>, Admitted), Problem> {

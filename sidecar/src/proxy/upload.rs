@@ -179,7 +179,7 @@ impl Body for Upload {
             Some(Ok(mut frame)) => {
                 state.moved += 1;
                 if let Some(trailers) = frame.trailers_mut() {
-                    fields::drop_hop_by_hop(trailers);
+                    fields::drop_from_trailers(trailers);
                     this.lingers = false;
                 }
                 Some(Ok(frame))

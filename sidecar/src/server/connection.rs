@@ -22,7 +22,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::proxy::Proxy;
+use crate::proxy::{Peer, Proxy};
 use crate::state::Sidecar;
 
 use super::socket::{self, Counted, Socket};
@@ -157,6 +157,7 @@ async fn serve_http1(
     server: &Server,
 ) -> hyper::Result<()> {
     let has_body = Cell::new(false);
+    let peer = &Peer::new(peer);
     let service = service_fn(|request: Request<Incoming>| {
         watch.head_is_complete();
         has_body.set(!request.body().is_end_stream());
@@ -197,16 +198,17 @@ async fn serve_http2(
     server: &Rc<Server>,
 ) -> hyper::Result<()> {
     watch.has_streams();
+    let peer = Peer::new(peer);
     let service = service_fn(|request: Request<Incoming>| {
         let watch = watch.stream();
         *line.next.borrow_mut() = Some(Arc::clone(&watch));
-        let server = Rc::clone(server);
+        let (server, peer) = (Rc::clone(server), peer.clone());
         async move {
             // hyper bounds the bytes of a head, and not its fields.
             if request.headers().len() > server.fields {
                 return Ok(too_many_fields());
             }
-            let response = server.proxy.answer(peer, request).await;
+            let response = server.proxy.answer(&peer, request).await;
             Ok::<_, Infallible>(response.map(|body| Either::Left(Download::new(body, watch))))
         }
     });
