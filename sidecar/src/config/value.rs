@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::header::{self, HeaderName};
 use paceline::limiter::Share;
 use tracing::Level;
 
@@ -359,13 +359,33 @@ impl Value for SocketAddr {
     }
 }
 
+/// They cannot name a client.
+const OF_THE_CONNECTION: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    header::HOST,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::VIA,
+];
+
 impl Value for HeaderName {
     const PLACEHOLDER: &'static str = "HEADER";
 
     fn read(text: &str) -> Result<Self, String> {
         let right = "write letters, digits and hyphens, as in x-client-id";
         let error = |_| format!("`{text}` is not the name of a header: {right}");
-        text.parse().map_err(error)
+        let name: Self = text.parse().map_err(error)?;
+        if OF_THE_CONNECTION.contains(&name) {
+            let right = "name one that is only about the client, as in x-client-id";
+            return Err(format!(
+                "`{text}` is about the connection or the message: {right}"
+            ));
+        }
+        Ok(name)
     }
 
     fn text(&self) -> String {

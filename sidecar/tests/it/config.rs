@@ -202,6 +202,7 @@ upstream | http://localhost:9000 | `http://localhost:9000` {itself}
 upstream | http://0.0.0.0:9000 | `http://0.0.0.0:9000` {itself}
 client | cookie | `cookie` is not a way to know a client: write header or ip
 client-header | x client | `x client` is not the name of a header: write letters, digits and hyphens, as in x-client-id
+client-header | Host | `Host` is about the connection or the message: name one that is only about the client, as in x-client-id
 client-header |  | `` is not the name of a header: write letters, digits and hyphens, as in x-client-id
 ip-header | via | `via` is not a header of proxies: write forwarded, x-forwarded-for, x-real-ip or none
 ip-header | forwarded | `forwarded` is only read with client = ip
