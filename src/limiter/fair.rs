@@ -49,7 +49,8 @@ use super::{Answer, Event, Limiter, Limits, Method, Observer};
 /// # What counts as demand
 ///
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
-/// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`](super::Mode::Shadow) what would have been refused counts too.
+/// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`](super::Mode::Shadow) what would have been refused
+/// counts too.
 ///
 /// An adapter waits for one item at a time, so the demand of a stream is what it sent, and one more. It borrows one item more in each
 /// cycle. A task for each item, or [`concurrent`](crate::stream::PaceStreamExt::concurrent) work that acquires, shows all of its
