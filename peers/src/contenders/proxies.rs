@@ -23,6 +23,8 @@ pub(crate) enum Bind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proxy {
     pub(crate) name: &'static str,
+    /// Whether it has a limit.
+    pub(crate) limits: bool,
     start: fn(&Place) -> io::Result<Running>,
 }
 
@@ -46,14 +48,17 @@ pub(crate) struct Running {
 pub(super) const ALL: &[Proxy] = &[
     Proxy {
         name: "nginx",
+        limits: true,
         start: nginx,
     },
     Proxy {
         name: "paceline-sidecar",
+        limits: true,
         start: |place| sidecar(place, &[]),
     },
     Proxy {
         name: "paceline-sidecar, off",
+        limits: false,
         start: |place| sidecar(place, &["--mode", "off"]),
     },
 ];

@@ -104,15 +104,20 @@ fn turns(
         bind: case.bind,
         under: words(&["taskset", "--cpu-list", PROXY_CORE]),
     };
+    let has_to_refuse = case.bind == Bind::Always;
+    let measured = PROXIES
+        .iter()
+        .filter(|proxy| proxy.limits || !has_to_refuse);
+    let measured: Vec<&Proxy> = measured.collect();
     let proxies: io::Result<Vec<Running>> =
-        PROXIES.iter().map(|proxy| proxy.start(&place)).collect();
+        measured.iter().map(|proxy| proxy.start(&place)).collect();
     let proxies = proxies?;
     let seconds = extent.pick(2, 1);
     for proxy in &proxies {
         // Connections are made, files are in the cache.
         load(proxy.at, case, &script, 1)?;
     }
-    let mut all: Vec<Vec<Turn>> = PROXIES.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Vec<Turn>> = measured.iter().map(|_| Vec::new()).collect();
     for round in 0..extent.pick(7, 1) {
         let bare = load(service.at, case, &script, seconds)?;
         for turn in 0..proxies.len() {
@@ -120,8 +125,8 @@ fn turns(
             let before = proxies[of].cpu()?;
             let said = load(proxies[of].at, case, &script, seconds)?;
             let cpu = proxies[of].cpu()?.saturating_sub(before);
-            if (said.refused > 0) != (case.bind == Bind::Always) {
-                let name = PROXIES[of].name;
+            if (said.refused > 0) != has_to_refuse {
+                let name = measured[of].name;
                 let (refused, requests) = (said.refused, said.requests);
                 return Err(io::Error::other(format!(
                     "{name} refuses {refused} of {requests}"
@@ -134,11 +139,11 @@ fn turns(
             });
         }
     }
-    for ((proxy, turns), running) in PROXIES.iter().zip(&all).zip(&proxies) {
+    for ((proxy, turns), running) in measured.iter().zip(&all).zip(&proxies) {
         let of = |of: fn(&Turn) -> f64| median(&turns.iter().map(of).collect::<Vec<_>>());
         notes.add(PER_CPU, proxy.name, case.name, of(|turn| turn.per_cpu));
         notes.add(RATE, proxy.name, case.name, of(|turn| turn.rate));
-        if case.bind == Bind::Never {
+        if !has_to_refuse {
             notes.add(ADDED, proxy.name, case.name, of(|turn| turn.added.0));
             notes.add(ADDED_99, proxy.name, case.name, of(|turn| turn.added.1));
         }
@@ -147,7 +152,7 @@ fn turns(
         let shares: Vec<f64> = shares
             .map(|(own, nginx)| own.per_cpu / nginx.per_cpu)
             .collect();
-        if proxy.name != PROXIES[0].name {
+        if proxy.name != measured[0].name {
             notes.add(SHARE, proxy.name, case.name, median(&shares));
         }
     }
