@@ -1,7 +1,7 @@
 use core::borrow::Borrow;
 use core::hash::Hash;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fair::{Accounts, FairShare, OVERFLOW, Terms};
@@ -20,6 +20,8 @@ pub(super) struct FairClients<K> {
     slots: HashMap<K, u32>,
     /// By slot.
     pub(super) clients: Vec<Client<K>>,
+    /// The slots of those with a queue.
+    queued: BTreeSet<u32>,
     pub(super) terms_of: Box<dyn Fn(&K) -> Terms + Send + Sync>,
     pub(super) clock: Clock,
     pub(super) mode: Mode,
@@ -49,11 +51,11 @@ pub(super) enum Reply<K> {
 
 impl<K> FairClients<K> {
     pub(super) fn new(share: FairShare) -> Self {
-        let overflow = Client::new();
         Self {
             accounts: Accounts::new(share, Tick::ZERO),
             slots: HashMap::new(),
-            clients: vec![overflow],
+            clients: vec![Client::new()],
+            queued: BTreeSet::new(),
             terms_of: Box::new(|_| Terms::new()),
             clock: Clock::new(),
             mode: Mode::Active,
@@ -98,7 +100,7 @@ impl<K> FairClients<K> {
     /// The queues of all clients. They are to be updated or woken when the clients are not locked any more.
     pub(super) fn queues(&mut self) -> Vec<Arc<FairQueue<K>>> {
         self.has_to_wake = false;
-        let clients = self.clients.iter();
+        let clients = self.queued.iter().map(|slot| &self.clients[*slot as usize]);
         clients.filter_map(|client| client.queue.clone()).collect()
     }
 
@@ -230,6 +232,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
                 let client = self.client(slot);
                 client.handles = 1;
                 client.queue = Some(Arc::clone(&queue));
+                self.queued.insert(slot);
                 return Reply::Ask(queue);
             }
         }
@@ -428,6 +431,7 @@ impl<K> Account<K> {
         if client.handles > 0 {
             return None;
         }
+        clients.queued.remove(&self.slot);
         client.queue.take()
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
         let name = format!("{} clients", with_commas(&clients.to_string()));
         let case = (name.as_str(), f64::from(clients));
         let mut fair = None;
-        let memory = bytes(|| fair = Some(known(clients, LONG)));
+        let memory = bytes(|| fair = Some(known(clients)));
         let fair = fair.expect("made above");
         let keyed = TokenBucket::new(Rate::per_second(1_000), u32::MAX).keyed::<u32>();
         let each = memory.kept as f64 / f64::from(clients);
@@ -50,7 +50,7 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
         notes.add_at(NANOS, KEYED, case, median(&of_keyed));
 
         // Each look at the cycle begins a new one.
-        let fair = known(clients, SHORT);
+        fair.retune(FairShare::new(u32::MAX, SHORT).forgetting_after(u32::MAX));
         let cycles = (0..extent.pick(15, 2)).map(|_| {
             let before = fair.cycle().number;
             let (took, cycle) = worked(|| fair.cycle());
@@ -63,8 +63,8 @@ pub(super) fn measure(extent: Extent) -> Vec<Figure> {
 }
 
 /// Clients that have asked once. They are never forgotten.
-fn known(clients: u32, cycle: Duration) -> Fair<u32> {
-    let share = FairShare::new(u32::MAX, cycle)
+fn known(clients: u32) -> Fair<u32> {
+    let share = FairShare::new(u32::MAX, LONG)
         .with_max_clients(clients)
         .forgetting_after(u32::MAX);
     let fair = Fair::new(share);

@@ -69,14 +69,14 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         10 => visit.prop_map(|(client, cost, how, leaves)| Event::Comes(Visit { client, cost, how, leaves })),
         3 => (client.clone(), 0..5_u32).prop_map(|(client, cost)| Event::Tries(client, cost)),
         4 => any::<Index>().prop_map(Event::IsPolled),
-        2 => (client, 1..3_u32).prop_map(|(client, cost)| Event::IsGivenBack(client, cost)),
+        5 => (client, 1..7_u32).prop_map(|(client, cost)| Event::IsGivenBack(client, cost)),
         1 => (4..9_u32).prop_map(Event::Retunes),
         1 => (0..60_u64).prop_map(Event::Pauses),
         1 => Just(Event::Resumes),
         6 => (0..60_u64, prop::collection::vec(0..8_usize, 1..4))
             .prop_map(|(time, order)| Event::TimePasses(time, order)),
     ];
-    prop::collection::vec(event, 1..80)
+    prop::collection::vec(event, 1..120)
 }
 
 fn share() -> impl Strategy<Value = FairShare> {
