@@ -52,11 +52,12 @@ pub(super) const SIDECAR: Words = Words {
             case: "1 kB, 16 connections",
         },
     }],
-    why: "Two thirds of the processor time are the kernel's, most of it for sending and receiving. Of the instructions in user space, \
-          about 30 of a hundred are hyper's connection to the service, and 35 are its connection to the client: reading and \
-          writing heads, and keeping them in maps. The sidecar's own code has the rest: fields that are removed and added 9, the copy of the head for a \
-          second attempt 3, the share 4, the headers of the limit 6. nginx has no map of fields to build, and takes fewer than half of the \
-          instructions. But by default it reads a response into its own buffers and a large one into a file, so it makes more calls to the \
-          kernel, and the more the larger the response is. The latency that is added depends on the processor of the service, which it shares with the \
-          generator. Memory grows with responses under way, since each connection has buffers in both directions.",
+    why: "Two thirds of the processor time are the kernel's, most of it for sending and receiving. Of the instructions in user \
+          space, a third are hyper's connection to the client and almost as many its connection to the service: heads are read, \
+          kept in maps, and written. The sidecar's own code takes about a quarter: the largest parts of it are the fields that \
+          are removed and added, the headers of the limit, the share, and the copy of the head for a second attempt. nginx has \
+          no maps to build, so it needs fewer instructions. But by default it reads a response into buffers of its own and a \
+          large one into a file, so it makes more calls to the kernel, and the more the larger the response is. The latency that \
+          is added depends on the processor of the service too, which the generator shares. Memory grows with the responses \
+          under way, since each connection has buffers in both directions.",
 };
