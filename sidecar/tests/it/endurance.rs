@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::client::{Client, metric, scrape};
 use super::hello;
-use super::support::{PATIENCE, Sidecar};
+use super::support::{Sidecar, wait_until};
 
 const GIB: usize = 1 << 30;
 
@@ -23,15 +23,6 @@ fn resident_kb(sidecar: &Sidecar) -> i64 {
         .trim_end_matches(" kB")
         .parse()
         .unwrap()
-}
-
-/// Waits until it holds.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "it never held: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn connections(sidecar: &Sidecar) -> f64 {

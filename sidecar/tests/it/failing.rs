@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::client::Client;
-use super::support::{PATIENCE, Sidecar};
-use super::upstream::{self, exchange, wait_until};
+use super::support::{PATIENCE, Sidecar, wait_until};
+use super::upstream::{self, exchange};
 
 const LIMITS: [&str; 4] = ["--capacity", "1000000", "--cycle", "10m"];
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::client::{Answer, Client};
-use super::support::{PATIENCE, Sidecar, output};
-use super::upstream::{self, Recorder, wait_until};
+use super::support::{PATIENCE, Sidecar, output, wait_until};
+use super::upstream::{self, Recorder};
 
 fn start(flags: &[&str]) -> Sidecar {
     Sidecar::start(

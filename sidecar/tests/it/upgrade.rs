@@ -10,8 +10,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, client::IntoClientRequest};
 
 use super::client::{Client, metric, scrape};
-use super::support::{PATIENCE, Sidecar};
-use super::upstream::{self, Connection, Recorder, exchange, wait_until};
+use super::support::{PATIENCE, Sidecar, wait_until};
+use super::upstream::{self, Connection, Recorder, exchange};
 
 fn start(at: SocketAddr) -> Sidecar {
     Sidecar::start(at, &["--capacity", "1000000", "--cycle", "10m"])

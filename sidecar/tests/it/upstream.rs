@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -224,13 +223,4 @@ pub(crate) fn exchange(at: SocketAddr, bytes: impl AsRef<[u8]>) -> String {
         }
     }
     String::from_utf8_lossy(&answer).into_owned()
-}
-
-/// Waits until it holds.
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "it never held: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
