@@ -28,7 +28,8 @@
 //!                          │       ├── concurrency ◀── shed
 //!                          │       ├── tower  ──▶ concurrency, shed
 //!                          │       └── redis  ──▶ concurrency, shed
-//!                          └──▶ feedback
+//!                          ├──▶ feedback
+//!                          └──▶ fair
 //! ```
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
@@ -48,6 +49,8 @@
 //!   number.
 //! * **[Shedders][shed]** refuse work at once when there is more than capacity, the least important first: by how much is under way,
 //!   or by how busy a worker is.
+//! * **[Fair share][fair]** divides one capacity among clients: one that needs more borrows what others leave, until they need it
+//!   back. [`Fair`](limiter::Fair) is such a limit, for every adapter and layer.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
@@ -79,6 +82,7 @@
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
 //! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
+//! | one capacity that tenants share and lend | `let tenants = Fair::new(FairShare::new(40, cycle));` and `tenants.acquire_one(tenant).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | under overload, serve the newest first and refuse at once what would be late | `Permits::new(10).with_newest_first(Duration::from_millis(100))`, `permits.acquire_within(d)` and `with_estimated_wait` |
 //! | find out how many it bears | `let adaptive = Adaptive::new(Aimd::new(1, 100));`, `adaptive.acquire().await` and `permit.success()` or `dropped()`; see [`Adaptive`](concurrency::Adaptive) |
