@@ -206,6 +206,26 @@ pub trait Policy {
     /// that holds those others.
     fn refund(&self, state: &mut Self::State, now: Tick, cost: u32);
 
+    /// Returns `cost` permits that passed at `spent_at` and were not used, as far as they still count `now`.
+    ///
+    /// A [`refund`](Policy::refund) that comes when the window of the permits is over must not make room in the window after it.
+    ///
+    /// Provided: [`refund`](Policy::refund). This is right where permits count for the same time whenever they were spent.
+    fn refund_from(&self, state: &mut Self::State, now: Tick, spent_at: Tick, cost: u32) {
+        let _ = spent_at;
+        self.refund(state, now, cost);
+    }
+
+    /// Counts `cost` permits that were used without having been asked for, whether or not they would pass. What is more than the
+    /// limit has left is a debt: later requests wait until it is paid.
+    ///
+    /// Where `cost` would pass, it is the same as [`decide`](Policy::decide).
+    ///
+    /// Provided: counts as many as pass `now`, for a policy that cannot owe.
+    fn charge(&self, state: &mut Self::State, now: Tick, cost: u32) {
+        let _ = self.decide(state, now, cost.min(self.room(state, now)));
+    }
+
     /// Converts a `state` of the `old` parameters to these parameters. What was spent stays spent.
     fn retune(&self, old: &Self, state: &mut Self::State, now: Tick);
 

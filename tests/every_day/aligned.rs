@@ -1,0 +1,1 @@
+//! Windows that begin on the hour, at midnight or with the month.

@@ -1,0 +1,1 @@
+//! Limits that pass together or not at all.

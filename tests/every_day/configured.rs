@@ -1,0 +1,1 @@
+//! Limits that are chosen while the program runs.

@@ -1,0 +1,1 @@
+//! Classes of requests, of which one waits less than another.

@@ -1,0 +1,1 @@
+//! Costs that are known afterwards.
