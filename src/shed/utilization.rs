@@ -41,7 +41,7 @@ const SAMPLE_HOLDS: u32 = 3;
 /// let shedder = WorkerUtilization::new(overloaded).with_classes(3);
 /// assert!(shedder.admits(Class::Sheddable(0)));
 ///
-/// sleep(Duration::from_secs(68)).await;
+/// sleep(Duration::from_millis(68_001)).await;
 /// assert!(!shedder.admits(Class::Sheddable(0)), "all of it is shed");
 /// assert!(shedder.admits(Class::Sheddable(1)));
 ///

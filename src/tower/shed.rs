@@ -42,7 +42,7 @@ use super::terms::{BadKey, Terms, WrapLimit};
 /// let status = async |request| service.clone().oneshot(request).await.unwrap().status();
 ///
 /// assert_eq!(status(Request::get("/").body(()).unwrap()).await, 200);
-/// tokio::time::sleep(Duration::from_secs(108)).await;
+/// tokio::time::sleep(Duration::from_millis(108_001)).await;
 /// assert_eq!(status(Request::get("/").body(()).unwrap()).await, 503);
 /// assert_eq!(status(Request::post("/").body(()).unwrap()).await, 200);
 /// assert_eq!(status(Request::get("/health").body(()).unwrap()).await, 200);
