@@ -96,6 +96,16 @@
 //! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
 //! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
 //! | groups for a sink that takes them | `database.group_sends(100, Duration::from_millis(20))` |
+//! | several quotas at once, all or none | `All::new((Interval::every(d), SlidingLog::new(500, day)))` |
+//! | give up after a timeout | `limit.acquire_within(1, Duration::from_millis(200)).await` |
+//! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
+//! | obey each host that refuses with 429, as a client | `PaceLayer::by_key(limits, host_key()).obeying()` |
+//! | let the number of requests under way follow what the server bears | `AdaptiveLayer::new(Adaptive::new(Aimd::new(1, 100)))` |
+//! | refuse requests while this worker is overloaded | `ShedLayer::new(WorkerUtilization::new(sensor), class_of)` |
+//! | a limit for each user of a fleet, by tier | `redis.keyed_by("users", policy_of)?` and `.acquire(user, 1).await?` |
+//! | run at most 3 at once in a whole fleet | `redis.permits("name", 3, Duration::from_secs(10))?` and `.acquire().await?` |
+//! | shed load when a whole fleet is full, critical work last | `redis.fleet_usage("name", 100, 20, lease)?` and `.admit(importance).await?` |
+//! | pause, change, observe only or switch off a limit | `limit.pause_for(d)`, `limit.retune(policy)`, `limit.set_mode(Mode::Shadow)` |
 //!
 //! # What is promised
 //!
@@ -128,6 +138,7 @@
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
 //! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
 //!   `tower::ShedLayer`, limits as layers for services and clients.
+//! * `serde`: rates and policies from a configuration, as text or tables.
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 
@@ -156,10 +167,20 @@ pub mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-/// The design, what has changed, and guides to limits in a service and to load shedders: pages of the repository.
+/// The guides, the design, and what has changed: pages of the repository.
 pub mod _docs {
     #[doc = include_str!("../DESIGN.md")]
     pub mod design {}
+
+    #[doc = include_str!("../docs/semantics.md")]
+    pub mod semantics {}
+
+    #[doc = include_str!("../docs/what-the-provider-counts.md")]
+    pub mod what_the_provider_counts {}
+
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../docs/fleet.md")]
+    pub mod fleet {}
 
     #[doc = include_str!("../CHANGELOG.md")]
     pub mod changelog {}

@@ -4,6 +4,7 @@ mod charts;
 mod frames;
 mod imports;
 mod layering;
+mod links;
 mod measures;
 mod source;
 mod tree;
