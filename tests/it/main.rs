@@ -15,3 +15,5 @@ mod timed;
 #[cfg(feature = "tower")]
 mod tower;
 mod wait;
+#[cfg(feature = "tracing")]
+mod written;

@@ -19,3 +19,6 @@ mod servers;
 mod tls;
 mod twins;
 mod usage;
+#[cfg(feature = "tracing")]
+#[path = "../it/written.rs"]
+mod written;

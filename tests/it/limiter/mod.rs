@@ -9,7 +9,7 @@ mod observed;
 mod owned;
 mod prefetch;
 pub(crate) mod recorded;
-pub(crate) mod reports;
+mod reports;
 mod resolution;
 mod runtimes;
 mod schedules;

@@ -2,9 +2,6 @@
 #![cfg(all(feature = "metrics", feature = "tracing"))]
 #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
-
 use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
@@ -13,9 +10,11 @@ use paceline::policy::{TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
 use testkit::clock::jump;
+use tracing::Level;
 
 use super::recorded::Recorded;
 use crate::timed::ms;
+use crate::written::Written;
 
 /// Two pass, one after a wait; one is too costly, one is refused, one gives up.
 async fn a_day_in_the_life(observer: impl Observer + Clone) {
@@ -158,48 +157,13 @@ async fn the_busiest_keys_have_labels_and_the_others_share_one() {
     assert_eq!(keys.count(), 3, "{lines:?}");
 }
 
-/// Writes down every event.
-#[derive(Clone, Default)]
-pub(crate) struct Written(pub(crate) Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Written {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "paceline" && *metadata.level() <= tracing::Level::DEBUG
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
-        tracing::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Line(String);
-        impl tracing::field::Visit for Line {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
-                write!(self.0, "{field}={value:?} ").unwrap();
-            }
-        }
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0.trim_end().to_owned());
-    }
-
-    fn enter(&self, _: &tracing::Id) {}
-
-    fn exit(&self, _: &tracing::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn traces_say_what_happened_to_each_request() {
-    let written = Written::default();
-    let guard = tracing::subscriber::set_default(written.clone());
+    let (written, guard) = Written::up_to(Level::DEBUG);
     a_day_in_the_life(TracingObserver::new("sms")).await;
     drop(guard);
     assert_eq!(
-        *written.0.lock().unwrap(),
+        written.lines(),
         [
             "message=passed limit=\"sms\" cost=2 waited=0ns",
             "message=passed limit=\"sms\" cost=1 waited=100ms",

@@ -269,10 +269,9 @@ async fn an_observer_that_panics_keeps_no_permit_from_the_requests_after_it() {
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_logged_at_most_once_a_second() {
-    use crate::limiter::reports::Written;
+    use crate::written::Written;
 
-    let written = Written::default();
-    let guard = tracing::subscriber::set_default(written.clone());
+    let (written, guard) = Written::up_to(tracing::Level::DEBUG);
     let layer = EnforceLayer::new(Remote::failing_after(0));
     let mut service = layer.layer(echo());
     for _ in 0..21 {
@@ -282,7 +281,7 @@ async fn a_failure_is_logged_at_most_once_a_second() {
         sleep(100).await;
     }
     drop(guard);
-    let lines = written.0.lock().unwrap();
+    let lines = written.lines();
     assert_eq!(lines.len(), 3, "at 0, 1 and 2 s: {lines:?}");
     let line = "message=the limiter of a layer failed fault=the server is gone failures=Failures { errors: 10001";
     assert!(lines[1].starts_with(line), "{}", lines[1]);
