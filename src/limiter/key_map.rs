@@ -157,6 +157,24 @@ where
         Reply::Decided(self.mode.apply(intent, decision, &mut self.stats, shadowed))
     }
 
+    /// The limit of the key, for a request that other limits have to pass too.
+    pub(super) fn limit_of(
+        &mut self,
+        key: &K,
+        spare: &mut Option<Arc<LimitHandle<P>>>,
+    ) -> Reply<P> {
+        if self.mode == Mode::Off {
+            return Reply::Decided(Decision::Pass);
+        }
+        let now = self.clock.now();
+        if !self.entries.contains_key(key) {
+            if let Err(retry_in) = self.make_room(now) {
+                return self.overflow(Intent::Peek, retry_in, &mut None);
+            }
+        }
+        Reply::Ask(self.activate(key, spare))
+    }
+
     /// What the key has left. The key is neither created nor kept.
     pub(super) fn status<Q>(&mut self, key: &Q) -> Option<Status>
     where

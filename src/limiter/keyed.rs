@@ -25,7 +25,7 @@ use super::{Answer, Event, Limiter, Method, Observer};
 const SHARDS: usize = 16;
 
 /// The longest time until a waiter for room asks again: a key may be evicted earlier than expected.
-const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
+pub(super) const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
 ///
@@ -66,7 +66,7 @@ pub struct Keyed<K, P: Policy> {
     pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
     /// So that a caller cannot choose the shard of its keys.
     seed: u64,
-    resolution: Resolution,
+    pub(super) resolution: Resolution,
     /// `None` if the keys are not observed.
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
@@ -518,13 +518,13 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    keyed: Keyed<K, P>,
-    key: K,
+    pub(super) keyed: Keyed<K, P>,
+    pub(super) key: K,
     /// While it waits.
-    handle: Option<Shared<P>>,
+    pub(super) handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
-    spare: Option<Arc<LimitHandle<P>>>,
-    watch: Watch,
+    pub(super) spare: Option<Arc<LimitHandle<P>>>,
+    pub(super) watch: Watch,
 }
 
 impl<K, P> KeyedAt<K, P>
@@ -615,7 +615,7 @@ where
     }
 
     /// Leaves the queue.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         if self.handle.is_some() {
             self.handle = None;
             let spare = self.keyed.shard(&self.key).release(&self.key);

@@ -8,6 +8,7 @@
 //! | [`Shared`] | many tasks and adapters, first come, first served | one short lock |
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
+//! | [`Combined`] | several of these, of which all pass a request or none counts it | one short lock each |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
@@ -23,6 +24,7 @@
 //! adapter.
 
 mod acquire;
+mod combined;
 mod error;
 mod estimate;
 mod fair;
@@ -41,6 +43,7 @@ mod obey;
 mod observed;
 mod observer;
 mod owned;
+mod part;
 mod prefetch;
 mod reporter;
 mod share;
@@ -60,6 +63,7 @@ use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
+pub use combined::Combined;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use fair::{Fair, FairAt};
 pub use fair_status::{ClientShare, FairCycle};
@@ -73,6 +77,7 @@ pub use obey::{Obey, Obeying};
 pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
+pub use part::{Part, Together};
 #[cfg(feature = "redis")]
 pub(crate) use reporter::KeyedObserver;
 pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};

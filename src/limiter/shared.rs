@@ -100,10 +100,10 @@ impl<P: Policy> Deref for LimitHandle<P> {
 ///
 /// **Window bound**: that of its policy, over all clones together.
 pub struct Shared<P: Policy> {
-    queue: Arc<LimitHandle<P>>,
-    position: Position,
-    resolution: Resolution,
-    watch: Watch,
+    pub(super) queue: Arc<LimitHandle<P>>,
+    pub(super) position: Position,
+    pub(super) resolution: Resolution,
+    pub(super) watch: Watch,
 }
 
 impl<P> Shared<P>

@@ -80,18 +80,6 @@ impl<T> All<T> {
     }
 }
 
-/// The decision that delays a request longer.
-fn strictest(one: Decision, other: Decision) -> Decision {
-    use Decision::{Never, Pass, Wait};
-    match (one, other) {
-        (Never { capacity: a }, Never { capacity: b }) => Never { capacity: a.min(b) },
-        (never @ Never { .. }, _) | (_, never @ Never { .. }) => never,
-        (Wait { retry_in: a }, Wait { retry_in: b }) => Wait { retry_in: a.max(b) },
-        (wait @ Wait { .. }, Pass) | (Pass, wait @ Wait { .. }) => wait,
-        (Pass, Pass) => Pass,
-    }
-}
-
 /// The status of the limit with the least room, of `(status, number of limits)` each.
 fn least<const N: usize>(statuses: [(Status, usize); N]) -> Status {
     let rank = |status: &Status| (status.remaining, Reverse(status.reset_in));
@@ -132,7 +120,7 @@ macro_rules! all_of {
 
             fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
                 let decision = Decision::Pass;
-                $(let decision = strictest(decision, self.limits.$limit.peek(&state.$limit, now, cost));)+
+                $(let decision = Decision::strictest(decision, self.limits.$limit.peek(&state.$limit, now, cost));)+
                 decision
             }
 

@@ -36,6 +36,18 @@ impl Decision {
         }
     }
 
+    /// The decision that delays a request longer.
+    pub(crate) fn strictest(self, other: Self) -> Self {
+        use Decision::{Never, Pass, Wait};
+        match (self, other) {
+            (Never { capacity: a }, Never { capacity: b }) => Never { capacity: a.min(b) },
+            (never @ Never { .. }, _) | (_, never @ Never { .. }) => never,
+            (Wait { retry_in: a }, Wait { retry_in: b }) => Wait { retry_in: a.max(b) },
+            (wait @ Wait { .. }, Pass) | (Pass, wait @ Wait { .. }) => wait,
+            (Pass, Pass) => Pass,
+        }
+    }
+
     /// How long to wait, if this is [`Decision::Wait`].
     #[must_use]
     pub const fn retry_in(self) -> Option<Duration> {

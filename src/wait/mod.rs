@@ -14,6 +14,7 @@
 mod deferred;
 mod head_timeout;
 mod queue;
+mod together;
 mod wait_queue;
 mod waiters;
 

@@ -8,6 +8,7 @@ use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::HeadTimeout;
+use super::together::HOLD;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 use super::{Intent, Resource};
 
@@ -140,6 +141,40 @@ impl<R: Resource> Queue<R> {
         }
     }
 
+    /// Queues the request as the head, which would pass and waits in another queue.
+    pub(super) fn hold(
+        &mut self,
+        position: &mut Position,
+        cost: u32,
+        caller: &Caller<'_>,
+        now: Tick,
+    ) {
+        if cost == 0 || self.resource.is_unordered() {
+            return;
+        }
+        // It was woken, and has to wake up for the other queue only.
+        self.enqueue(position, cost, caller, Some(Tick::ZERO));
+        if let Position::Queued(ticket) = *position {
+            if let Some(waiter) = self.waiters.get_mut(ticket) {
+                waiter.holds = true;
+            }
+            let task = self.timeout.expect(ticket, now.after(HOLD), now);
+            self.deferred.wake(task);
+        }
+        self.watch_head();
+    }
+
+    /// Takes the request out of the queue, and keeps its ticket.
+    pub(super) fn step_aside(&mut self, position: &mut Position) {
+        if let Position::Queued(ticket) = *position {
+            let now = self.resource.now(true);
+            if self.remove(*position, None) {
+                self.schedule_head(now);
+            }
+            *position = Position::Reserved(ticket);
+        }
+    }
+
     pub(super) fn cancel(&mut self, position: &mut Position) {
         let now = self.resource.now(!self.waiters.is_empty());
         self.leave(position, now);
@@ -265,6 +300,7 @@ impl<R: Resource> Queue<R> {
                     self.deferred.drop_later(replaced);
                 }
                 waiter.wakes_at = sleeps_until.unwrap_or(Tick::MAX);
+                waiter.holds = false;
                 if sleeps_until.is_none() && (has_moved || waiter.home.is_none()) {
                     waiter.home = home(caller);
                 } else if has_moved {
@@ -281,6 +317,7 @@ impl<R: Resource> Queue<R> {
             waker: caller.waker.clone(),
             home: sleeps_until.map_or_else(|| home(caller), |_| None),
             wakes_at: sleeps_until.unwrap_or(Tick::MAX),
+            holds: false,
         };
         let ticket = if let Position::Reserved(ticket) = *position {
             self.waiters.rejoin(ticket, waiter);
@@ -340,7 +377,9 @@ impl<R: Resource> Queue<R> {
                 .unwrap_or_default()
         };
         let due = now.after(wait);
-        self.deferred.wake(self.timeout.expect(ticket, due, now));
+        let expected = if head.holds { now.after(HOLD) } else { due };
+        let task = self.timeout.expect(ticket, expected, now);
+        self.deferred.wake(task);
         if due < head.wakes_at {
             let is_timed = !wait.is_zero() && head.home.is_some();
             head.wakes_at = if is_timed { due } else { Tick::ZERO };

@@ -149,7 +149,7 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Works under the lock, and wakes after unlock.
     #[inline]
-    fn locked<T>(&self, work: impl FnOnce(&mut Queue<R>) -> T) -> T {
+    pub(super) fn locked<T>(&self, work: impl FnOnce(&mut Queue<R>) -> T) -> T {
         let mut queue = self.lock();
         let done = work(&mut queue);
         self.unlock(queue);
@@ -157,7 +157,7 @@ impl<R: Resource> WaitQueue<R> {
     }
 
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, Queue<R>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue<R>> {
         // A policy must not panic. If one does, the queue is still consistent, and the state is as the policy left it.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.resource.reclaim(&self.front);
@@ -166,7 +166,7 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Unlocks, and wakes afterwards.
     #[inline]
-    fn unlock(&self, queue: MutexGuard<'_, Queue<R>>) {
+    pub(super) fn unlock(&self, queue: MutexGuard<'_, Queue<R>>) {
         if queue.deferred.is_pending() {
             self.unlock_and_wake(queue);
         }

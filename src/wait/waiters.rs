@@ -35,6 +35,8 @@ pub(super) struct Waiter {
     pub(super) home: Option<(Id, Resolution)>,
     /// When a timer wakes it, its own or that of the queue. Zero if it was woken already; [`Tick::MAX`] for never.
     pub(super) wakes_at: Tick,
+    /// Whether it would pass, and waits in another queue.
+    pub(super) holds: bool,
 }
 
 /// The waiters in order of arrival. To join, to be found and to leave takes logarithmic time in their number, on average.
@@ -183,9 +185,15 @@ impl Waiters {
         queued.chain(self.overdue.values_mut())
     }
 
-    pub(super) fn join(&mut self, waiter: Waiter) -> Ticket {
+    /// A ticket for a request that is not queued yet.
+    pub(super) fn reserve(&mut self) -> Ticket {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
+        ticket
+    }
+
+    pub(super) fn join(&mut self, waiter: Waiter) -> Ticket {
+        let ticket = self.reserve();
         self.changes = self.changes.wrapping_add(1);
         self.insert(ticket, waiter);
         ticket

@@ -1,0 +1,329 @@
+use core::cmp::Reverse;
+use core::convert::Infallible;
+use core::fmt;
+use core::task::{Context, Poll, ready};
+use core::time::Duration;
+
+use crate::policy::{Decision, Status};
+use crate::time::Resolution;
+
+use super::acquire::{Acquire, AcquireWithin};
+use super::part::{Member, Together, enter, hold, is_never, look, refuse_never, reserve, take};
+use super::{Answer, Limiter};
+
+/// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
+///
+/// It takes a tuple of two to four handles, each a [`Shared`] or that of a key ([`KeyedAt`]), and is a limiter itself. Limits that are
+/// always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
+///
+/// ```
+/// use paceline::limiter::Combined;
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+/// let account = TokenBucket::new(Rate::per_second(10), 3).shared();
+/// let limit = |user| Combined::new((users.at(user), account.clone()));
+///
+/// limit("ann").acquire(2).await.unwrap();
+/// assert!(!limit("ann").try_acquire(1).await.is_pass());
+/// assert!(limit("bob").try_acquire(1).await.is_pass(), "ann's refusal took nothing from the account");
+/// assert!(!account.try_acquire(1).is_pass());
+/// # }
+/// ```
+///
+/// Each limit can have a cost of its own:
+///
+/// ```
+/// use paceline::limiter::Combined;
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let requests = SlidingLog::new(60, Duration::from_secs(60)).shared();
+/// let input = TokenBucket::new(Rate::per_minute(30_000), 30_000).shared();
+/// let output = TokenBucket::new(Rate::per_minute(8_000), 8_000).shared();
+///
+/// let call = Combined::new((requests, input, output));
+/// call.acquire_each([1, 1_200, 300]).await.unwrap();
+/// assert_eq!(call.status().unwrap().binding, Some(0), "59 requests are the least that is left");
+/// # }
+/// ```
+///
+/// # The order
+///
+/// * **All or none**: the permits of all limits are taken in one step, under the locks of all. A request that waits holds none.
+/// * **Fair**: a request keeps its place of arrival in the queue of every limit, among requests for all of them and requests for one.
+/// * **The narrow limit first**: a request waits for one limit after the other, in the order of the tuple, and is in the way of others
+///   at a limit only when all limits before that one would let it pass. So write the limit of the user first and that of the account
+///   last: a user above its limit holds up no other.
+/// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
+/// * A request that would pass at one limit and waits at the next stays the head of the first. If its task is not polled, it is passed
+///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`] limit.
+///
+/// A limit that is in a tuple twice is charged the sum. Cost 0 passes and uses nothing, at one limit or at all. What a mode, a pause or
+/// other parameters of one limit change is felt at once.
+///
+/// # Cancel safety
+///
+/// Dropping a future or a handle leaves every queue; nothing was counted.
+///
+/// **Window bound**: that of each limit, over all its handles.
+#[doc(alias("chain", "CompositeRateLimiter", "multiple bandwidths", "hierarchical"))]
+pub struct Combined<T: Together> {
+    limits: T,
+    /// Of [`acquire_each`](Self::acquire_each); otherwise every limit is charged the same.
+    costs: Option<T::Costs>,
+}
+
+impl<T: Together> Combined<T> {
+    /// All of `limits`, a tuple of handles.
+    #[must_use]
+    pub const fn new(limits: T) -> Self {
+        Self {
+            limits,
+            costs: None,
+        }
+    }
+
+    /// The handles.
+    #[must_use]
+    pub const fn limits(&self) -> &T {
+        &self.limits
+    }
+
+    /// What all limits have left: the status of the one with the least room, and its number.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let known = self.limits.statuses().enumerate();
+        let known = known.filter_map(|(number, status)| status.map(|status| (number, status)));
+        let least = known.min_by_key(|(_, status)| (status.remaining, Reverse(status.reset_in)));
+        least.map(|(number, status)| Status {
+            binding: Some(number),
+            ..status
+        })
+    }
+
+    /// Asks without waiting, with a cost for each limit. It never overtakes a waiter.
+    ///
+    /// ```
+    /// use paceline::limiter::Combined;
+    /// use paceline::policy::Decision;
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let requests = Interval::every(Duration::from_secs(1)).shared();
+    /// let tokens = TokenBucket::new(Rate::per_second(100), 500).shared();
+    /// let call = Combined::new((requests.clone(), tokens.clone()));
+    ///
+    /// assert_eq!(call.try_acquire_each([1, 600]), Decision::Never { capacity: 500 });
+    /// assert!(call.try_acquire_each([1, 500]).is_pass());
+    /// assert_eq!(
+    ///     call.try_acquire_each([1, 300]),
+    ///     Decision::Wait { retry_in: Duration::from_secs(3) }
+    /// );
+    /// # }
+    /// ```
+    pub fn try_acquire_each(&self, costs: T::Costs) -> Decision
+    where
+        T: Clone,
+    {
+        self.with_costs(costs).try_all(0)
+    }
+
+    /// Waits until all limits pass the request, with a cost for each.
+    ///
+    /// # Errors
+    ///
+    /// At once, if one of them can never pass that many.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves every queue; nothing was counted.
+    pub fn acquire_each(&self, costs: T::Costs) -> Acquire<Self>
+    where
+        T: Clone,
+    {
+        let (handle, cost) = self.for_costs(costs);
+        Acquire::new(handle, cost)
+    }
+
+    /// Waits until all limits pass the request, with a cost for each, if that is `within` this time.
+    ///
+    /// # Errors
+    ///
+    /// When the time is over, at once if the wait is known to be longer, and at once if one of them can never pass that many.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves every queue; nothing was counted.
+    pub fn acquire_each_within(&self, costs: T::Costs, within: Duration) -> AcquireWithin<Self>
+    where
+        T: Clone,
+    {
+        let (handle, cost) = self.for_costs(costs);
+        let estimate = |limit: &Self, cost| Some(limit.look(cost));
+        let refuse = |limit: &mut Self, cost, known: Option<Decision>| {
+            limit.give_up();
+            Some(known.unwrap_or_else(|| limit.look(cost)))
+        };
+        AcquireWithin::new(handle, cost, within, estimate, refuse)
+    }
+
+    fn with_costs(&self, costs: T::Costs) -> Self
+    where
+        T: Clone,
+    {
+        Self {
+            limits: self.limits.clone(),
+            costs: Some(costs),
+        }
+    }
+
+    /// A handle for these costs, and the cost that an error names: one that can never pass, or else the largest.
+    fn for_costs(&self, costs: T::Costs) -> (Self, u32)
+    where
+        T: Clone,
+    {
+        let mut handle = self.with_costs(costs);
+        let named = handle.with_members(0, |members| {
+            let named = members.iter().find(|member| is_never(member.look()));
+            let named = named.or_else(|| members.iter().max_by_key(|member| member.cost));
+            named.map(|member| member.cost)
+        });
+        (handle, named.unwrap_or_default())
+    }
+
+    /// What a request would be answered now, as far as each limit alone can say.
+    fn look(&self, cost: u32) -> Decision {
+        self.limits.look(self.costs.unwrap_or_else(|| T::same(cost)))
+    }
+
+    fn try_all(&mut self, cost: u32) -> Decision {
+        self.with_members(cost, |members| {
+            let mut decision = enter(members);
+            if decision.is_pass() && take(members) {
+                return Decision::Pass;
+            }
+            decision = Decision::strictest(decision, look(members));
+            if decision.is_pass() {
+                // Another request has taken the permits and given them back.
+                let retry_in = Duration::from_nanos(1);
+                decision = Decision::Wait { retry_in };
+            }
+            for member in members.iter_mut().filter(|member| member.cost > 0) {
+                member.part.refuse(member.cost, decision);
+            }
+            decision
+        })
+    }
+
+    /// Asks for all, and waits for the first of those that would not pass.
+    fn poll_all(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+        self.with_members(cost, |members| {
+            let entered = enter(members);
+            if !entered.is_pass() {
+                return Poll::Ready(entered);
+            }
+            for _ in 0..TRIES {
+                if take(members) {
+                    return Poll::Ready(Decision::Pass);
+                }
+                if let Some(never) = refuse_never(members) {
+                    return Poll::Ready(never);
+                }
+                reserve(members);
+                let held = ready!(hold(members, cx));
+                if !held.is_pass() {
+                    return Poll::Ready(held);
+                }
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    fn with_members<R>(&mut self, cost: u32, work: impl FnOnce(&mut [Member<'_>]) -> R) -> R {
+        let costs = self.costs.unwrap_or_else(|| T::same(cost));
+        self.limits.with_members(costs, work)
+    }
+}
+
+/// Each try fails only if another thread is quicker between two locks.
+const TRIES: usize = 8;
+
+impl<T: Together> Limiter for Combined<T> {
+    type Error = Infallible;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.poll_all(cost, cx).map(Ok)
+    }
+
+    fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
+        Poll::Ready(Ok(self.try_all(cost)))
+    }
+
+    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.with_members(cost, |members| {
+            let entered = enter(members);
+            if !entered.is_pass() {
+                return Poll::Ready(Ok(entered));
+            }
+            if let Some(never) = refuse_never(members) {
+                return Poll::Ready(Ok(never));
+            }
+            reserve(members);
+            let held = ready!(hold(members, cx));
+            if held.is_pass() {
+                // It keeps its places and is in the way of none.
+                members.iter_mut().for_each(|member| member.part.step_aside());
+            }
+            Poll::Ready(Ok(held))
+        })
+    }
+
+    fn give_up(&mut self) {
+        self.with_members(0, |members| {
+            members.iter_mut().for_each(|member| member.part.cancel());
+        });
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.status()
+    }
+
+    fn least_wait(&self, cost: u32) -> Duration {
+        self.look(cost).retry_in().unwrap_or_default()
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.limits.shadowed()
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.limits.resolution()
+    }
+}
+
+/// Another handle of the same limits, which is not queued, and charges every limit the same.
+impl<T: Together + Clone> Clone for Combined<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.limits.clone())
+    }
+}
+
+impl<T: Together> fmt::Debug for Combined<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combined").field("status", &self.status()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,428 @@
+//! The limits of a [`Combined`](super::Combined), one by one and all at once.
+
+use core::convert::Infallible;
+use core::fmt::Debug;
+use core::hash::Hash;
+use core::task::{Context, Poll};
+
+use crate::policy::{Decision, Policy, Status};
+use crate::time::Resolution;
+use crate::wait::Caller;
+
+use super::key_map::Reply;
+use super::keyed::{KeyedAt, RETRY_FOR_ROOM};
+use super::shared::Shared;
+use super::{Limiter, Method};
+
+/// A handle that can be part of a [`Combined`](super::Combined): a [`Shared`], or that of a key. The trait is sealed.
+pub trait Part: Limiter<Error = Infallible> + sealed::Part {}
+
+impl<L: Limiter<Error = Infallible> + sealed::Part> Part for L {}
+
+/// The limits of a [`Combined`](super::Combined): a tuple of two to four [`Part`]s. The trait is sealed.
+pub trait Together: sealed::Together {
+    /// A cost for each: `[u32; N]`.
+    type Costs: Copy + Debug + Unpin + Send;
+
+    #[doc(hidden)]
+    fn same(cost: u32) -> Self::Costs;
+
+    #[doc(hidden)]
+    fn with_members<R>(
+        &mut self,
+        costs: Self::Costs,
+        work: impl FnOnce(&mut [Member<'_>]) -> R,
+    ) -> R;
+
+    #[doc(hidden)]
+    fn look(&self, costs: Self::Costs) -> Decision;
+
+    #[doc(hidden)]
+    fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
+
+    #[doc(hidden)]
+    fn shadowed(&self) -> Option<Decision>;
+
+    #[doc(hidden)]
+    fn resolution(&self) -> Resolution;
+}
+
+/// Public in a private module, which seals the traits.
+#[expect(
+    unnameable_types,
+    reason = "a trait that cannot be named cannot be implemented elsewhere"
+)]
+pub(super) mod sealed {
+    use core::task::{Context, Poll};
+
+    use crate::policy::Decision;
+
+    pub trait Together {}
+
+    pub trait Part {
+        /// Goes to the limit. Says what holds if there is none: for a key that finds no room, and for keys whose limit is off.
+        fn enter(&mut self, cost: u32) -> Decision;
+
+        /// Where the queue is; 0 without one.
+        fn address(&self) -> usize;
+
+        /// Takes a place, and goes on under the lock.
+        fn reserve(&mut self, next: &mut dyn FnMut());
+
+        /// Takes the permits, if all others can be taken under the lock.
+        fn take(
+            &mut self,
+            cost: u32,
+            shadowed: &mut Option<Decision>,
+            next: &mut dyn FnMut() -> bool,
+        ) -> bool;
+
+        /// Wakes what the other locks kept from being woken, and says that the request has passed.
+        fn passed(&mut self, cost: u32, shadowed: Option<Decision>);
+
+        /// Stands in the queue until the request would pass, and then at its head.
+        fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision>;
+
+        /// Leaves the queue and keeps the place.
+        fn step_aside(&mut self);
+
+        /// Leaves the queue.
+        fn cancel(&mut self);
+
+        /// What a request would be answered that is not queued.
+        fn look(&self, cost: u32) -> Decision;
+
+        /// Counts and reports a request that does not wait as refused.
+        fn refuse(&mut self, cost: u32, decision: Decision);
+    }
+}
+
+/// One limit, and what a request costs there. Cost 0 uses nothing.
+#[expect(unnameable_types, reason = "in a sealed trait")]
+#[expect(missing_debug_implementations, reason = "in a sealed trait")]
+pub struct Member<'a> {
+    pub(super) part: &'a mut dyn sealed::Part,
+    pub(super) cost: u32,
+    /// Its number in the tuple.
+    number: usize,
+    /// What an active limit would have answered, if it passed only in shadow mode.
+    shadowed: Option<Decision>,
+}
+
+impl Member<'_> {
+    pub(super) fn look(&self) -> Decision {
+        self.part.look(self.cost)
+    }
+}
+
+pub(super) const fn is_never(decision: Decision) -> bool {
+    matches!(decision, Decision::Never { .. })
+}
+
+/// Goes to all limits. A limit that is there twice has one queue: it is asked once, for the sum.
+pub(super) fn enter(members: &mut [Member<'_>]) -> Decision {
+    let answers = members.iter_mut().map(|member| member.part.enter(member.cost));
+    let entered = answers.fold(Decision::Pass, Decision::strictest);
+    for later in 1..members.len() {
+        let address = members[later].part.address();
+        let is_same = |member: &Member<'_>| address != 0 && member.part.address() == address;
+        if let Some(first) = members[..later].iter().position(is_same) {
+            let cost = core::mem::take(&mut members[later].cost);
+            members[first].cost = members[first].cost.saturating_add(cost);
+        }
+    }
+    entered
+}
+
+/// What the limits say, the strictest of them.
+pub(super) fn look(members: &[Member<'_>]) -> Decision {
+    let looks = members.iter().map(Member::look);
+    looks.fold(Decision::Pass, Decision::strictest)
+}
+
+/// Takes the permits of all, or none.
+pub(super) fn take(members: &mut [Member<'_>]) -> bool {
+    let taken = in_order_of_locks(members, take_all);
+    if taken {
+        for member in members {
+            member.part.passed(member.cost, member.shadowed);
+        }
+    }
+    taken
+}
+
+/// Each takes its permits under its lock and all those before.
+fn take_all(members: &mut [Member<'_>]) -> bool {
+    match members.split_first_mut() {
+        None => true,
+        Some((member, rest)) if member.cost == 0 => take_all(rest),
+        Some((member, rest)) => {
+            let next = &mut || take_all(rest);
+            member.part.take(member.cost, &mut member.shadowed, next)
+        }
+    }
+}
+
+/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them.
+pub(super) fn reserve(members: &mut [Member<'_>]) {
+    in_order_of_locks(members, reserve_all);
+}
+
+fn reserve_all(members: &mut [Member<'_>]) {
+    match members.split_first_mut() {
+        None => {}
+        Some((member, rest)) if member.cost == 0 => reserve_all(rest),
+        Some((member, rest)) => member.part.reserve(&mut || reserve_all(rest)),
+    }
+}
+
+/// Two requests never wait for each other's locks, since all take them in one order.
+fn in_order_of_locks<R>(
+    members: &mut [Member<'_>],
+    work: impl FnOnce(&mut [Member<'_>]) -> R,
+) -> R {
+    members.sort_unstable_by_key(|member| member.part.address());
+    let done = work(members);
+    members.sort_unstable_by_key(|member| member.number);
+    done
+}
+
+/// Goes from limit to limit, and waits at the first one that would not pass the request.
+pub(super) fn hold(members: &mut [Member<'_>], cx: &mut Context<'_>) -> Poll<Decision> {
+    for at in 0..members.len() {
+        let Member { part, cost, .. } = &mut members[at];
+        if *cost == 0 {
+            continue;
+        }
+        let held = part.hold(*cost, cx);
+        if held != Poll::Ready(Decision::Pass) {
+            // It is not in the way at limits that it does not wait for.
+            let later = members[at + 1..].iter_mut();
+            later.for_each(|member| member.part.step_aside());
+            return held;
+        }
+    }
+    Poll::Ready(Decision::Pass)
+}
+
+/// Refuses a request that one of the limits can never pass.
+pub(super) fn refuse_never(members: &mut [Member<'_>]) -> Option<Decision> {
+    let never = look(members);
+    if !is_never(never) {
+        return None;
+    }
+    for member in members {
+        member.part.cancel();
+        if is_never(member.look()) {
+            member.part.refuse(member.cost, never);
+        }
+    }
+    Some(never)
+}
+
+impl<P: Policy> sealed::Part for Shared<P> {
+    fn enter(&mut self, _cost: u32) -> Decision {
+        Decision::Pass
+    }
+
+    fn address(&self) -> usize {
+        self.queue.address()
+    }
+
+    fn reserve(&mut self, next: &mut dyn FnMut()) {
+        self.queue.reserve_and(&mut self.position, next);
+    }
+
+    fn take(
+        &mut self,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        next: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        self.queue
+            .take_if(&mut self.position, cost, shadowed, next)
+    }
+
+    fn passed(&mut self, cost: u32, shadowed: Option<Decision>) {
+        if cost > 0 {
+            self.queue.wake_deferred();
+        }
+        let answer = Poll::Ready(Ok(Decision::Pass));
+        self.watch
+            .answered(Method::Decide, cost, &answer, shadowed);
+    }
+
+    fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+        let caller = Caller::new(cx, self.resolution);
+        let held = self
+            .queue
+            .poll_hold(&mut self.position, cost, &caller, &mut None);
+        if held != Poll::Ready(Decision::Pass) {
+            self.watch
+                .answered(Method::Decide, cost, &held.map(Ok), None);
+        }
+        held
+    }
+
+    fn step_aside(&mut self) {
+        self.queue.step_aside(&mut self.position);
+    }
+
+    fn cancel(&mut self) {
+        self.give_up();
+    }
+
+    fn look(&self, cost: u32) -> Decision {
+        self.peek(cost)
+    }
+
+    fn refuse(&mut self, cost: u32, decision: Decision) {
+        self.queue.with(|limit, _| limit.stats.refused += 1);
+        let answer = Poll::Ready(Ok(decision));
+        self.watch.answered(Method::Try, cost, &answer, None);
+    }
+}
+
+/// A key has a queue only while a request of it is under way.
+impl<K, P> sealed::Part for KeyedAt<K, P>
+where
+    K: Hash + Eq + Clone,
+    P: Policy + Send + 'static,
+    P::State: Send,
+{
+    fn enter(&mut self, cost: u32) -> Decision {
+        if cost == 0 || self.handle.is_some() {
+            return Decision::Pass;
+        }
+        let mut shard = self.keyed.shard(&self.key);
+        match shard.limit_of(&self.key, &mut self.spare) {
+            Reply::Decided(decision) => decision,
+            Reply::AtCapacity(retry_in) => Decision::Wait {
+                retry_in: retry_in.min(RETRY_FOR_ROOM),
+            },
+            Reply::Ask(limit) => {
+                drop(shard);
+                let handle = Shared::of(limit).with_resolution(self.keyed.resolution);
+                self.handle = Some(handle);
+                Decision::Pass
+            }
+        }
+    }
+
+    fn address(&self) -> usize {
+        self.handle.as_ref().map_or(0, sealed::Part::address)
+    }
+
+    fn reserve(&mut self, next: &mut dyn FnMut()) {
+        match &mut self.handle {
+            Some(handle) => handle.reserve(next),
+            None => next(),
+        }
+    }
+
+    fn take(
+        &mut self,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        next: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        match &mut self.handle {
+            Some(handle) => handle.take(cost, shadowed, next),
+            None => next(),
+        }
+    }
+
+    fn passed(&mut self, cost: u32, shadowed: Option<Decision>) {
+        if let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) {
+            handle.queue.wake_deferred();
+        }
+        self.leave();
+        let answer = Poll::Ready(Ok(Decision::Pass));
+        self.watch
+            .answered(Method::Decide, cost, &answer, shadowed);
+    }
+
+    fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+        let Some(handle) = &mut self.handle else {
+            return Poll::Ready(Decision::Pass);
+        };
+        let held = handle.hold(cost, cx);
+        if held != Poll::Ready(Decision::Pass) {
+            self.watch
+                .answered(Method::Decide, cost, &held.map(Ok), None);
+        }
+        held
+    }
+
+    fn step_aside(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.step_aside();
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.give_up();
+    }
+
+    fn look(&self, cost: u32) -> Decision {
+        self.keyed.peek(&self.key, cost)
+    }
+
+    fn refuse(&mut self, cost: u32, decision: Decision) {
+        self.leave();
+        self.keyed.shard(&self.key).count_refusal();
+        let answer = Poll::Ready(Ok(decision));
+        self.watch.answered(Method::Try, cost, &answer, None);
+    }
+}
+
+/// A macro, because Rust cannot implement a trait for tuples of any length.
+macro_rules! together {
+    ($count:literal: $($part:ident $number:tt),+) => {
+        impl<$($part: Part),+> sealed::Together for ($($part,)+) {}
+
+        impl<$($part: Part),+> Together for ($($part,)+) {
+            type Costs = [u32; $count];
+
+            fn same(cost: u32) -> Self::Costs {
+                [cost; $count]
+            }
+
+            fn with_members<R>(
+                &mut self,
+                costs: Self::Costs,
+                work: impl FnOnce(&mut [Member<'_>]) -> R,
+            ) -> R {
+                work(&mut [$(Member {
+                    part: &mut self.$number,
+                    cost: costs[$number],
+                    number: $number,
+                    shadowed: None,
+                }),+])
+            }
+
+            fn look(&self, costs: Self::Costs) -> Decision {
+                let looks = [$(sealed::Part::look(&self.$number, costs[$number])),+];
+                looks.into_iter().fold(Decision::Pass, Decision::strictest)
+            }
+
+            fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
+                [$(self.$number.status()),+].into_iter()
+            }
+
+            fn shadowed(&self) -> Option<Decision> {
+                [$(self.$number.shadowed()),+].into_iter().flatten().next()
+            }
+
+            /// Exact, if one of them is.
+            fn resolution(&self) -> Resolution {
+                let exact = [$(self.$number.resolution()),+].contains(&Resolution::Exact);
+                if exact { Resolution::Exact } else { Resolution::Millis }
+            }
+        }
+    };
+}
+
+together!(2: A 0, B 1);
+together!(3: A 0, B 1, C 2);
+together!(4: A 0, B 1, C 2, D 3);

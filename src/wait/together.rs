@@ -1,0 +1,92 @@
+//! Requests that pass in several queues together or in none.
+//!
+//! The queues are locked in one order, so that two such requests never wait for each other's lock. Tickets are taken in all queues
+//! under all locks, so that any two such requests stand in the same order in every queue that they share: none of them waits for one
+//! that waits for it.
+
+use core::task::Poll;
+use core::time::Duration;
+
+use crate::policy::Decision;
+
+use super::queue::Caller;
+use super::waiters::Position;
+use super::{Intent, Resource, WaitQueue};
+
+/// For how long the head of a queue may wait in another queue before it is passed over. One that is polled begins anew.
+pub(super) const HOLD: Duration = Duration::from_secs(1);
+
+impl<R: Resource> WaitQueue<R> {
+    /// Takes a ticket without being queued, and goes on under the lock.
+    pub(crate) fn reserve_and(&self, position: &mut Position, next: &mut dyn FnMut()) {
+        let mut queue = self.lock();
+        if position.is_none() {
+            queue.resource.on_queued();
+            *position = Position::Reserved(queue.waiters.reserve());
+        }
+        next();
+    }
+
+    /// Asks without taking, and is queued in any case: where the request would pass it stays the head, and others wait behind it.
+    pub(crate) fn poll_hold(
+        &self,
+        position: &mut Position,
+        cost: u32,
+        caller: &Caller<'_>,
+        shadowed: &mut Option<Decision>,
+    ) -> Poll<Decision> {
+        let mut queue = self.lock();
+        let answer = queue.decide(*position, cost, Intent::Peek, shadowed);
+        let polled = match answer.decision {
+            Decision::Pass if answer.is_turn => {
+                queue.hold(position, cost, caller, answer.now);
+                Poll::Ready(Decision::Pass)
+            }
+            Decision::Never { .. } => {
+                queue.refuse(position, answer.now);
+                Poll::Ready(answer.decision)
+            }
+            _ => queue.wait(position, cost, caller, &answer),
+        };
+        self.unlock(queue);
+        polled
+    }
+
+    /// Takes the permits if they pass now and `next`, under the lock, has taken all others. Wakes nobody: see
+    /// [`wake_deferred`](Self::wake_deferred).
+    pub(crate) fn take_if(
+        &self,
+        position: &mut Position,
+        cost: u32,
+        shadowed: &mut Option<Decision>,
+        next: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        let mut queue = self.lock();
+        let answer = queue.decide(*position, cost, Intent::Peek, shadowed);
+        if !answer.is_turn || !answer.decision.is_pass() || !next() {
+            return false;
+        }
+        // A request that passes now also passes later. A queued one takes its permits when it leaves the queue.
+        let answer = queue.decide(*position, cost, Intent::Acquire, shadowed);
+        let _ = queue.pass(position, cost, Intent::Acquire, answer.now, shadowed);
+        true
+    }
+
+    /// Wakes what [`take_if`](Self::take_if) could not wake under the locks of other queues.
+    pub(crate) fn wake_deferred(&self) {
+        let queue = self.lock();
+        self.unlock(queue);
+    }
+
+    /// Leaves the queue and keeps the ticket.
+    pub(crate) fn step_aside(&self, position: &mut Position) {
+        if matches!(position, Position::Queued(_)) {
+            self.locked(|queue| queue.step_aside(position));
+        }
+    }
+
+    /// A number that no other queue has, for the order of the locks.
+    pub(crate) fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+}
