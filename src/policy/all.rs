@@ -158,6 +158,10 @@ macro_rules! all_of {
                 decision
             }
 
+            fn foresee(&self, state: &mut Self::State, then: Tick) {
+                $(self.limits.$limit.foresee(&mut state.$limit, then);)+
+            }
+
             fn credit(&self, state: &Self::State, now: Tick) -> u32 {
                 let credit = u32::MAX;
                 $(let credit = credit.min(self.limits.$limit.credit(&state.$limit, now));)+

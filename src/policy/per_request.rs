@@ -65,6 +65,10 @@ impl<P: Policy> Policy for PerRequest<P> {
         self.policy.peek(state, now, cost.min(1))
     }
 
+    fn foresee(&self, state: &mut P::State, then: Tick) {
+        self.policy.foresee(state, then);
+    }
+
     /// None: the sum of several requests would be counted as one.
     fn credit(&self, _state: &P::State, _now: Tick) -> u32 {
         0

@@ -14,9 +14,9 @@ use super::{
 ///
 /// **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins.
 ///
-/// **Memory**: 16 bytes for each instant within the last window at which a request passed, so at most 16 · `limit` bytes.
-/// A [`charge`](Policy::charge) above the limit adds one for its instant. They are allocated when needed. When all entries have expired, at most 256 bytes are kept. A decision takes time
-/// logarithmic in the number of entries.
+/// **Memory**: 16 bytes for each instant within the last window at which a request passed, so at most 16 · `limit` bytes. A
+/// [`charge`](Policy::charge) above the limit adds one for its instant. They are allocated when needed. When all entries have
+/// expired, at most 256 bytes are kept. A decision takes time logarithmic in the number of entries.
 ///
 /// ```
 /// use paceline::policy::{Decision, Policy, SlidingLog};
