@@ -67,6 +67,10 @@ pub(super) fn a_peek_equals_the_decision<S: Subject>() {
                 ask
             );
             prop_assert_eq!(visible(before), untouched, "after {:?}", ask);
+            let mut foreseen = before.clone();
+            policy.foresee(&mut foreseen, ask.at);
+            let then = policy.decide(&mut foreseen, ask.at, ask.cost);
+            prop_assert_eq!(then, answer, "foreseen, to {:?}", ask);
             Ok(())
         })
     });

@@ -17,12 +17,12 @@ use super::trace::{Ask, asks, cases, check, check_times, starts};
 /// Calls every method, with times that jump back and forth.
 pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>() {
     let cost = || prop_oneof![0..3u32, Just(u32::MAX), any::<u32>()];
-    let calls = vec((0..4u8, starts(), cost(), 0..3usize), 1..40);
+    let calls = vec((0..6u8, starts(), cost(), 0..3usize, starts()), 1..40);
     let policies = uniform3(S::any());
     check::<S, _>((policies, starts(), calls), |(policies, start, calls)| {
         let mut policy = policies[0].clone();
         let mut state = policy.fresh(start);
-        for (call, now, cost, new) in calls {
+        for (call, now, cost, new, spent_at) in calls {
             match call {
                 0 => {
                     let new = policies[new].clone();
@@ -30,6 +30,8 @@ pub(super) fn no_method_panics_with_extreme_values_in_any_order<S: Subject>() {
                     policy = new;
                 }
                 1 => policy.refund(&mut state, now, cost),
+                2 => policy.charge(&mut state, now, cost),
+                3 => policy.refund_from(&mut state, now, spent_at, cost),
                 _ => {
                     let peek = policy.peek(&state, now, cost);
                     let answer = policy.decide(&mut state, now, cost);

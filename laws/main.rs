@@ -14,6 +14,7 @@ mod edges;
 mod fair;
 mod model;
 mod reading;
+mod settle;
 mod subject;
 mod sustained;
 mod trace;
@@ -22,6 +23,7 @@ mod twins;
 use paceline::policy::{
     All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
 };
+use subject::Aligned;
 
 /// A module for each policy, with a test for each law.
 macro_rules! keep_every_law {
@@ -155,6 +157,46 @@ macro_rules! keep_every_law {
             }
 
             #[test]
+            fn a_charge_of_what_passes_equals_the_decision() {
+                settle::a_charge_of_what_passes_equals_the_decision::<$policy>();
+            }
+
+            #[test]
+            fn a_charge_lets_no_request_pass_earlier() {
+                settle::a_charge_lets_no_request_pass_earlier::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_of_a_charge_undoes_it() {
+                settle::a_refund_of_a_charge_undoes_it::<$policy>();
+            }
+
+            #[test]
+            fn a_refund_after_its_window_makes_no_room() {
+                settle::a_refund_after_its_window_makes_no_room::<$policy>();
+            }
+
+            #[test]
+            fn charges_and_refunds_agree_with_the_model() {
+                settle::charges_and_refunds_agree_with_the_model::<$policy>();
+            }
+
+            #[test]
+            fn a_retune_keeps_a_debt() {
+                settle::a_retune_keeps_a_debt::<$policy>();
+            }
+
+            #[test]
+            fn a_debt_settles_when_it_says() {
+                settle::a_debt_settles_when_it_says::<$policy>();
+            }
+
+            #[test]
+            fn a_policy_per_request_is_the_policy_with_cost_1() {
+                settle::a_policy_per_request_is_the_policy_with_cost_1::<$policy>();
+            }
+
+            #[test]
             fn no_method_panics_with_extreme_values_in_any_order() {
                 edges::no_method_panics_with_extreme_values_in_any_order::<$policy>();
             }
@@ -179,6 +221,7 @@ keep_every_law! {
     sliding_log: SlidingLog,
     sliding_counter: SlidingCounter,
     fixed_window: FixedWindow,
+    aligned_window: Aligned,
     interval_and_bucket: All<(Interval, TokenBucket)>,
     log_and_counter_and_interval: All<(SlidingLog, SlidingCounter, Interval)>,
     all_of_all: All<(All<(FixedWindow, SlidingLog)>, Interval)>,

@@ -1,5 +1,6 @@
 //! Naive models of the policies, written from the semantics and not from the code.
 
+mod aligned;
 mod windows;
 
 use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
@@ -7,6 +8,7 @@ use paceline::time::Tick;
 
 use super::subject::Owes;
 
+pub(super) use aligned::Calendar;
 pub(super) use windows::{Buckets, List, Page};
 
 /// What a policy should do. A model may be slow, and it need not handle overflow.
@@ -22,8 +24,17 @@ pub(super) trait Model<P>: Sized {
     /// Counts a `cost` that passes.
     fn count(&mut self, now: Tick, cost: u32);
 
+    /// Counts a `cost` that may not pass; `None` if the exact result would overflow.
+    fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
+        self.count(now, cost);
+        Some(())
+    }
+
     /// Refunds `cost`.
     fn refund(&mut self, now: Tick, cost: u32);
+
+    /// Refunds `cost` of what was spent at `spent_at`.
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32);
 
     /// The same history with other parameters; `None` if the exact result would overflow.
     fn retuned(&self, policy: &P, now: Tick) -> Option<Self>;
@@ -74,6 +85,12 @@ pub(super) struct Spacing {
     unpaid: bool,
 }
 
+impl Spacing {
+    fn is_closed(&self, now: Tick) -> bool {
+        self.due(now, 1) != Due::At(now.as_nanos().into())
+    }
+}
+
 impl Model<Interval> for Spacing {
     fn start(policy: &Interval, now: Tick) -> Self {
         let delayed = *policy == policy.with_delayed_start();
@@ -105,11 +122,29 @@ impl Model<Interval> for Spacing {
         }
     }
 
-    /// Only the last request can be refunded.
+    /// The wait becomes longer by its intervals. In the policy the largest sum of costs is the largest cost.
+    fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
+        let is_closed = self.is_closed(now);
+        match self.passed.last_mut() {
+            Some((_, last)) if is_closed => *last = last.checked_add(cost)?,
+            _ => self.count(now, cost),
+        }
+        Some(())
+    }
+
+    /// Only the last request can be refunded, with what was charged since.
     fn refund(&mut self, _now: Tick, cost: u32) {
         if let Some((at, last)) = self.passed.pop() {
-            let back = if self.unpaid { 0 } else { cost };
-            self.passed = vec![(at, last.saturating_sub(back))];
+            let back = cost.min(last - u32::from(self.unpaid));
+            self.passed = vec![(at, last - back)];
+        }
+    }
+
+    /// The intervals of an earlier request are over.
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+        let last = self.passed.last().map_or(0, |&(at, _)| at);
+        if last <= spent_at.as_nanos().into() {
+            self.refund(now, cost);
         }
     }
 
@@ -163,9 +198,7 @@ impl Model<TokenBucket> for Bucket {
             parts: 0,
             since: now.as_nanos(),
         };
-        if *policy != policy.with_empty_start() {
-            bucket.parts = bucket.full();
-        }
+        bucket.parts = i128::from(policy.start()) * bucket.token;
         bucket
     }
 
@@ -190,6 +223,18 @@ impl Model<TokenBucket> for Bucket {
     fn count(&mut self, now: Tick, cost: u32) {
         self.parts = self.parts_at(now) - i128::from(cost) * self.token;
         self.since = now.as_nanos();
+    }
+
+    fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
+        let parts = i128::from(cost).checked_mul(self.token)?;
+        let parts = self.parts_at(now).checked_sub(parts)?;
+        self.parts = Some(parts).filter(|parts| *parts > i128::MIN / 4)?;
+        self.since = now.as_nanos();
+        Some(())
+    }
+
+    fn refund_from(&mut self, now: Tick, _spent_at: Tick, cost: u32) {
+        self.refund(now, cost);
     }
 
     /// Up to the burst: a full bucket takes nothing back.
@@ -240,6 +285,8 @@ impl Model<Unlimited> for Free {
     fn count(&mut self, _now: Tick, _cost: u32) {}
 
     fn refund(&mut self, _now: Tick, _cost: u32) {}
+
+    fn refund_from(&mut self, _now: Tick, _spent_at: Tick, _cost: u32) {}
 
     fn retuned(&self, _policy: &Unlimited, _now: Tick) -> Option<Self> {
         Some(Self)

@@ -1,5 +1,6 @@
 //! What the laws need to know about a policy.
 
+mod aligned;
 mod all;
 mod windows;
 
@@ -12,6 +13,7 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 
 use super::model::{Bucket, Free, Model, Spacing};
 
+pub(super) use aligned::Aligned;
 pub(super) use windows::Cut;
 
 /// A policy that the laws are checked for.
@@ -24,6 +26,9 @@ pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {
 
     /// Whether the policy divides time into windows that begin with a request.
     const PHASED: bool = false;
+
+    /// Whether a refund of permits whose window is over returns nothing. A bucket does not know whether it was full in between.
+    const RETURNS_IN_TIME: bool = true;
 
     /// Random parameters, including extreme ones.
     fn any() -> BoxedStrategy<Self>;
@@ -125,6 +130,8 @@ impl Subject for Interval {
 impl Subject for TokenBucket {
     type Model = Bucket;
 
+    const RETURNS_IN_TIME: bool = false;
+
     fn any() -> BoxedStrategy<Self> {
         let permits = prop_oneof![
             6 => 1..12u32,
@@ -141,12 +148,14 @@ impl Subject for TokenBucket {
             1 => Just(u32::MAX),
             1 => 1..=u32::MAX,
         ];
-        (permits, period, burst, any::<bool>(), any::<bool>())
-            .prop_map(|(permits, period, burst, empty, debt)| {
+        (permits, period, burst, 0..4u32, any::<bool>())
+            .prop_map(|(permits, period, burst, start, debt)| {
                 let mut bucket = Self::new(Rate::new(permits, period), burst);
-                if empty {
-                    bucket = bucket.with_empty_start();
-                }
+                bucket = match start {
+                    0 => bucket.with_empty_start(),
+                    1 => bucket.with_start(burst / 2),
+                    _ => bucket,
+                };
                 if debt {
                     bucket = bucket.with_debt();
                 }

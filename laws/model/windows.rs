@@ -45,6 +45,13 @@ impl Model<SlidingLog> for List {
         take_newest(&mut self.passed, cost);
     }
 
+    /// The latest first, of what is in the window and was spent by then.
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+        self.passed
+            .retain(|(at, _)| at + self.window > now.as_nanos().into());
+        take_newest_until(&mut self.passed, spent_at.as_nanos().into(), cost);
+    }
+
     /// An expired entry stays expired.
     fn retuned(&self, policy: &SlidingLog, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
@@ -162,6 +169,21 @@ impl Model<SlidingCounter> for Buckets {
         take_newest(&mut self.passed, cost);
     }
 
+    /// The latest buckets first, of those that count and had begun by then.
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+        let gone: Vec<_> = self.passed.iter().map(|&(of, _)| self.gone(of)).collect();
+        let mut gone = gone.iter();
+        self.passed.retain(|_| {
+            gone.next()
+                .is_some_and(|&gone| gone > now.as_nanos().into())
+        });
+        let spent_at = spent_at.as_nanos().into();
+        if self.origin <= spent_at {
+            let bucket = self.bucket_at(spent_at);
+            take_newest_until(&mut self.passed, bucket, cost);
+        }
+    }
+
     /// A bucket's count came before the end of the bucket and before now; no more is known.
     fn retuned(&self, policy: &SlidingCounter, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
@@ -220,6 +242,13 @@ impl Model<FixedWindow> for Page {
         take_newest(&mut self.passed, cost);
     }
 
+    /// Only of this page.
+    fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+        if self.began <= spent_at.as_nanos().into() {
+            self.refund(now, cost);
+        }
+    }
+
     /// The count and the beginning of its window.
     fn retuned(&self, policy: &FixedWindow, now: Tick) -> Option<Self> {
         let mut kept = Self::start(policy, now);
@@ -230,7 +259,13 @@ impl Model<FixedWindow> for Page {
 }
 
 /// The first instant from `now` on at which `passes` holds, if it can change only at the instants in `gone`.
-fn due(limit: u32, now: Tick, cost: u32, gone: &[u128], passes: impl Fn(u128) -> bool) -> Due {
+pub(super) fn due(
+    limit: u32,
+    now: Tick,
+    cost: u32,
+    gone: &[u128],
+    passes: impl Fn(u128) -> bool,
+) -> Due {
     let now = now.as_nanos().into();
     if cost == 0 {
         return Due::At(now);
@@ -243,12 +278,20 @@ fn due(limit: u32, now: Tick, cost: u32, gone: &[u128], passes: impl Fn(u128) ->
     Due::At(passes.min().unwrap())
 }
 
-fn total(passed: &[(u128, u32)], counts: impl Fn(u128) -> bool) -> u128 {
+pub(super) fn total(passed: &[(u128, u32)], counts: impl Fn(u128) -> bool) -> u128 {
     let counting = passed.iter().filter(|(at, _)| counts(*at));
     counting.map(|&(_, cost)| u128::from(cost)).sum()
 }
 
-fn take_newest(passed: &mut Vec<(u128, u32)>, mut cost: u32) {
+/// What is later than `until` stays.
+fn take_newest_until(passed: &mut Vec<(u128, u32)>, until: u128, cost: u32) {
+    let earlier = passed.iter().filter(|(at, _)| *at <= until).count();
+    let later = passed.split_off(earlier);
+    take_newest(passed, cost);
+    passed.extend(later);
+}
+
+pub(super) fn take_newest(passed: &mut Vec<(u128, u32)>, mut cost: u32) {
     while let Some((_, newest)) = passed.last_mut().filter(|_| cost > 0) {
         let taken = cost.min(*newest);
         cost -= taken;

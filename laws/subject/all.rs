@@ -18,6 +18,8 @@ macro_rules! all {
 
             const PHASED: bool = $($policy::PHASED)||+;
 
+            const RETURNS_IN_TIME: bool = $($policy::RETURNS_IN_TIME)&&+;
+
             fn any() -> BoxedStrategy<Self> {
                 ($($policy::any(),)+).prop_map(Self::new).boxed()
             }
@@ -81,6 +83,15 @@ macro_rules! all {
 
             fn count(&mut self, now: Tick, cost: u32) {
                 $(self.$index.count(now, cost);)+
+            }
+
+            fn charge(&mut self, now: Tick, cost: u32) -> Option<()> {
+                $(self.$index.charge(now, cost)?;)+
+                Some(())
+            }
+
+            fn refund_from(&mut self, now: Tick, spent_at: Tick, cost: u32) {
+                $(self.$index.refund_from(now, spent_at, cost);)+
             }
 
             fn refund(&mut self, now: Tick, cost: u32) {

@@ -148,7 +148,7 @@ impl Cut for SlidingCounter {
 /// Found by comparison, since a counter has no accessor for it.
 const BUCKETS: [u32; 9] = [1, 2, 3, 4, 5, 7, 10, 60, u32::MAX];
 
-fn limits() -> impl Strategy<Value = u32> {
+pub(super) fn limits() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => select(&[1, 2, 3, 7][..]),
         1 => Just(100),

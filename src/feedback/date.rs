@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::time::unit_nanos;
+use crate::time::{days_of_month, first_day, unit_nanos};
 
 use super::value::{decimal, millis, seconds};
 
@@ -21,9 +21,6 @@ const DAY: i64 = 86_400;
 /// The mean year of the Gregorian calendar, in seconds.
 const YEAR: i64 = 31_556_952;
 const END_OF_9999: u64 = 253_402_300_799;
-
-/// The days from the first day of the year 1 to the first day of 1970.
-const EPOCH: i64 = days_before_year(1970);
 
 /// The unit of a wait that is a plain number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -132,29 +129,11 @@ fn start_of_day(year: i64, month: &str, day: &str) -> Option<i64> {
         .iter()
         .position(|known| known.eq_ignore_ascii_case(month))?;
     let day = number(day, 1..=2).filter(|day| (1..=days_of_month(year, month)).contains(day))?;
-    let before: i64 = (0..month).map(|month| days_of_month(year, month)).sum();
-    Some((days_before_year(year) - EPOCH + before + day - 1) * DAY)
+    Some((first_day(year, month) + day - 1) * DAY)
 }
 
 fn year_of_four(digits: &str) -> Option<i64> {
     number(digits, 4..=4).filter(|year| *year > 0)
-}
-
-/// The days from the first day of the year 1 to the first day of `year`.
-const fn days_before_year(year: i64) -> i64 {
-    let years = year - 1;
-    years * 365 + years / 4 - years / 100 + years / 400
-}
-
-/// The length of a month; January is 0.
-fn days_of_month(year: i64, month: usize) -> i64 {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    match month {
-        1 if is_leap => 29,
-        1 => 28,
-        3 | 5 | 8 | 10 => 30,
-        _ => 31,
-    }
 }
 
 /// The seconds since midnight, of `08:49:37` or `08:49`. A leap second is valid.

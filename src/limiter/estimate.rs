@@ -76,6 +76,7 @@ impl<S: Clone> QueueEstimate<S> {
 impl<S> Tail<S> {
     fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
         for cost in waiters.costs_from(self.next) {
+            policy.foresee(&mut self.state, self.at);
             let wait = policy
                 .decide(&mut self.state, self.at, cost)
                 .retry_in()
@@ -83,6 +84,7 @@ impl<S> Tail<S> {
             if !wait.is_zero() {
                 self.at = self.at.after(wait);
                 // Waits are exact: this passes, unless time itself ends before.
+                policy.foresee(&mut self.state, self.at);
                 let _ = policy.decide(&mut self.state, self.at, cost);
             }
         }

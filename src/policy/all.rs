@@ -10,6 +10,28 @@ use super::{Decision, Policy, Quota, Status};
 /// For quotas such as "10 a second and 500 a day". It takes a tuple of two to six policies, each of which may be an `All`
 /// too. The wait is the longest of theirs.
 ///
+/// Each limit counts the whole cost of a request, except in a [`PerRequest`](super::PerRequest), which counts 1. This is how
+/// "60 requests and 90,000 tokens a minute" is one limit. A request that the one refuses takes nothing from the other:
+///
+/// ```
+/// use paceline::limiter::PolicyExt;
+/// use paceline::policy::{All, FixedWindow, PerRequest, TokenBucket};
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let requests = PerRequest::new(FixedWindow::new(60, Duration::from_secs(60)));
+/// let tokens = TokenBucket::new(Rate::per_minute(90_000), 90_000);
+/// let limit = All::new((requests, tokens)).shared();
+///
+/// assert!(limit.try_acquire(60_000).is_pass());
+/// assert!(limit.try_acquire(60_000).retry_in().is_some(), "30,000 tokens are missing");
+/// let left = limit.status().unwrap();
+/// assert_eq!((left.remaining, left.binding), (59, Some(0)), "one request was counted");
+/// # }
+/// ```
+///
 /// **Window bound**: that of each policy.
 ///
 /// **Status**: that of the limit with the least room, and its number in [`binding`](Status::binding). The limits of an `All`
@@ -124,6 +146,10 @@ macro_rules! all_of {
                 decision
             }
 
+            fn foresee(&self, state: &mut Self::State, then: Tick) {
+                $(self.limits.$limit.foresee(&mut state.$limit, then);)+
+            }
+
             fn credit(&self, state: &Self::State, now: Tick) -> u32 {
                 let credit = u32::MAX;
                 $(let credit = credit.min(self.limits.$limit.credit(&state.$limit, now));)+
@@ -149,6 +175,14 @@ macro_rules! all_of {
 
             fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
                 $(self.limits.$limit.refund(&mut state.$limit, now, cost);)+
+            }
+
+            fn refund_from(&self, state: &mut Self::State, now: Tick, spent_at: Tick, cost: u32) {
+                $(self.limits.$limit.refund_from(&mut state.$limit, now, spent_at, cost);)+
+            }
+
+            fn charge(&self, state: &mut Self::State, now: Tick, cost: u32) {
+                $(self.limits.$limit.charge(&mut state.$limit, now, cost);)+
             }
 
             fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
@@ -199,6 +233,19 @@ mod tests {
             assert_eq!(limit.decide(&mut state, at(0), 1), wait(100));
         }
         assert_eq!(bucket.peek(&state.0, at(0), 4), Decision::Pass);
+    }
+
+    #[test]
+    fn every_limit_counts_a_charge_and_returns_its_part() {
+        let window = |limit, nanos| FixedWindow::new(limit, Duration::from_nanos(nanos));
+        let limit = All::new((window(5, 10), SlidingLog::new(7, Duration::from_nanos(30))));
+        let mut state = limit.fresh(at(0));
+        limit.charge(&mut state, at(0), 9);
+        assert_eq!(limit.decide(&mut state, at(0), 1), wait(30));
+        limit.refund_from(&mut state, at(5), at(0), 3);
+        assert_eq!(limit.decide(&mut state, at(5), 1), wait(5));
+        limit.refund_from(&mut state, at(5), at(0), 2);
+        assert_eq!(limit.decide(&mut state, at(5), 1), Decision::Pass);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Pure decisions: fixed parameters, a small state and the time give a [`Decision`].
 //!
 //! A policy has no clock, no lock and no task; the caller passes the time in. This is why a million random traces can be
-//! tested in a second. To use a policy, give it a place to keep its state with
+//! tested in a second. (An [`AlignedWindow`] also reads a [`WallClock`](crate::time::WallClock), where its windows end.) To use a policy, give it a place to keep its state with
 //! [`PolicyExt`](crate::limiter::PolicyExt): `policy.owned()` or `policy.shared()`.
 //!
 //! # Which one
@@ -17,7 +17,9 @@
 //! | [`SlidingCounter::strict`] n, W, k | n in a window of W | n / W · k / (k + 1) at least | n at once | 16 bytes a bucket, up to k + 1 |
 //! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | (n − 1) / W at least | n at once | 32 bytes |
 //! | [`FixedWindow`] n, W | 2 n in a window of W | n / W | n at once | 16 bytes |
+//! | [`AlignedWindow`] n, of the calendar | n in each of its windows, 2 n in a window of W (28 days for months) | n / W | n at once | 32 bytes |
 //! | [`All`] of several | that of each | the slowest | what all allow | the sum |
+//! | [`PerRequest`] of one | its own, in requests | its own | its own | its own |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
 //! Memory is that of a state. The log and the counters allocate a little more, but nothing before their first use. When all
@@ -48,11 +50,14 @@
 //!
 //! Every request has a cost, usually 1. Cost 0 always passes and uses nothing.
 
+mod aligned_window;
+mod alignment;
 mod all;
 mod decision;
 mod fixed_window;
 mod interval;
 mod ledger;
+mod per_request;
 mod sliding_counter;
 mod sliding_log;
 mod token_bucket;
@@ -64,11 +69,14 @@ use core::time::Duration;
 use crate::time::Tick;
 
 pub use crate::time::OutOfRange;
+pub use aligned_window::{AlignedWindow, AlignedWindowState};
+pub use alignment::Alignment;
 pub use all::All;
 pub use decision::{Decision, Quota, Status};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
 pub(crate) use ledger::Ledger;
+pub use per_request::PerRequest;
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use token_bucket::{TokenBucket, TokenBucketState};
@@ -89,6 +97,8 @@ pub use unlimited::Unlimited;
 /// 6. Nothing panics or overflows, whatever the time and the cost. If the time goes back, a request may pass later than
 ///    necessary, never earlier.
 /// 7. [`room`](Policy::room) requests of cost 1 pass one after another, and the next one does not.
+/// 8. A [`charge`](Policy::charge) lets no request pass earlier. A [`refund_from`](Policy::refund_from) of a charge undoes it, if
+///    nothing came in between.
 ///
 /// ```
 /// use paceline::policy::{Decision, Interval, Policy};
@@ -122,6 +132,14 @@ pub trait Policy {
     /// Provided: decides on a clone of the state. Override it where a clone is expensive.
     fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
         self.decide(&mut state.clone(), now, cost)
+    }
+
+    /// Prepares the copy of a state for decisions at `then`, which is still to come. A limiter calls it to estimate how long its
+    /// queue takes.
+    ///
+    /// Provided: does nothing. Override it where a decision also depends on another clock, which does not show `then` yet.
+    fn foresee(&self, state: &mut Self::State, then: Tick) {
+        let _ = (state, then);
     }
 
     /// How many permits a limiter may hand out from `now` on without reading the clock again.
@@ -168,7 +186,9 @@ pub trait Policy {
     /// | [`Interval`] d | 1 in d; `None` if d is zero |
     /// | [`TokenBucket`] rate, burst | the rate, over the longer of its period and the time in which the bucket fills |
     /// | [`SlidingLog`], [`SlidingCounter`], [`FixedWindow`] n, W | n in W |
+    /// | [`AlignedWindow`] n | n in its window; a month counts as 31 days |
     /// | [`All`] of several | the one of fewest permits; [`status`](Policy::status) has the one that binds now |
+    /// | [`PerRequest`] of one | its own |
     /// | [`Unlimited`] | `None` |
     ///
     /// ```

@@ -52,7 +52,6 @@ impl Clock {
 }
 
 /// The time since 1970, for what other machines know too: dates, and times in metrics. It may go back.
-#[cfg(any(feature = "metrics", feature = "tower"))]
 #[expect(
     clippy::disallowed_types,
     reason = "a clock of this process means nothing elsewhere"

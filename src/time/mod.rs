@@ -3,6 +3,7 @@
 //! Code that decides is given the time as a [`Tick`]. Code that waits uses a [`Timer`]. Both follow tokio's clock, so a test on
 //! tokio's paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants and takes no time.
 
+mod civil;
 mod clock;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod early_wake;
@@ -14,8 +15,10 @@ mod tick;
 mod timer;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod timer_fd;
+mod wall_clock;
 mod wheel_timer;
 
+pub(crate) use civil::{days_of_month, first_day, first_day_of_next_month};
 pub use clock::Clock;
 #[cfg(any(feature = "metrics", feature = "tower"))]
 pub(crate) use clock::since_1970;
@@ -27,3 +30,4 @@ pub use rate::{ParseRateError, Rate, RateError};
 pub use tick::Tick;
 pub(crate) use tick::saturating_duration;
 pub use timer::{Resolution, Timer};
+pub use wall_clock::WallClock;

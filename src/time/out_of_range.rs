@@ -25,12 +25,14 @@ pub struct OutOfRange {
     got: Option<Got>,
 }
 
-/// The two values of which one is out of a range that the other one bounds.
+/// The value that is out of range, or two values of which one is out of a range that the other one bounds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Got {
     /// The bits of two floats.
     Numbers([u64; 2]),
     Times([Duration; 2]),
+    Counts([u32; 2]),
+    Number(i32),
 }
 
 impl OutOfRange {
@@ -53,6 +55,18 @@ impl OutOfRange {
     /// Adds two times to the message, which does not name them.
     pub(crate) const fn got_times(mut self, first: Duration, second: Duration) -> Self {
         self.got = Some(Got::Times([first, second]));
+        self
+    }
+
+    /// Adds two counts to the message, which does not name them.
+    pub(crate) const fn got_counts(mut self, first: u32, second: u32) -> Self {
+        self.got = Some(Got::Counts([first, second]));
+        self
+    }
+
+    /// Adds a number to the message, which does not name it.
+    pub(crate) const fn got_number(mut self, number: i32) -> Self {
+        self.got = Some(Got::Number(number));
         self
     }
 
@@ -97,6 +111,8 @@ impl fmt::Display for OutOfRange {
                 write!(f, ", got {first} and {second}")
             }
             Some(Got::Times([first, second])) => write!(f, ", got {first:?} and {second:?}"),
+            Some(Got::Number(number)) => write!(f, ", got {number}"),
+            Some(Got::Counts([first, second])) => write!(f, ", got {first} and {second}"),
         }
     }
 }
