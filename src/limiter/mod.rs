@@ -45,6 +45,7 @@ mod prefetch;
 mod reporter;
 mod share;
 mod shared;
+mod shared_control;
 mod switch;
 mod switched;
 #[cfg(feature = "tracing")]
