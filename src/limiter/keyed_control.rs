@@ -177,7 +177,11 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| limit.reset(now, of_all));
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.policy = of_all;
+                limit.reset(now);
+            });
         });
         self.report(key, Event::Retuned);
         self.report(key, Event::Resumed);

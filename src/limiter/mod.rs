@@ -30,6 +30,7 @@ mod fair_clients;
 mod fair_control;
 mod fair_status;
 mod gate;
+mod hold;
 mod key_map;
 mod keyed;
 mod keyed_control;
