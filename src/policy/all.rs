@@ -163,6 +163,14 @@ macro_rules! all_of {
                 $(self.limits.$limit.refund(&mut state.$limit, now, cost);)+
             }
 
+            fn refund_from(&self, state: &mut Self::State, now: Tick, spent_at: Tick, cost: u32) {
+                $(self.limits.$limit.refund_from(&mut state.$limit, now, spent_at, cost);)+
+            }
+
+            fn charge(&self, state: &mut Self::State, now: Tick, cost: u32) {
+                $(self.limits.$limit.charge(&mut state.$limit, now, cost);)+
+            }
+
             fn retune(&self, old: &Self, state: &mut Self::State, now: Tick) {
                 $(self.limits.$limit.retune(&old.limits.$limit, &mut state.$limit, now);)+
             }
@@ -211,6 +219,19 @@ mod tests {
             assert_eq!(limit.decide(&mut state, at(0), 1), wait(100));
         }
         assert_eq!(bucket.peek(&state.0, at(0), 4), Decision::Pass);
+    }
+
+    #[test]
+    fn every_limit_counts_a_charge_and_returns_its_part() {
+        let window = |limit, nanos| FixedWindow::new(limit, Duration::from_nanos(nanos));
+        let limit = All::new((window(5, 10), SlidingLog::new(7, Duration::from_nanos(30))));
+        let mut state = limit.fresh(at(0));
+        limit.charge(&mut state, at(0), 9);
+        assert_eq!(limit.decide(&mut state, at(0), 1), wait(30));
+        limit.refund_from(&mut state, at(5), at(0), 3);
+        assert_eq!(limit.decide(&mut state, at(5), 1), wait(5));
+        limit.refund_from(&mut state, at(5), at(0), 2);
+        assert_eq!(limit.decide(&mut state, at(5), 1), Decision::Pass);
     }
 
     #[test]

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Rate, Tick};
 
-use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window};
+use super::{Decision, OutOfRange, Policy, Quota, check_window, decide_in_window, room_in_window};
 
 /// At most `limit` in each window; **twice the limit can pass around the end of a window**.
 ///
@@ -117,18 +117,14 @@ impl Policy for FixedWindow {
     fn decide(&self, state: &mut FixedWindowState, now: Tick, cost: u32) -> Decision {
         let ends_at = self.ends_at(*state);
         let decision = decide_in_window(self.limit, now, cost, |room| {
-            if state.spent > room {
+            if state.spent > u64::from(room) {
                 ends_at
             } else {
                 Tick::ZERO
             }
         });
         if decision.is_pass() && cost > 0 {
-            if ends_at <= now {
-                // If the time goes back, the window must not begin earlier.
-                *state = self.fresh(now.max(state.began));
-            }
-            state.spent += cost;
+            self.charge(state, now, cost);
         }
         decision
     }
@@ -137,7 +133,7 @@ impl Policy for FixedWindow {
         if self.ends_at(*state) <= now {
             return self.limit;
         }
-        self.limit.saturating_sub(state.spent)
+        room_in_window(self.limit, state.spent)
     }
 
     fn quota(&self) -> Option<Quota> {
@@ -148,7 +144,27 @@ impl Policy for FixedWindow {
     }
 
     fn refund(&self, state: &mut FixedWindowState, _now: Tick, cost: u32) {
-        state.spent = state.spent.saturating_sub(cost);
+        state.spent = state.spent.saturating_sub(cost.into());
+    }
+
+    /// Nothing, if another window has begun since.
+    fn refund_from(&self, state: &mut FixedWindowState, now: Tick, spent_at: Tick, cost: u32) {
+        if state.began <= spent_at {
+            self.refund(state, now, cost);
+        }
+    }
+
+    /// A debt is forgotten at the end of its window, as every other count.
+    #[inline]
+    fn charge(&self, state: &mut FixedWindowState, now: Tick, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        if self.ends_at(*state) <= now {
+            // If the time goes back, the window must not begin earlier.
+            *state = self.fresh(now.max(state.began));
+        }
+        state.spent = state.spent.saturating_add(cost.into());
     }
 
     /// Keeps the count and the beginning of the window.
@@ -163,7 +179,8 @@ impl Policy for FixedWindow {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FixedWindowState {
     began: Tick,
-    spent: u32,
+    /// More than the limit in debt.
+    spent: u64,
 }
 
 #[cfg(test)]
@@ -212,6 +229,33 @@ mod tests {
         assert_eq!(LIMIT.decide(&mut state, at(10), 1), Decision::Pass);
         LIMIT.refund(&mut state, at(10), 99);
         assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Pass);
+    }
+
+    #[test]
+    fn a_charge_above_the_limit_counts_until_the_window_ends() {
+        let mut state = LIMIT.fresh(at(0));
+        LIMIT.charge(&mut state, at(20), 5);
+        assert_eq!(LIMIT.room(&state, at(20)), 0);
+        LIMIT.refund_from(&mut state, at(30), at(20), 1);
+        assert_eq!(LIMIT.decide(&mut state, at(30), 1), wait(90));
+        LIMIT.refund_from(&mut state, at(40), at(20), 2);
+        assert_eq!(LIMIT.decide(&mut state, at(40), 1), Decision::Pass);
+        for _ in 0..3 {
+            LIMIT.charge(&mut state, at(50), u32::MAX);
+        }
+        assert_eq!(LIMIT.decide(&mut state, at(119), 1), wait(1));
+        assert_eq!(LIMIT.decide(&mut state, at(120), 3), Decision::Pass);
+    }
+
+    #[test]
+    fn what_an_earlier_window_returns_makes_no_room() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(100), 3), Decision::Pass);
+        LIMIT.refund_from(&mut state, at(110), at(99), 3);
+        assert_eq!(LIMIT.decide(&mut state, at(110), 1), wait(90));
+        LIMIT.refund_from(&mut state, at(110), at(100), 3);
+        assert_eq!(LIMIT.decide(&mut state, at(110), 3), Decision::Pass);
     }
 
     #[test]

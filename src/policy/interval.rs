@@ -139,11 +139,39 @@ impl Policy for Interval {
         Status::new(self.quota(), self.room(state, now), reset_in)
     }
 
-    /// Only the cost of the latest request can be refunded.
+    /// Only the cost of the latest request can be refunded, and what was charged since.
     fn refund(&self, state: &mut IntervalState, _now: Tick, cost: u32) {
         let cost = cost.min(state.refundable);
         state.cost -= cost;
         state.refundable -= cost;
+    }
+
+    /// Permits from before the latest request that passed have no interval left.
+    fn refund_from(&self, state: &mut IntervalState, now: Tick, spent_at: Tick, cost: u32) {
+        if state.last <= spent_at || now < state.last {
+            self.refund(state, now, cost);
+        }
+    }
+
+    /// The next request passes `cost` intervals later.
+    fn charge(&self, state: &mut IntervalState, now: Tick, cost: u32) {
+        let open_at = self.open_at(*state);
+        if cost == 0 || self.decide(state, now, cost).is_pass() {
+            return;
+        }
+        *state = match state.cost.checked_add(cost) {
+            Some(sum) => IntervalState {
+                last: state.last,
+                cost: sum,
+                refundable: state.refundable + cost,
+            },
+            // Then the earlier cost does not follow a new interval.
+            None => IntervalState {
+                last: open_at,
+                cost,
+                refundable: cost,
+            },
+        };
     }
 
     /// The next request passes at the last one plus its cost in new intervals.
@@ -162,7 +190,7 @@ impl Policy for Interval {
 pub struct IntervalState {
     last: Tick,
     cost: u32,
-    /// The part of `cost` that a request used. The first wait of a delayed interval is not part of it.
+    /// The part of `cost` that a request used, or a charge. The first wait of a delayed interval is not part of it.
     refundable: u32,
 }
 
@@ -232,6 +260,33 @@ mod tests {
             EVERY.with_delayed_start().decide(&mut delayed, at(0), 1),
             wait(100)
         );
+    }
+
+    #[test]
+    fn a_charge_moves_the_next_request_by_its_intervals() {
+        let mut state = EVERY.fresh(at(0));
+        assert_eq!(EVERY.decide(&mut state, at(0), 1), AT_ONCE);
+        EVERY.charge(&mut state, at(30), 2);
+        assert_eq!(EVERY.decide(&mut state, at(30), 1), wait(270));
+        EVERY.refund_from(&mut state, at(40), at(30), 1);
+        assert_eq!(EVERY.decide(&mut state, at(40), 1), wait(160));
+
+        EVERY.charge(&mut state, at(500), 2);
+        assert_eq!(EVERY.decide(&mut state, at(500), 1), wait(200));
+        EVERY.refund_from(&mut state, at(500), at(30), 1);
+        assert_eq!(EVERY.decide(&mut state, at(500), 1), wait(200));
+    }
+
+    #[test]
+    fn a_debt_of_more_than_the_largest_cost_is_kept() {
+        let mut state = EVERY.fresh(at(0));
+        for _ in 0..3 {
+            EVERY.charge(&mut state, at(0), u32::MAX);
+        }
+        let owed = 3 * 429_496_729_500;
+        assert_eq!(EVERY.decide(&mut state, at(0), 1), wait(owed));
+        EVERY.refund_from(&mut state, at(0), at(0), u32::MAX);
+        assert_eq!(EVERY.decide(&mut state, at(0), 1), wait(owed / 3 * 2));
     }
 
     #[test]

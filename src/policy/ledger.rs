@@ -51,7 +51,9 @@ impl Ledger {
 
     /// Adds `cost` at `when`, or to the last entry if that is later.
     pub(crate) fn spend(&mut self, when: u64, cost: u32) {
-        let sum = self.total().wrapping_add(u64::from(cost));
+        let spent = self.total().wrapping_sub(self.before);
+        // More than the largest number would count as little.
+        let sum = self.before.wrapping_add(spent.saturating_add(cost.into()));
         match self.entries.back_mut() {
             Some(last) if last.when >= when => last.sum = sum,
             _ => self.entries.push_back(Entry { when, sum }),
@@ -73,6 +75,19 @@ impl Ledger {
         if let Some(last) = self.entries.back_mut() {
             last.sum = before.wrapping_add(left);
         }
+    }
+
+    /// Removes `cost` from the entries at `when` or before, the latest first, or everything in them if that is less.
+    pub(crate) fn take_back_from(&mut self, when: u64, cost: u32) {
+        let end = self.entries.partition_point(|entry| entry.when <= when);
+        let later = self.entries.split_off(end);
+        let total = self.total();
+        self.take_back(cost);
+        let taken = total.wrapping_sub(self.total());
+        self.entries.extend(later.into_iter().map(|entry| Entry {
+            sum: entry.sum.wrapping_sub(taken),
+            ..entry
+        }));
     }
 
     /// Drops the entries at `when` or before. If no entry is left, releases the memory above [`KEPT`] entries.
@@ -183,6 +198,33 @@ mod tests {
         ledger.take_back(99);
         assert!(ledger.is_empty());
         assert_eq!(ledger.spent_from(0), 0);
+    }
+
+    #[test]
+    fn a_cost_is_taken_back_from_its_time_and_then_from_before() {
+        let taken = |when, cost| {
+            let mut ledger = ledger(&[(10, 1), (20, 5), (30, 4)]);
+            ledger.take_back_from(when, cost);
+            [10, 20, 30].map(|when| ledger.spent_from(when) - ledger.spent_from(when + 1))
+        };
+        assert_eq!(taken(30, 3), [1, 5, 1]);
+        assert_eq!(taken(20, 3), [1, 2, 4]);
+        assert_eq!(taken(29, 5), [1, 0, 4]);
+        assert_eq!(taken(20, u32::MAX), [0, 0, 4]);
+        assert_eq!(taken(9, 3), [1, 5, 4]);
+    }
+
+    #[test]
+    fn more_than_the_largest_sum_is_the_largest_sum() {
+        let mut ledger = Ledger {
+            before: 7,
+            ..Ledger::default()
+        };
+        ledger.spend(10, u32::MAX);
+        ledger.entries[0].sum = 6;
+        ledger.spend(20, 2);
+        assert_eq!(ledger.spent_from(10), u64::MAX);
+        assert_eq!(ledger.must_go(1), Some(10));
     }
 
     #[test]

@@ -264,13 +264,7 @@ impl Policy for SlidingCounter {
     fn decide(&self, state: &mut SlidingCounterState, now: Tick, cost: u32) -> Decision {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
-            let mut present = self.bucket_at(state, now);
-            self.expire(state, present);
-            if state.ledger.is_empty() {
-                state.origin = now.max(state.origin);
-                present = 0;
-            }
-            state.ledger.spend(present, cost);
+            self.charge(state, now, cost);
         }
         decision
     }
@@ -304,6 +298,29 @@ impl Policy for SlidingCounter {
 
     fn refund(&self, state: &mut SlidingCounterState, _now: Tick, cost: u32) {
         state.ledger.take_back(cost);
+    }
+
+    /// Takes the permits from the bucket of this instant, or the latest ones before it.
+    fn refund_from(&self, state: &mut SlidingCounterState, now: Tick, spent_at: Tick, cost: u32) {
+        self.expire(state, self.bucket_at(state, now));
+        if state.origin <= spent_at {
+            let bucket = self.bucket_at(state, spent_at);
+            state.ledger.take_back_from(bucket, cost);
+        }
+    }
+
+    /// The count of a bucket may be above the limit. It expires as every other.
+    fn charge(&self, state: &mut SlidingCounterState, now: Tick, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        let mut present = self.bucket_at(state, now);
+        self.expire(state, present);
+        if state.ledger.is_empty() {
+            state.origin = now.max(state.origin);
+            present = 0;
+        }
+        state.ledger.spend(present, cost);
     }
 
     /// Moves each count to the latest new bucket that its requests may belong to.
@@ -372,6 +389,49 @@ mod tests {
         assert_eq!(limit.decide(&mut state, at(150), 1), Decision::Pass);
         assert_eq!(limit.room(&state, at(150)), 5);
         assert_eq!(limit.room(&state, at(99)), 0, "the time has gone back");
+    }
+
+    #[test]
+    fn a_debt_expires_bucket_by_bucket() {
+        let limit = SlidingCounter::strict(2, WINDOW, 4);
+        let mut state = limit.fresh(at(0));
+        limit.charge(&mut state, at(0), 5);
+        limit.charge(&mut state, at(60), u32::MAX);
+        limit.charge(&mut state, at(60), u32::MAX);
+        assert_eq!(limit.room(&state, at(124)), 0);
+        for _ in 0..2 {
+            limit.refund_from(&mut state, at(124), at(74), u32::MAX);
+        }
+        let room = [124, 125].map(|now| limit.room(&state, at(now)));
+        assert_eq!(room, [0, 2]);
+        limit.refund_from(&mut state, at(124), at(10), 4);
+        assert_eq!(limit.room(&state, at(124)), 1);
+    }
+
+    #[test]
+    fn a_smooth_debt_falls_in_the_next_window() {
+        let limit = SlidingCounter::smooth(10, WINDOW);
+        let mut state = limit.fresh(at(0));
+        limit.charge(&mut state, at(0), 40);
+        let wait = Duration::from_nanos(178);
+        assert_eq!(
+            limit.decide(&mut state, at(0), 1),
+            Decision::Wait { retry_in: wait },
+            "40 · 22 / 100 is the first below 9"
+        );
+        limit.refund_from(&mut state, at(150), at(99), 24);
+        assert_eq!(limit.room(&state, at(150)), 2);
+        limit.refund_from(&mut state, at(200), at(99), 24);
+        assert_eq!(limit.room(&state, at(200)), 10);
+    }
+
+    #[test]
+    fn an_instant_before_the_first_bucket_returns_nothing() {
+        let limit = SlidingCounter::strict(2, WINDOW, 4);
+        let mut state = limit.fresh(at(50));
+        limit.charge(&mut state, at(50), 2);
+        limit.refund_from(&mut state, at(50), at(49), 2);
+        assert_eq!(limit.room(&state, at(50)), 0);
     }
 
     #[test]

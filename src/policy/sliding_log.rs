@@ -15,7 +15,7 @@ use super::{
 /// **Window bound**: a half-open window of the given length holds at most `limit`, wherever it begins.
 ///
 /// **Memory**: 16 bytes for each instant within the last window at which a request passed, so at most 16 · `limit` bytes.
-/// They are allocated when needed. When all entries have expired, at most 256 bytes are kept. A decision takes time
+/// A [`charge`](Policy::charge) above the limit adds one for its instant. They are allocated when needed. When all entries have expired, at most 256 bytes are kept. A decision takes time
 /// logarithmic in the number of entries.
 ///
 /// ```
@@ -136,8 +136,7 @@ impl Policy for SlidingLog {
     fn decide(&self, state: &mut SlidingLogState, now: Tick, cost: u32) -> Decision {
         let decision = self.peek(state, now, cost);
         if decision.is_pass() && cost > 0 {
-            self.expire(state, now);
-            state.ledger.spend(now.max(state.began).as_nanos(), cost);
+            self.charge(state, now, cost);
         }
         decision
     }
@@ -167,6 +166,20 @@ impl Policy for SlidingLog {
 
     fn refund(&self, state: &mut SlidingLogState, _now: Tick, cost: u32) {
         state.ledger.take_back(cost);
+    }
+
+    /// Takes the permits that were spent at this instant, or the latest ones before it.
+    fn refund_from(&self, state: &mut SlidingLogState, now: Tick, spent_at: Tick, cost: u32) {
+        self.expire(state, now);
+        state.ledger.take_back_from(spent_at.as_nanos(), cost);
+    }
+
+    /// The entry may be above the limit. It expires as every other.
+    fn charge(&self, state: &mut SlidingLogState, now: Tick, cost: u32) {
+        if cost > 0 {
+            self.expire(state, now);
+            state.ledger.spend(now.max(state.began).as_nanos(), cost);
+        }
     }
 
     /// Keeps the entries.
@@ -230,6 +243,32 @@ mod tests {
                 Decision::Never { capacity: 3 }
             ]
         );
+    }
+
+    #[test]
+    fn a_debt_expires_entry_by_entry() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 2), Decision::Pass);
+        LIMIT.charge(&mut state, at(10), 4);
+        LIMIT.charge(&mut state, at(20), 2);
+        assert_eq!(LIMIT.room(&state, at(20)), 0);
+        assert_eq!(LIMIT.decide(&mut state, at(20), 1), wait(90));
+        LIMIT.refund_from(&mut state, at(30), at(15), 2);
+        let waits = [1, 2].map(|cost| LIMIT.peek(&state, at(30), cost));
+        assert_eq!(waits, [wait(80), wait(90)]);
+    }
+
+    #[test]
+    fn what_has_left_the_window_is_not_returned() {
+        let mut state = LIMIT.fresh(at(0));
+        assert_eq!(LIMIT.decide(&mut state, at(0), 3), Decision::Pass);
+        assert_eq!(LIMIT.decide(&mut state, at(100), 3), Decision::Pass);
+        for spent_at in [0, 99] {
+            LIMIT.refund_from(&mut state, at(110), at(spent_at), 3);
+            assert_eq!(LIMIT.peek(&state, at(110), 1), wait(90));
+        }
+        LIMIT.refund_from(&mut state, at(110), at(105), 1);
+        assert_eq!(LIMIT.peek(&state, at(110), 1), Decision::Pass);
     }
 
     #[test]

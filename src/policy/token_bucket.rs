@@ -221,6 +221,21 @@ impl Policy for TokenBucket {
         *state = TokenBucketState::full_at(refunded.max(full));
     }
 
+    /// Every token is missing until the bucket is full, whenever it was spent, and a refund ends there.
+    fn refund_from(&self, state: &mut TokenBucketState, now: Tick, spent_at: Tick, cost: u32) {
+        let _ = spent_at;
+        self.refund(state, now, cost);
+    }
+
+    /// The bucket may fall below zero tokens, also without [`with_debt`](Self::with_debt).
+    fn charge(&self, state: &mut TokenBucketState, now: Tick, cost: u32) {
+        if cost == 0 {
+            return;
+        }
+        let full_at = state.shares().max(self.shares_at(now));
+        *state = TokenBucketState::in_debt(full_at.saturating_add(self.shares_of(cost)));
+    }
+
     /// Keeps the tokens with their fraction, up to the new burst. Keeps a debt up to one new burst. Equal parameters change
     /// nothing.
     fn retune(&self, old: &Self, state: &mut TokenBucketState, now: Tick) {
@@ -238,7 +253,7 @@ impl Policy for TokenBucket {
         let most = (self != old).then_some(2 * self.room);
         let missing = missing.min(most.unwrap_or(Shares::MAX));
         let full_at = self.shares_at(now).saturating_add(missing);
-        *state = TokenBucketState::full_at(full_at);
+        *state = TokenBucketState::in_debt(full_at);
     }
 
     fn settled_at(&self, state: &TokenBucketState) -> Tick {
@@ -291,6 +306,11 @@ impl TokenBucketState {
         }
     }
 
+    /// The same for a number that may be too large. Beyond [`MOST`] a bucket is never full again.
+    fn in_debt(shares: Shares) -> Self {
+        Self::full_at(shares.min(MOST))
+    }
+
     const fn shares(self) -> Shares {
         (self.high as Shares) << 64 | self.low as Shares
     }
@@ -300,6 +320,9 @@ impl TokenBucketState {
 ///
 /// The largest value is a tick (64 bits) times the permits (32 bits), plus a cost (32 bits) times a period (94 bits).
 type Shares = u128;
+
+/// No state has more. With the most permits it is later than the last tick, and the largest cost can be added to it.
+const MOST: Shares = Shares::MAX / 2;
 
 /// `part · to / from`, rounded up, for `part < from`. If the product would overflow (both periods are centuries long), the
 /// fraction is rounded up to 33 bits.
@@ -416,6 +439,36 @@ mod tests {
         LIMIT.refund(&mut idle, at(50), 1);
         assert_eq!(LIMIT.decide(&mut idle, at(50), 3), Decision::Pass);
         assert_eq!(LIMIT.decide(&mut idle, at(50), 1), wait(10));
+    }
+
+    #[test]
+    fn a_charge_takes_tokens_that_are_not_there() {
+        let mut state = LIMIT.fresh(at(0));
+        LIMIT.charge(&mut state, at(0), 5);
+        assert_eq!(LIMIT.room(&state, at(29)), 0);
+        assert_eq!(LIMIT.decide(&mut state, at(5), 1), wait(25));
+        LIMIT.refund_from(&mut state, at(5), at(0), 2);
+        assert_eq!(LIMIT.decide(&mut state, at(5), 1), wait(5));
+        assert_eq!(LIMIT.settled_at(&state), at(30));
+        LIMIT.charge(&mut state, at(60), 1);
+        assert_eq!(LIMIT.room(&state, at(60)), 2);
+    }
+
+    #[test]
+    fn a_debt_beyond_the_last_tick_is_never_paid() {
+        let slowest = TokenBucket::new(Rate::new(1, Duration::MAX), u32::MAX);
+        let fastest = TokenBucket::new(Rate::new(u32::MAX, Duration::MAX), u32::MAX);
+        for limit in [slowest, fastest] {
+            let mut state = limit.fresh(Tick::MAX);
+            for _ in 0..9 {
+                limit.charge(&mut state, Tick::MAX, u32::MAX);
+            }
+            let decision = limit.decide(&mut state, Tick::MAX, 1);
+            let then = decision.retry_in().map(|wait| at(0).after(wait));
+            assert_eq!(then, Some(Tick::MAX));
+            assert_eq!(limit.settled_at(&state), Tick::MAX);
+            assert_eq!(limit.room(&state, Tick::MAX), 0);
+        }
     }
 
     #[test]

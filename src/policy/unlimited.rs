@@ -35,6 +35,8 @@ impl Policy for Unlimited {
 
     fn refund(&self, _state: &mut (), _now: Tick, _cost: u32) {}
 
+    fn charge(&self, _state: &mut (), _now: Tick, _cost: u32) {}
+
     fn retune(&self, _old: &Self, _state: &mut (), _now: Tick) {}
 
     fn settled_at(&self, _state: &()) -> Tick {
