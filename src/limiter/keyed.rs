@@ -518,8 +518,8 @@ where
     P: Policy + Send + 'static,
     P::State: Send,
 {
-    keyed: Keyed<K, P>,
-    key: K,
+    pub(super) keyed: Keyed<K, P>,
+    pub(super) key: K,
     /// While it waits.
     handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
@@ -546,6 +546,11 @@ where
     /// Pauses this key for as long as a provider asks: see [`Keyed::apply_feedback`].
     pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
         self.keyed.apply_feedback(&self.key, feedback)
+    }
+
+    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see [`Keyed::set_remaining`].
+    pub fn set_remaining(&self, remaining: u32, reset_in: Duration) {
+        self.keyed.set_remaining(&self.key, remaining, reset_in);
     }
 
     fn poll_ask(

@@ -44,6 +44,7 @@ mod observer;
 mod owned;
 mod prefetch;
 mod reporter;
+mod settle;
 mod share;
 mod shared;
 mod shared_control;
@@ -78,6 +79,7 @@ pub use owned::Owned;
 #[cfg(feature = "redis")]
 pub(crate) use reporter::KeyedObserver;
 pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};
+pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
 pub use share::{Share, ShareError};
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};

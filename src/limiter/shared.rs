@@ -399,8 +399,8 @@ impl<P: Policy> Shared<P> {
 
     /// What the limit has left now. Nothing is counted; `None` in [`Mode::Off`].
     ///
-    /// It is what the policy has: the queued requests take theirs of it before a new one. During a pause nothing remains, and the
-    /// reset is not before its end. In [`Mode::Shadow`] it is the same, although every request passes. The clock of an unused
+    /// It is what the policy has, or less if [`set_remaining`](Self::set_remaining) has said so: the queued requests take theirs of
+    /// it before a new one. During a pause nothing remains, and the reset is not before its end. In [`Mode::Shadow`] it is the same, although every request passes. The clock of an unused
     /// limit does not start.
     ///
     /// ```
@@ -450,7 +450,9 @@ impl<P: Policy> Shared<P> {
         self.queue.with(|limit, _| limit.mode)
     }
 
-    /// How long the pause still lasts, whatever the mode; `None` if there is none. A pause without end lasts for centuries.
+    /// How long no request passes, whatever the policy has and whatever the mode: because of a pause, or since nothing is left of
+    /// what [`set_remaining`](Self::set_remaining) has said. `None` if that does not hold it. A pause without end lasts for
+    /// centuries.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
