@@ -10,6 +10,28 @@ use super::{Decision, Policy, Quota, Status};
 /// For quotas such as "10 a second and 500 a day". It takes a tuple of two to six policies, each of which may be an `All`
 /// too. The wait is the longest of theirs.
 ///
+/// Each limit counts the whole cost of a request, except in a [`PerRequest`](super::PerRequest), which counts 1. This is how
+/// "60 requests and 90,000 tokens a minute" is one limit. A request that the one refuses takes nothing from the other:
+///
+/// ```
+/// use paceline::limiter::PolicyExt;
+/// use paceline::policy::{All, FixedWindow, PerRequest, TokenBucket};
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let requests = PerRequest::new(FixedWindow::new(60, Duration::from_secs(60)));
+/// let tokens = TokenBucket::new(Rate::per_minute(90_000), 90_000);
+/// let limit = All::new((requests, tokens)).shared();
+///
+/// assert!(limit.try_acquire(60_000).is_pass());
+/// assert!(limit.try_acquire(60_000).retry_in().is_some(), "30,000 tokens are missing");
+/// let left = limit.status().unwrap();
+/// assert_eq!((left.remaining, left.binding), (59, Some(0)), "one request was counted");
+/// # }
+/// ```
+///
 /// **Window bound**: that of each policy.
 ///
 /// **Status**: that of the limit with the least room, and its number in [`binding`](Status::binding). The limits of an `All`

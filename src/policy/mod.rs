@@ -18,6 +18,7 @@
 //! | [`SlidingCounter::smooth`] n, W | 2 n − 1 in a window of W | (n − 1) / W at least | n at once | 32 bytes |
 //! | [`FixedWindow`] n, W | 2 n in a window of W | n / W | n at once | 16 bytes |
 //! | [`All`] of several | that of each | the slowest | what all allow | the sum |
+//! | [`PerRequest`] of one | its own, in requests | its own | its own | its own |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
 //!
 //! Memory is that of a state. The log and the counters allocate a little more, but nothing before their first use. When all
@@ -53,6 +54,7 @@ mod decision;
 mod fixed_window;
 mod interval;
 mod ledger;
+mod per_request;
 mod sliding_counter;
 mod sliding_log;
 mod token_bucket;
@@ -69,6 +71,7 @@ pub use decision::{Decision, Quota, Status};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};
 pub(crate) use ledger::Ledger;
+pub use per_request::PerRequest;
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use token_bucket::{TokenBucket, TokenBucketState};
@@ -169,6 +172,7 @@ pub trait Policy {
     /// | [`TokenBucket`] rate, burst | the rate, over the longer of its period and the time in which the bucket fills |
     /// | [`SlidingLog`], [`SlidingCounter`], [`FixedWindow`] n, W | n in W |
     /// | [`All`] of several | the one of fewest permits; [`status`](Policy::status) has the one that binds now |
+    /// | [`PerRequest`] of one | its own |
     /// | [`Unlimited`] | `None` |
     ///
     /// ```

@@ -6,7 +6,8 @@ use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 
 /// A token bucket: a burst passes at once, and in the long run no more than the rate.
 ///
-/// It starts full with `burst` tokens, or empty with [`with_empty_start`](Self::with_empty_start). Tokens arrive one by one, each exactly
+/// It starts full with `burst` tokens, or with fewer ([`with_start`](Self::with_start)) or none
+/// ([`with_empty_start`](Self::with_empty_start)). Tokens arrive one by one, each exactly
 /// period / permits after the one before, until there are `burst`. A request of cost c takes c tokens, or waits until they
 /// have arrived.
 ///
@@ -45,7 +46,8 @@ use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,
-    pub(crate) starts_empty: bool,
+    /// The tokens of a fresh state, at most the burst.
+    start: u32,
     pub(crate) may_owe: bool,
     /// The shares of one token, computed once.
     token: Shares,
@@ -81,7 +83,7 @@ impl TokenBucket {
         Ok(Self {
             rate,
             burst,
-            starts_empty: false,
+            start: burst,
             may_owe: false,
             token,
             room: token * burst as Shares,
@@ -91,10 +93,53 @@ impl TokenBucket {
     /// Starts without tokens when the limit is created.
     #[must_use]
     pub const fn with_empty_start(self) -> Self {
-        Self {
-            starts_empty: true,
-            ..self
+        Self { start: 0, ..self }
+    }
+
+    /// Starts with this number of tokens when the limit is created, for example with what was left before a restart.
+    ///
+    /// ```
+    /// use paceline::policy::{Policy, TokenBucket};
+    /// use paceline::time::{Rate, Tick};
+    ///
+    /// const LIMIT: TokenBucket = TokenBucket::new(Rate::per_second(10), 100).with_start(30);
+    /// assert_eq!(LIMIT.room(&LIMIT.fresh(Tick::ZERO), Tick::ZERO), 30);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `tokens` is more than the burst. [`try_with_start`](Self::try_with_start) returns an error instead.
+    #[must_use]
+    #[track_caller]
+    #[doc(alias = "initialTokens")]
+    pub const fn with_start(self, tokens: u32) -> Self {
+        OutOfRange::or_panic(self.try_with_start(tokens))
+    }
+
+    /// The same as [`with_start`](Self::with_start), for values from a configuration.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// let bucket = TokenBucket::new(Rate::per_second(10), 100);
+    /// let error = bucket.try_with_start(130).unwrap_err();
+    /// assert_eq!(error.parameter(), "tokens");
+    /// assert_eq!(error.to_string(), "a token bucket starts with at most its burst, got 130 and 100");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `tokens` is more than the burst.
+    pub const fn try_with_start(self, tokens: u32) -> Result<Self, OutOfRange> {
+        if tokens > self.burst {
+            let message = "a token bucket starts with at most its burst";
+            return Err(OutOfRange::new("tokens", message).got_counts(tokens, self.burst));
         }
+        Ok(Self {
+            start: tokens,
+            ..self
+        })
     }
 
     /// Passes a request that costs more than the burst when the bucket is full. The request leaves a debt, and later
@@ -117,6 +162,16 @@ impl TokenBucket {
     #[must_use]
     pub const fn burst(&self) -> u32 {
         self.burst
+    }
+
+    /// The tokens of a fresh state.
+    #[must_use]
+    pub const fn start(&self) -> u32 {
+        self.start
+    }
+
+    pub(crate) const fn starts_full(&self) -> bool {
+        self.start == self.burst
     }
 
     /// The decision on a request that cannot pass `now`.
@@ -164,8 +219,8 @@ impl Policy for TokenBucket {
     type State = TokenBucketState;
 
     fn fresh(&self, now: Tick) -> TokenBucketState {
-        let missing = if self.starts_empty { self.burst } else { 0 };
-        TokenBucketState::full_at(self.shares_at(now) + self.shares_of(missing))
+        let missing = self.shares_of(self.burst - self.start);
+        TokenBucketState::full_at(self.shares_at(now) + missing)
     }
 
     #[inline]
@@ -208,7 +263,7 @@ impl Policy for TokenBucket {
         Some(Quota { permits, window })
     }
 
-    /// It resets when the bucket is full, also if it started empty.
+    /// It resets when the bucket is full, also if it did not start full.
     fn status(&self, state: &TokenBucketState, now: Tick) -> Status {
         let reset_in = self.full_at(*state).since(now);
         Status::new(self.quota(), self.room(state, now), reset_in)
@@ -257,21 +312,21 @@ impl Policy for TokenBucket {
     }
 
     fn settled_at(&self, state: &TokenBucketState) -> Tick {
-        if self.starts_empty {
+        if !self.starts_full() {
             return Tick::MAX;
         }
         self.full_at(*state)
     }
 
     fn is_settled(&self, state: &TokenBucketState, now: Tick) -> bool {
-        !self.starts_empty && state.shares() <= self.shares_at(now)
+        self.starts_full() && state.shares() <= self.shares_at(now)
     }
 }
 
 /// The computed fields are not compared: the shares of equal rates such as `60/min` and `1/s` differ.
 impl PartialEq for TokenBucket {
     fn eq(&self, other: &Self) -> bool {
-        let params = |of: &Self| (of.rate, of.burst, of.starts_empty, of.may_owe);
+        let params = |of: &Self| (of.rate, of.burst, of.start, of.may_owe);
         params(self) == params(other)
     }
 }
@@ -405,6 +460,28 @@ mod tests {
         assert_eq!(limit.decide(&mut state, at(5), 3), wait(30));
         assert_eq!(limit.decide(&mut state, at(35), 3), Decision::Pass);
         assert_eq!(limit.settled_at(&state), Tick::MAX);
+    }
+
+    #[test]
+    fn a_start_between_empty_and_full_is_never_reached_again() {
+        let limit = LIMIT.with_start(2);
+        let mut state = limit.fresh(at(5));
+        assert_eq!(limit.room(&state, at(5)), 2);
+        assert_eq!(limit.decide(&mut state, at(5), 3), wait(10));
+        assert_eq!(limit.status(&state, at(5)).reset_in.as_nanos(), 10);
+        assert_eq!(limit.settled_at(&state), Tick::MAX);
+        assert!(!limit.is_settled(&state, at(1_000)));
+        assert_eq!(limit.decide(&mut state, at(15), 3), Decision::Pass);
+
+        assert_eq!(LIMIT.with_start(3), LIMIT);
+        assert_eq!(LIMIT.with_start(0), LIMIT.with_empty_start());
+        assert_ne!(LIMIT.with_start(1), LIMIT.with_start(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "a token bucket starts with at most its burst")]
+    fn a_start_above_the_burst_panics() {
+        let _ = LIMIT.with_start(4);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl ScriptParams {
 
 impl sealed::Scripted for TokenBucket {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        if self.starts_empty {
+        if !self.starts_full() {
             return Err(ConfigError::new(
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));

@@ -31,6 +31,7 @@ enum Got {
     /// The bits of two floats.
     Numbers([u64; 2]),
     Times([Duration; 2]),
+    Counts([u32; 2]),
 }
 
 impl OutOfRange {
@@ -53,6 +54,12 @@ impl OutOfRange {
     /// Adds two times to the message, which does not name them.
     pub(crate) const fn got_times(mut self, first: Duration, second: Duration) -> Self {
         self.got = Some(Got::Times([first, second]));
+        self
+    }
+
+    /// Adds two counts to the message, which does not name them.
+    pub(crate) const fn got_counts(mut self, first: u32, second: u32) -> Self {
+        self.got = Some(Got::Counts([first, second]));
         self
     }
 
@@ -97,6 +104,7 @@ impl fmt::Display for OutOfRange {
                 write!(f, ", got {first} and {second}")
             }
             Some(Got::Times([first, second])) => write!(f, ", got {first:?} and {second:?}"),
+            Some(Got::Counts([first, second])) => write!(f, ", got {first} and {second}"),
         }
     }
 }
