@@ -13,6 +13,9 @@
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
 //!
+//! Where the cost of a request is known only afterwards, [`Settle`] reserves an estimate and corrects it:
+//! `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);`.
+//!
 //! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! To watch a limit, give it an [`Observer`]: [`Shared::with_observer`], [`Keyed::with_observer`], and so for

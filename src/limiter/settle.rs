@@ -45,6 +45,11 @@ use super::{
 ///
 /// **Window bound**: that of the limit for what is estimated. What is settled above the estimate comes on top of it.
 #[doc(alias("reservation", "token budget", "post-paid", "two-phase"))]
+#[diagnostic::on_unimplemented(
+    message = "the costs of `{Self}` cannot be settled",
+    label = "expected a limit in memory that many can use",
+    note = "a policy becomes one with `.shared()`, and a `Keyed` has one for each key: `keyed.at(key)`"
+)]
 pub trait Settle {
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
     /// owed: see [`Shared::charge`].

@@ -313,8 +313,8 @@ impl<P: Policy> Shared<P> {
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
     /// It fails at once when the wait behind the queued requests is known to be too long, and when the time is over at the
-    /// latest. Nothing is counted then. The wait is known when it joins the queue: a pause, a retune or a request that returns to its
-    /// position ahead can make it longer, and that is noticed at the deadline. The time begins when it is first polled; like any
+    /// latest. Nothing is counted then. The wait is known when it joins the queue: a pause, a retune, a charge or a request that returns
+    /// to its position ahead can make it longer, and that is noticed at the deadline. The time begins when it is first polled; like any
     /// future it can say nothing while it is not polled, and one that is polled late takes a permit that is there.
     ///
     /// ```

@@ -61,7 +61,7 @@ impl<P: Policy> Shared<P> {
     /// assert!(limit.try_acquire(1).is_pass());
     /// # }
     /// ```
-    #[doc(alias("refill", "updateSettings"))]
+    #[doc(alias("refill"))]
     pub fn reset(&self) {
         self.queue.update(LimitState::reset);
         self.report(Event::Resumed);
@@ -192,7 +192,8 @@ impl<P: Policy> Shared<P> {
     /// # }
     /// ```
     ///
-    /// While it is in force, nothing is [prefetched](Self#prefetch).
+    /// While it is in force, nothing is [prefetched](Self#prefetch). An observer does not see it. Before it, settle what the call
+    /// has cost: a charge that comes afterwards counts as permits that the provider does not know of yet.
     #[doc(alias("reservoir", "X-RateLimit-Remaining", "updateSettings"))]
     pub fn set_remaining(&self, remaining: u32, reset_in: Duration) {
         self.queue

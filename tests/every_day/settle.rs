@@ -9,7 +9,7 @@ use std::thread;
 use paceline::limiter::{
     Event, KeyedAt, Mode, Observed, Reservation, Settle, Shared, Switch, Switched, WhenFull,
 };
-use paceline::policy::{Decision, FixedWindow};
+use paceline::policy::{All, Decision, FixedWindow, PerRequest};
 use paceline::prelude::*;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, advance, sleep};
@@ -250,7 +250,9 @@ fn prefetched_permits_come_back_too() {
         assert_eq!(remaining(&limit), left);
     }
     let reserved = [(); 8].map(|()| limit.try_reserve(10).unwrap());
-    reserved.map(|reserved| reserved.settle(1));
+    for reserved in reserved {
+        reserved.settle(1);
+    }
     assert_eq!(remaining(&limit), 984);
 }
 
@@ -622,6 +624,57 @@ fn nothing_is_prefetched_while_little_remains() {
     limit.set_remaining(3, MINUTE * 60);
     let passed = (0..10).filter(|_| limit.try_acquire(1).is_pass()).count();
     assert_eq!(passed, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_leaves_the_number_of_requests() {
+    let requests = PerRequest::new(FixedWindow::new(2, MINUTE));
+    let limit = All::new((requests, TokenBucket::new(Rate::per_second(10), 100))).shared();
+    limit.reserve(60).await.unwrap().settle(0);
+    limit.reserve(60).await.unwrap().settle(90);
+    assert_eq!(limit.peek(1), wait(MINUTE));
+    sleep(MINUTE).await;
+    assert_eq!(limit.peek(100), Decision::Pass);
+}
+
+/// A random limit and what it has to obey, on a clock that moves to any nanosecond.
+#[tokio::test(start_paused = true)]
+async fn waits_are_exact_and_no_more_pass_than_remain_in_random_traces() {
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let limit = bucket();
+        let (mut left, mut reset_at) = (u32::MAX, Instant::now());
+        for _ in 0..50 {
+            let number = random.u32(1..120);
+            match random.u32(0..6) {
+                0 => {
+                    let reset_in = ms(random.u64(0..5_000));
+                    limit.set_remaining(number, reset_in);
+                    (left, reset_at) = (number, Instant::now() + reset_in);
+                }
+                1 => {
+                    limit.charge(number / 4);
+                    left = left.saturating_sub(number / 4);
+                }
+                2 => limit.refund(number / 4),
+                3 => advance(Duration::from_nanos(random.u64(0..2_000_000_000))).await,
+                _ if limit.try_acquire(number).is_pass() => {
+                    let held = Instant::now() < reset_at;
+                    assert!(!held || number <= left, "seed {seed}");
+                    left = left.saturating_sub(number);
+                }
+                _ => {}
+            }
+            let cost = random.u32(1..=100);
+            if let Some(retry_in) = limit.peek(cost).retry_in() {
+                advance(retry_in - Duration::from_nanos(1)).await;
+                let last = Duration::from_nanos(1);
+                assert_eq!(limit.peek(cost), wait(last), "seed {seed}");
+                advance(last).await;
+                assert!(limit.peek(cost).is_pass(), "seed {seed}");
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
