@@ -10,7 +10,7 @@ use paceline::prelude::*;
 use paceline::time::Rate;
 use tokio::time::{Instant, sleep};
 
-/// What a model has answered, and what its provider says in the headers.
+/// The answer of a model, and the limit of its provider from the headers.
 struct Answer {
     tokens: u32,
     remaining: u32,
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     limit.acquire(100).await?;
     assert_eq!(start.elapsed(), Duration::from_secs(9 + 38));
 
-    // What the provider has left holds too, whatever the limit has: nothing passes that it would refuse.
+    // The remaining tokens of the provider bind too, where they are fewer than those of the limit.
     limit.set_remaining(answer.remaining.min(20), answer.reset_in);
     sleep(Duration::from_secs(20)).await;
     assert_eq!(limit.status().map(|left| left.remaining), Some(20));

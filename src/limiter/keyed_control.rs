@@ -62,9 +62,9 @@ where
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// # let start = tokio::time::Instant::now();
-    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed();
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
     ///
-    /// users.charge("ann", 3);
+    /// users.charge(&"ann", 3);
     /// users.acquire_one("ann").await;
     /// # assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
@@ -99,11 +99,11 @@ where
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), paceline::limiter::TooCostly> {
-    /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed();
+    /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed::<&str>();
     ///
     /// let reserved = tokens.reserve("ann", 800).await?;
     /// reserved.settle(300);
-    /// assert_eq!(tokens.status("ann").unwrap().remaining, 700);
+    /// assert_eq!(tokens.status(&"ann").unwrap().remaining, 700);
     /// # Ok(())
     /// # }
     /// ```
