@@ -91,7 +91,8 @@
 //!
 //! [`pause`](Feedback::pause) is long enough for all of them. [`limit`](Feedback::limit) is the slowest one and
 //! [`limits`](Feedback::limits) are all. [`remaining`](Feedback::remaining), [`reset_in`](Feedback::reset_in) and
-//! [`quota`](Feedback::quota) belong to the limit that will be exhausted first. A limit that counts tokens or bytes affects
+//! [`quota`](Feedback::quota) belong to the limit that will be exhausted first: the first two are what
+//! [`Shared::set_remaining`](crate::limiter::Shared::set_remaining) takes. A limit that counts tokens or bytes affects
 //! only the pause. Partition keys (`pk`) are not distinguished.
 //!
 //! The headers do not say what a limit covers. Keep one `Shared` for each thing that the provider limits separately (a host,

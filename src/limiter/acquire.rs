@@ -64,12 +64,7 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// [`Keyed`](super::Keyed) know more.
     #[doc(alias = "tryConsume")]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
-        // Only a limiter that knows its queue can estimate the wait.
-        let refuse = |limiter: &mut Self, _, _| {
-            limiter.give_up();
-            None
-        };
-        AcquireWithin::new(self.clone(), cost, within, |_, _| None, refuse)
+        AcquireWithin::of_any(self.clone(), cost, within)
     }
 
     /// Asks for `cost` permits without waiting for them. It never overtakes a waiter.
@@ -93,7 +88,7 @@ impl<L: Limiter<Error = Infallible> + Clone + Unpin> LimiterExt for L {}
 pub struct Acquire<L: Limiter> {
     /// Gone when it is done, and with it the position in the queue.
     gate: Option<Gate<L>>,
-    cost: u32,
+    pub(super) cost: u32,
 }
 
 impl<L: Limiter> Acquire<L> {
@@ -105,8 +100,24 @@ impl<L: Limiter> Acquire<L> {
     }
 
     /// A finished future that is polled again panics: it would take the permits again.
-    fn gate(&mut self) -> &mut Gate<L> {
+    pub(super) fn gate(&mut self) -> &mut Gate<L> {
         self.gate.as_mut().expect("polled after it was ready")
+    }
+}
+
+impl<L: Limiter<Error = Infallible> + Unpin> Acquire<L> {
+    /// Makes something of the limiter when the request has passed.
+    #[inline]
+    pub(super) fn poll_and<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        passed: impl FnOnce(&L) -> T,
+    ) -> Poll<Result<T, TooCostly>> {
+        let cost = self.cost;
+        let answer = ready!(self.gate().poll_pass(cost, cx));
+        let answer = answer.map(|()| passed(self.gate().limiter()));
+        self.gate = None;
+        Poll::Ready(answer.map_err(PassError::into_too_costly))
     }
 }
 
@@ -115,10 +126,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for Acquire<L> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let cost = self.cost;
-        let passed = ready!(self.gate().poll_pass(cost, cx));
-        self.gate = None;
-        Poll::Ready(passed.map_err(PassError::into_too_costly))
+        self.poll_and(cx, |_| ())
     }
 }
 
@@ -154,7 +162,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireOne<L> {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquireWithin<L: Limiter> {
-    acquire: Acquire<L>,
+    pub(super) acquire: Acquire<L>,
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
@@ -181,8 +189,17 @@ impl<L: Limiter> AcquireWithin<L> {
         }
     }
 
+    /// Of a limiter that does not know its queue, and so cannot estimate the wait.
+    pub(super) fn of_any(limiter: L, cost: u32, within: Duration) -> Self {
+        let refuse = |limiter: &mut L, _, _| {
+            limiter.give_up();
+            None
+        };
+        Self::new(limiter, cost, within, |_, _| None, refuse)
+    }
+
     /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
-    fn too_late(&mut self, known: Option<Decision>) -> Poll<Result<(), AcquireError>> {
+    fn too_late<T>(&mut self, known: Option<Decision>) -> Poll<Result<T, AcquireError>> {
         let cost = self.acquire.cost;
         let estimate = (self.refuse)(self.acquire.gate().limiter_mut(), cost, known);
         self.acquire.gate = None;
@@ -190,10 +207,13 @@ impl<L: Limiter> AcquireWithin<L> {
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
-    type Output = Result<(), AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+impl<L: Limiter<Error = Infallible> + Unpin> AcquireWithin<L> {
+    /// As [`Acquire::poll_and`].
+    pub(super) fn poll_and<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        passed: impl FnOnce(&L) -> T,
+    ) -> Poll<Result<T, AcquireError>> {
         if self.deadline.is_none() {
             let (estimate, cost) = (self.estimate, self.acquire.cost);
             let estimate = estimate(self.acquire.gate().limiter(), cost);
@@ -201,8 +221,8 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
                 return self.too_late(estimate);
             }
         }
-        if let Poll::Ready(passed) = Pin::new(&mut self.acquire).poll(cx) {
-            return Poll::Ready(passed.map_err(AcquireError::from));
+        if let Poll::Ready(answer) = self.acquire.poll_and(cx, passed) {
+            return Poll::Ready(answer.map_err(AcquireError::from));
         }
         let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
         let deadline = self.deadline.get_or_insert_with(|| {
@@ -212,5 +232,13 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
         });
         ready!(deadline.poll_elapsed(cx));
         self.too_late(None)
+    }
+}
+
+impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
+    type Output = Result<(), AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_and(cx, |_| ())
     }
 }

@@ -2,6 +2,8 @@ use crate::policy::Policy;
 use crate::time::Tick;
 use crate::wait::Waiters;
 
+use super::hold::Hold;
+
 /// A queue this short is simulated anew for each question.
 const SHORT: usize = 64;
 
@@ -18,6 +20,7 @@ pub(super) struct QueueEstimate<S> {
 /// The end of the simulated part of the queue.
 struct Tail<S> {
     state: S,
+    hold: Hold,
     at: Tick,
     /// The first waiter that is not simulated yet.
     next: u64,
@@ -33,12 +36,13 @@ impl<S: Clone> QueueEstimate<S> {
         }
     }
 
-    /// When one more request of `cost` could pass behind the queued ones, at the earliest; none passes before `from`.
+    /// When one more request of `cost` could pass behind the queued ones, at the earliest.
     pub(super) fn open_at<P: Policy<State = S>>(
         &mut self,
         policy: &P,
         state: &S,
-        from: Tick,
+        hold: Hold,
+        now: Tick,
         cost: u32,
         waiters: &Waiters,
     ) -> Tick {
@@ -47,7 +51,8 @@ impl<S: Clone> QueueEstimate<S> {
             self.changes = waiters.changes();
             self.tail = Some(Tail {
                 state: state.clone(),
-                at: from,
+                hold,
+                at: now,
                 next: 0,
                 reorders: waiters.reorders(),
             });
@@ -55,6 +60,7 @@ impl<S: Clone> QueueEstimate<S> {
         let tail = self.tail.take();
         self.tail = tail.filter(|tail| tail.reorders == waiters.reorders());
         let Some(tail) = &mut self.tail else {
+            let from = now.max(hold.until(cost));
             return from.after(
                 policy
                     .peek(state, from, cost)
@@ -63,7 +69,7 @@ impl<S: Clone> QueueEstimate<S> {
             );
         };
         tail.simulate(policy, waiters);
-        let from = tail.at.max(from);
+        let from = tail.at.max(now).max(tail.hold.until(cost));
         from.after(
             policy
                 .peek(&tail.state, from, cost)
@@ -76,6 +82,7 @@ impl<S: Clone> QueueEstimate<S> {
 impl<S> Tail<S> {
     fn simulate<P: Policy<State = S>>(&mut self, policy: &P, waiters: &Waiters) {
         for cost in waiters.costs_from(self.next) {
+            self.at = self.at.max(self.hold.until(cost));
             policy.foresee(&mut self.state, self.at);
             let wait = policy
                 .decide(&mut self.state, self.at, cost)
@@ -87,6 +94,7 @@ impl<S> Tail<S> {
                 policy.foresee(&mut self.state, self.at);
                 let _ = policy.decide(&mut self.state, self.at, cost);
             }
+            self.hold.take(cost);
         }
         self.next = waiters.next_ticket();
     }

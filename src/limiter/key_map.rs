@@ -244,6 +244,22 @@ where
         limit
     }
 
+    /// The limit that counts a request for this key now. `None` if there is no room for the key, and no limit for such keys.
+    pub(super) fn counting<Q>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let now = self.clock.now();
+        if self.entries.contains_key(key) || self.make_room(now).is_ok() {
+            return Some(self.activate(key, &mut None));
+        }
+        match &self.when_full {
+            WhenFull::Share(limit) => Some(Arc::clone(limit)),
+            WhenFull::Wait | WhenFull::Pass => None,
+        }
+    }
+
     /// Keeps no more of the key than is needed. Returns its limit, if that is not needed any more.
     pub(super) fn release<Q>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>>
     where

@@ -548,6 +548,11 @@ where
         self.keyed.apply_feedback(&self.key, feedback)
     }
 
+    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see [`Keyed::set_remaining`].
+    pub fn set_remaining(&self, remaining: u32, reset_in: Duration) {
+        self.keyed.set_remaining(&self.key, remaining, reset_in);
+    }
+
     fn poll_ask(
         &mut self,
         intent: Intent,

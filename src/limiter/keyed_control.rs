@@ -3,13 +3,17 @@ use core::hash::Hash;
 use core::time::Duration;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::feedback::Feedback;
 use crate::policy::Policy;
 use crate::wait::WaitQueue;
 
 use super::key_map::lock;
+use super::keyed::KeyedAt;
 use super::limit::LimitState;
 use super::reporter::KeyedObserver;
+use super::settle::{Reserve, Settle};
 use super::shared::LimitHandle;
 use super::{Event, Keyed, Mode};
 
@@ -46,6 +50,79 @@ where
         });
     }
 
+    /// Counts `cost` permits of this key that were used without having been asked for: see
+    /// [`Shared::charge`](super::Shared::charge).
+    ///
+    /// A key that finds no room is charged to the limit of [`WhenFull::Share`](super::WhenFull::Share), if there is one, and
+    /// else not at all.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+    ///
+    /// users.charge(&"ann", 3);
+    /// users.acquire_one("ann").await;
+    /// # assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
+    pub fn charge<Q>(&self, key: &Q, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let limit = self.shard(key).counting(key);
+        if let Some(limit) = limit {
+            limit.update(|limit, now| limit.charge(now, cost));
+            drop(limit);
+            self.shard(key).release(key);
+        }
+    }
+
+    pub(super) fn refund_from<Q>(&self, key: &Q, spent_at: Instant, cost: u32)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.refund_from(now, spent_at, cost));
+        });
+    }
+
+    /// Waits for an estimate of what a request for this key costs: [`at`](Self::at) and [`Settle::reserve`].
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), paceline::limiter::TooCostly> {
+    /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed::<&str>();
+    ///
+    /// let reserved = tokens.reserve("ann", 800).await?;
+    /// reserved.settle(300);
+    /// assert_eq!(tokens.status(&"ann").unwrap().remaining, 700);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// At once, if that many can never pass.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn reserve(&self, key: K, estimate: u32) -> Reserve<KeyedAt<K, P>> {
+        self.at(key).reserve(estimate)
+    }
+
     /// Gives this key parameters of its own. They take effect at once, for queued requests too. What was spent stays spent.
     ///
     /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
@@ -74,6 +151,32 @@ where
     {
         let duration = self.pause(key, duration);
         self.report(key, Event::Paused { duration });
+    }
+
+    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see
+    /// [`Shared::set_remaining`](super::Shared::set_remaining). It is remembered as long, even if there is no room for it.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = TokenBucket::new(Rate::per_second(100), 100).keyed::<String>();
+    ///
+    /// hosts.set_remaining("a.example", 1, Duration::from_secs(30));
+    /// assert!(hosts.try_acquire("a.example", 1).is_pass());
+    /// assert!(!hosts.try_acquire("a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire("b.example", 2).is_pass());
+    /// # }
+    /// ```
+    pub fn set_remaining<Q>(&self, key: &Q, remaining: u32, reset_in: Duration)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.set_remaining(now, remaining, reset_in));
+        });
     }
 
     /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
@@ -108,7 +211,7 @@ where
         Some(asked)
     }
 
-    /// Ends every pause of this key.
+    /// Ends every pause of this key, and what [`set_remaining`](Self::set_remaining) has said.
     pub fn resume<Q>(&self, key: &Q)
     where
         K: Borrow<Q>,
@@ -177,7 +280,11 @@ where
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| limit.reset(now, of_all));
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.policy = of_all;
+                limit.reset(now);
+            });
         });
         self.report(key, Event::Retuned);
         self.report(key, Event::Resumed);

@@ -1,10 +1,13 @@
 use core::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, Waiters};
 
 use super::estimate::QueueEstimate;
+use super::hold::Hold;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
 /// Whether a limit is enforced: active, shadow or off.
@@ -86,13 +89,13 @@ impl Stats {
     }
 }
 
-/// A policy with its state, its clock, a pause and a mode: what handles of a shared limit queue for.
+/// A policy with its state, its clock, what holds it and a mode: what handles of a shared limit queue for.
 pub(super) struct LimitState<P: Policy> {
     pub(super) policy: P,
     clock: Clock,
     state: Option<P::State>,
     pub(super) mode: Mode,
-    paused_until: Tick,
+    hold: Hold,
     /// Of a key whose parameters differ from those of the others.
     pub(super) is_tuned: bool,
     prefetch: Prefetch,
@@ -117,7 +120,7 @@ impl<P: Policy> LimitState<P> {
             clock,
             state,
             mode,
-            paused_until: Tick::ZERO,
+            hold: Hold::NONE,
             is_tuned: false,
             prefetch: Prefetch::new(),
             estimate: QueueEstimate::new(),
@@ -125,13 +128,13 @@ impl<P: Policy> LimitState<P> {
         }
     }
 
-    /// The state, if that is all there is to the limit: no pause, and no parameters of its own.
+    /// The state, if that is all there is to the limit: no hold, and no parameters of its own.
     pub(super) fn if_ordinary(&mut self, now: Tick) -> Option<P::State> {
         // If the policy has panicked, asking it again may be a second panic, which ends the program.
         if !self.prefetch.is_committed() && std::thread::panicking() {
             return None;
         }
-        if self.is_tuned || now < self.paused_until {
+        if self.is_tuned || now < self.hold.ends_at() {
             return None;
         }
         self.now(false);
@@ -147,12 +150,28 @@ impl<P: Policy> LimitState<P> {
             .state
             .as_ref()
             .map(|state| self.policy.settled_at(state));
-        settled_at.unwrap_or(Tick::ZERO).max(self.paused_until)
+        settled_at.unwrap_or(Tick::ZERO).max(self.hold.ends_at())
     }
 
     pub(super) fn refund(&mut self, now: Tick, cost: u32) {
         if let Some(state) = &mut self.state {
             self.policy.refund(state, now, cost);
+        }
+    }
+
+    /// Counts nothing while the limit is off.
+    pub(super) fn refund_from(&mut self, now: Tick, spent_at: Instant, cost: u32) {
+        let spent_at = self.clock.tick_of(spent_at);
+        if let Some(state) = self.state.as_mut().filter(|_| self.mode != Mode::Off) {
+            self.policy.refund_from(state, now, spent_at, cost);
+        }
+    }
+
+    /// Counts permits that were used without asking. Counts nothing while the limit is off.
+    pub(super) fn charge(&mut self, now: Tick, cost: u32) {
+        if let Some(state) = self.state.as_mut().filter(|_| self.mode != Mode::Off) {
+            self.policy.charge(state, now, cost);
+            self.hold.take(cost);
         }
     }
 
@@ -164,28 +183,30 @@ impl<P: Policy> LimitState<P> {
     }
 
     /// Begins anew.
-    pub(super) fn reset(&mut self, now: Tick, policy: P) {
-        self.state = Some(policy.fresh(now));
-        self.policy = policy;
-        self.paused_until = Tick::ZERO;
-        self.is_tuned = false;
+    pub(super) fn reset(&mut self, now: Tick) {
+        self.state = Some(self.policy.fresh(now));
+        self.resume();
     }
 
     /// Pauses, and returns for how long: of two pauses the later end counts.
     pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
-        self.paused_until = self.paused_until.max(now.after(duration));
-        self.paused_until.since(now)
+        self.hold.pause_for(now, duration)
+    }
+
+    /// No more than `remaining` permits pass before `reset_in` is over.
+    pub(super) fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
+        self.hold.set_remaining(now, remaining, reset_in);
     }
 
     pub(super) fn resume(&mut self) {
-        self.paused_until = Tick::ZERO;
+        self.hold = Hold::NONE;
     }
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
 
-    /// What the policy and the pause leave; `None` if it is off. The clock of an unused limit does not start.
+    /// What the policy and the hold leave; `None` if it is off. The clock of an unused limit does not start.
     pub(super) fn status(&mut self) -> Option<Status> {
         if self.mode == Mode::Off {
             return None;
@@ -196,18 +217,16 @@ impl<P: Policy> LimitState<P> {
         }
         let now = self.now(true);
         let status = self.policy.status(self.state.as_ref()?, now);
-        if now < self.paused_until {
-            return Some(status.paused_for(self.paused_until.since(now)));
-        }
-        Some(status)
+        Some(self.hold.status(status, now))
     }
 
-    /// How long the pause still lasts, if there is one.
+    /// How long no request passes, whatever the policy has.
     pub(super) fn paused_for(&mut self) -> Option<Duration> {
-        if self.paused_until == Tick::ZERO {
+        let until = self.hold.until(1);
+        if until == Tick::ZERO {
             return None;
         }
-        let left = self.paused_until.since(self.clock.now());
+        let left = until.since(self.clock.now());
         (!left.is_zero()).then_some(left)
     }
 
@@ -215,11 +234,10 @@ impl<P: Policy> LimitState<P> {
     /// is served first it is behind none.
     pub(super) fn wait_behind(&mut self, waiters: &Waiters, cost: u32) -> Decision {
         let now = self.now(true);
-        let from = now.max(self.paused_until);
         let state = self.state.get_or_insert_with(|| self.policy.fresh(now));
         let open_at = self
             .estimate
-            .open_at(&self.policy, state, from, cost, waiters);
+            .open_at(&self.policy, state, self.hold, now, cost, waiters);
         let alone = self.peek(now, cost).retry_in().unwrap_or_default();
         let open_at = open_at.min(waiters.newest_first_at().max(now.after(alone)));
         Decision::Wait {
@@ -227,19 +245,20 @@ impl<P: Policy> LimitState<P> {
         }
     }
 
-    /// What the policy and the pause say, whatever the mode. Nothing is counted.
+    /// What the policy and the hold say, whatever the mode. Nothing is counted.
     fn peek(&self, now: Tick, cost: u32) -> Decision {
         let Some(state) = &self.state else {
             return Decision::Pass;
         };
+        let held_until = self.hold.until(cost);
         match self.policy.peek(state, now, cost) {
             // A pause makes every request wait, but does not hide what can never pass.
-            decision @ (Decision::Pass | Decision::Wait { .. }) if now < self.paused_until => {
+            decision @ (Decision::Pass | Decision::Wait { .. }) if now < held_until => {
                 Decision::Wait {
                     retry_in: decision
                         .retry_in()
                         .unwrap_or_default()
-                        .max(self.paused_until.since(now)),
+                        .max(held_until.since(now)),
                 }
             }
             decision => decision,
@@ -264,8 +283,8 @@ impl<P: Policy> Resource for LimitState<P> {
 
     #[inline]
     fn prefetch(&mut self, prefetched: &SharedPrefetch, now: Tick, cost: u32) {
-        // Cost 0 passes while the limit is paused, too.
-        if cost > 0 && self.mode == Mode::Active {
+        // Cost 0 passes while the limit is paused, too. What a provider has left is counted by each request.
+        if cost > 0 && self.mode == Mode::Active && now >= self.hold.ends_at() {
             if let Some(state) = &self.state {
                 self.prefetch.reserve(&self.policy, state, now, cost);
                 prefetched.offer(&self.prefetch);
@@ -293,8 +312,12 @@ impl<P: Policy> Resource for LimitState<P> {
             return Decision::Pass;
         }
         let decision = match &mut self.state {
-            Some(state) if intent == Intent::Acquire && now >= self.paused_until => {
-                self.policy.decide(state, now, cost)
+            Some(state) if intent == Intent::Acquire && now >= self.hold.until(cost) => {
+                let decision = self.policy.decide(state, now, cost);
+                if decision.is_pass() {
+                    self.hold.take(cost);
+                }
+                decision
             }
             _ => self.peek(now, cost),
         };

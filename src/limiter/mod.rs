@@ -14,6 +14,9 @@
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
 //!
+//! Where the cost of a request is known only afterwards, [`Settle`] reserves an estimate and corrects it:
+//! `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);`.
+//!
 //! [`PolicyExt`] makes them from a policy. [`LimiterExt`] asks any of them by hand. A [`Gate`] waits until a limiter lets a request pass.
 //!
 //! To watch a limit, give it an [`Observer`]: [`Shared::with_observer`], [`Keyed::with_observer`], and so for
@@ -32,6 +35,7 @@ mod fair_clients;
 mod fair_control;
 mod fair_status;
 mod gate;
+mod hold;
 mod key_map;
 mod keyed;
 mod keyed_control;
@@ -46,8 +50,10 @@ mod owned;
 mod part;
 mod prefetch;
 mod reporter;
+mod settle;
 mod share;
 mod shared;
+mod shared_control;
 mod switch;
 mod switched;
 #[cfg(feature = "tracing")]
@@ -81,6 +87,7 @@ pub use part::{Part, Together};
 #[cfg(feature = "redis")]
 pub(crate) use reporter::KeyedObserver;
 pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};
+pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
 pub use share::{Share, ShareError};
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};

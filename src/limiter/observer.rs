@@ -141,7 +141,7 @@ pub enum Event {
         /// How long from now on. Of two pauses the later end counts.
         pause: Duration,
     },
-    /// `resume`: all pauses are over.
+    /// `resume`, or `reset` of a shared limit: all pauses are over.
     Resumed,
     /// `retune`: the limit has other parameters. Also `forget` and `reset` of a key, which give it those of all keys.
     Retuned,

@@ -130,12 +130,20 @@ impl Status {
         }
     }
 
-    /// The same during a pause.
-    pub(crate) fn paused_for(self, pause: Duration) -> Self {
+    /// The same while no more than `remaining` passes before `reset_in` is over.
+    pub(crate) fn at_most(self, remaining: u32, reset_in: Duration) -> Self {
+        if remaining > self.remaining {
+            return self;
+        }
         Self {
-            remaining: 0,
-            reset_in: self.reset_in.max(pause),
+            remaining,
+            reset_in: self.reset_in.max(reset_in),
             ..self
         }
+    }
+
+    /// The same during a pause.
+    pub(crate) fn paused_for(self, pause: Duration) -> Self {
+        self.at_most(0, pause)
     }
 }

@@ -49,6 +49,14 @@ impl Clock {
         let epoch = *self.epoch.get_or_insert(now);
         Tick::ZERO.after(now.saturating_duration_since(epoch))
     }
+
+    /// An earlier reading of tokio's clock as a tick; [`Tick::ZERO`] if it was before the first reading of this clock.
+    pub(crate) fn tick_of(&self, instant: Instant) -> Tick {
+        let since = self
+            .epoch
+            .map(|epoch| instant.saturating_duration_since(epoch));
+        Tick::ZERO.after(since.unwrap_or_default())
+    }
 }
 
 /// The time since 1970, for what other machines know too: dates, and times in metrics. It may go back.
@@ -66,8 +74,8 @@ pub(crate) fn since_1970() -> Duration {
 /// The longest wait: thirty years. `Instant` has no room for `Duration::MAX`.
 pub(super) const FAR_AHEAD: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// A reading of tokio's clock as tokio's type, which timers need.
-pub(super) fn instant() -> Instant {
+/// A reading of tokio's clock as tokio's type, for timers and for what callers hold.
+pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 

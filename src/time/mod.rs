@@ -22,7 +22,7 @@ pub(crate) use civil::{days_of_month, first_day, first_day_of_next_month};
 pub use clock::Clock;
 #[cfg(any(feature = "metrics", feature = "tower"))]
 pub(crate) use clock::since_1970;
-pub(crate) use clock::{is_real, this_runtime};
+pub(crate) use clock::{instant, is_real, this_runtime};
 pub use out_of_range::OutOfRange;
 pub(crate) use out_of_range::or_panic;
 pub(crate) use rate::unit_nanos;

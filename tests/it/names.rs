@@ -191,6 +191,22 @@ fn everything_can_be_sent_shared_and_moved() {
     free::<Gradient>();
 }
 
+#[test]
+fn what_is_settled_can_be_sent_shared_and_printed() {
+    use paceline::limiter::{Reservation, Reserve, ReserveWithin, Settle};
+
+    fn settles<L: Settle>() {}
+    settles::<Shared<Interval>>();
+    settles::<KeyedAt<String, Interval>>();
+    settles::<Switched<Observed<Shared<Interval>, fn(Event)>>>();
+    free::<Reservation<Shared<Interval>>>();
+    free::<Reserve<Shared<Interval>>>();
+    free::<ReserveWithin<KeyedAt<String, Interval>>>();
+    shown::<Reservation<KeyedAt<String, Interval>>>();
+    shown::<Reserve<Shared<Interval>>>();
+    shown::<ReserveWithin<Shared<Interval>>>();
+}
+
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[test]
 fn what_is_behind_features_too() {

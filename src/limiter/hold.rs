@@ -1,0 +1,64 @@
+use core::time::Duration;
+
+use crate::policy::Status;
+use crate::time::Tick;
+
+/// What holds requests back whatever the policy has: a pause, and how much a provider has left until its reset.
+#[derive(Clone, Copy)]
+pub(super) struct Hold {
+    paused_until: Tick,
+    /// How many permits may still pass before the reset.
+    remaining: u32,
+    reset_at: Tick,
+}
+
+impl Hold {
+    pub(super) const NONE: Self = Self {
+        paused_until: Tick::ZERO,
+        remaining: u32::MAX,
+        reset_at: Tick::ZERO,
+    };
+
+    /// Of two pauses the later end counts. Returns how long it lasts.
+    pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
+        self.paused_until = self.paused_until.max(now.after(duration));
+        self.paused_until.since(now)
+    }
+
+    pub(super) const fn set_remaining(&mut self, now: Tick, remaining: u32, reset_in: Duration) {
+        self.remaining = remaining;
+        self.reset_at = now.after(reset_in);
+    }
+
+    /// Until when a request of this cost waits at the least.
+    #[inline]
+    pub(super) fn until(&self, cost: u32) -> Tick {
+        if cost > self.remaining {
+            self.paused_until.max(self.reset_at)
+        } else {
+            self.paused_until
+        }
+    }
+
+    /// From when on it holds no request.
+    pub(super) fn ends_at(&self) -> Tick {
+        self.paused_until.max(self.reset_at)
+    }
+
+    /// Counts permits that have passed. After the reset that changes nothing.
+    #[inline]
+    pub(super) const fn take(&mut self, cost: u32) {
+        self.remaining = self.remaining.saturating_sub(cost);
+    }
+
+    /// What it leaves of the policy's `status`.
+    pub(super) fn status(&self, mut status: Status, now: Tick) -> Status {
+        let reset = (self.remaining, self.reset_at);
+        for (remaining, until) in [reset, (0, self.paused_until)] {
+            if now < until {
+                status = status.at_most(remaining, until.since(now));
+            }
+        }
+        status
+    }
+}
