@@ -4,12 +4,14 @@ use core::fmt;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::acquire::{Acquire, AcquireWithin};
 use super::part::{Member, Together, enter, hold, is_never, look, refuse_never, reserve, take};
-use super::{Answer, Limiter};
+use super::{Answer, Limiter, Settle};
 
 /// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
 ///
@@ -312,6 +314,37 @@ impl<T: Together> Limiter for Combined<T> {
 
     fn resolution(&self) -> Resolution {
         self.limits.resolution()
+    }
+}
+
+/// Every limit is charged and given back the same. Where one of them counts requests, [`PerRequest`](crate::policy::PerRequest) leaves
+/// it as it is:
+///
+/// ```
+/// use paceline::limiter::{Combined, Settle};
+/// use paceline::policy::PerRequest;
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let requests = PerRequest::new(SlidingLog::new(60, Duration::from_secs(60))).shared();
+/// let users = TokenBucket::new(Rate::per_minute(1_000), 1_000).keyed::<&str>();
+/// let call = Combined::new((users.at("ann"), requests.clone()));
+///
+/// let reserved = call.reserve(800).await.unwrap();
+/// reserved.settle(300);
+/// assert!(users.try_acquire("ann", 700).is_pass());
+/// assert_eq!(requests.status().unwrap().remaining, 59);
+/// # }
+/// ```
+impl<T: Together> Settle for Combined<T> {
+    fn charge(&self, cost: u32) {
+        self.limits.for_each_settled(|limit| limit.charge(cost));
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        self.limits
+            .for_each_settled(|limit| limit.refund_from(spent_at, cost));
     }
 }
 

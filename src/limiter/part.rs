@@ -5,6 +5,8 @@ use core::fmt::Debug;
 use core::hash::Hash;
 use core::task::{Context, Poll};
 
+use tokio::time::Instant;
+
 use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::Caller;
@@ -12,12 +14,12 @@ use crate::wait::Caller;
 use super::key_map::Reply;
 use super::keyed::{KeyedAt, RETRY_FOR_ROOM};
 use super::shared::Shared;
-use super::{Limiter, Method};
+use super::{Limiter, Method, Settle};
 
 /// A handle that can be part of a [`Combined`](super::Combined): a [`Shared`], or that of a key. The trait is sealed.
-pub trait Part: Limiter<Error = Infallible> + sealed::Part {}
+pub trait Part: Limiter<Error = Infallible> + Settle + sealed::Part {}
 
-impl<L: Limiter<Error = Infallible> + sealed::Part> Part for L {}
+impl<L: Limiter<Error = Infallible> + Settle + sealed::Part> Part for L {}
 
 /// The limits of a [`Combined`](super::Combined): a tuple of two to four [`Part`]s. The trait is sealed.
 pub trait Together: sealed::Together {
@@ -36,6 +38,9 @@ pub trait Together: sealed::Together {
 
     #[doc(hidden)]
     fn look(&self, costs: Self::Costs) -> Decision;
+
+    #[doc(hidden)]
+    fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
 
     #[doc(hidden)]
     fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
@@ -94,6 +99,24 @@ pub(super) mod sealed {
 
         /// Counts and reports a request that does not wait as refused.
         fn refuse(&mut self, cost: u32, decision: Decision);
+    }
+}
+
+/// The part of [`Settle`] that needs no type.
+#[expect(unnameable_types, reason = "in a sealed trait")]
+pub trait Charge {
+    fn charge(&self, cost: u32);
+
+    fn refund_from(&self, spent_at: Instant, cost: u32);
+}
+
+impl<L: Settle> Charge for L {
+    fn charge(&self, cost: u32) {
+        Settle::charge(self, cost);
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        Settle::refund_from(self, spent_at, cost);
     }
 }
 
@@ -404,6 +427,10 @@ macro_rules! together {
             fn look(&self, costs: Self::Costs) -> Decision {
                 let looks = [$(sealed::Part::look(&self.$number, costs[$number])),+];
                 looks.into_iter().fold(Decision::Pass, Decision::strictest)
+            }
+
+            fn for_each_settled(&self, mut settle: impl FnMut(&dyn Charge)) {
+                $(settle(&self.$number);)+
             }
 
             fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
