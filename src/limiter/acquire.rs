@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::policy::Decision;
 use crate::time::Timer;
 
+use super::blocking::{self, Blocked};
 use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
 
 /// The methods to ask by hand, for every limiter that can be cloned: each request has a handle of its own.
@@ -65,6 +66,47 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     #[doc(alias = "tryConsume")]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::of_any(self.clone(), cost, within)
+    }
+
+    /// Waits for `cost` permits as a thread, if they can be had `within` this time. [`Duration::MAX`] is no deadline.
+    ///
+    /// It stands in one queue with the tasks that wait, in order of arrival, and parks the thread while it waits.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    /// use std::{thread, time::Instant};
+    ///
+    /// let start = Instant::now();
+    /// let limit = Interval::every(Duration::from_millis(5)).shared();
+    /// let threads = [(); 3].map(|()| {
+    ///     let limit = limit.clone();
+    ///     thread::spawn(move || limit.acquire_blocking(1, Duration::from_secs(60)))
+    /// });
+    /// for thread in threads {
+    ///     thread.join().unwrap().unwrap();
+    /// }
+    /// assert!(start.elapsed() >= Duration::from_millis(10));
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`is_too_late`](AcquireError::is_too_late): at once, if the limiter knows that the wait is longer, and when the time is over at
+    /// the latest. [`is_too_costly`](AcquireError::is_too_costly), at once, if that many can never pass. Nothing was counted.
+    ///
+    /// # In async code
+    ///
+    /// Call it in `tokio::task::spawn_blocking` or in a thread of your own. It blocks the thread: in a task it stops all tasks of that
+    /// thread, and for ever if one of them is ahead in the queue. It needs no runtime. A thread outside of a runtime reads the real
+    /// clock, also if that of a runtime is paused.
+    #[doc(alias("asBlocking", "blocking_acquire", "tryConsume"))]
+    fn acquire_blocking(&self, cost: u32, within: Duration) -> Result<(), AcquireError> {
+        blocking::acquire(self.clone(), cost, within).map_err(|blocked| match blocked {
+            Blocked::Refused(refused) => refused.into_too_costly().into(),
+            Blocked::TooLate(least_wait) => {
+                let retry = least_wait.map(|retry_in| Decision::Wait { retry_in });
+                AcquireError::too_late(within, retry)
+            }
+        })
     }
 
     /// Asks for `cost` permits without waiting for them. It never overtakes a waiter.

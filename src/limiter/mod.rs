@@ -9,6 +9,7 @@
 //! | [`Keyed`] | a limit for each user, host or connection | one short lock |
 //! | [`Fair`] | clients that share one capacity, and lend each other what they do not need | one short lock |
 //! | [`Combined`] | several of these, of which all pass a request or none counts it | one short lock each |
+//! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
@@ -27,6 +28,7 @@
 //! adapter.
 
 mod acquire;
+mod blocking;
 mod combined;
 mod error;
 mod estimate;
@@ -41,6 +43,8 @@ mod keyed;
 mod keyed_control;
 mod keyed_status;
 mod limit;
+mod line;
+mod line_error;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod obey;
@@ -77,6 +81,8 @@ pub use gate::Gate;
 pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::{Mode, Stats};
+pub use line::Line;
+pub use line_error::LineError;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use obey::{Obey, Obeying};

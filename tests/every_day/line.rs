@@ -1,1 +1,331 @@
 //! What happens to requests that wait: how many, how long, and until when.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::{FutureExt, StreamExt, stream};
+use paceline::limiter::{Combined, Line};
+use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
+use paceline::prelude::*;
+use paceline::time::Rate;
+use tokio::time::{Instant, sleep};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_more_than_may_wait_is_refused_and_the_others_pass() {
+    let limit = Interval::every(ms(100)).shared();
+    let line = Line::new(limit.clone()).with_max_waiting(2);
+    let start = Instant::now();
+    let calls = (0..5).map(|_| async { (line.acquire(1).await, start.elapsed().as_millis()) });
+    let answers = join_all(calls).await;
+    let at: Vec<_> = answers.iter().map(|(_, at)| *at).collect();
+    assert_eq!(at, [0, 100, 200, 0, 0]);
+    for (refused, _) in &answers[3..] {
+        let refused = refused.unwrap_err();
+        assert!(refused.is_full());
+        assert_eq!(refused.retry_in(), Some(ms(300)));
+        assert_eq!(refused.to_string(), "2 requests wait already, and at most 2 may");
+    }
+    assert_eq!((line.waiting(), limit.waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_for_none_lets_pass_what_need_not_wait() {
+    let line = Line::new(TokenBucket::new(Rate::per_second(10), 2).shared()).with_max_waiting(0);
+    for _ in 0..2 {
+        line.acquire(1).await.unwrap();
+    }
+    assert!(line.acquire(1).await.unwrap_err().is_full());
+    sleep(ms(100)).await;
+    line.acquire(1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_request_makes_room_in_the_line_at_once() {
+    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(1);
+    line.acquire(1).await.unwrap();
+    let mut waiting = Box::pin(line.acquire(1));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(line.acquire(1).await.unwrap_err().is_full());
+    assert_eq!(line.waiting(), 1);
+    drop(waiting);
+    assert_eq!(line.waiting(), 0);
+    line.acquire(1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_line_fails_every_waiter_and_every_newcomer_and_counts_nothing() {
+    let limit = FixedWindow::new(1, ms(1_000)).shared();
+    let line = Line::new(limit.clone());
+    line.acquire(1).await.unwrap();
+    let start = Instant::now();
+    let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(line.acquire(1))).collect();
+    let paced = tokio::spawn(stream::iter(0..3).try_pace(line.clone()).count());
+    sleep(ms(10)).await;
+    assert_eq!(line.waiting(), 11);
+    line.clone().close();
+    line.close();
+    for waiter in waiting {
+        assert!(waiter.await.unwrap().unwrap_err().is_closed());
+    }
+    assert!(line.is_closed());
+    assert!(line.try_acquire(1).await.unwrap_err().is_closed());
+    assert!(line.acquire_within(1, ms(1)).await.unwrap_err().is_closed());
+    assert_eq!(line.acquire(1).await.unwrap_err().to_string(), "the line is closed");
+    assert_eq!(start.elapsed(), ms(10));
+    assert_eq!((line.waiting(), limit.waiting(), limit.stats().passed), (0, 0, 1));
+    assert_eq!(paced.await.unwrap(), 1, "the error ends it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_its_line_is_closed() {
+    let line = Line::new(Interval::every(ms(100)).shared());
+    let mut paced = Box::pin(stream::iter(0..10).try_pace(line.clone()));
+    assert_eq!(paced.next().await.unwrap().unwrap(), 0);
+    assert_eq!(paced.next().await.unwrap().unwrap(), 1);
+    let closing = async {
+        sleep(ms(50)).await;
+        line.close();
+    };
+    let (next, ()) = futures::join!(paced.next(), closing);
+    assert!(next.unwrap().is_err());
+    assert!(paced.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_late_and_too_costly_are_said_at_once() {
+    let line = Line::new(SlidingLog::new(2, ms(500)).shared());
+    line.acquire(2).await.unwrap();
+    let start = Instant::now();
+    let late = line.acquire_within(1, ms(499)).await.unwrap_err();
+    assert!(late.is_too_late() && late.retry_in() == Some(ms(500)));
+    let never = line.acquire(3).await.unwrap_err();
+    assert_eq!(never.too_costly().unwrap().capacity(), 2);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    line.acquire_within(1, ms(500)).await.unwrap();
+    assert_eq!(start.elapsed(), ms(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_makes_waiters_later_each_by_its_own_and_never_looser() {
+    let limit = FixedWindow::new(5, ms(1_000)).shared();
+    let line = Line::new(limit).with_jitter(ms(300)).with_seed(7);
+    let start = Instant::now();
+    let calls = (0..10).map(|_| async {
+        line.acquire(1).await.unwrap();
+        start.elapsed().as_millis()
+    });
+    let at = join_all(calls).await;
+    assert_eq!(at[..5], [0; 5], "what need not wait is not delayed");
+    assert!(at[5..].iter().all(|at| (1_000..=1_300).contains(at)), "{at:?}");
+    // They are spread, and none waits for the jitter of another.
+    let mut spread = at[5..].to_vec();
+    spread.sort_unstable();
+    spread.dedup();
+    assert!(spread.len() >= 4, "{at:?}");
+
+    // The same seed, the same jitters.
+    let again = Line::new(FixedWindow::new(5, ms(1_000)).shared());
+    let again = again.with_jitter(ms(300)).with_seed(7);
+    let start = Instant::now();
+    let calls = (0..10).map(|_| async {
+        again.acquire(1).await.unwrap();
+        start.elapsed().as_millis()
+    });
+    assert_eq!(join_all(calls).await, at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_jitter_no_two_emissions_are_closer_than_the_interval() {
+    let line = Line::new(Interval::every(ms(100)).shared()).with_jitter(ms(80));
+    let start = Instant::now();
+    let calls = (0..50).map(|_| async {
+        line.acquire(1).await.unwrap();
+        start.elapsed()
+    });
+    let mut at = join_all(calls).await;
+    at.sort_unstable();
+    assert!(at.windows(2).all(|pair| pair[1] - pair[0] >= ms(100)), "{at:?}");
+    assert!(at[49] >= ms(4_900));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_line_can_be_in_front_of_all_keys() {
+    use paceline::limiter::Limits;
+
+    let users = Interval::every(ms(100)).keyed::<u32>();
+    let line = Line::new(users).with_max_waiting(1);
+    let at = |user| Limits::at(&line, user).unwrap();
+    at(1).acquire(1).await.unwrap();
+    at(2).acquire(1).await.unwrap();
+    let first = at(1);
+    let mut waiting = Box::pin(first.acquire(1));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    assert!(at(2).acquire(1).await.unwrap_err().is_full());
+    line.close();
+    assert!(waiting.await.unwrap_err().is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_goes_in_front_of_a_combination_and_inside_nothing_changes() {
+    let users = Interval::every(ms(100)).keyed::<u32>();
+    let account = Interval::every(ms(10)).shared();
+    let line = Line::new(Combined::new((users.at(1), account)));
+    let start = Instant::now();
+    join_all((0..3).map(|_| line.acquire(1))).await;
+    assert_eq!(start.elapsed(), ms(200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_polled_late_keeps_the_spacing() {
+    let line = Line::new(Interval::every(ms(100)).shared()).with_jitter(ms(10));
+    line.acquire(1).await.unwrap();
+    let start = Instant::now();
+    let mut late = Box::pin(line.acquire(1));
+    assert!(late.as_mut().now_or_never().is_none());
+    sleep(ms(350)).await;
+    late.await.unwrap();
+    let passed = start.elapsed();
+    line.acquire(1).await.unwrap();
+    assert!(start.elapsed() - passed >= ms(100));
+}
+
+/// Joins, cancels and closes in a random order: the count of places ends at zero, and all that passed is what the limit counted.
+#[test]
+fn no_order_of_events_leaves_a_place_behind() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let limit = TokenBucket::new(Rate::per_second(100), 3).shared();
+            let line = Line::new(limit.clone()).with_max_waiting(random.u32(0..6));
+            let line = line.with_jitter(ms(random.u64(0..3)));
+            let mut calls = Vec::new();
+            let mut passed = 0;
+            for _ in 0..60 {
+                match random.u32(0..10) {
+                    0..5 => calls.push(Box::pin(line.acquire(random.u32(1..4)))),
+                    5..7 if !calls.is_empty() => {
+                        drop(calls.swap_remove(random.usize(0..calls.len())));
+                    }
+                    7 => sleep(ms(random.u64(0..20))).await,
+                    8 if random.u32(0..20) == 0 => line.close(),
+                    _ => {}
+                }
+                calls.retain_mut(|call| match call.as_mut().now_or_never() {
+                    None => true,
+                    Some(answer) => {
+                        passed += u64::from(answer.is_ok());
+                        false
+                    }
+                });
+                assert!(line.waiting() <= calls.len());
+                if line.is_closed() {
+                    assert_eq!(line.waiting(), 0);
+                }
+            }
+            drop(calls);
+            assert_eq!((line.waiting(), limit.waiting()), (0, 0), "seed {seed}");
+            assert_eq!(limit.stats().passed, passed, "seed {seed}");
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_and_tasks_stand_in_one_queue() {
+    let limit = Interval::every(ms(40)).shared();
+    limit.acquire_one().await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    let mut threads = Vec::new();
+    for number in 0..6 {
+        let (limit, order) = (limit.clone(), Arc::clone(&order));
+        let waiting = limit.waiting();
+        if number % 2 == 0 {
+            let of_thread = limit.clone();
+            threads.push(thread::spawn(move || {
+                of_thread.acquire_blocking(1, Duration::MAX).unwrap();
+                order.lock().unwrap().push(number);
+            }));
+        } else {
+            let of_task = limit.clone();
+            tasks.push(tokio::spawn(async move {
+                of_task.acquire_one().await;
+                order.lock().unwrap().push(number);
+            }));
+        }
+        // The next one comes when this one is queued, or has passed.
+        let passed = limit.stats().passed;
+        while limit.waiting() <= waiting && limit.stats().passed == passed {
+            tokio::task::yield_now().await;
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for thread in threads {
+        tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    }
+    // A request notes its number a moment after it has passed, and the next one passes 40 ms later.
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_thread_is_refused_at_its_deadline_and_leaves_the_queue() {
+    let limit = Interval::every(Duration::from_secs(3_600)).shared();
+    limit.acquire_blocking(1, Duration::ZERO).unwrap();
+    let late = limit.acquire_blocking(1, ms(20)).unwrap_err();
+    assert!(late.is_too_late());
+    assert!(late.retry_in().unwrap() > Duration::from_secs(3_000));
+    limit.pause_for(ms(10));
+    assert_eq!((limit.waiting(), limit.stats().passed), (0, 1));
+
+    let bucket = TokenBucket::new(Rate::per_second(1), 5).shared();
+    assert!(bucket.acquire_blocking(6, ms(20)).unwrap_err().is_too_costly());
+}
+
+#[test]
+fn a_pause_that_is_made_while_a_thread_waits_is_felt_and_a_deadline_holds() {
+    let limit = Interval::every(ms(30)).shared();
+    limit.acquire_blocking(1, Duration::ZERO).unwrap();
+    let waiting = limit.clone();
+    let started = std::time::Instant::now();
+    let thread = thread::spawn(move || waiting.acquire_blocking(1, ms(100)));
+    while limit.waiting() == 0 && !thread.is_finished() {
+        thread::yield_now();
+    }
+    limit.pause_for(Duration::from_secs(3_600));
+    assert!(thread.join().unwrap().unwrap_err().is_too_late());
+    assert!(started.elapsed() >= ms(100));
+    assert_eq!(limit.waiting(), 0);
+}
+
+#[test]
+fn a_blocked_thread_is_woken_when_its_line_is_closed() {
+    let line = Line::new(Interval::every(Duration::from_secs(3_600)).shared());
+    line.acquire_blocking(1, Duration::MAX).unwrap();
+    let waiting = line.clone();
+    let thread = thread::spawn(move || waiting.acquire_blocking(1, Duration::MAX));
+    while line.waiting() == 0 {
+        thread::yield_now();
+    }
+    line.close();
+    assert!(thread.join().unwrap().unwrap_err().is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_takes_no_place_in_the_line() {
+    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(1);
+    assert_eq!(line.try_acquire(1).await, Ok(Decision::Pass));
+    assert_eq!(line.try_acquire(1).await, Ok(Decision::Wait { retry_in: ms(100) }));
+    assert_eq!(line.waiting(), 0);
+}
