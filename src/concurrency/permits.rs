@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::{Caller, Intent, Position, WaitQueue, Waiters};
+use crate::wait::{Caller, Intent, Position, Priority, WaitQueue, Waiters};
 
 use super::semaphore::SemaphoreState;
 use super::{AcquirePermitWithin, Admit, Admitted};
@@ -64,6 +64,7 @@ pub struct Permits {
     /// The request of this handle, if [`Admit`] has queued it.
     waiting: Option<AcquirePermit>,
     resolution: Resolution,
+    priority: Priority,
 }
 
 impl Permits {
@@ -104,6 +105,7 @@ impl Permits {
             queue,
             waiting: None,
             resolution: Resolution::default(),
+            priority: Priority::Normal,
         }
     }
 
@@ -229,6 +231,15 @@ impl Permits {
         self
     }
 
+    /// The class of requests that are made through this handle and its later clones, ten seconds of waiting apart: see [`Priority`].
+    /// [`with_newest_first`](Self::with_newest_first) has no effect then.
+    #[must_use]
+    pub fn with_priority(self, priority: Priority) -> Self {
+        let kept = self.queue.serve_by_class(None);
+        debug_assert!(kept.is_ok(), "the default is in range");
+        Self { priority, ..self }
+    }
+
     /// How exactly a cool-down is waited for, through this handle and its later clones; [`Resolution::Exact`] by default.
     #[must_use]
     pub fn with_resolution(self, resolution: Resolution) -> Self {
@@ -344,6 +355,7 @@ impl Permits {
                 queue: Arc::clone(&self.queue),
                 position: Position::None,
                 resolution: self.resolution,
+                priority: self.priority,
                 watch: Watch::of(self.queue.front().get()),
             })),
             count: cost,
@@ -532,6 +544,7 @@ impl Clone for Permits {
             queue: Arc::clone(&self.queue),
             waiting: None,
             resolution: self.resolution,
+            priority: self.priority,
         }
     }
 }
@@ -726,6 +739,7 @@ struct PermitQueue {
     queue: Arc<WaitQueue<SemaphoreState>>,
     position: Position,
     resolution: Resolution,
+    priority: Priority,
     watch: Watch,
 }
 
@@ -737,7 +751,7 @@ impl Limiter for PermitQueue {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
-        let caller = Caller::new(cx, self.resolution);
+        let caller = Caller::new(cx, self.resolution, self.priority);
         let (position, shadowed) = (&mut self.position, &mut None);
         let decision = self
             .queue

@@ -1,6 +1,6 @@
 use crate::policy::Policy;
 use crate::time::Tick;
-use crate::wait::Waiters;
+use crate::wait::{Ticket, Waiters};
 
 use super::hold::Hold;
 
@@ -23,7 +23,7 @@ struct Tail<S> {
     hold: Hold,
     at: Tick,
     /// The first waiter that is not simulated yet.
-    next: u64,
+    next: Ticket,
     /// [`Waiters::reorders`] during the simulation.
     reorders: usize,
 }
@@ -53,7 +53,7 @@ impl<S: Clone> QueueEstimate<S> {
                 state: state.clone(),
                 hold,
                 at: now,
-                next: 0,
+                next: Ticket::default(),
                 reorders: waiters.reorders(),
             });
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::fair::{FairShare, Terms};
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
-use crate::wait::{Caller, Intent, Position, WaitQueue};
+use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::fair_clients::{Account, FairClients, FairQueue, Reply, lock};
@@ -484,7 +484,7 @@ where
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
-        let caller = Caller::new(cx, self.fair.resolution());
+        let caller = Caller::new(cx, self.fair.resolution(), Priority::Normal);
         let position = &mut self.position;
         let answer = queue.poll_acquire(position, cost, intent, &caller, shadowed);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::Intent;
+use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
@@ -66,7 +66,8 @@ pub struct Keyed<K, P: Policy> {
     pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
     /// So that a caller cannot choose the shard of its keys.
     seed: u64,
-    pub(super) resolution: Resolution,
+    resolution: Resolution,
+    priority: Priority,
     /// `None` if the keys are not observed.
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
@@ -119,6 +120,7 @@ where
             shards: maps.collect(),
             seed: RandomState::new().hash_one(()),
             resolution: Resolution::default(),
+            priority: Priority::Normal,
             observer: None,
         }
     }
@@ -131,6 +133,7 @@ where
         map.set_mode(map.mode);
         Self {
             resolution: self.resolution,
+            priority: self.priority,
             observer: self.observer,
             ..Self::of(&map)
         }
@@ -264,6 +267,22 @@ where
     #[must_use]
     pub fn with_resolution(self, resolution: Resolution) -> Self {
         Self { resolution, ..self }
+    }
+
+    /// The class of requests that are made through this handle and its later clones, ten seconds of waiting apart: see [`Priority`] and
+    /// [`Shared::with_priority`].
+    #[must_use]
+    pub fn with_priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// A handle of the limit of one key.
+    pub(super) fn handle(&self, limit: Arc<LimitHandle<P>>) -> Shared<P> {
+        let handle = Shared::of(limit).with_resolution(self.resolution);
+        if self.priority == Priority::Normal {
+            return handle;
+        }
+        handle.with_priority(self.priority)
     }
 
     /// A limiter for this key, for an adapter: a handle that queues for it.
@@ -493,6 +512,7 @@ impl<K, P: Policy> Clone for Keyed<K, P> {
             shards: Arc::clone(&self.shards),
             seed: self.seed,
             resolution: self.resolution,
+            priority: self.priority,
             observer: self.observer.clone(),
         }
     }
@@ -569,7 +589,7 @@ where
                     return Poll::Ready(Ok(Decision::Wait { retry_in }));
                 }
                 Reply::Ask(limit) => {
-                    let handle = Shared::of(limit).with_resolution(self.keyed.resolution);
+                    let handle = self.keyed.handle(limit);
                     self.handle.insert(handle)
                 }
             },

@@ -72,6 +72,7 @@ use crate::policy::{Decision, Policy};
 use crate::time::Resolution;
 
 pub use crate::policy::{Quota, Status};
+pub use crate::wait::Priority;
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use combined::Combined;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};

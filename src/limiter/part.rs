@@ -276,7 +276,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
-        let caller = Caller::new(cx, self.resolution);
+        let caller = Caller::new(cx, self.resolution, self.priority);
         let held = self
             .queue
             .poll_hold(&mut self.position, cost, &caller, &mut None);
@@ -325,8 +325,7 @@ where
             },
             Reply::Ask(limit) => {
                 drop(shard);
-                let handle = Shared::of(limit).with_resolution(self.keyed.resolution);
-                self.handle = Some(handle);
+                self.handle = Some(self.keyed.handle(limit));
                 Decision::Pass
             }
         }

@@ -6,8 +6,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::policy::{Decision, Policy, Status};
-use crate::time::Resolution;
-use crate::wait::{Caller, Intent, Position, WaitQueue};
+use crate::time::{OutOfRange, Resolution, or_panic};
+use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::limit::LimitState;
@@ -102,6 +102,7 @@ pub struct Shared<P: Policy> {
     pub(super) queue: Arc<LimitHandle<P>>,
     pub(super) position: Position,
     pub(super) resolution: Resolution,
+    pub(super) priority: Priority,
     pub(super) watch: Watch,
 }
 
@@ -124,6 +125,7 @@ impl<P: Policy> Shared<P> {
             queue,
             position: Position::None,
             resolution: Resolution::default(),
+            priority: Priority::Normal,
             watch: Watch::NONE,
         }
     }
@@ -241,6 +243,43 @@ impl<P: Policy> Shared<P> {
     pub fn with_newest_first(self, after: Duration) -> Self {
         self.queue.serve_newest_first(after);
         self
+    }
+
+    /// The class of requests that are made through this handle and its later clones, adapters included: see [`Priority`].
+    ///
+    /// It orders the requests of the whole limit. [`with_newest_first`](Self::with_newest_first) has no effect then, and
+    /// [`peek`](Self::peek) and [`acquire_within`](Self::acquire_within) count none of the requests that wait, since a new one may pass
+    /// before them. [`try_acquire`](Self::try_acquire) overtakes no request of any class. A request in a
+    /// [`Combined`](super::Combined) is [`Normal`](Priority::Normal).
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        let kept = self.queue.serve_by_class(None);
+        debug_assert!(kept.is_ok(), "the default is in range");
+        self
+    }
+
+    /// How much waiting a class above is worth, for all handles: 10 s by default, and a year at most. With zero all classes are equal.
+    ///
+    /// Requests that wait already keep their place.
+    ///
+    /// # Panics
+    ///
+    /// If it is more than a year; [`try_with_ageing`](Self::try_with_ageing) returns an error instead.
+    #[must_use]
+    #[track_caller]
+    pub fn with_ageing(self, ageing: Duration) -> Self {
+        or_panic(self.try_with_ageing(ageing))
+    }
+
+    /// The same as [`with_ageing`](Self::with_ageing), for a value from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// If it is more than a year.
+    pub fn try_with_ageing(self, ageing: Duration) -> Result<Self, OutOfRange> {
+        self.queue.serve_by_class(Some(ageing))?;
+        Ok(self)
     }
 
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
@@ -500,6 +539,7 @@ impl<P: Policy> Shared<P> {
             queue,
             position: Position::None,
             resolution: self.resolution,
+            priority: self.priority,
             watch: self.watch.of_clone(),
         }
     }
@@ -545,7 +585,7 @@ impl<P: Policy> Limiter for Shared<P> {
             self.watch.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
-        let (caller, shadowed) = (Caller::new(cx, self.resolution), &mut None);
+        let (caller, shadowed) = (Caller::new(cx, self.resolution, self.priority), &mut None);
         let decision = self
             .queue
             .poll_acquire(position, cost, intent, &caller, shadowed);
@@ -568,7 +608,7 @@ impl<P: Policy> Limiter for Shared<P> {
         if self.queue.takes_prefetched(*position, cost, intent) {
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let caller = Caller::new(cx, self.resolution);
+        let caller = Caller::new(cx, self.resolution, self.priority);
         let decision = self
             .queue
             .poll_acquire(position, cost, intent, &caller, &mut None);

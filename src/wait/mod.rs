@@ -7,12 +7,14 @@
 //!   queue when its permits are due, so that one wake-up a grant is enough.
 //! * As an option the head is the newest waiter while the queue has not been empty for a time. A waiter that joins is then the
 //!   head, and the timer of the queue is armed for it.
+//! * As another option requests have a [`Priority`]: tickets are ordered by the time of arrival, to which a class below adds some.
 //! * A head that has not asked 10 ms after its permits were due is passed over, see [`head_timeout`].
 //! * Wakers run foreign code when they wake and when they are dropped, and that code may use this very queue. The queue
 //!   collects both in `DeferredWakes`, which run after unlock.
 
 mod deferred;
 mod head_timeout;
+mod priority;
 mod queue;
 mod together;
 mod wait_queue;
@@ -21,9 +23,10 @@ mod waiters;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
+pub use priority::Priority;
 pub(crate) use queue::Caller;
 pub(crate) use wait_queue::WaitQueue;
-pub(crate) use waiters::{Position, Waiters};
+pub(crate) use waiters::{Position, Ticket, Waiters};
 
 /// The thing that waiters queue for. It answers one request at a time, receives the time as an argument, and knows no waiters.
 pub(crate) trait Resource {

@@ -10,19 +10,25 @@ use super::deferred::{DeferredWakes, HeadWake};
 use super::head_timeout::HeadTimeout;
 use super::together::HOLD;
 use super::waiters::{Position, Ticket, Waiter, Waiters};
-use super::{Intent, Resource};
+use super::{Intent, Priority, Resource};
 
-/// The waker of a handle that is queued, and how exact its timer is.
+/// The waker of a handle that is queued, how exact its timer is, and its class.
 pub(crate) struct Caller<'a> {
     waker: &'a Waker,
     resolution: Resolution,
+    priority: Priority,
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) const fn new(cx: &Context<'a>, resolution: Resolution) -> Self {
+    pub(crate) const fn new(
+        cx: &Context<'a>,
+        resolution: Resolution,
+        priority: Priority,
+    ) -> Self {
         Self {
             waker: cx.waker(),
             resolution,
+            priority,
         }
     }
 }
@@ -120,14 +126,16 @@ impl<R: Resource> Queue<R> {
     ) -> Poll<Decision> {
         let wait = answer.decision.retry_in().filter(|_| answer.is_turn);
         let due = wait.map(|wait| answer.now.after(wait));
-        let overtakes = position.is_none() && self.waiters.is_newest_first();
+        let joins = position.is_none();
+        let overtakes = joins && self.waiters.is_newest_first();
         let is_known = !overtakes && wait.is_some_and(|wait| wait < Duration::MAX);
-        self.enqueue(position, cost, caller, due.filter(|_| is_known));
+        self.enqueue(position, cost, caller, due.filter(|_| is_known), answer.now);
         if self.waiters.has_to_note_queued() {
             // The time of the answer is not known if the resource read no clock.
             self.waiters.note_queued(self.resource.now(true));
         }
-        if overtakes {
+        let is_first = joins && !answer.is_turn && self.waiters.is_first(*position);
+        if overtakes || is_first {
             self.schedule_head(answer.now);
         } else if let (Some(due), Position::Queued(ticket)) = (due, *position) {
             let task = self.timeout.expect(ticket, due, answer.now);
@@ -153,7 +161,7 @@ impl<R: Resource> Queue<R> {
             return;
         }
         // It was woken, and has to wake up for the other queue only.
-        self.enqueue(position, cost, caller, Some(Tick::ZERO));
+        self.enqueue(position, cost, caller, Some(Tick::ZERO), now);
         if let Position::Queued(ticket) = *position {
             if let Some(waiter) = self.waiters.get_mut(ticket) {
                 waiter.holds = true;
@@ -288,6 +296,7 @@ impl<R: Resource> Queue<R> {
         cost: u32,
         caller: &Caller<'_>,
         sleeps_until: Option<Tick>,
+        now: Tick,
     ) {
         if let Position::Queued(ticket) = *position {
             self.disarm(ticket);
@@ -324,9 +333,18 @@ impl<R: Resource> Queue<R> {
             ticket
         } else {
             self.resource.on_queued();
-            self.waiters.join(waiter)
+            let ticket = self.ticket(now, caller.priority);
+            self.waiters.join(ticket, waiter);
+            ticket
         };
         *position = Position::Queued(ticket);
+    }
+
+    /// A ticket for a request that comes `now`, as far as the time of its answer is known.
+    pub(super) fn ticket(&mut self, now: Tick, priority: Priority) -> Ticket {
+        let has_classes = self.waiters.has_classes();
+        let now = if has_classes { self.resource.now(true) } else { now };
+        self.waiters.ticket(now, priority)
     }
 
     fn leave(&mut self, position: &mut Position, now: Tick) {

@@ -11,7 +11,7 @@ use crate::policy::Decision;
 
 use super::queue::Caller;
 use super::waiters::Position;
-use super::{Intent, Resource, WaitQueue};
+use super::{Intent, Priority, Resource, WaitQueue};
 
 /// For how long the head of a queue may wait in another queue before it is passed over. One that is polled begins anew.
 pub(super) const HOLD: Duration = Duration::from_secs(1);
@@ -22,7 +22,9 @@ impl<R: Resource> WaitQueue<R> {
         let mut queue = self.lock();
         if position.is_none() {
             queue.resource.on_queued();
-            *position = Position::Reserved(queue.waiters.reserve());
+            // Classes would let two requests wait for each other.
+            let now = queue.resource.now(true);
+            *position = Position::Reserved(queue.ticket(now, Priority::Normal));
         }
         next();
     }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 
 use crate::policy::Decision;
-use crate::time::{Resolution, Tick, Timer};
+use crate::time::{OutOfRange, Resolution, Tick, Timer};
 
 use super::deferred::{DeferredWakes, HeadTimer};
+use super::priority::Ageing;
 use super::queue::{Caller, Queue};
 use super::waiters::{Position, Waiters};
 use super::{Intent, Resource};
@@ -140,6 +141,13 @@ impl<R: Resource> WaitQueue<R> {
     /// Serves the newest waiter first while the queue has not been empty for this time.
     pub(crate) fn serve_newest_first(&self, after: Duration) {
         self.locked(|queue| queue.waiters.serve_newest_first(after));
+    }
+
+    /// Serves requests by their class; the ageing stays as it is if none is given.
+    pub(crate) fn serve_by_class(&self, ageing: Option<Duration>) -> Result<(), OutOfRange> {
+        let ageing = ageing.map(Ageing::try_new).transpose()?;
+        self.locked(|queue| queue.waiters.serve_by_class(ageing));
+        Ok(())
     }
 
     /// Wakes every waiter, so that it asks again.

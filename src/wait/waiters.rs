@@ -6,8 +6,17 @@ use tokio::runtime::Id;
 
 use crate::time::{Resolution, Tick};
 
-/// The order of arrival: smaller is earlier.
-pub(crate) type Ticket = u64;
+use super::Priority;
+use super::priority::Ageing;
+
+/// The place of a request in the order of the queue: smaller is earlier.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Ticket {
+    /// The time of arrival and what its class adds.
+    order: Tick,
+    /// How many requests came before.
+    number: u64,
+}
 
 /// Where a handle stands.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -53,7 +62,11 @@ pub(crate) struct Waiters {
     /// The costs of all that are queued.
     cost: u64,
     overdue: BTreeMap<Ticket, Waiter>,
-    next_ticket: Ticket,
+    next: u64,
+    /// When the last request came, as far as the clock was read. It never goes back.
+    arrived: Tick,
+    /// If requests have classes.
+    ageing: Option<Ageing>,
     /// How often a waiter joined, left or moved.
     changes: usize,
     /// How often a waiter left or moved in a way that an estimate of the wait could not foresee.
@@ -74,6 +87,18 @@ impl Waiters {
         self.newest_first_after = after;
     }
 
+    /// Orders requests by their class, too: newest first no longer applies.
+    pub(super) fn serve_by_class(&mut self, ageing: Option<Ageing>) {
+        let ageing = ageing.or(self.ageing).unwrap_or(Ageing::DEFAULT);
+        self.ageing = Some(ageing);
+        self.is_newest_first = false;
+        self.reorder();
+    }
+
+    pub(super) const fn has_classes(&self) -> bool {
+        self.ageing.is_some()
+    }
+
     /// Whether the time has to be [noted](Self::note_queued) at which this waiter, the only one, has joined.
     pub(super) fn has_to_note_queued(&self) -> bool {
         self.newest_first_after < Duration::MAX && !self.has_second()
@@ -88,7 +113,8 @@ impl Waiters {
 
     /// Returns whether the newest waiter is the head from now on, and was not before.
     pub(super) fn note_time(&mut self, now: Tick) -> bool {
-        if now < self.newest_first_at || self.is_newest_first || self.is_empty() {
+        let is_early = now < self.newest_first_at;
+        if is_early || self.is_newest_first || self.is_empty() || self.has_classes() {
             return false;
         }
         self.is_newest_first = true;
@@ -96,8 +122,11 @@ impl Waiters {
         true
     }
 
-    /// From when on a new request passes before those that are queued; [`Tick::MAX`] for never.
+    /// From when on a new request may pass before those that are queued; [`Tick::MAX`] for never.
     pub(crate) const fn newest_first_at(&self) -> Tick {
+        if self.has_classes() {
+            return Tick::ZERO;
+        }
         self.newest_first_at
     }
 
@@ -136,8 +165,11 @@ impl Waiters {
     }
 
     /// The ticket of the next waiter that joins.
-    pub(crate) const fn next_ticket(&self) -> Ticket {
-        self.next_ticket
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        Ticket {
+            order: Ageing::DEFAULT.order(self.arrived, Priority::Normal),
+            number: self.next,
+        }
     }
 
     pub(super) fn head(&self) -> Option<Ticket> {
@@ -185,18 +217,21 @@ impl Waiters {
         queued.chain(self.overdue.values_mut())
     }
 
-    /// A ticket for a request that is not queued yet.
-    pub(super) fn reserve(&mut self) -> Ticket {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
+    /// A ticket for a request that comes now.
+    pub(super) fn ticket(&mut self, now: Tick, priority: Priority) -> Ticket {
+        self.arrived = self.arrived.max(now);
+        let ageing = self.ageing.unwrap_or(Ageing::DEFAULT);
+        let ticket = Ticket {
+            order: ageing.order(self.arrived, priority),
+            number: self.next,
+        };
+        self.next += 1;
         ticket
     }
 
-    pub(super) fn join(&mut self, waiter: Waiter) -> Ticket {
-        let ticket = self.reserve();
+    pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
         self.changes = self.changes.wrapping_add(1);
         self.insert(ticket, waiter);
-        ticket
     }
 
     /// A handle comes back to its position.
@@ -302,7 +337,9 @@ impl Default for Waiters {
             len: 0,
             cost: 0,
             overdue: BTreeMap::new(),
-            next_ticket: 0,
+            next: 0,
+            arrived: Tick::ZERO,
+            ageing: None,
             changes: 0,
             reorders: 0,
             newest_first_after: Duration::MAX,
