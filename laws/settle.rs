@@ -7,7 +7,7 @@ use paceline::time::Tick;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 use proptest::sample::Index;
-use proptest::test_runner::TestCaseResult;
+use proptest::test_runner::{TestCaseError, TestCaseResult};
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::changes::alike;
@@ -169,12 +169,14 @@ pub(super) fn a_debt_settles_when_it_says<S: Subject>() {
     });
 }
 
+type Followed<S> = (<S as Policy>::State, <S as Subject>::Model, Tick);
+
 /// The state, the model and the time after the requests and the changes, which agree with each other. `None` if the exact
 /// result would overflow.
 fn follow<S: Subject>(
     case: &Case<S>,
     changes: &[Change],
-) -> Result<Option<(S::State, S::Model, Tick)>, proptest::test_runner::TestCaseError> {
+) -> Result<Option<Followed<S>>, TestCaseError> {
     let policy = &case.policy;
     let mut state = policy.fresh(case.start);
     let mut model = S::Model::start(policy, case.start);

@@ -300,9 +300,8 @@ impl Policy for SlidingCounter {
         state.ledger.take_back(cost);
     }
 
-    /// Takes the permits from the bucket of this instant, or the latest ones before it.
-    fn refund_from(&self, state: &mut SlidingCounterState, now: Tick, spent_at: Tick, cost: u32) {
-        self.expire(state, self.bucket_at(state, now));
+    /// Takes the permits from the bucket of this instant, or the latest ones before it. Those that have expired do not count anyway.
+    fn refund_from(&self, state: &mut SlidingCounterState, _now: Tick, spent_at: Tick, cost: u32) {
         if state.origin <= spent_at {
             let bucket = self.bucket_at(state, spent_at);
             state.ledger.take_back_from(bucket, cost);

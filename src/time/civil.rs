@@ -11,12 +11,12 @@ pub(crate) fn first_day(year: i64, month: usize) -> i64 {
 
 /// The first day of the month after that of `day`.
 pub(crate) fn first_day_of_next_month(day: i64) -> i64 {
-    // No year is longer, so that it is not too late; for any clock it is at most two years early.
+    // No year is longer than 366 days, and in a thousand years the leap years are not missed by more than two.
     let year = 1970 + day.div_euclid(366);
-    (year..)
+    (year..year + 4)
         .flat_map(|year| (1..=12).map(move |month| first_day(year, month)))
         .find(|first| day < *first)
-        .unwrap_or(day)
+        .unwrap_or(day + 1)
 }
 
 /// The length of a month.
