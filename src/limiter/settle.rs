@@ -155,7 +155,8 @@ pub trait Settle {
         Self: Limiter<Error = Infallible> + Clone,
     {
         let (mut limit, cx) = (self.clone(), &mut Context::from_waker(Waker::noop()));
-        count_prefetched(&mut limit, cx);
+        // As in `poll_reserve`.
+        let _ = limit.poll_try(0, cx);
         match limit.poll_try(estimate, cx) {
             Poll::Ready(Ok(Decision::Pass)) => Ok(Reservation::of(&limit, estimate)),
             Poll::Ready(Ok(decision)) => Err(decision),
@@ -239,10 +240,15 @@ impl<L: Limiter + Clone> Reservation<L> {
     }
 }
 
-/// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 makes the
-/// limit count them first, so that the request has to ask.
-fn count_prefetched<L: Limiter>(limit: &mut L, cx: &mut Context<'_>) {
-    let _ = limit.poll_try(0, cx);
+/// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 ends the
+/// prefetch, so that the request has to ask.
+fn poll_reserve<L: Limiter<Error = Infallible> + Clone + Unpin>(
+    acquire: &mut Acquire<L>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Reservation<L>, TooCostly>> {
+    let estimate = acquire.cost;
+    acquire.gate().begin(cx);
+    acquire.poll_and(cx, |limit| Reservation::of(limit, estimate))
 }
 
 /// Future of [`Settle::reserve`].
@@ -256,10 +262,7 @@ impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for Reserve<L> {
     type Output = Result<Reservation<L>, TooCostly>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let estimate = self.acquire.cost;
-        self.acquire.gate().begin(cx);
-        self.acquire
-            .poll_and(cx, |limit| Reservation::of(limit, estimate))
+        poll_reserve(&mut self.acquire, cx)
     }
 }
 
@@ -274,11 +277,7 @@ impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for ReserveWithin<L>
     type Output = Result<Reservation<L>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let acquire = &mut self.acquire.acquire;
-        let estimate = acquire.cost;
-        acquire.gate().begin(cx);
-        self.acquire
-            .poll_and(cx, |limit| Reservation::of(limit, estimate))
+        self.acquire.poll_with(cx, poll_reserve)
     }
 }
 
