@@ -176,6 +176,8 @@ pub trait Settle {
 /// paid for all the same, and the limit cannot know. Where it was not made, `settle(0)` gives all of it back.
 ///
 /// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
+/// While the limit is off, settling changes nothing. It does not know that the limit was off when the request passed: if the limit
+/// is active again, what was not used comes back although it was not spent.
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct Reservation<L> {
