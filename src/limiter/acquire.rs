@@ -204,7 +204,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireOne<L> {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct AcquireWithin<L: Limiter> {
-    pub(super) acquire: Acquire<L>,
+    acquire: Acquire<L>,
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
@@ -250,11 +250,11 @@ impl<L: Limiter> AcquireWithin<L> {
 }
 
 impl<L: Limiter<Error = Infallible> + Unpin> AcquireWithin<L> {
-    /// As [`Acquire::poll_and`].
-    pub(super) fn poll_and<T>(
+    /// Asks with `ask`, unless it is known to be too late.
+    pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
-        passed: impl FnOnce(&L) -> T,
+        ask: impl FnOnce(&mut Acquire<L>, &mut Context<'_>) -> Poll<Result<T, TooCostly>>,
     ) -> Poll<Result<T, AcquireError>> {
         if self.deadline.is_none() {
             let (estimate, cost) = (self.estimate, self.acquire.cost);
@@ -263,7 +263,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> AcquireWithin<L> {
                 return self.too_late(estimate);
             }
         }
-        if let Poll::Ready(answer) = self.acquire.poll_and(cx, passed) {
+        if let Poll::Ready(answer) = ask(&mut self.acquire, cx) {
             return Poll::Ready(answer.map_err(AcquireError::from));
         }
         let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
@@ -281,6 +281,6 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
     type Output = Result<(), AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_and(cx, |_| ())
+        self.poll_with(cx, |acquire, cx| acquire.poll_and(cx, |_| ()))
     }
 }

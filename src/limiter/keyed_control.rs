@@ -221,8 +221,9 @@ where
         self.report(key, Event::Resumed);
     }
 
-    /// Takes back what was particular to this key: parameters of its own, and pauses. What it has spent stays spent; the key goes
-    /// at once if it has settled, and otherwise when it settles, like any other.
+    /// Takes back what was particular to this key: parameters of its own, pauses, and what
+    /// [`set_remaining`](Self::set_remaining) has said. What it has spent stays spent; the key goes at once if it has settled, and
+    /// otherwise when it settles, like any other.
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;

@@ -155,7 +155,8 @@ pub trait Settle {
         Self: Limiter<Error = Infallible> + Clone,
     {
         let (mut limit, cx) = (self.clone(), &mut Context::from_waker(Waker::noop()));
-        count_prefetched(&mut limit, cx);
+        // As in `poll_reserve`.
+        let _ = limit.poll_try(0, cx);
         match limit.poll_try(estimate, cx) {
             Poll::Ready(Ok(Decision::Pass)) => Ok(Reservation::of(&limit, estimate)),
             Poll::Ready(Ok(decision)) => Err(decision),
@@ -175,6 +176,8 @@ pub trait Settle {
 /// paid for all the same, and the limit cannot know. Where it was not made, `settle(0)` gives all of it back.
 ///
 /// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
+/// While the limit is off, settling changes nothing. It does not know that the limit was off when the request passed: if the limit
+/// is active again, what was not used comes back although it was not spent.
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct Reservation<L> {
@@ -239,10 +242,15 @@ impl<L: Limiter + Clone> Reservation<L> {
     }
 }
 
-/// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 makes the
-/// limit count them first, so that the request has to ask.
-fn count_prefetched<L: Limiter>(limit: &mut L, cx: &mut Context<'_>) {
-    let _ = limit.poll_try(0, cx);
+/// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 ends the
+/// prefetch, so that the request has to ask.
+fn poll_reserve<L: Limiter<Error = Infallible> + Clone + Unpin>(
+    acquire: &mut Acquire<L>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Reservation<L>, TooCostly>> {
+    let estimate = acquire.cost;
+    acquire.gate().begin(cx);
+    acquire.poll_and(cx, |limit| Reservation::of(limit, estimate))
 }
 
 /// Future of [`Settle::reserve`].
@@ -256,10 +264,7 @@ impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for Reserve<L> {
     type Output = Result<Reservation<L>, TooCostly>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let estimate = self.acquire.cost;
-        self.acquire.gate().begin(cx);
-        self.acquire
-            .poll_and(cx, |limit| Reservation::of(limit, estimate))
+        poll_reserve(&mut self.acquire, cx)
     }
 }
 
@@ -274,11 +279,7 @@ impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for ReserveWithin<L>
     type Output = Result<Reservation<L>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let acquire = &mut self.acquire.acquire;
-        let estimate = acquire.cost;
-        acquire.gate().begin(cx);
-        self.acquire
-            .poll_and(cx, |limit| Reservation::of(limit, estimate))
+        self.acquire.poll_with(cx, poll_reserve)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use futures::executor::block_on;
 use paceline::limiter::{
     Event, KeyedAt, Mode, Observed, Reservation, Settle, Shared, Switch, Switched, WhenFull,
 };
@@ -246,18 +247,21 @@ fn a_reservation_may_be_settled_in_another_thread_without_a_runtime() {
     assert_eq!(remaining(&limit), 90);
 }
 
+/// A request that passes leaves prefetched permits for the next one, which are counted later than they pass.
 #[test]
 fn prefetched_permits_come_back_too() {
-    let limit = SlidingLog::new(1_000, MINUTE * 60).shared();
-    for left in (992..1_000).rev() {
-        limit.try_reserve(10).unwrap().settle(1);
-        assert_eq!(remaining(&limit), left);
+    type Log = Shared<SlidingLog>;
+    let reserves: [fn(&Log) -> Reservation<Log>; 3] = [
+        |limit| limit.try_reserve(10).unwrap(),
+        |limit| block_on(limit.reserve(10)).unwrap(),
+        |limit| block_on(limit.reserve_within(10, Duration::ZERO)).unwrap(),
+    ];
+    for reserve in reserves {
+        let limit = SlidingLog::new(1_000, MINUTE * 60).shared();
+        let reserved = [(); 4].map(|()| reserve(&limit));
+        reserved.into_iter().for_each(|reserved| reserved.settle(1));
+        assert_eq!(remaining(&limit), 996);
     }
-    let reserved = [(); 8].map(|()| limit.try_reserve(10).unwrap());
-    for reserved in reserved {
-        reserved.settle(1);
-    }
-    assert_eq!(remaining(&limit), 984);
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,6 +313,7 @@ async fn a_key_that_was_evicted_in_between_is_charged_and_has_nothing_to_give_ba
     assert!(users.is_empty());
 
     below.settle(0);
+    users.charge(&"bob", 0);
     assert!(users.is_empty(), "a key that has spent nothing is not kept");
     above.settle(90);
     assert_eq!(users.status(&"ann").unwrap().remaining, 50);
@@ -361,6 +366,10 @@ async fn a_limit_that_is_off_charges_nothing_and_a_shadowed_one_does() {
     assert_eq!(remaining(&limit), 70);
     limit.reserve(40).await.unwrap().settle(20);
     assert_eq!(remaining(&limit), 50);
+    limit.set_mode(Mode::Off);
+    limit.reserve(40).await.unwrap().settle(0);
+    limit.set_mode(Mode::Active);
+    assert_eq!(remaining(&limit), 50, "nothing was spent");
 }
 
 #[tokio::test(start_paused = true)]
