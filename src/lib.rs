@@ -152,6 +152,7 @@ mod wait;
 
 pub mod batch;
 pub mod concurrency;
+pub mod config;
 pub mod fair;
 pub mod feedback;
 pub mod io;

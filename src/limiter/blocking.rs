@@ -51,7 +51,9 @@ pub(super) fn acquire<L: Limiter>(
         if left.is_zero() {
             limiter.give_up();
             let least_wait = limiter.least_wait(cost);
-            return Err(Blocked::TooLate((!least_wait.is_zero()).then_some(least_wait)));
+            return Err(Blocked::TooLate(
+                (!least_wait.is_zero()).then_some(least_wait),
+            ));
         }
         match wait.min(left) {
             Duration::MAX => thread::park(),

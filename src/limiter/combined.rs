@@ -208,7 +208,8 @@ impl<T: Together> Combined<T> {
 
     /// What a request would be answered now, as far as each limit alone can say.
     fn look(&self, cost: u32) -> Decision {
-        self.limits.look(self.costs.unwrap_or_else(|| T::same(cost)))
+        self.limits
+            .look(self.costs.unwrap_or_else(|| T::same(cost)))
     }
 
     fn try_all(&mut self, cost: u32) -> Decision {
@@ -288,7 +289,9 @@ impl<T: Together> Limiter for Combined<T> {
             let held = ready!(hold(members, cx));
             if held.is_pass() {
                 // It keeps its places and is in the way of none.
-                members.iter_mut().for_each(|member| member.part.step_aside());
+                members
+                    .iter_mut()
+                    .for_each(|member| member.part.step_aside());
             }
             Poll::Ready(Ok(held))
         })
@@ -357,6 +360,8 @@ impl<T: Together + Clone> Clone for Combined<T> {
 
 impl<T: Together> fmt::Debug for Combined<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Combined").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("Combined")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }

@@ -56,7 +56,14 @@ use super::{Gate, Limiter, Limits, Obey, Obeying, Settle};
 /// Dropping a future or a handle leaves the line and the queue of the limit; nothing was counted.
 ///
 /// **Window bound**: that of the limit.
-#[doc(alias("highWater", "maxQueueSize", "queue_limit", "stop", "disconnect", "shutdown"))]
+#[doc(alias(
+    "highWater",
+    "maxQueueSize",
+    "queue_limit",
+    "stop",
+    "disconnect",
+    "shutdown"
+))]
 pub struct Line<L> {
     limiter: L,
     shared: Arc<Mutex<Shared>>,
@@ -311,11 +318,7 @@ impl<L: Limiter> Line<L> {
     /// # Errors
     ///
     /// As [`acquire_within`](Self::acquire_within).
-    pub fn acquire_blocking(
-        &self,
-        cost: u32,
-        within: Duration,
-    ) -> Result<(), LineError<L::Error>>
+    pub fn acquire_blocking(&self, cost: u32, within: Duration) -> Result<(), LineError<L::Error>>
     where
         L: Clone,
     {
@@ -414,11 +417,7 @@ impl<L: Limiter> Limiter for Line<L> {
         answer.map_err(LineError::of_limit)
     }
 
-    fn poll_try(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Self::Error>> {
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Self::Error>> {
         if cost > 0 && self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));

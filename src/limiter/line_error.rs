@@ -102,7 +102,9 @@ impl<E> fmt::Display for LineError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             Kind::Closed => f.write_str("the line is closed"),
-            Kind::Full { waiting: 1, most, .. } => {
+            Kind::Full {
+                waiting: 1, most, ..
+            } => {
                 write!(f, "1 request waits already, and at most {most} may")
             }
             Kind::Full { waiting, most, .. } => {

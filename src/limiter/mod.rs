@@ -11,6 +11,7 @@
 //! | [`Combined`] | several of these, of which all pass a request or none counts it | one short lock each |
 //! | [`Line`] | any limiter, with a bound on what waits, an end, and jitter | that of the limiter, and one short lock |
 //! | [`Switched`] | any limiter, a limiter for each key, or permits, with a mode that changes while it is used | that of the limiter, and an atomic read |
+//! | [`DynLimiter`] | any limiter in memory, of a type that is chosen at run time; it can be cloned | that of the limiter, and a call through a pointer |
 //! | `&mut L`, `Box<L>` | a limiter that is lent, or chosen at run time | the same |
 //!
 //! [`Limits`] has a limiter for each key: a [`Keyed`] is one, and the keyed limit of feature `redis`.
@@ -30,6 +31,7 @@
 mod acquire;
 mod blocking;
 mod combined;
+mod dyn_limiter;
 mod error;
 mod estimate;
 mod fair;
@@ -75,6 +77,7 @@ pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use combined::Combined;
+pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use fair::{Fair, FairAt};
 pub use fair_status::{ClientShare, FairCycle};

@@ -144,7 +144,9 @@ pub(super) const fn is_never(decision: Decision) -> bool {
 
 /// Goes to all limits. A limit that is there twice has one queue: it is asked once, for the sum.
 pub(super) fn enter(members: &mut [Member<'_>]) -> Decision {
-    let answers = members.iter_mut().map(|member| member.part.enter(member.cost));
+    let answers = members
+        .iter_mut()
+        .map(|member| member.part.enter(member.cost));
     let entered = answers.fold(Decision::Pass, Decision::strictest);
     for later in 1..members.len() {
         let address = members[later].part.address();
@@ -262,8 +264,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
         shadowed: &mut Option<Decision>,
         next: &mut dyn FnMut() -> bool,
     ) -> bool {
-        self.queue
-            .take_if(&mut self.position, cost, shadowed, next)
+        self.queue.take_if(&mut self.position, cost, shadowed, next)
     }
 
     fn passed(&mut self, cost: u32, shadowed: Option<Decision>) {
@@ -271,8 +272,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
             self.queue.wake_deferred();
         }
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch
-            .answered(Method::Decide, cost, &answer, shadowed);
+        self.watch.answered(Method::Decide, cost, &answer, shadowed);
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
@@ -360,8 +360,7 @@ where
         }
         self.leave();
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch
-            .answered(Method::Decide, cost, &answer, shadowed);
+        self.watch.answered(Method::Decide, cost, &answer, shadowed);
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {

@@ -1,9 +1,8 @@
 use core::cmp::Reverse;
-use core::time::Duration;
 
 use crate::time::Tick;
 
-use super::{Decision, Policy, Quota, Status};
+use super::{AnyPolicy, Decision, Policy, Quota, Status, Unlimited};
 
 /// Several limits at once: a request passes if all of them pass it. Otherwise none of them counts it.
 ///
@@ -102,24 +101,6 @@ impl<T> All<T> {
     }
 }
 
-/// The status of the limit with the least room, of `(status, number of limits)` each.
-fn least<const N: usize>(statuses: [(Status, usize); N]) -> Status {
-    let rank = |status: &Status| (status.remaining, Reverse(status.reset_in));
-    let mut least = Status::new(None, u32::MAX, Duration::ZERO);
-    let mut before = 0;
-    for (status, limits) in statuses {
-        if least.binding.is_none() || rank(&status) < rank(&least) {
-            let binding = before + status.binding.unwrap_or(0);
-            least = Status {
-                binding: Some(binding),
-                ..status
-            };
-        }
-        before += limits;
-    }
-    least
-}
-
 /// A macro, because Rust cannot implement a trait for tuples of any length.
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
@@ -142,7 +123,7 @@ macro_rules! all_of {
 
             fn peek(&self, state: &Self::State, now: Tick, cost: u32) -> Decision {
                 let decision = Decision::Pass;
-                $(let decision = Decision::strictest(decision, self.limits.$limit.peek(&state.$limit, now, cost));)+
+                $(let decision = decision.strictest(self.limits.$limit.peek(&state.$limit, now, cost));)+
                 decision
             }
 
@@ -170,7 +151,7 @@ macro_rules! all_of {
             }
 
             fn status(&self, state: &Self::State, now: Tick) -> Status {
-                least([$((self.limits.$limit.status(&state.$limit, now), $policy::LIMITS)),+])
+                Status::least([$((self.limits.$limit.status(&state.$limit, now), $policy::LIMITS)),+])
             }
 
             fn refund(&self, state: &mut Self::State, now: Tick, cost: u32) {
@@ -195,6 +176,12 @@ macro_rules! all_of {
                 settled_at
             }
         }
+
+        impl<$($policy: Into<AnyPolicy>),+> From<All<($($policy,)+)>> for AnyPolicy {
+            fn from(all: All<($($policy,)+)>) -> Self {
+                Self::from(Unlimited)$(.and(all.limits.$limit))+
+            }
+        }
     };
 }
 
@@ -209,7 +196,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::policy::{FixedWindow, Interval, SlidingLog, TokenBucket, Unlimited};
+    use crate::policy::{FixedWindow, Interval, SlidingLog, TokenBucket};
     use crate::time::Rate;
 
     fn at(nanos: u64) -> Tick {

@@ -1,3 +1,4 @@
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use crate::time::Tick;
@@ -128,6 +129,24 @@ impl Status {
             reset_in,
             binding: None,
         }
+    }
+
+    /// The status of the limit with the least room, of `(status, number of limits)` each.
+    pub(super) fn least(statuses: impl IntoIterator<Item = (Self, usize)>) -> Self {
+        let rank = |status: &Self| (status.remaining, Reverse(status.reset_in));
+        let mut least = Self::new(None, u32::MAX, Duration::ZERO);
+        let mut before = 0;
+        for (status, limits) in statuses {
+            if least.binding.is_none() || rank(&status) < rank(&least) {
+                let binding = before + status.binding.unwrap_or(0);
+                least = Self {
+                    binding: Some(binding),
+                    ..status
+                };
+            }
+            before += limits;
+        }
+        least
     }
 
     /// The same while no more than `remaining` passes before `reset_in` is over.

@@ -21,6 +21,7 @@
 //! | [`All`] of several | that of each | the slowest | what all allow | the sum |
 //! | [`PerRequest`] of one | its own, in requests | its own | its own | its own |
 //! | [`Unlimited`] | no bound | no bound | everything | none |
+//! | [`AnyPolicy`], of a kind that is chosen at run time | that of the policy in it | | | and 24 bytes |
 //!
 //! Memory is that of a state. The log and the counters allocate a little more, but nothing before their first use. When all
 //! their entries have expired, they keep at most 256 bytes for reuse. All policies are exact: rounding never makes a
@@ -46,6 +47,9 @@
 //! # Ok::<(), paceline::time::ParseRateError>(())
 //! ```
 //!
+//! Where the kind of the policy comes from the configuration too, it is an [`AnyPolicy`], such as `100/min burst 20`. See
+//! [`config`](crate::config).
+//!
 //! # Costs
 //!
 //! Every request has a cost, usually 1. Cost 0 always passes and uses nothing.
@@ -53,6 +57,9 @@
 mod aligned_window;
 mod alignment;
 mod all;
+mod any;
+mod any_limit;
+mod any_text;
 mod decision;
 mod fixed_window;
 mod interval;
@@ -72,6 +79,9 @@ pub use crate::time::OutOfRange;
 pub use aligned_window::{AlignedWindow, AlignedWindowState};
 pub use alignment::Alignment;
 pub use all::All;
+pub use any::{AnyPolicy, AnyPolicyState};
+pub(crate) use any_limit::{AnyLimit, Kind};
+pub use any_text::ParsePolicyError;
 pub use decision::{Decision, Quota, Status};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};

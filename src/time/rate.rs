@@ -162,12 +162,9 @@ impl Hash for Rate {
 /// As it would be parsed: `30/s`, `100/min`, `5/250ms`.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.period.as_nanos();
-        let divides = |(_, unit): &&(_, u128)| nanos % unit == 0;
-        let (names, unit) = UNITS.iter().rev().find(divides).unwrap_or(&UNITS[0]);
-        match nanos / unit {
-            1 => write!(f, "{}/{}", self.permits, names[0]),
-            count => write!(f, "{}/{count}{}", self.permits, names[0]),
+        match units_of(self.period) {
+            (1, unit) => write!(f, "{}/{unit}", self.permits),
+            (count, unit) => write!(f, "{}/{count}{unit}", self.permits),
         }
     }
 }
@@ -201,6 +198,13 @@ impl fmt::Display for ParseRateError {
 
 impl Error for ParseRateError {}
 
+impl ParseRateError {
+    /// The message without the text.
+    pub(crate) fn into_reason(self) -> String {
+        self.reason
+    }
+}
+
 /// The names of each unit, of which the first is displayed, and its nanoseconds. From the shortest to the longest.
 const UNITS: [(&[&str], u128); 7] = [
     (&["ns"], 1),
@@ -227,7 +231,21 @@ fn parse(text: &str) -> Result<Rate, String> {
     Rate::try_new(permits, parse_period(period.trim())?).map_err(|zero| zero.to_string())
 }
 
-fn parse_period(text: &str) -> Result<Duration, String> {
+/// A time as a whole number of the longest unit that measures it, such as `250ms`.
+pub(crate) fn in_units(time: Duration) -> String {
+    let (count, unit) = units_of(time);
+    format!("{count}{unit}")
+}
+
+fn units_of(time: Duration) -> (u128, &'static str) {
+    let nanos = time.as_nanos();
+    let divides = |(_, unit): &&(_, u128)| nanos % unit == 0 && nanos > 0;
+    let (names, unit) = UNITS.iter().rev().find(divides).unwrap_or(&UNITS[0]);
+    (nanos / unit, names[0])
+}
+
+/// The error is the reason.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     let (count, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(0));
     let nanos = unit_nanos(unit).ok_or_else(|| {
         format!("the unit must be one of ns, us, ms, s, min, h, day, got `{unit}`")

@@ -20,11 +20,7 @@ pub(crate) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    pub(crate) const fn new(
-        cx: &Context<'a>,
-        resolution: Resolution,
-        priority: Priority,
-    ) -> Self {
+    pub(crate) const fn new(cx: &Context<'a>, resolution: Resolution, priority: Priority) -> Self {
         Self {
             waker: cx.waker(),
             resolution,
@@ -343,7 +339,11 @@ impl<R: Resource> Queue<R> {
     /// A ticket for a request that comes `now`, as far as the time of its answer is known.
     pub(super) fn ticket(&mut self, now: Tick, priority: Priority) -> Ticket {
         let has_classes = self.waiters.has_classes();
-        let now = if has_classes { self.resource.now(true) } else { now };
+        let now = if has_classes {
+            self.resource.now(true)
+        } else {
+            now
+        };
         self.waiters.ticket(now, priority)
     }
 

@@ -84,7 +84,15 @@ async fn a_user_above_its_limit_holds_up_no_other_user() {
     let calls = [0, 0, 0, 1, 2, 0, 3].map(call);
     let mut passed = join_all(calls).await;
     passed.sort_unstable_by_key(|(_, at)| *at);
-    let expected = [(0, 0), (1, 10), (2, 20), (3, 30), (0, 1_000), (0, 2_000), (0, 3_000)];
+    let expected = [
+        (0, 0),
+        (1, 10),
+        (2, 20),
+        (3, 30),
+        (0, 1_000),
+        (0, 2_000),
+        (0, 3_000),
+    ];
     assert_eq!(passed, expected);
 }
 
@@ -96,16 +104,35 @@ async fn requests_for_both_and_requests_for_one_pass_in_the_order_of_arrival() {
     both.acquire(1).await.unwrap();
     let order = std::cell::RefCell::new(Vec::new());
     let note = |name| order.borrow_mut().push(name);
-    let one = async { both.acquire(1).await.unwrap(); note("both, 1") };
-    let two = async { last.acquire(1).await.unwrap(); note("last, 2") };
-    let three = async { both.acquire(1).await.unwrap(); note("both, 3") };
-    let four = async { first.acquire(1).await.unwrap(); note("first, 4") };
-    let five = async { last.acquire(1).await.unwrap(); note("last, 5") };
+    let one = async {
+        both.acquire(1).await.unwrap();
+        note("both, 1")
+    };
+    let two = async {
+        last.acquire(1).await.unwrap();
+        note("last, 2")
+    };
+    let three = async {
+        both.acquire(1).await.unwrap();
+        note("both, 3")
+    };
+    let four = async {
+        first.acquire(1).await.unwrap();
+        note("first, 4")
+    };
+    let five = async {
+        last.acquire(1).await.unwrap();
+        note("last, 5")
+    };
     futures::join!(one, two, three, four, five);
     let order = order.into_inner();
     let of = |limit: &str| {
-        let names = order.iter().filter(|name| name.starts_with(limit) || name.starts_with("both"));
-        names.map(|name| name.split(' ').nth(1).unwrap()).collect::<Vec<_>>()
+        let names = order
+            .iter()
+            .filter(|name| name.starts_with(limit) || name.starts_with("both"));
+        names
+            .map(|name| name.split(' ').nth(1).unwrap())
+            .collect::<Vec<_>>()
     };
     assert_eq!(of("last"), ["1", "2", "3", "5"]);
     assert_eq!(of("first"), ["1", "3", "4"]);

@@ -29,7 +29,10 @@ async fn one_request_more_than_may_wait_is_refused_and_the_others_pass() {
         let refused = refused.unwrap_err();
         assert!(refused.is_full());
         assert_eq!(refused.retry_in(), Some(ms(300)));
-        assert_eq!(refused.to_string(), "2 requests wait already, and at most 2 may");
+        assert_eq!(
+            refused.to_string(),
+            "2 requests wait already, and at most 2 may"
+        );
     }
     assert_eq!((line.waiting(), limit.waiting()), (0, 0));
 }
@@ -76,9 +79,15 @@ async fn a_closed_line_fails_every_waiter_and_every_newcomer_and_counts_nothing(
     assert!(line.is_closed());
     assert!(line.try_acquire(1).await.unwrap_err().is_closed());
     assert!(line.acquire_within(1, ms(1)).await.unwrap_err().is_closed());
-    assert_eq!(line.acquire(1).await.unwrap_err().to_string(), "the line is closed");
+    assert_eq!(
+        line.acquire(1).await.unwrap_err().to_string(),
+        "the line is closed"
+    );
     assert_eq!(start.elapsed(), ms(10));
-    assert_eq!((line.waiting(), limit.waiting(), limit.stats().passed), (0, 0, 1));
+    assert_eq!(
+        (line.waiting(), limit.waiting(), limit.stats().passed),
+        (0, 0, 1)
+    );
     assert_eq!(paced.await.unwrap(), 1, "the error ends it");
 }
 
@@ -122,7 +131,10 @@ async fn jitter_makes_waiters_later_each_by_its_own_and_never_looser() {
     });
     let at = join_all(calls).await;
     assert_eq!(at[..5], [0; 5], "what need not wait is not delayed");
-    assert!(at[5..].iter().all(|at| (1_000..=1_300).contains(at)), "{at:?}");
+    assert!(
+        at[5..].iter().all(|at| (1_000..=1_300).contains(at)),
+        "{at:?}"
+    );
     // They are spread, and none waits for the jitter of another.
     let mut spread = at[5..].to_vec();
     spread.sort_unstable();
@@ -150,7 +162,10 @@ async fn with_jitter_no_two_emissions_are_closer_than_the_interval() {
     });
     let mut at = join_all(calls).await;
     at.sort_unstable();
-    assert!(at.windows(2).all(|pair| pair[1] - pair[0] >= ms(100)), "{at:?}");
+    assert!(
+        at.windows(2).all(|pair| pair[1] - pair[0] >= ms(100)),
+        "{at:?}"
+    );
     assert!(at[49] >= ms(4_900));
 }
 
@@ -273,7 +288,9 @@ async fn threads_and_tasks_stand_in_one_queue() {
         task.await.unwrap();
     }
     for thread in threads {
-        tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+        tokio::task::spawn_blocking(|| thread.join().unwrap())
+            .await
+            .unwrap();
     }
     // A request notes its number a moment after it has passed, and the next one passes 40 ms later.
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
@@ -290,7 +307,12 @@ fn a_thread_is_refused_at_its_deadline_and_leaves_the_queue() {
     assert_eq!((limit.waiting(), limit.stats().passed), (0, 1));
 
     let bucket = TokenBucket::new(Rate::per_second(1), 5).shared();
-    assert!(bucket.acquire_blocking(6, ms(20)).unwrap_err().is_too_costly());
+    assert!(
+        bucket
+            .acquire_blocking(6, ms(20))
+            .unwrap_err()
+            .is_too_costly()
+    );
 }
 
 #[test]
@@ -326,6 +348,9 @@ fn a_blocked_thread_is_woken_when_its_line_is_closed() {
 async fn a_try_takes_no_place_in_the_line() {
     let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(1);
     assert_eq!(line.try_acquire(1).await, Ok(Decision::Pass));
-    assert_eq!(line.try_acquire(1).await, Ok(Decision::Wait { retry_in: ms(100) }));
+    assert_eq!(
+        line.try_acquire(1).await,
+        Ok(Decision::Wait { retry_in: ms(100) })
+    );
     assert_eq!(line.waiting(), 0);
 }

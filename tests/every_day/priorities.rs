@@ -51,7 +51,14 @@ async fn a_class_above_passes_before_those_below_and_each_in_the_order_of_arriva
 async fn a_request_that_has_waited_long_enough_passes_before_a_newer_one_of_a_class_above() {
     let limit = used(ms(1_000)).await.with_ageing(ms(100));
     // Of two that differ by exactly the ageing the older one is first.
-    let requests = [(0, Low), (99, Normal), (101, Normal), (199, High), (200, High), (201, High)];
+    let requests = [
+        (0, Low),
+        (99, Normal),
+        (101, Normal),
+        (199, High),
+        (200, High),
+        (201, High),
+    ];
     assert_eq!(order(&limit, &requests).await, [1, 3, 0, 4, 2, 5]);
 }
 
@@ -84,7 +91,9 @@ async fn an_urgent_request_takes_the_next_slot_and_costs_no_other_one() {
         call.await;
         start.elapsed().as_millis()
     };
-    let calls = (0..3).map(|_| at(limit.acquire_one().boxed())).collect::<Vec<_>>();
+    let calls = (0..3)
+        .map(|_| at(limit.acquire_one().boxed()))
+        .collect::<Vec<_>>();
     let late = async {
         sleep(ms(50)).await;
         at(urgent.acquire_one().boxed()).await
@@ -162,7 +171,11 @@ async fn a_key_and_permits_have_classes_too() {
         call.await;
         start.elapsed().as_millis()
     };
-    let calls = [users.acquire_one(1), users.acquire_one(1), urgent.acquire_one(1)];
+    let calls = [
+        users.acquire_one(1),
+        users.acquire_one(1),
+        urgent.acquire_one(1),
+    ];
     let at = join_all(calls.map(|call| at(call.boxed()))).await;
     assert_eq!(at, [200, 300, 100]);
 
@@ -213,7 +226,9 @@ async fn combined_requests_have_no_class_and_cannot_block_each_other() {
 #[test]
 fn more_than_a_year_is_refused_with_both_values() {
     let limit = Interval::every(ms(1)).shared();
-    let error = limit.try_with_ageing(Duration::from_secs(366 * 86_400)).unwrap_err();
+    let error = limit
+        .try_with_ageing(Duration::from_secs(366 * 86_400))
+        .unwrap_err();
     assert_eq!(error.parameter(), "ageing");
     assert_eq!(
         error.to_string(),

@@ -57,7 +57,10 @@ impl Subscriber for Written {
         }
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.lines.lock().unwrap().push(line.0.trim_end().to_owned());
+        self.lines
+            .lock()
+            .unwrap()
+            .push(line.0.trim_end().to_owned());
     }
 
     fn enter(&self, _: &Id) {}

@@ -1,0 +1,302 @@
+use core::cmp::Reverse;
+
+use crate::time::Tick;
+
+use super::any_limit::AnyState;
+use super::{
+    AlignedWindow, AnyLimit, Decision, FixedWindow, Interval, Kind, PerRequest, Policy, Quota,
+    SlidingCounter, SlidingLog, Status, TokenBucket, Unlimited,
+};
+
+/// A policy of a kind that is chosen at run time, such as one from a configuration.
+///
+/// It is made from any other policy of this crate, or from a text such as `100/min burst 20`. The
+/// [module `config`](crate::config) has the table of the texts.
+///
+/// ```
+/// use paceline::policy::{AnyPolicy, Interval, TokenBucket};
+/// use paceline::prelude::*;
+/// use paceline::time::Rate;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let policy: AnyPolicy = "100/min burst 20".parse().unwrap();
+/// assert_eq!(policy, TokenBucket::new(Rate::per_minute(100), 20).into());
+///
+/// let limit = policy.shared();
+/// assert!(limit.try_acquire(20).is_pass());
+///
+/// // The kind may change too. The 20 permits stay spent: the interval begins anew.
+/// let spacing = Interval::every(Duration::from_millis(50));
+/// limit.retune(spacing.into());
+/// assert_eq!(limit.try_acquire(1).retry_in(), Some(Duration::from_millis(50)));
+/// # }
+/// ```
+///
+/// **Window bound**: that of the policy that it was made from; of several, that of each. After a change of its kind the new bound
+/// holds from the change on.
+///
+/// # A change of its parameters
+///
+/// `retune` keeps what was spent, and is never looser than that:
+///
+/// * A limit that is in the old policy and in the new one keeps its state.
+/// * If as many others are in the old policy as in the new one, each takes the place of another, in order. To parameters of the
+///   same kind it goes on as that kind does; see there. To another kind it carries over how many permits were missing until the old
+///   one was full: that many are spent in the new one too, `now`, or all that it has if that is less. A debt beyond that is
+///   forgotten.
+/// * Otherwise each new limit begins with as many permits spent as that of the old limits that had spent the most.
+///
+/// # Inside an [`All`](super::All)
+///
+/// It counts as one limit there, however many it consists of, so that [`binding`](Status::binding) may name the same number for two
+/// limits. [`and`](Self::and) joins policies with a number for each.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[doc(alias("BucketConfiguration", "Quota", "dyn Policy"))]
+pub struct AnyPolicy {
+    /// None is no limit.
+    limits: Vec<AnyLimit>,
+}
+
+impl AnyPolicy {
+    /// Both this policy and `other`: a request passes if both pass it. It is what [`All`](super::All) does.
+    ///
+    /// ```
+    /// use paceline::policy::{AnyPolicy, SlidingLog};
+    /// use paceline::time::Rate;
+    ///
+    /// let each = |rate| AnyPolicy::from(SlidingLog::from_rate(rate));
+    /// let both = each(Rate::per_second(10)).and(each(Rate::per_day(500)));
+    /// assert_eq!("10/s and 500/day".parse(), Ok(both));
+    /// ```
+    #[must_use]
+    pub fn and(mut self, other: impl Into<Self>) -> Self {
+        self.limits.append(&mut other.into().limits);
+        self
+    }
+
+    /// Counts each request as 1, whatever it costs. It is what [`PerRequest`] does.
+    ///
+    /// ```
+    /// use paceline::policy::{AnyPolicy, FixedWindow, PerRequest};
+    /// use std::time::Duration;
+    ///
+    /// let window = FixedWindow::new(60, Duration::from_secs(60));
+    /// assert_eq!(AnyPolicy::from(window).per_request(), PerRequest::new(window).into());
+    /// assert_eq!("60/min fixed per request".parse(), Ok(AnyPolicy::from(window).per_request()));
+    /// ```
+    #[must_use]
+    pub fn per_request(mut self) -> Self {
+        for limit in &mut self.limits {
+            limit.per_request = true;
+        }
+        self
+    }
+
+    fn of(kind: Kind) -> Self {
+        let limit = AnyLimit {
+            kind,
+            per_request: false,
+        };
+        Self {
+            limits: vec![limit],
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &[AnyLimit] {
+        &self.limits
+    }
+
+    fn pairs<'a>(
+        &'a self,
+        state: &'a AnyPolicyState,
+    ) -> impl Iterator<Item = (&'a AnyLimit, &'a AnyState)> {
+        self.limits.iter().zip(&state.limits)
+    }
+
+    fn pairs_mut<'a>(
+        &'a self,
+        state: &'a mut AnyPolicyState,
+    ) -> impl Iterator<Item = (&'a AnyLimit, &'a mut AnyState)> {
+        self.limits.iter().zip(&mut state.limits)
+    }
+}
+
+impl Policy for AnyPolicy {
+    type State = AnyPolicyState;
+
+    fn fresh(&self, now: Tick) -> AnyPolicyState {
+        let limits = self.limits.iter().map(|limit| limit.fresh(now)).collect();
+        AnyPolicyState { limits }
+    }
+
+    fn decide(&self, state: &mut AnyPolicyState, now: Tick, cost: u32) -> Decision {
+        if let ([limit], [state]) = (&self.limits[..], &mut state.limits[..]) {
+            return limit.decide(state, now, cost);
+        }
+        let decision = self.peek(state, now, cost);
+        if decision.is_pass() {
+            for (limit, state) in self.pairs_mut(state) {
+                let _ = limit.decide(state, now, cost);
+            }
+        }
+        decision
+    }
+
+    fn peek(&self, state: &AnyPolicyState, now: Tick, cost: u32) -> Decision {
+        let decisions = self
+            .pairs(state)
+            .map(|(limit, state)| limit.peek(state, now, cost));
+        decisions.fold(Decision::Pass, Decision::strictest)
+    }
+
+    fn foresee(&self, state: &mut AnyPolicyState, then: Tick) {
+        for (limit, state) in self.pairs_mut(state) {
+            limit.foresee(state, then);
+        }
+    }
+
+    fn credit(&self, state: &AnyPolicyState, now: Tick) -> u32 {
+        let credits = self
+            .pairs(state)
+            .map(|(limit, state)| limit.credit(state, now));
+        credits.min().unwrap_or(u32::MAX)
+    }
+
+    fn room(&self, state: &AnyPolicyState, now: Tick) -> u32 {
+        let rooms = self
+            .pairs(state)
+            .map(|(limit, state)| limit.room(state, now));
+        rooms.min().unwrap_or(u32::MAX)
+    }
+
+    /// Of several, the one of fewest permits, which a fresh limit exhausts first; of equal ones, that of the longest window.
+    fn quota(&self) -> Option<Quota> {
+        let quotas = self.limits.iter().filter_map(AnyLimit::quota);
+        quotas.min_by_key(|quota| (quota.permits, Reverse(quota.window)))
+    }
+
+    fn status(&self, state: &AnyPolicyState, now: Tick) -> Status {
+        if let ([limit], [state]) = (&self.limits[..], &state.limits[..]) {
+            return limit.status(state, now);
+        }
+        Status::least(
+            self.pairs(state)
+                .map(|(limit, state)| (limit.status(state, now), 1)),
+        )
+    }
+
+    fn refund(&self, state: &mut AnyPolicyState, now: Tick, cost: u32) {
+        for (limit, state) in self.pairs_mut(state) {
+            limit.refund(state, now, cost);
+        }
+    }
+
+    fn refund_from(&self, state: &mut AnyPolicyState, now: Tick, spent_at: Tick, cost: u32) {
+        for (limit, state) in self.pairs_mut(state) {
+            limit.refund_from(state, now, spent_at, cost);
+        }
+    }
+
+    fn charge(&self, state: &mut AnyPolicyState, now: Tick, cost: u32) {
+        for (limit, state) in self.pairs_mut(state) {
+            limit.charge(state, now, cost);
+        }
+    }
+
+    /// What was spent stays spent: see [the type](Self#a-change-of-its-parameters).
+    fn retune(&self, old: &Self, state: &mut AnyPolicyState, now: Tick) {
+        let most = old
+            .pairs(state)
+            .map(|(limit, state)| limit.spent(state, now));
+        let most = most.max().unwrap_or(0);
+        let states = core::mem::take(&mut state.limits);
+        let mut before: Vec<_> = old.limits.iter().zip(states).collect();
+        let kept = self.limits.iter().map(|limit| {
+            let same = before.iter().position(|(old, _)| *old == limit)?;
+            let (old, state) = before.remove(same);
+            Some(limit.retune(old, state, now))
+        });
+        let kept: Vec<Option<AnyState>> = kept.collect();
+
+        let new = kept.iter().filter(|kept| kept.is_none()).count();
+        let takes_place = new == before.len();
+        let mut replaced = before.into_iter().filter(|_| takes_place);
+        let limits = self.limits.iter().zip(kept).map(|(limit, kept)| {
+            kept.unwrap_or_else(|| match replaced.next() {
+                Some((old, state)) => limit.retune(old, state, now),
+                None => limit.begin_with_spent(now, most),
+            })
+        });
+        state.limits = limits.collect();
+    }
+
+    fn settled_at(&self, state: &AnyPolicyState) -> Tick {
+        let settled = self
+            .pairs(state)
+            .map(|(limit, state)| limit.settled_at(state));
+        settled.max().unwrap_or(Tick::ZERO)
+    }
+
+    fn is_settled(&self, state: &AnyPolicyState, now: Tick) -> bool {
+        let mut pairs = self.pairs(state);
+        pairs.all(|(limit, state)| limit.is_settled(state, now))
+    }
+}
+
+/// The state of an [`AnyPolicy`]: that of each of its limits.
+///
+/// It belongs to the policy that made it, or to the one that it was last retuned to.
+#[derive(Clone, Debug)]
+pub struct AnyPolicyState {
+    limits: Vec<AnyState>,
+}
+
+impl From<TokenBucket> for AnyPolicy {
+    fn from(policy: TokenBucket) -> Self {
+        Self::of(Kind::Bucket(policy))
+    }
+}
+
+impl From<Interval> for AnyPolicy {
+    fn from(policy: Interval) -> Self {
+        Self::of(Kind::Interval(policy))
+    }
+}
+
+impl From<SlidingLog> for AnyPolicy {
+    fn from(policy: SlidingLog) -> Self {
+        Self::of(Kind::Log(policy))
+    }
+}
+
+impl From<SlidingCounter> for AnyPolicy {
+    fn from(policy: SlidingCounter) -> Self {
+        Self::of(Kind::Counter(policy))
+    }
+}
+
+impl From<FixedWindow> for AnyPolicy {
+    fn from(policy: FixedWindow) -> Self {
+        Self::of(Kind::Window(policy))
+    }
+}
+
+impl From<AlignedWindow> for AnyPolicy {
+    fn from(policy: AlignedWindow) -> Self {
+        Self::of(Kind::Aligned(policy))
+    }
+}
+
+impl From<Unlimited> for AnyPolicy {
+    fn from(_policy: Unlimited) -> Self {
+        Self { limits: Vec::new() }
+    }
+}
+
+impl<P: Clone + Into<Self>> From<PerRequest<P>> for AnyPolicy {
+    fn from(policy: PerRequest<P>) -> Self {
+        policy.get_ref().clone().into().per_request()
+    }
+}

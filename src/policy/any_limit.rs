@@ -1,0 +1,276 @@
+use core::time::Duration;
+
+use crate::time::Tick;
+
+use super::{
+    AlignedWindow, AlignedWindowState, Decision, FixedWindow, FixedWindowState, Interval,
+    IntervalState, Policy, Quota, SlidingCounter, SlidingCounterState, SlidingLog, SlidingLogState,
+    Status, TokenBucket, TokenBucketState,
+};
+
+/// One of the limits of an [`AnyPolicy`](super::AnyPolicy).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct AnyLimit {
+    pub(crate) kind: Kind,
+    /// Whether each request counts as 1, whatever it costs.
+    pub(crate) per_request: bool,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Bucket(TokenBucket),
+    Interval(Interval),
+    Log(SlidingLog),
+    Counter(SlidingCounter),
+    Window(FixedWindow),
+    Aligned(AlignedWindow),
+}
+
+/// The state of a limit. With a limit of another kind it passes nothing.
+#[derive(Clone, Debug)]
+pub(super) enum AnyState {
+    Bucket(TokenBucketState),
+    Interval(IntervalState),
+    Log(SlidingLogState),
+    Counter(SlidingCounterState),
+    Window(FixedWindowState),
+    Aligned(AlignedWindowState),
+}
+
+const NOTHING_PASSES: Decision = Decision::Wait {
+    retry_in: Duration::MAX,
+};
+
+impl AnyLimit {
+    pub(super) fn fresh(&self, now: Tick) -> AnyState {
+        match &self.kind {
+            Kind::Bucket(policy) => AnyState::Bucket(policy.fresh(now)),
+            Kind::Interval(policy) => AnyState::Interval(policy.fresh(now)),
+            Kind::Log(policy) => AnyState::Log(policy.fresh(now)),
+            Kind::Counter(policy) => AnyState::Counter(policy.fresh(now)),
+            Kind::Window(policy) => AnyState::Window(policy.fresh(now)),
+            Kind::Aligned(policy) => AnyState::Aligned(policy.fresh(now)),
+        }
+    }
+
+    pub(super) fn decide(&self, state: &mut AnyState, now: Tick, cost: u32) -> Decision {
+        let cost = self.cost(cost);
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.decide(state, now, cost),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.decide(state, now, cost),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.decide(state, now, cost),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.decide(state, now, cost),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.decide(state, now, cost),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.decide(state, now, cost),
+            _ => NOTHING_PASSES,
+        }
+    }
+
+    pub(super) fn peek(&self, state: &AnyState, now: Tick, cost: u32) -> Decision {
+        let cost = self.cost(cost);
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.peek(state, now, cost),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.peek(state, now, cost),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.peek(state, now, cost),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.peek(state, now, cost),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.peek(state, now, cost),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.peek(state, now, cost),
+            _ => NOTHING_PASSES,
+        }
+    }
+
+    pub(super) fn foresee(&self, state: &mut AnyState, then: Tick) {
+        if let (Kind::Aligned(policy), AnyState::Aligned(state)) = (&self.kind, state) {
+            policy.foresee(state, then);
+        }
+    }
+
+    /// None where each request counts as 1: the sum of several would be counted as one.
+    pub(super) fn credit(&self, state: &AnyState, now: Tick) -> u32 {
+        match (&self.kind, state) {
+            _ if self.per_request => 0,
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.credit(state, now),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.credit(state, now),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.credit(state, now),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.credit(state, now),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.credit(state, now),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.credit(state, now),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn room(&self, state: &AnyState, now: Tick) -> u32 {
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.room(state, now),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.room(state, now),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.room(state, now),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.room(state, now),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.room(state, now),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.room(state, now),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn status(&self, state: &AnyState, now: Tick) -> Status {
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.status(state, now),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.status(state, now),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.status(state, now),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.status(state, now),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.status(state, now),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.status(state, now),
+            _ => Status::new(self.quota(), 0, Duration::MAX),
+        }
+    }
+
+    pub(super) fn quota(&self) -> Option<Quota> {
+        match &self.kind {
+            Kind::Bucket(policy) => policy.quota(),
+            Kind::Interval(policy) => policy.quota(),
+            Kind::Log(policy) => policy.quota(),
+            Kind::Counter(policy) => policy.quota(),
+            Kind::Window(policy) => policy.quota(),
+            Kind::Aligned(policy) => policy.quota(),
+        }
+    }
+
+    /// Nothing where each request counts as 1: the request was made.
+    pub(super) fn refund(&self, state: &mut AnyState, now: Tick, cost: u32) {
+        match (&self.kind, state) {
+            _ if self.per_request => {}
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.refund(state, now, cost),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.refund(state, now, cost),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.refund(state, now, cost),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.refund(state, now, cost),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.refund(state, now, cost),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.refund(state, now, cost),
+            _ => {}
+        }
+    }
+
+    /// As [`refund`](Self::refund).
+    pub(super) fn refund_from(&self, state: &mut AnyState, now: Tick, at: Tick, cost: u32) {
+        match (&self.kind, state) {
+            _ if self.per_request => {}
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            (Kind::Interval(policy), AnyState::Interval(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            (Kind::Log(policy), AnyState::Log(state)) => policy.refund_from(state, now, at, cost),
+            (Kind::Counter(policy), AnyState::Counter(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            (Kind::Window(policy), AnyState::Window(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => {
+                policy.refund_from(state, now, at, cost);
+            }
+            _ => {}
+        }
+    }
+
+    /// As [`refund`](Self::refund).
+    pub(super) fn charge(&self, state: &mut AnyState, now: Tick, cost: u32) {
+        if !self.per_request {
+            self.count(state, now, cost);
+        }
+    }
+
+    /// Goes on from the state of an `old` limit.
+    ///
+    /// One of the same kind keeps its state as that kind does. Of one of another kind it is only known how much it had spent: that
+    /// much is spent here too, or everything if that is less.
+    pub(super) fn retune(&self, old: &Self, mut state: AnyState, now: Tick) -> AnyState {
+        match (&self.kind, &old.kind, &mut state) {
+            (Kind::Bucket(policy), Kind::Bucket(old), AnyState::Bucket(state)) => {
+                policy.retune(old, state, now);
+            }
+            (Kind::Interval(policy), Kind::Interval(old), AnyState::Interval(state)) => {
+                policy.retune(old, state, now);
+            }
+            (Kind::Log(policy), Kind::Log(old), AnyState::Log(state)) => {
+                policy.retune(old, state, now);
+            }
+            (Kind::Counter(policy), Kind::Counter(old), AnyState::Counter(state)) => {
+                policy.retune(old, state, now);
+            }
+            (Kind::Window(policy), Kind::Window(old), AnyState::Window(state)) => {
+                policy.retune(old, state, now);
+            }
+            (Kind::Aligned(policy), Kind::Aligned(old), AnyState::Aligned(state)) => {
+                policy.retune(old, state, now);
+            }
+            _ => return self.begin_with_spent(now, old.spent(&state, now)),
+        }
+        state
+    }
+
+    /// The permits that are missing until it is full. A debt is not among them.
+    pub(super) fn spent(&self, state: &AnyState, now: Tick) -> u32 {
+        self.full().saturating_sub(self.room(state, now))
+    }
+
+    /// The state of an unused limit of which `spent` permits are spent.
+    pub(super) fn begin_with_spent(&self, now: Tick, spent: u32) -> AnyState {
+        let mut state = self.fresh(now);
+        let left = self.full().saturating_sub(spent);
+        // A limit that starts empty has spent some already.
+        let excess = self.room(&state, now).saturating_sub(left);
+        self.count(&mut state, now, excess);
+        state
+    }
+
+    pub(super) fn settled_at(&self, state: &AnyState) -> Tick {
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.settled_at(state),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.settled_at(state),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.settled_at(state),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.settled_at(state),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.settled_at(state),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.settled_at(state),
+            _ => Tick::MAX,
+        }
+    }
+
+    pub(super) fn is_settled(&self, state: &AnyState, now: Tick) -> bool {
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.is_settled(state, now),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.is_settled(state, now),
+            _ => self.settled_at(state) <= now,
+        }
+    }
+
+    const fn cost(&self, cost: u32) -> u32 {
+        if self.per_request && cost > 1 {
+            return 1;
+        }
+        cost
+    }
+
+    /// The most that passes at once.
+    const fn full(&self) -> u32 {
+        match &self.kind {
+            Kind::Bucket(policy) => policy.burst(),
+            Kind::Interval(_) => 1,
+            Kind::Log(policy) => policy.limit(),
+            Kind::Counter(policy) => policy.limit(),
+            Kind::Window(policy) => policy.limit(),
+            Kind::Aligned(policy) => policy.limit(),
+        }
+    }
+
+    fn count(&self, state: &mut AnyState, now: Tick, cost: u32) {
+        match (&self.kind, state) {
+            (Kind::Bucket(policy), AnyState::Bucket(state)) => policy.charge(state, now, cost),
+            (Kind::Interval(policy), AnyState::Interval(state)) => policy.charge(state, now, cost),
+            (Kind::Log(policy), AnyState::Log(state)) => policy.charge(state, now, cost),
+            (Kind::Counter(policy), AnyState::Counter(state)) => policy.charge(state, now, cost),
+            (Kind::Window(policy), AnyState::Window(state)) => policy.charge(state, now, cost),
+            (Kind::Aligned(policy), AnyState::Aligned(state)) => policy.charge(state, now, cost),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,435 @@
+use core::error::Error;
+use core::fmt;
+use core::str::FromStr;
+use core::time::Duration;
+
+use crate::time::{ParseRateError, Rate, in_units, parse_period};
+
+use super::{
+    AlignedWindow, Alignment, AnyLimit, AnyPolicy, FixedWindow, Interval, Kind, OutOfRange,
+    SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
+
+/// As it would be parsed, such as `100/min burst 20`. A [`WallClock`](crate::time::WallClock) of its own is left out.
+impl fmt::Display for AnyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut limits = self.limits().iter();
+        let Some(first) = limits.next() else {
+            return f.write_str("unlimited");
+        };
+        first.fmt(f)?;
+        limits.try_for_each(|limit| write!(f, " and {limit}"))
+    }
+}
+
+impl fmt::Display for AnyLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)?;
+        f.write_str(if self.per_request { " per request" } else { "" })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket(bucket) => {
+                write!(f, "{} burst {}", bucket.rate(), bucket.burst())?;
+                if !bucket.starts_full() {
+                    write!(f, " start {}", bucket.start())?;
+                }
+                f.write_str(if bucket.may_owe { " debt" } else { "" })
+            }
+            Self::Interval(interval) => {
+                let delayed = if interval.delayed { " delayed" } else { "" };
+                write!(f, "every {}{delayed}", in_units(interval.interval()))
+            }
+            Self::Log(log) => {
+                write_window(f, log.limit(), log.window())?;
+                f.write_str(" sliding")
+            }
+            Self::Counter(counter) => {
+                write_window(f, counter.limit(), counter.window())?;
+                match counter.buckets {
+                    Some(buckets) => write!(f, " sliding {buckets} buckets"),
+                    None => f.write_str(" smooth"),
+                }
+            }
+            Self::Window(window) => {
+                write_window(f, window.limit(), window.window())?;
+                f.write_str(" fixed")
+            }
+            Self::Aligned(window) => {
+                match window.alignment() {
+                    Alignment::Week => write!(f, "{}/week", window.limit())?,
+                    Alignment::Month => write!(f, "{}/month", window.limit())?,
+                    other => write_window(f, window.limit(), other.longest())?,
+                }
+                f.write_str(" aligned")?;
+                write_offset(f, window.utc_offset())
+            }
+        }
+    }
+}
+
+/// A number of permits in a window is written as a rate.
+fn write_window(f: &mut fmt::Formatter<'_>, limit: u32, window: Duration) -> fmt::Result {
+    // A window is never empty.
+    Rate::try_new(limit, window).map_or(Ok(()), |rate| write!(f, "{rate}"))
+}
+
+fn write_offset(f: &mut fmt::Formatter<'_>, seconds: i32) -> fmt::Result {
+    if seconds == 0 {
+        return Ok(());
+    }
+    let sign = if seconds < 0 { '-' } else { '+' };
+    let seconds = seconds.unsigned_abs();
+    let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    write!(f, " utc{sign}{hours:02}:{minutes:02}")?;
+    if seconds > 0 {
+        write!(f, ":{seconds:02}")?;
+    }
+    Ok(())
+}
+
+impl FromStr for AnyPolicy {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
+        let mut words = Words {
+            text,
+            rest: text.trim_start(),
+            expected: Vec::new(),
+        };
+        let mut policy = words.limit()?;
+        while !words.rest.is_empty() {
+            if !words.takes("and") {
+                return Err(words.unexpected());
+            }
+            policy = policy.and(words.limit()?);
+        }
+        Ok(policy)
+    }
+}
+
+/// The error for a text that is not a policy. Its message names the word at fault, what would be right, and the nearest word that
+/// would be.
+///
+/// ```
+/// use paceline::policy::AnyPolicy;
+///
+/// let error = "100/min brust 20".parse::<AnyPolicy>().unwrap_err();
+/// assert_eq!(error.position(), 8);
+/// let message = error.to_string();
+/// assert!(message.starts_with("`100/min brust 20` is not a policy: `brust` at column 9 should be `burst`,"));
+/// assert!(message.ends_with("did you mean `burst`?"));
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParsePolicyError {
+    text: String,
+    position: usize,
+    reason: String,
+}
+
+impl ParsePolicyError {
+    /// The byte of the text at which the word at fault begins; the length of the text if a word is missing at its end.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.position
+    }
+}
+
+impl fmt::Display for ParsePolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a policy: {}", self.text, self.reason)
+    }
+}
+
+impl Error for ParsePolicyError {}
+
+/// The words of a text that are still to be read.
+struct Words<'a> {
+    text: &'a str,
+    /// It begins with a word.
+    rest: &'a str,
+    /// What the next word was compared with.
+    expected: Vec<&'static str>,
+}
+
+const A_RATE: &str = "a rate such as 100/min";
+
+type Parsed<T> = Result<T, ParsePolicyError>;
+
+impl<'a> Words<'a> {
+    fn limit(&mut self) -> Parsed<AnyPolicy> {
+        let policy = if self.takes("every") {
+            self.interval()?.into()
+        } else if self.takes("unlimited") {
+            Unlimited.into()
+        } else {
+            self.rated()?
+        };
+        if self.next() != "per" {
+            self.expected.push("per request");
+            return Ok(policy);
+        }
+        self.advance();
+        self.needs("request")?;
+        Ok(policy.per_request())
+    }
+
+    fn interval(&mut self) -> Parsed<Interval> {
+        let interval = parse_period(self.next()).map_err(|reason| self.error(reason))?;
+        self.advance();
+        let interval = Interval::every(interval);
+        if self.takes("delayed") {
+            return Ok(interval.with_delayed_start());
+        }
+        Ok(interval)
+    }
+
+    /// What begins with a number of permits in a time.
+    fn rated(&mut self) -> Parsed<AnyPolicy> {
+        if !self
+            .next()
+            .starts_with(|first: char| first.is_ascii_digit())
+        {
+            self.expected.push(A_RATE);
+            return Err(self.unexpected());
+        }
+        if let Some((permits, alignment)) = in_calendar(self.next()) {
+            // The permits of a rate and of such a window are in one range.
+            let permits = self.rate(&format!("{permits}/day"))?.permits();
+            self.needs("aligned")?;
+            return Ok(self.aligned(permits, alignment)?.into());
+        }
+        let rate = self.rate(self.next())?;
+        if self.takes("burst") {
+            return Ok(self.bucket(rate)?.into());
+        }
+        if self.takes("sliding") {
+            return self.sliding(rate);
+        }
+        if self.takes("smooth") {
+            return Ok(SlidingCounter::smooth_from_rate(rate).into());
+        }
+        if self.takes("fixed") {
+            return Ok(FixedWindow::from_rate(rate).into());
+        }
+        if self.takes("aligned") {
+            let alignment = alignment_of(rate.period());
+            return Ok(self.aligned(rate.permits(), alignment)?.into());
+        }
+        Ok(SlidingLog::from_rate(rate).into())
+    }
+
+    /// Reads `text` in place of the next word.
+    fn rate(&mut self, text: &str) -> Parsed<Rate> {
+        let rate = text.parse().map_err(ParseRateError::into_reason);
+        let rate = rate.map_err(|reason| self.error(reason))?;
+        self.advance();
+        Ok(rate)
+    }
+
+    fn bucket(&mut self, rate: Rate) -> Parsed<TokenBucket> {
+        let mut bucket = self.made_of("burst", |burst| TokenBucket::try_new(rate, burst))?;
+        if self.takes("start") {
+            bucket = self.made_of("start", |tokens| bucket.try_with_start(tokens))?;
+        }
+        if self.takes("debt") {
+            bucket = bucket.with_debt();
+        }
+        Ok(bucket)
+    }
+
+    fn sliding(&mut self, rate: Rate) -> Parsed<AnyPolicy> {
+        if !self
+            .next()
+            .starts_with(|first: char| first.is_ascii_digit())
+        {
+            self.expected.push("a number of buckets");
+            return Ok(SlidingLog::from_rate(rate).into());
+        }
+        let (limit, window) = (rate.permits(), rate.period());
+        let counter = |buckets| SlidingCounter::try_strict(limit, window, buckets);
+        let counter = self.made_of("number of buckets", counter)?;
+        if !self.takes("bucket") {
+            self.expected.clear();
+            self.needs("buckets")?;
+        }
+        Ok(counter.into())
+    }
+
+    fn aligned(&mut self, limit: u32, alignment: Alignment) -> Parsed<AlignedWindow> {
+        let window = AlignedWindow::try_new(limit, alignment);
+        let window = window.map_err(|error| self.error(error.to_string()))?;
+        let Some(offset) = self.next().strip_prefix("utc") else {
+            self.expected.push("utc+hh:mm");
+            return Ok(window);
+        };
+        let seconds = seconds_of(offset).ok_or_else(|| {
+            self.error(format!(
+                "write an offset as utc+02:00 or utc-8, got `utc{offset}`"
+            ))
+        })?;
+        let window = window.try_with_utc_offset(seconds);
+        let window = window.map_err(|error| self.error(error.to_string()))?;
+        self.advance();
+        Ok(window)
+    }
+
+    /// What is made of the number that comes next.
+    fn made_of<T>(
+        &mut self,
+        name: &str,
+        made: impl FnOnce(u32) -> Result<T, OutOfRange>,
+    ) -> Parsed<T> {
+        let (word, most) = (self.next(), u32::MAX);
+        let number = word.parse().ok().filter(|_| !word.starts_with('+'));
+        let number = number.ok_or_else(|| {
+            let got = if word.is_empty() { "nothing" } else { word };
+            self.error(format!(
+                "the {name} must be a whole number up to {most}, got `{got}`"
+            ))
+        })?;
+        let made = made(number).map_err(|error| self.error(error.to_string()))?;
+        self.advance();
+        Ok(made)
+    }
+
+    /// The next word, or nothing at the end.
+    fn next(&self) -> &'a str {
+        self.rest.split_whitespace().next().unwrap_or_default()
+    }
+
+    fn advance(&mut self) {
+        self.rest = self.rest[self.next().len()..].trim_start();
+        self.expected.clear();
+    }
+
+    fn takes(&mut self, word: &'static str) -> bool {
+        let is_next = self.next() == word;
+        if is_next {
+            self.advance();
+        } else {
+            self.expected.push(word);
+        }
+        is_next
+    }
+
+    fn needs(&mut self, word: &'static str) -> Parsed<()> {
+        if self.takes(word) {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
+    }
+
+    fn unexpected(&self) -> ParsePolicyError {
+        let expected = one_of(&self.expected);
+        let word = self.next();
+        if word.is_empty() {
+            return self.error(format!("after it should come {expected}"));
+        }
+        let column = self.text[..self.position()].chars().count() + 1;
+        let mut reason = format!("`{word}` at column {column} should be {expected}");
+        if let Some(nearest) = nearest(word, &self.expected) {
+            reason.push_str(&format!("; did you mean `{nearest}`?"));
+        }
+        self.error(reason)
+    }
+
+    fn error(&self, reason: String) -> ParsePolicyError {
+        ParsePolicyError {
+            text: self.text.to_owned(),
+            position: self.position(),
+            reason,
+        }
+    }
+
+    const fn position(&self) -> usize {
+        self.text.len() - self.rest.len()
+    }
+}
+
+/// The parts of a text such as `500/month`, of the units that are no fixed time.
+fn in_calendar(word: &str) -> Option<(&str, Alignment)> {
+    let (permits, unit) = word.split_once('/')?;
+    match unit {
+        "week" => Some((permits, Alignment::Week)),
+        "month" => Some((permits, Alignment::Month)),
+        _ => None,
+    }
+}
+
+fn alignment_of(length: Duration) -> Alignment {
+    let named = [Alignment::Minute, Alignment::Hour, Alignment::Day];
+    let named = named.into_iter().find(|named| named.longest() == length);
+    named.unwrap_or(Alignment::Every(length))
+}
+
+/// The seconds of an offset such as `+02:00` or `-8`.
+fn seconds_of(offset: &str) -> Option<i32> {
+    let (sign, parts) = match offset.split_at_checked(1)? {
+        ("+", parts) => (1, parts),
+        ("-", parts) => (-1, parts),
+        _ => return None,
+    };
+    let mut units = [3_600, 60, 1].into_iter();
+    let mut seconds = 0;
+    for part in parts.split(':') {
+        let unit = units.next()?;
+        let is_number = matches!(part.len(), 1 | 2) && part.bytes().all(|c| c.is_ascii_digit());
+        let number: i32 = part.parse().ok().filter(|_| is_number)?;
+        if unit < 3_600 && number >= 60 {
+            return None;
+        }
+        seconds += number * unit;
+    }
+    Some(sign * seconds)
+}
+
+/// `a`, `b` or `c`.
+fn one_of(names: &[&str]) -> String {
+    let mut list = String::new();
+    for (index, name) in names.iter().enumerate() {
+        list.push_str(match index {
+            0 => "",
+            _ if index + 1 == names.len() => " or ",
+            _ => ", ",
+        });
+        // A description is not quoted.
+        let quote = if name.starts_with("a ") { "" } else { "`" };
+        list.extend([quote, name, quote]);
+    }
+    list
+}
+
+/// The name that `word` may be a misspelling of.
+fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    let far = |name: &str| distance(word, name.split(' ').next().unwrap_or(name));
+    let nearest = names.iter().copied().min_by_key(|name| far(name))?;
+    (far(nearest) <= 1 + word.len() / 4).then_some(nearest)
+}
+
+/// How many letters are to be changed, left out or put in, or swapped with their neighbour, to make `one` of `other`.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let changed = usize::from(one[i - 1] != other[j - 1]);
+            let mut least = (rows[i - 1][j - 1] + changed)
+                .min(rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1);
+            let is_swapped =
+                i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1];
+            if is_swapped {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}

@@ -1,0 +1,112 @@
+//! Limits by name, reloaded while they are in use.
+
+use std::time::Duration;
+
+use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
+use paceline::limiter::{Limiter, Mode};
+use paceline::prelude::*;
+use tokio::time::Instant;
+
+fn config(limits: &[(&str, &str)]) -> LimitsConfig {
+    let config = LimitsConfig::new();
+    limits.iter().fold(config, |config, (name, policy)| {
+        config.with(*name, limit(policy))
+    })
+}
+
+fn limit(policy: &str) -> LimitConfig {
+    LimitConfig::new(policy.parse::<paceline::policy::AnyPolicy>().unwrap())
+}
+
+fn left(limits: &NamedLimits, name: &str) -> u32 {
+    limits.get(name).unwrap().status().unwrap().remaining
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_says_what_became_of_each_limit() {
+    let before = config(&[("a", "1/s"), ("b", "2/s"), ("c", "3/s"), ("d", "4/s")]);
+    let limits = NamedLimits::new(&before);
+    let after = config(&[("b", "2/s"), ("c", "30/s"), ("e", "5/s")])
+        .with("b", limit("2/s").with_mode(Mode::Shadow));
+    let after = after.with("f", limit("6/s"));
+
+    let changes = limits.reload(&after);
+    assert_eq!(changes.added, ["e", "f"]);
+    assert_eq!(changes.retuned, ["b", "c"]);
+    assert_eq!(changes.closed, ["a", "d"]);
+    assert_eq!(changes.unchanged, [""; 0]);
+
+    let changes = limits.reload(&after);
+    assert_eq!(changes.unchanged, ["b", "c", "e", "f"]);
+    assert_eq!((changes.added, changes.closed), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_spent_stays_spent_and_what_did_not_change_keeps_its_state() {
+    let limits = NamedLimits::new(&config(&[("api", "100/min"), ("mail", "10/min fixed")]));
+    limits.get("api").unwrap().acquire(60).await.unwrap();
+    limits.get("mail").unwrap().acquire(7).await.unwrap();
+
+    limits.reload(&config(&[("api", "70/min"), ("mail", "10/min fixed")]));
+    assert_eq!((left(&limits, "api"), left(&limits, "mail")), (10, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_wait_for_the_new_policy() {
+    let limits = NamedLimits::new(&config(&[("api", "every 1h")]));
+    let api = limits.get("api").unwrap();
+    api.acquire(1).await.unwrap();
+    let start = Instant::now();
+    let waiter = tokio::spawn(api.acquire(1));
+    tokio::task::yield_now().await;
+
+    limits.reload(&config(&[("api", "every 2s")]));
+    waiter.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_vanished_is_closed_and_a_name_that_comes_back_is_a_new_limit() {
+    let one = config(&[("api", "1/min")]);
+    let limits = NamedLimits::new(&one);
+    let api = limits.get("api").unwrap();
+    api.acquire(1).await.unwrap();
+    let waiter = tokio::spawn(api.acquire(1));
+    tokio::task::yield_now().await;
+
+    limits.reload(&LimitsConfig::new());
+    assert!(waiter.await.unwrap().unwrap_err().is_closed());
+    assert!(api.acquire(1).await.unwrap_err().is_closed());
+    assert!(limits.get("api").is_none());
+
+    limits.reload(&one);
+    assert!(api.acquire(1).await.unwrap_err().is_closed());
+    limits.get("api").unwrap().acquire(1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mode_changes_for_waiters_too() {
+    let limits = NamedLimits::new(&config(&[("api", "1/min")]));
+    let api = limits.get("api").unwrap();
+    api.acquire(1).await.unwrap();
+    let start = Instant::now();
+    let waiter = tokio::spawn(api.acquire(1));
+    tokio::task::yield_now().await;
+
+    let off = LimitsConfig::new().with("api", limit("1/min").with_mode(Mode::Off));
+    assert_eq!(limits.reload(&off).retuned, ["api"]);
+    waiter.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handles_and_clones_share_their_limits() {
+    let limits = NamedLimits::new(&config(&[("api", "5/min")]));
+    let other = limits.clone();
+    limits.get("api").unwrap().acquire(2).await.unwrap();
+    other.get("api").unwrap().acquire(2).await.unwrap();
+    assert_eq!(left(&limits, "api"), 1);
+
+    other.reload(&LimitsConfig::new());
+    assert!(limits.get("api").is_none());
+}

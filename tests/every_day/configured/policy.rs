@@ -1,0 +1,471 @@
+//! A policy of any kind, and its text.
+
+use std::time::Duration;
+
+use paceline::policy::{
+    AlignedWindow, Alignment, All, AnyPolicy, Decision, FixedWindow, Interval, PerRequest, Policy,
+    Quota, SlidingCounter, SlidingLog, TokenBucket, Unlimited,
+};
+use paceline::prelude::*;
+use paceline::time::{Rate, Tick, WallClock};
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
+use proptest::{prop_assert, prop_assert_eq, proptest};
+use tokio::time::Instant;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn parsed(text: &str) -> AnyPolicy {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn error(text: &str) -> String {
+    let message = text.parse::<AnyPolicy>().unwrap_err().to_string();
+    let start = format!("`{text}` is not a policy: ");
+    message
+        .strip_prefix(&start)
+        .expect("it names the text")
+        .to_owned()
+}
+
+#[test]
+fn each_kind_has_a_text() {
+    let minute = Duration::from_secs(60);
+    let hundred = Rate::per_minute(100);
+    let bucket = TokenBucket::new(hundred, 20);
+    let window = FixedWindow::new(100, minute);
+    let day = AlignedWindow::new(5_000, Alignment::Day);
+    let month = AlignedWindow::new(7, Alignment::Month);
+    let texts: [(&str, AnyPolicy); 17] = [
+        ("100/min burst 20", bucket.into()),
+        ("100/min burst 20 start 0", bucket.with_empty_start().into()),
+        (
+            "100/min burst 20 start 5 debt",
+            bucket.with_start(5).with_debt().into(),
+        ),
+        ("every 50ms", Interval::every(ms(50)).into()),
+        (
+            "every 1min delayed",
+            Interval::every(minute).with_delayed_start().into(),
+        ),
+        ("every 0ns", Interval::every(Duration::ZERO).into()),
+        ("100/min sliding", SlidingLog::new(100, minute).into()),
+        (
+            "100/min sliding 10 buckets",
+            SlidingCounter::strict(100, minute, 10).into(),
+        ),
+        ("100/min smooth", SlidingCounter::smooth(100, minute).into()),
+        ("100/min fixed", window.into()),
+        ("5000/day aligned", day.clone().into()),
+        (
+            "5000/day aligned utc-08:00",
+            day.with_utc_offset(-28_800).into(),
+        ),
+        (
+            "7/month aligned utc+05:30",
+            month.with_utc_offset(19_800).into(),
+        ),
+        ("unlimited", Unlimited.into()),
+        ("100/min fixed per request", PerRequest::new(window).into()),
+        (
+            "10/s sliding and 500/day sliding",
+            All::new((
+                SlidingLog::from_rate(Rate::per_second(10)),
+                SlidingLog::from_rate(Rate::per_day(500)),
+            ))
+            .into(),
+        ),
+        (
+            "60/min fixed per request and 90000/min burst 90000",
+            All::new((
+                PerRequest::new(FixedWindow::new(60, minute)),
+                TokenBucket::new(Rate::per_minute(90_000), 90_000),
+            ))
+            .into(),
+        ),
+    ];
+    for (text, policy) in texts {
+        assert_eq!(parsed(text), policy);
+        assert_eq!(policy.to_string(), text);
+    }
+}
+
+#[test]
+fn a_text_may_be_written_in_other_ways() {
+    for (one, other) in [
+        ("100/min", "100/min sliding"),
+        ("  60/min\t burst  3 ", "1/s burst 3"),
+        ("every min", "every 60s"),
+        ("5/min sliding 1 bucket", "5/min sliding 1 buckets"),
+        ("9/24h aligned utc-8", "9/day aligned utc-08:00"),
+        ("9/week aligned utc+0", "9/week aligned"),
+        ("unlimited and 10/s", "10/s"),
+        (
+            "10/s per request and unlimited per request",
+            "10/s per request",
+        ),
+    ] {
+        assert_eq!(parsed(one), parsed(other), "{one}");
+    }
+}
+
+#[test]
+fn a_rate_alone_never_exceeds_its_number_in_any_window() {
+    let policy = parsed("3/100ns");
+    let at = Tick::from_nanos;
+    let mut state = policy.fresh(at(0));
+    assert!(policy.decide(&mut state, at(99), 3).is_pass());
+    let wait = Duration::from_nanos(99);
+    assert_eq!(
+        policy.decide(&mut state, at(100), 1),
+        Decision::Wait { retry_in: wait }
+    );
+}
+
+#[test]
+fn an_error_names_the_word_its_place_what_would_be_right_and_the_nearest() {
+    assert_eq!(
+        error("100/min brust 20"),
+        "`brust` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; \
+         did you mean `burst`?"
+    );
+    assert_eq!(
+        error("evry 50ms"),
+        "`evry` at column 1 should be `every`, `unlimited` or a rate such as 100/min; did you mean `every`?"
+    );
+    assert_eq!(
+        error(""),
+        "after it should come `every`, `unlimited` or a rate such as 100/min"
+    );
+    assert_eq!(
+        error("100/min and"),
+        "after it should come `every`, `unlimited` or a rate such as 100/min"
+    );
+    assert_eq!(
+        error("100/min burst 20 30"),
+        "`30` at column 18 should be `start`, `debt`, `per request` or `and`"
+    );
+    assert_eq!(
+        error("100/min burst"),
+        "the burst must be a whole number up to 4294967295, got `nothing`"
+    );
+    assert_eq!(
+        error("100/min burst -1"),
+        "the burst must be a whole number up to 4294967295, got `-1`"
+    );
+    assert_eq!(
+        error("100/min burst 0"),
+        "a token bucket needs a burst of at least 1, got 0"
+    );
+    assert_eq!(
+        error("100/min burst 20 start 21"),
+        "a token bucket starts with at most its burst, got 21 and 20"
+    );
+    assert_eq!(
+        error("100/min sliding 0 buckets"),
+        "a counter needs at least 1 bucket, got 0"
+    );
+    assert_eq!(
+        error("100/min sliding 10 bukets"),
+        "`bukets` at column 20 should be `buckets`; did you mean `buckets`?"
+    );
+    assert_eq!(
+        error("100/min slding"),
+        "`slding` at column 9 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; \
+         did you mean `sliding`?"
+    );
+    assert_eq!(
+        error("100/min sliding fixed"),
+        "`fixed` at column 17 should be a number of buckets, `per request` or `and`"
+    );
+    assert_eq!(error("10/s per"), "after it should come `request`");
+    assert_eq!(
+        error("10/s pre request"),
+        "`pre` at column 6 should be `burst`, `sliding`, `smooth`, `fixed`, `aligned`, `per request` or `and`; \
+         did you mean `per request`?"
+    );
+    assert_eq!(error("500/month"), "after it should come `aligned`");
+    assert_eq!(
+        error("500/day aligned utc+24"),
+        "an offset from UTC is less than a day, so at most 86399 seconds, got 86400"
+    );
+    assert_eq!(
+        error("500/day aligned utc+2h"),
+        "write an offset as utc+02:00 or utc-8, got `utc+2h`"
+    );
+    assert_eq!(error("0/s"), "a rate needs at least 1 permit, got 0");
+    assert_eq!(
+        error("10/s and 5/fortnight"),
+        "the unit must be one of ns, us, ms, s, min, h, day, got `fortnight`"
+    );
+    assert_eq!(
+        error("every 1.5s"),
+        "the period must be a whole number of units, as in 250ms, got `1.5s`"
+    );
+    let misplaced = "10/s und 5/min".parse::<AnyPolicy>().unwrap_err();
+    assert_eq!(misplaced.position(), 5);
+    let missing = "10/s per ".parse::<AnyPolicy>().unwrap_err();
+    assert_eq!(missing.position(), 9);
+}
+
+fn rates() -> impl Strategy<Value = Rate> {
+    let period = prop_oneof![
+        Just(Duration::from_nanos(1)),
+        Just(Duration::MAX),
+        (1..100_000u64).prop_map(Duration::from_millis),
+        (1..=u64::MAX).prop_map(Duration::from_nanos),
+        (1..50u64).prop_map(|hours| Duration::from_secs(3_600 * hours)),
+    ];
+    (1..=u32::MAX, period).prop_map(|(permits, period)| Rate::new(permits, period))
+}
+
+fn aligned_windows() -> impl Strategy<Value = AlignedWindow> {
+    let alignment = prop_oneof![
+        Just(Alignment::Minute),
+        Just(Alignment::Hour),
+        Just(Alignment::Day),
+        Just(Alignment::Week),
+        Just(Alignment::Month),
+        Just(Alignment::Every(Duration::from_secs(300))),
+    ];
+    let offset = prop_oneof![
+        Just(0),
+        -86_399..86_400,
+        (-23..24i32).prop_map(|hour| hour * 3_600)
+    ];
+    (1..=u32::MAX, alignment, offset).prop_map(|(limit, alignment, offset)| {
+        AlignedWindow::new(limit, alignment).with_utc_offset(offset)
+    })
+}
+
+fn limits() -> BoxedStrategy<AnyPolicy> {
+    let bucket = (rates(), 1..=u32::MAX, any::<u32>(), any::<bool>());
+    let bucket = bucket.prop_map(|(rate, burst, start, debt)| {
+        let bucket = TokenBucket::new(rate, burst).with_start(start.min(burst));
+        AnyPolicy::from(if debt { bucket.with_debt() } else { bucket })
+    });
+    let interval = (any::<Duration>(), any::<bool>()).prop_map(|(every, delayed)| {
+        let every = Interval::every(every);
+        AnyPolicy::from(if delayed {
+            every.with_delayed_start()
+        } else {
+            every
+        })
+    });
+    let strict = (rates(), 1..=u32::MAX);
+    prop_oneof![
+        bucket,
+        interval,
+        rates().prop_map(|rate| SlidingLog::from_rate(rate).into()),
+        strict.prop_map(|(rate, n)| SlidingCounter::strict_from_rate(rate, n).into()),
+        rates().prop_map(|rate| SlidingCounter::smooth_from_rate(rate).into()),
+        rates().prop_map(|rate| FixedWindow::from_rate(rate).into()),
+        aligned_windows().prop_map(AnyPolicy::from),
+        Just(Unlimited.into()),
+    ]
+    .boxed()
+}
+
+fn policies() -> impl Strategy<Value = AnyPolicy> {
+    let limit = (limits(), any::<bool>());
+    let limit = limit.prop_map(|(limit, each)| if each { limit.per_request() } else { limit });
+    proptest::collection::vec(limit, 1..4).prop_map(|limits| {
+        let mut limits = limits.into_iter();
+        let first = limits.next().unwrap();
+        limits.fold(first, AnyPolicy::and)
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_policy_reads_what_it_writes(policy in policies()) {
+        let text = policy.to_string();
+        prop_assert_eq!(text.parse(), Ok(policy), "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics_and_each_error_names_a_place_in_it(
+        words in proptest::collection::vec(
+            prop_oneof![
+                Just("100/min"), Just("every"), Just("50ms"), Just("burst"), Just("20"), Just("start"), Just("debt"),
+                Just("sliding"), Just("buckets"), Just("aligned"), Just("utc-8"), Just("utc"), Just("per"),
+                Just("request"), Just("and"), Just("5/month"), Just("0"), Just("é"), Just("utcé"), Just("µs"),
+                Just("99999999999"), Just("/"), Just("1/µs"), Just("every50ms"), Just("utc+1:2:3:4"), Just("utc+99"),
+            ],
+            0..8,
+        ),
+    ) {
+        let text = words.join(" ");
+        if let Err(error) = text.parse::<AnyPolicy>() {
+            prop_assert!(text.is_char_boundary(error.position()));
+            let start = format!("`{text}` is not a policy: ");
+            prop_assert!(error.to_string().starts_with(&start));
+        }
+    }
+}
+
+#[test]
+fn what_it_describes_is_what_the_policy_in_it_describes() {
+    let at = Tick::from_nanos;
+    let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+    let both = parsed("10/s fixed and 500/day fixed");
+    let all = All::new((FixedWindow::new(10, second), FixedWindow::new(500, day)));
+    let (mut state, mut of_all) = (both.fresh(at(0)), all.fresh(at(0)));
+    for cost in [4, 6, 3, 11] {
+        let decision = both.decide(&mut state, at(5), cost);
+        assert_eq!(decision, all.decide(&mut of_all, at(5), cost));
+        assert_eq!(both.status(&state, at(5)), all.status(&of_all, at(5)));
+    }
+    assert_eq!(both.quota(), all.quota());
+    let one = parsed("10/s fixed");
+    assert_eq!(one.status(&one.fresh(at(0)), at(0)).binding, None);
+    assert_eq!(
+        one.quota(),
+        Some(Quota {
+            permits: 10,
+            window: second
+        })
+    );
+    let none = parsed("unlimited");
+    let mut state = none.fresh(at(0));
+    assert_eq!(none.decide(&mut state, at(0), u32::MAX), Decision::Pass);
+    assert_eq!(
+        none.status(&state, at(0)),
+        Unlimited.status(&Unlimited.fresh(at(0)), at(0))
+    );
+}
+
+#[test]
+fn a_request_counts_as_one_where_the_text_says_so() {
+    let at = Tick::from_nanos;
+    let policy = parsed("2/100ns fixed per request and 1000/100ns fixed");
+    let mut state = policy.fresh(at(0));
+    assert!(policy.decide(&mut state, at(0), 300).is_pass());
+    policy.charge(&mut state, at(0), 100);
+    policy.refund(&mut state, at(0), 50);
+    assert_eq!(policy.status(&state, at(0)).remaining, 1);
+    assert!(policy.decide(&mut state, at(0), 650).is_pass());
+    assert_eq!(policy.room(&state, at(0)), 0);
+    policy.refund_from(&mut state, at(0), at(0), 1_000);
+    assert_eq!(policy.room(&state, at(0)), 0, "two requests were made");
+}
+
+/// What the next policy has left of what was spent, all at 0 ns.
+fn left_after(old: &str, spent: &[u32], new: &str, now: u64) -> (u32, u128) {
+    let at = Tick::from_nanos;
+    let (old, new) = (parsed(old), parsed(new));
+    let mut state = old.fresh(at(0));
+    for cost in spent {
+        assert!(old.decide(&mut state, at(0), *cost).is_pass());
+    }
+    new.retune(&old, &mut state, at(now));
+    let status = new.status(&state, at(now));
+    (status.remaining, status.reset_in.as_nanos())
+}
+
+#[test]
+fn a_retune_to_the_same_kind_keeps_the_state_of_that_kind() {
+    assert_eq!(left_after("10/100ns", &[4], "20/200ns", 50), (16, 150));
+    assert_eq!(
+        left_after("10/100ns fixed", &[4], "3/60ns fixed", 50),
+        (0, 10)
+    );
+    assert_eq!(left_after("every 100ns", &[1], "every 300ns", 50), (0, 250));
+    assert_eq!(
+        left_after("1/10ns burst 8", &[8], "1/10ns burst 4", 20),
+        (2, 20)
+    );
+    assert_eq!(
+        left_after(
+            "10/100ns sliding 4 buckets",
+            &[4],
+            "9/100ns sliding 2 buckets",
+            50
+        ),
+        (5, 100)
+    );
+}
+
+#[test]
+fn a_retune_to_another_kind_spends_what_was_missing_until_the_old_one_was_full() {
+    assert_eq!(left_after("10/100ns", &[4], "10/100ns fixed", 50), (6, 100));
+    assert_eq!(
+        left_after("10/100ns", &[4], "10/100ns fixed", 100),
+        (10, 0),
+        "it had expired"
+    );
+    assert_eq!(
+        left_after("10/100ns fixed", &[9], "1/10ns burst 5", 50),
+        (0, 50)
+    );
+    assert_eq!(
+        left_after("1/10ns burst 8", &[8], "10/100ns", 25),
+        (4, 100),
+        "6 are missing"
+    );
+    assert_eq!(left_after("10/100ns", &[1], "every 40ns", 50), (0, 40));
+    assert_eq!(left_after("every 100ns", &[7], "10/100ns", 50), (9, 100));
+    assert_eq!(left_after("10/100ns", &[4], "unlimited", 50), (u32::MAX, 0));
+    assert_eq!(left_after("unlimited", &[4], "10/100ns", 50), (10, 0));
+    let empty = left_after("10/100ns", &[4], "1/10ns burst 8 start 3", 50);
+    assert_eq!(empty, (3, 50), "it has spent 5 already");
+}
+
+#[test]
+fn a_limit_that_stays_keeps_its_state_wherever_it_is_written() {
+    let both = "10/100ns and 500/900ns";
+    assert_eq!(
+        left_after(both, &[4], "500/900ns and 10/100ns", 50),
+        (6, 50)
+    );
+    assert_eq!(left_after(both, &[4], "500/900ns", 50), (496, 850));
+    assert_eq!(
+        left_after("500/900ns", &[4], both, 50),
+        (6, 100),
+        "the new one begins with 4 spent"
+    );
+    assert_eq!(
+        left_after(both, &[4], "500/900ns and 6/100ns", 50),
+        (2, 50),
+        "it takes the place of the other"
+    );
+}
+
+#[test]
+fn of_more_limits_than_before_each_new_one_begins_with_the_most_that_was_spent() {
+    assert_eq!(
+        left_after("9/100ns and 99/900ns", &[4], "50/900ns", 50),
+        (46, 900)
+    );
+    assert_eq!(
+        left_after("50/900ns", &[4], "9/100ns and 99/900ns", 50),
+        (5, 100)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn queued_requests_feel_a_change_of_the_kind_at_once() {
+    let start = Instant::now();
+    let limit = parsed("every 1h").shared();
+    limit.acquire_one().await;
+    let waiting = tokio::spawn(limit.acquire_one());
+    tokio::time::sleep(ms(1_000)).await;
+    limit.retune(parsed("2/10s"));
+    waiting.await.unwrap();
+    assert_eq!(start.elapsed(), ms(1_000));
+    limit.acquire_one().await;
+    assert_eq!(start.elapsed(), ms(11_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_of_the_calendar_in_it_ends_by_its_clock() {
+    let start = Instant::now();
+    let clock = WallClock::starting_at(Duration::from_secs(86_400 - 5));
+    let midnight = AlignedWindow::new(2, Alignment::Day).with_clock(clock);
+    let limit = AnyPolicy::from(midnight).and(parsed("every 1s")).shared();
+    for _ in 0..3 {
+        limit.acquire_one().await;
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+}
