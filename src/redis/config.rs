@@ -66,6 +66,7 @@ pub(super) fn config<P: RedisPolicy>(
     let capacities = params.iter().map(|params| params.capacity);
     let config = LimitConfig {
         capacity: capacities.min().unwrap_or(u32::MAX),
+        counts_requests: params.iter().any(ScriptParams::counts_requests),
         fallback: outage_policy.fallback(|replicas| policy.share_of(replicas))?,
         spent: P::spent,
         policy,

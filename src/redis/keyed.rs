@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::feedback::Feedback;
 use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, Watch};
-use crate::policy::Decision;
+use crate::policy::{All, Decision};
 use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
 use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
@@ -70,6 +70,8 @@ pub struct Keyed<P: RedisPolicy> {
     /// Its prefix includes the name of this limit.
     redis: Redis,
     policies: Policies<P>,
+    /// The keys in Redis of the limits over all keys, which are the last ones of a policy.
+    total: Arc<[String]>,
     hashes_long_keys: bool,
     observer: Option<KeyedObserver<String>>,
     cache: Arc<Mutex<KeyCache<P, Connector>>>,
@@ -87,6 +89,7 @@ impl<P: RedisPolicy> Keyed<P> {
         Self {
             redis,
             policies,
+            total: Arc::default(),
             hashes_long_keys: false,
             observer: None,
             cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
@@ -204,6 +207,84 @@ impl<P: RedisPolicy> Keyed<P> {
         }
     }
 
+    /// With a limit over all keys: a request passes if its key and the total pass it, and counts in both or in neither. It is one
+    /// decision and one round trip. To be called first.
+    ///
+    /// ```
+    /// use paceline::policy::{SlidingLog, TokenBucket};
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("total:{}", std::process::id()))?;
+    /// let users = redis
+    ///     .keyed("users", TokenBucket::new(Rate::per_minute(1), 5))?
+    ///     .with_total(SlidingLog::new(8, Duration::from_secs(60)))?;
+    ///
+    /// assert!(users.try_acquire("ann", 5).await?.is_pass());
+    /// assert!(!users.try_acquire("ann", 1).await?.is_pass());
+    /// assert!(!users.try_acquire("bob", 5).await?.is_pass());
+    /// assert!(users.try_acquire("bob", 3).await?.is_pass());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`binding`](RedisLimiter::binding) and the status number the limits of the key first. Where several keys wait for the total,
+    /// a permit goes to the one whose request comes first when it is available. The total has the parameters that it was made with:
+    /// a [`retune`](Self::retune) of one key gives its total other parameters for that key only, so give the same ones again.
+    ///
+    /// The keys in Redis are `prefix:{name}:each:{key}:policy:2` and `prefix:{name}:total:policy:2`. In a cluster they are all in one
+    /// slot, so on one node. What was spent before a `with_total` is not known after it.
+    ///
+    /// # Errors
+    ///
+    /// * If it has a total already.
+    /// * If the outage policy is an [insurance](super::OutagePolicy::insured): each key would have a share of the total.
+    /// * As [`Redis::keyed`](super::Redis::keyed), for the policy of the total.
+    pub fn with_total<T: RedisPolicy>(self, total: T) -> Result<Keyed<All<(P, T)>>, ConfigError> {
+        if !self.total.is_empty() {
+            return Err(ConfigError::new(
+                "a keyed limit has one total, got a second one: make them an `All`",
+            ));
+        }
+        let outage_policy = self.redis.outage_policy;
+        if outage_policy.is_insured() {
+            return Err(ConfigError::new(
+                "a total over all keys cannot be insured, because each key would have its share of the total: \
+                 use an outage policy that is open or closed",
+            ));
+        }
+        let (prefix, name) = self.redis.prefix.rsplit_once(':').unwrap_or_default();
+        let tag = format!("{prefix}:{{{name}}}");
+        let (_, params) = config(total.clone(), outage_policy)?;
+        let policies = match self.policies {
+            Policies::Same((each, _)) => {
+                let both = All::new((each.policy.clone(), total));
+                Policies::Same(config(both, outage_policy)?)
+            }
+            Policies::ByKey(policy_of) => Policies::ByKey(Arc::new(move |key| {
+                All::new((policy_of(key), total.clone()))
+            })),
+        };
+        Ok(Keyed {
+            redis: Redis {
+                prefix: format!("{tag}:each").into(),
+                ..self.redis
+            },
+            policies,
+            total: keys(&params, &format!("{tag}:total")),
+            hashes_long_keys: self.hashes_long_keys,
+            observer: self.observer,
+            cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
+        })
+    }
+
     /// The limit of that key.
     ///
     /// # Errors
@@ -223,7 +304,9 @@ impl<P: RedisPolicy> Keyed<P> {
         {
             return Ok(RedisLimiter::new(queue, watch));
         }
-        let keys = keys(&params, &self.name(key)?);
+        let own = params.len() - self.total.len();
+        let own = keys(&params[..own], &self.name(key)?);
+        let keys = own.iter().chain(&*self.total).cloned().collect();
         let limit = RedisLimit { keys, params };
         let queue = KeyQueue::new(Arc::clone(&self.redis.batcher), config, limit);
         // The policy may have changed since the denial.

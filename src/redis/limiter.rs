@@ -11,8 +11,8 @@ use crate::limiter::{
 };
 use crate::policy::{Decision, Status};
 use crate::remote::{
-    CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
-    WaitMode, within, without_fault, without_outage,
+    AnswerNote, CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError,
+    Task, WaitMode, within, without_fault, without_outage,
 };
 
 use super::config::config;
@@ -47,10 +47,12 @@ use super::scripts::StateStamp;
 /// later stays counted, even if then the dropped one cannot be given back.
 #[derive(Debug)]
 pub struct RedisLimiter<P: RedisPolicy> {
-    queue: Arc<KeyQueue<P, Connector>>,
+    pub(super) queue: Arc<KeyQueue<P, Connector>>,
     position: Option<RequestId>,
     /// Whether the last answer was none of the limit.
     is_undecided: bool,
+    /// When the server counted the last request that passed, by its clock, if it did.
+    pub(super) counted_at: Option<u64>,
     watch: Watch,
 }
 
@@ -60,6 +62,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             queue,
             position: None,
             is_undecided: false,
+            counted_at: None,
             watch,
         }
     }
@@ -75,9 +78,15 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// # Errors
     ///
-    /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once.
+    /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once; or if a part of the policy is a
+    /// [`PerRequest`](crate::policy::PerRequest), because it is not known how many requests will use what was taken ahead.
     pub fn with_prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
         let capacity = self.queue.config.capacity;
+        if self.queue.config.counts_requests {
+            return Err(ConfigError::new(
+                "a limit that counts requests cannot be taken ahead: nobody knows how many requests will use it",
+            ));
+        }
         if permits == 0 || permits > capacity {
             return Err(ConfigError::new(format!(
                 "a prefetch takes 1 to {capacity} permits here, got {permits}"
@@ -188,7 +197,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         self.clone().wait(cost).await
     }
 
-    async fn wait(&mut self, cost: u32) -> Result<(), AcquireError> {
+    pub(super) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError> {
         if self.mode() == Mode::Shadow {
             // It passes within a deadline, whatever the answer is.
             return Ok(self.try_once(cost).await.map(drop)?);
@@ -210,20 +219,27 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// Outside a tokio runtime.
     pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        let mut handle = self.clone();
+        self.clone().wait_within(cost, time).await
+    }
+
+    pub(super) async fn wait_within(
+        &mut self,
+        cost: u32,
+        time: Duration,
+    ) -> Result<(), AcquireError> {
         let denied = self.queue.denied(cost);
         let known = denied.filter(|wait| cost > 0 && *wait > time);
         if known.is_none()
-            && let Some(acquired) = within(time, handle.wait(cost)).await
+            && let Some(acquired) = within(time, self.wait(cost)).await
         {
             return acquired;
         }
-        self.queue.leave(&mut handle.position);
+        self.queue.leave(&mut self.position);
         // Also a denial of a higher cost: that request was before this one in the queue.
         let retry_in = known
             .or_else(|| self.queue.denied(u32::MAX))
             .unwrap_or(time);
-        handle.watch.too_late(cost, Decision::Wait { retry_in });
+        self.watch.too_late(cost, Decision::Wait { retry_in });
         Err(AcquireError::too_late(time, retry_in))
     }
 
@@ -344,12 +360,16 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it.
     pub async fn refund(&self, cost: u32) -> Result<(), CallError> {
         let reply = self.queue.call(Task::GiveBack, Vec::new(), cost).await;
-        // More may be available now than when a request was denied: waiters ask at once.
+        self.waiters_ask_again();
+        reply.map(drop)
+    }
+
+    /// More may be available now than when a request was denied.
+    pub(super) fn waiters_ask_again(&self) {
         self.queue.with_queue(|queue| {
             queue.denial = None;
             queue.is_changed = true;
         });
-        reply.map(|_| ())
     }
 
     /// What the limit had left at the last round trip. Nothing is asked.
@@ -548,11 +568,14 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
-        let (position, shadowed) = (&mut self.position, &mut None);
-        let asked = self.queue.poll_ask(position, cost, mode, cx, shadowed);
+        let mut note = AnswerNote::default();
+        let asked = self
+            .queue
+            .poll_ask(&mut self.position, cost, mode, cx, &mut note);
         self.is_undecided = matches!(asked, Poll::Ready(Err(_)));
+        self.counted_at = note.counted_at;
         let answer = asked.map(without_outage);
-        self.answered(cost, mode, &answer, *shadowed);
+        self.answered(cost, mode, &answer, note.shadowed);
         answer
     }
 

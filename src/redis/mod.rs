@@ -266,6 +266,7 @@ mod limiter;
 mod overrides;
 mod permits;
 mod policy;
+mod reservation;
 mod scripts;
 mod store;
 mod transport;
@@ -281,6 +282,7 @@ pub use lease_pool::Lease;
 pub use limiter::{FailFast, RedisLimiter};
 pub use permits::{KeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
+pub use reservation::Reservation;
 pub use usage::FleetUsage;
 
 #[doc(no_inline)]

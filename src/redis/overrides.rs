@@ -19,10 +19,10 @@ pub(super) fn keys(prefix: &str) -> [String; 3] {
 }
 
 /// The names of the overrides for the key of a state: those of `prefix:name:{key}:policy:2` are `prefix:name:{key}` and
-/// `prefix:name`.
+/// `prefix:name`, those of `prefix:{name}:each:{key}:policy:2` are `prefix:{name}:each:{key}` and `prefix:{name}:each`.
 pub(super) fn names(key: &str) -> [String; 2] {
     let own = key.rfind('}').map_or(key, |end| &key[..=end]);
-    let of_all = own.find(":{").map_or(own, |end| &own[..end]);
+    let of_all = own.rfind(":{").map_or(own, |end| &own[..end]);
     [own, of_all].map(str::to_owned)
 }
 

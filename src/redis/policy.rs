@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::policy::{
-    All, FixedWindow, Interval, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
+    All, FixedWindow, Interval, PerRequest, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
 };
 use crate::time::{Rate, Tick};
 
@@ -15,7 +15,8 @@ use super::error::ConfigError;
 /// stricter. The rates of a [`TokenBucket`] and an [`Interval`] stay exact.
 ///
 /// [`Unlimited`](crate::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
-/// mean that nothing was spent.
+/// mean that nothing was spent. Nor are [`AlignedWindow`](crate::policy::AlignedWindow) and [`AnyPolicy`](crate::policy::AnyPolicy),
+/// which have no twin.
 ///
 /// The trait is sealed.
 pub trait RedisPolicy:
@@ -82,6 +83,9 @@ pub(super) struct RedisLimit {
     pub(super) params: Params,
 }
 
+/// Added to the number of a policy that counts each request as 1.
+const PER_REQUEST: u8 = 128;
+
 /// The policies, by their numbers in the scripts.
 const TOKEN_BUCKET: u8 = 1;
 const INTERVAL: u8 = 2;
@@ -91,14 +95,20 @@ const SLIDING_COUNTER: u8 = 5;
 
 impl ScriptParams {
     /// The end of the key: no policy finds the state of another, and no version finds a format that it does not read.
-    pub(super) const fn key_suffix(&self) -> &'static str {
-        match self.policy {
-            TOKEN_BUCKET => "token_bucket:2",
-            INTERVAL => "interval:2",
-            FIXED_WINDOW => "fixed_window:2",
-            SLIDING_LOG => "sliding_log:2",
-            _ => "sliding_counter:2",
-        }
+    pub(super) fn key_suffix(&self) -> String {
+        let unit = if self.counts_requests() {
+            "requests:"
+        } else {
+            ""
+        };
+        let policy = match self.policy % PER_REQUEST {
+            TOKEN_BUCKET => "token_bucket",
+            INTERVAL => "interval",
+            FIXED_WINDOW => "fixed_window",
+            SLIDING_LOG => "sliding_log",
+            _ => "sliding_counter",
+        };
+        format!("{unit}{policy}:2")
     }
 
     /// As processes exchange them.
@@ -132,6 +142,10 @@ impl ScriptParams {
         })
     }
 
+    pub(super) const fn counts_requests(&self) -> bool {
+        self.policy >= PER_REQUEST
+    }
+
     /// The first of the parameters, if it is of that policy.
     fn take(params: &mut &[Self], policy: u8) -> Option<[u64; 4]> {
         let (first, rest) = params.split_first()?;
@@ -148,7 +162,7 @@ impl ScriptParams {
     pub(super) fn may_owe(&self) -> bool {
         match self.numbers {
             [_, _, burst, _] if self.policy == TOKEN_BUCKET => burst < self.capacity.into(),
-            _ => self.policy == INTERVAL,
+            _ => self.policy % PER_REQUEST == INTERVAL,
         }
     }
 }
@@ -368,6 +382,40 @@ impl sealed::Scripted for FixedWindow {
     }
 }
 
+impl<P: sealed::Scripted> sealed::Scripted for PerRequest<P> {
+    fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
+        let params = self.get_ref().script_params()?;
+        let per_request = params.into_iter().map(|params| ScriptParams {
+            policy: params.policy | PER_REQUEST,
+            capacity: u32::MAX,
+            ..params
+        });
+        Ok(per_request.collect())
+    }
+
+    fn from_script_params(params: &mut &[ScriptParams]) -> Option<Self> {
+        let (limits, rest) = params.split_at_checked(P::LIMITS)?;
+        *params = rest;
+        let of_costs = |params: &ScriptParams| {
+            let policy = params.policy.checked_sub(PER_REQUEST)?;
+            Some(ScriptParams {
+                policy,
+                ..params.clone()
+            })
+        };
+        let limits = limits.iter().map(of_costs).collect::<Option<Vec<_>>>()?;
+        P::from_script_params(&mut &limits[..]).map(Self::new)
+    }
+
+    fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
+        self.get_ref().share_of(replicas).map(Self::new)
+    }
+
+    fn spent(&self, now: Tick) -> Self::State {
+        self.get_ref().spent(now)
+    }
+}
+
 macro_rules! all_of {
     ($($policy:ident $limit:tt),+) => {
         impl<$($policy: sealed::Scripted),+> sealed::Scripted for All<($($policy,)+)> {
@@ -550,10 +598,18 @@ mod tests {
         let log = SlidingLog::new(7, nanos(9));
         let bucket = TokenBucket::new(rates[0], 3);
         is_inverse(&All::new((log, All::new((bucket, log)), bucket)));
+        is_inverse(&PerRequest::new(bucket.with_debt()));
+        is_inverse(&All::new((
+            PerRequest::new(All::new((bucket, log))),
+            bucket,
+        )));
 
         let params = log.script_params().unwrap();
         assert!(FixedWindow::from_script_params(&mut &params[..]).is_none());
         assert!(Interval::from_script_params(&mut &[][..]).is_none());
+        assert!(PerRequest::<SlidingLog>::from_script_params(&mut &params[..]).is_none());
+        let per_request = PerRequest::new(log).script_params().unwrap();
+        assert!(SlidingLog::from_script_params(&mut &per_request[..]).is_none());
     }
 
     #[test]

@@ -87,6 +87,7 @@ fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
         Task::Ask => 0,
         Task::Peek => 1,
         Task::GiveBack => 2,
+        Task::Charge => 3,
     });
     arg.extend(short(groups.len()).to_le_bytes());
     arg.extend(short(ask.returns.len()).to_le_bytes());
@@ -98,6 +99,7 @@ fn append_ask(arg: &mut Vec<u8>, ask: &Ask<Connector>, health: &ServerHealth) {
     }
     for unused in &ask.returns {
         arg.extend(unused.cost.to_le_bytes());
+        arg.extend(unused.requests.to_le_bytes());
         append_number(arg, unused.counted_at);
     }
     let length = u32::try_from(arg.len() - begins).unwrap_or(u32::MAX);
@@ -252,6 +254,7 @@ mod tests {
         let mut returning = ask(&fixed, &[(1, 4)]);
         returning.returns.push(Return {
             cost: 1,
+            requests: 1,
             counted_at: 7,
         });
         let mut peek = ask(&fixed, &[(1, 4)]);

@@ -90,9 +90,8 @@ impl SparePermits {
         permits.fold(0, u32::saturating_add)
     }
 
-    pub(crate) fn add(&mut self, permits: u32, until: Tick, counted_at: u64) {
-        let cost = permits;
-        self.batches.push_back((until, Return { cost, counted_at }));
+    pub(crate) fn add(&mut self, permits: Return, until: Tick) {
+        self.batches.push_back((until, permits));
     }
 
     /// Takes permits, the first added first. Returns until when all of them can be used, and when the first was counted. `None` if
@@ -166,15 +165,19 @@ mod tests {
     }
 
     fn returned(cost: u32, counted_at: u64) -> Return {
-        Return { cost, counted_at }
+        Return {
+            cost,
+            requests: 1,
+            counted_at,
+        }
     }
 
     #[test]
     fn the_permits_added_first_go_first_and_each_batch_is_void_after_its_time() {
         let mut spare = SparePermits::default();
         assert_eq!(spare.take(at(0), 1), None);
-        spare.add(3, at(10), 1);
-        spare.add(4, at(20), 2);
+        spare.add(returned(3, 1), at(10));
+        spare.add(returned(4, 2), at(20));
         assert_eq!(spare.take(at(0), 2), Some((at(10), 1)));
         assert_eq!(spare.available(at(9)), 5);
         assert_eq!(spare.available(at(10)), 4);
@@ -187,8 +190,8 @@ mod tests {
     fn permits_from_two_batches_can_be_used_until_the_first_of_them_ends() {
         for ends in [[10, 20], [20, 10]] {
             let mut spare = SparePermits::default();
-            spare.add(3, at(ends[0]), 7);
-            spare.add(4, at(ends[1]), 8);
+            spare.add(returned(3, 7), at(ends[0]));
+            spare.add(returned(4, 8), at(ends[1]));
             assert_eq!(spare.take(at(0), 5), Some((at(10), 7)));
             assert_eq!(spare.available(at(0)), 2);
         }
@@ -197,8 +200,8 @@ mod tests {
     #[test]
     fn permits_are_returned_with_the_time_of_their_grant_even_if_they_are_void() {
         let mut spare = SparePermits::default();
-        spare.add(3, at(20), 7);
-        spare.add(4, at(10), 8);
+        spare.add(returned(3, 7), at(20));
+        spare.add(returned(4, 8), at(10));
         assert_eq!(spare.available(at(15)), 3);
         assert_eq!(spare.take_all(), [returned(3, 7), returned(4, 8)]);
         assert_eq!(spare.take_all(), []);
@@ -207,8 +210,8 @@ mod tests {
     #[test]
     fn a_batch_that_ends_before_an_earlier_one_is_dropped_too() {
         let mut spare = SparePermits::default();
-        spare.add(3, at(20), 7);
-        spare.add(4, at(10), 8);
+        spare.add(returned(3, 7), at(20));
+        spare.add(returned(4, 8), at(10));
         spare.drop_expired(at(15));
         assert_eq!(spare.take_all(), [returned(3, 7)]);
     }
@@ -216,8 +219,8 @@ mod tests {
     #[test]
     fn the_number_of_permits_does_not_overflow() {
         let mut spare = SparePermits::default();
-        spare.add(u32::MAX, at(5), 1);
-        spare.add(u32::MAX, at(5), 2);
+        spare.add(returned(u32::MAX, 1), at(5));
+        spare.add(returned(u32::MAX, 2), at(5));
         assert_eq!(spare.available(at(4)), u32::MAX);
         assert_eq!(spare.take(at(4), u32::MAX), Some((at(5), 1)));
         assert_eq!(spare.available(at(4)), u32::MAX);

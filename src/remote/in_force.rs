@@ -67,6 +67,15 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         };
     }
 
+    /// Counts permits that were used already in the insurance, if the key has one.
+    pub(crate) fn charge_insurance(&mut self, now: Tick, cost: u32) {
+        if let (Fallback::Insured(policy), Some((_, state))) =
+            (&self.config.fallback, &mut self.insurance)
+        {
+            policy.charge(state, now, cost);
+        }
+    }
+
     /// What the insurance of the outage that began then has left, if the key has one.
     pub(crate) fn insured_status(&self, now: Tick, since: Tick) -> Option<Status> {
         let (_, state) = self.insurance.as_ref().filter(|(of, _)| *of == since)?;

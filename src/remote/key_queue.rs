@@ -16,9 +16,9 @@ use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
-use super::request::{Asked, RequestId, WaitMode, without_fault, without_outage};
+use super::request::{AnswerNote, Asked, RequestId, WaitMode, without_fault, without_outage};
 use super::source::{Answer, Source, Step};
-use super::{AFTER_FAULT, LimitConfig, Reply, SOON, Store, Task, WHILE_DOWN};
+use super::{AFTER_FAULT, LimitConfig, Reply, Return, SOON, Store, Task, WHILE_DOWN};
 
 /// One key of a limit, as this process sees it: a queue of requests that the connection's batcher sends.
 #[derive(Debug)]
@@ -84,8 +84,7 @@ where
         self.batcher.connection.now()
     }
 
-    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue. `shadowed` becomes the answer of an
-    /// active limit, if the request passes only in shadow mode.
+    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue.
     ///
     /// Panics outside a runtime if the answer takes a call.
     pub(crate) fn poll_ask(
@@ -94,14 +93,15 @@ where
         cost: u32,
         mode: WaitMode,
         cx: &Context<'_>,
-        shadowed: &mut Option<Decision>,
+        note: &mut AnswerNote,
     ) -> Poll<Asked> {
         if cost == 0 {
             self.leave(position);
             return Poll::Ready(Ok(Decision::Pass));
         }
         let (answer, in_force) = self.with_present_queue(|queue, now| {
-            let answer = queue.poll(now, position, cost, mode, cx.waker());
+            let counted_at = &mut note.counted_at;
+            let answer = queue.poll(now, position, cost, mode, cx.waker(), counted_at);
             (answer, queue.mode)
         });
         if answer.is_pending() {
@@ -110,7 +110,7 @@ where
             // A request from outside a runtime could not start the task.
             self.batcher.start_task(&runtime);
         }
-        answer.map(|answer| self.in_mode(in_force, answer, shadowed))
+        answer.map(|answer| self.in_mode(in_force, answer, &mut note.shadowed))
     }
 
     /// What an answer becomes in this mode.
@@ -288,6 +288,19 @@ where
         }
     }
 
+    /// Counts permits that were used already. Without an answer an insurance counts them.
+    pub(crate) async fn charge(self: &Arc<Self>, cost: u32) -> Result<(), CallError> {
+        if self.mode() == Mode::Off {
+            return Ok(());
+        }
+        let charged = self.call(Task::Charge, Vec::new(), cost).await;
+        if charged.is_err() {
+            let now = self.now();
+            self.with_queue(|queue| queue.charge_insurance(now, cost));
+        }
+        charged.map(drop)
+    }
+
     /// There is no reply: the server refused, or is slow or gone.
     fn failed(self: &Arc<Self>, call: RequestId, error: &CallError) {
         let now = self.now();
@@ -379,7 +392,12 @@ where
         }
         let void = self.now();
         self.with_queue(|queue| {
-            queue.unclaimed.add(reply.spent, void, reply.counted_at);
+            let permits = Return {
+                cost: reply.spent,
+                requests: reply.passed + u32::from(reply.extra > 0),
+                counted_at: reply.counted_at,
+            };
+            queue.unclaimed.add(permits, void);
             // A waiter that these permits have made wait does so no longer. The pause after the failure stays.
             let denial = queue.denial.as_ref();
             let is_pausing = denial.is_some_and(CachedDenial::is_of_outage);

@@ -42,7 +42,7 @@ pub(crate) use key_queue::KeyQueue;
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
 pub(crate) use overrides::{Change, Changes, Override};
-pub(crate) use request::{Decided, RequestId, WaitMode, without_fault, without_outage};
+pub(crate) use request::{AnswerNote, Decided, RequestId, WaitMode, without_fault, without_outage};
 pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
@@ -142,7 +142,7 @@ pub(crate) struct Ask<S: Store> {
     pub(crate) is_insured: bool,
     /// Requests in order: a cost, and how many requests of that cost follow each other.
     pub(crate) asked: Vec<(u32, u32)>,
-    /// How many permits to take on top; for [`Task::GiveBack`], how many to return.
+    /// How many permits to take on top; for [`Task::GiveBack`] and [`Task::Charge`], how many to return or to charge.
     pub(crate) extra: u32,
     /// Permits that were granted and not used. They are returned before the requests are decided.
     pub(crate) returns: Vec<Return>,
@@ -172,12 +172,16 @@ pub(crate) enum Task {
     Peek,
     /// Returns the latest permits.
     GiveBack,
+    /// Counts permits that were used already, whether or not the limit has them.
+    Charge,
 }
 
 /// Permits of one grant that were not used. `counted_at` is the server's time of the grant, and identifies it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Return {
     pub(crate) cost: u32,
+    /// How many requests they were, for limits that count requests. 0 if a request has cost less than it asked for.
+    pub(crate) requests: u32,
     pub(crate) counted_at: u64,
 }
 
@@ -205,12 +209,25 @@ pub(crate) struct Reply<S: Store> {
     pub(crate) lost: u64,
 }
 
+impl<S: Store> Reply<S> {
+    /// The permits that were taken on top. They count as one request.
+    fn taken_on_top(&self) -> Return {
+        Return {
+            cost: self.extra,
+            requests: 1,
+            counted_at: self.counted_at,
+        }
+    }
+}
+
 /// The fixed settings of a limit, the same for all its keys.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitConfig<P: Policy, S: Store> {
     pub(crate) policy: P,
     /// The largest cost that can pass.
     pub(crate) capacity: u32,
+    /// Whether a part of the limit counts requests. Then a permit serves the request that asked for it and no other.
+    pub(crate) counts_requests: bool,
     pub(crate) fallback: Fallback<P>,
     /// The state of an insurance in which everything is spent.
     pub(crate) spent: fn(&P, Tick) -> P::State,

@@ -58,6 +58,10 @@ impl OutagePolicy {
         })
     }
 
+    pub(crate) const fn is_insured(self) -> bool {
+        matches!(self.fallback, Fallback::Insured(_))
+    }
+
     /// The fallback of one limit; `share_of` divides the limit by the number of replicas.
     pub(crate) fn fallback<T, E>(
         self,

@@ -11,11 +11,11 @@ use super::connection::within;
 use super::error::{CallError, Failure};
 use super::key_queue::KeyQueue;
 use super::source::{Answer, Source, Stage, Step};
-use super::{Ask, GRACE, Reply, Store, Task};
+use super::{Ask, GRACE, Reply, Return, Store, Task};
 
 type Caller<T> = oneshot::Sender<Result<T, CallError>>;
 
-/// One question about a key outside its queue: a peek, a refund, or how many permits are available.
+/// One question about a key outside its queue: a peek, a refund, a charge, or how many permits are available.
 ///
 /// It waits in the batcher like a queue, so that a herd of questions is no outage.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ struct Question<P: Policy, S: Store> {
     task: Task,
     asked: Vec<(u32, u32)>,
     extra: u32,
+    returns: Vec<Return>,
     caller: Mutex<Option<Caller<Reply<S>>>>,
 }
 
@@ -86,11 +87,31 @@ where
         asked: Vec<(u32, u32)>,
         extra: u32,
     ) -> Result<Reply<S>, CallError> {
+        self.call_with(task, asked, extra, Vec::new()).await
+    }
+
+    /// Returns permits of one grant.
+    pub(crate) async fn return_permits(
+        self: &Arc<Self>,
+        unused: Return,
+    ) -> Result<Reply<S>, CallError> {
+        self.call_with(Task::GiveBack, Vec::new(), 0, vec![unused])
+            .await
+    }
+
+    async fn call_with(
+        self: &Arc<Self>,
+        task: Task,
+        asked: Vec<(u32, u32)>,
+        extra: u32,
+        returns: Vec<Return>,
+    ) -> Result<Reply<S>, CallError> {
         let ask = |caller| Question {
             queue: Arc::clone(self),
             task,
             asked,
             extra,
+            returns,
             caller: Mutex::new(Some(caller)),
         };
         self.batcher.ask_once(ask).await
@@ -118,6 +139,7 @@ where
         let ask = Ask {
             asked: self.asked.clone(),
             extra: self.extra,
+            returns: self.returns.clone(),
             ..self.queue.with_queue(|queue| queue.question(self.task))
         };
         Step::Ask(0, ask)

@@ -15,7 +15,7 @@ use super::outage_policy::Fallback;
 use super::overrides::Known;
 use super::request::{Asked, QueuedRequest, RequestId, RequestState, WaitMode, denied_for};
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
+use super::{AFTER_FAILURE, Ask, LimitConfig, Return, SOON, Store, Task};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -109,7 +109,8 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
     }
 
-    /// Fetches the result of a request, or queues a new one. `position` is the caller's request, if it has one.
+    /// Fetches the result of a request, or queues a new one. `position` is the caller's request, if it has one. If it passes,
+    /// `counted_at` becomes the server's time at which it was counted, if it was.
     pub(crate) fn poll(
         &mut self,
         now: Tick,
@@ -117,6 +118,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
+        counted_at: &mut Option<u64>,
     ) -> Poll<Asked> {
         let capacity = self.config.capacity;
         if self.mode == Mode::Off || cost > capacity {
@@ -133,12 +135,12 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             Mode::Shadow => WaitMode::Try,
             _ => mode,
         };
-        if let Some(answer) = position.and_then(|id| self.fetch(now, id, cost)) {
+        if let Some(answer) = position.and_then(|id| self.fetch(now, id, cost, counted_at)) {
             *position = None;
             return Poll::Ready(answer);
         }
         let Some(id) = position.filter(|id| self.requests.contains_key(id)) else {
-            return self.join(now, position, cost, mode, waker);
+            return self.join(now, position, cost, mode, waker, counted_at);
         };
         if let Some(answer) = self.known(now, cost, mode, id) {
             self.leave(id);
@@ -200,9 +202,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         cost: u32,
         mode: WaitMode,
         waker: &Waker,
+        counted_at: &mut Option<u64>,
     ) -> Poll<Asked> {
         let may_take = self.requests.is_empty() && now < self.read_at && self.pause(now).is_none();
-        if may_take && self.prefetched.take(now, cost).is_some() {
+        if may_take && let Some((_, prefetched_at)) = self.prefetched.take(now, cost) {
+            *counted_at = Some(prefetched_at);
             return Poll::Ready(Ok(Decision::Pass));
         }
         if let Some(answer) = self.known_outside(now, cost, mode) {
@@ -223,7 +227,13 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     }
 
     /// Removes a request that has a result, and returns the result.
-    fn fetch(&mut self, now: Tick, id: RequestId, cost: u32) -> Option<Asked> {
+    fn fetch(
+        &mut self,
+        now: Tick,
+        id: RequestId,
+        cost: u32,
+        counted_at: &mut Option<u64>,
+    ) -> Option<Asked> {
         let request = self.requests.get_mut(&id)?;
         if request.cost != cost {
             let before = mem::replace(&mut request.cost, cost);
@@ -242,7 +252,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 self.is_changed = true;
                 None
             }
-            RequestState::Granted { .. } => {
+            RequestState::Granted {
+                counted_at: granted_at,
+                ..
+            } => {
+                *counted_at = *granted_at;
                 self.requests.remove(&id);
                 Some(Ok(Decision::Pass))
             }
@@ -275,7 +289,12 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             counted_at: Some(counted_at),
         } = state
         {
-            self.unclaimed.add(cost, *until, *counted_at);
+            let permits = Return {
+                cost,
+                requests: 1,
+                counted_at: *counted_at,
+            };
+            self.unclaimed.add(permits, *until);
             self.is_changed = true;
         }
     }
@@ -410,6 +429,9 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 
     /// Gives unclaimed and prefetched permits to the first requests.
     fn grant_locally(&mut self, now: Tick) {
+        if self.config.counts_requests {
+            return;
+        }
         let queued = self.requests.values_mut();
         for request in queued.filter(|request| request.is_queued()) {
             let (until, counted_at) = match self.unclaimed.take(now, request.cost) {

@@ -36,7 +36,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         if reply.extra > 0 {
             let (_, lasts) = self.config.prefetch.unwrap_or_default();
             let until = sent.after(lasts);
-            self.prefetched.add(reply.extra, until, reply.counted_at);
+            self.prefetched.add(reply.taken_on_top(), until);
         }
         if call < self.retuned_at {
             // The reply counts by the replaced parameters.
@@ -62,7 +62,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     pub(crate) fn keep_unclaimed(&mut self, came: Tick, reply: &Reply<S>) {
         if reply.extra > 0 {
             let until = came.after(VOID_AFTER);
-            self.unclaimed.add(reply.extra, until, reply.counted_at);
+            self.unclaimed.add(reply.taken_on_top(), until);
             self.is_changed = true;
         }
     }

@@ -150,3 +150,18 @@ async fn a_pause_of_a_key_on_any_node_is_heard_by_another_client() {
         assert!(wait_of(answer) > MINUTE / 2);
     }
 }
+
+#[tokio::test]
+async fn a_key_and_its_total_are_in_one_slot() {
+    let cluster = Cluster::start().await;
+    let redis = redis(&cluster, OutagePolicy::closed()).await;
+    let log = |limit| SlidingLog::new(limit, MINUTE);
+    for name in 0..10 {
+        let users = redis.keyed(&format!("n{name}"), log(2)).unwrap();
+        let users = users.with_total(log(3)).unwrap();
+        assert_eq!(users.try_acquire("ann", 2).await, Ok(Decision::Pass));
+        assert!(wait_of(users.try_acquire("bob", 2).await) > MINUTE / 2);
+        assert_eq!(users.try_acquire("bob", 1).await, Ok(Decision::Pass));
+    }
+    assert_eq!(redis.stats().faults, 0);
+}

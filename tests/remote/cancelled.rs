@@ -71,6 +71,27 @@ async fn permits_of_a_dropped_request_go_to_the_next_waiter_without_a_call() {
     assert_eq!(server.world().calls.len(), 1);
 }
 
+/// Else two small requests could use the permits of a large one, which was one request.
+#[tokio::test(start_paused = true)]
+async fn where_requests_count_the_permits_of_a_dropped_request_are_returned_and_go_to_no_other() {
+    let server = Server::start();
+    server.world().reply_in = ms(10);
+    let process = process(&server, OutagePolicy::closed()).await;
+    let limit = process.limit(0, SlidingLog::new(2, MINUTE));
+    let limit = limit.counting_requests();
+    let first = limit.join(2);
+    settle().await;
+    let mut small = [limit.join(1), limit.join(1)];
+    drop(first);
+    let watch = Stopwatch::start();
+    for waiter in &mut small {
+        let answer = poll_fn(|cx| waiter.poll(1, WaitMode::Wait, cx)).await;
+        assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(20)));
+    }
+    assert_eq!(server.world().calls.len(), 2);
+    assert_eq!(limit.take_all().await, Ok(0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_permits_taken_at_once_are_returned_if_their_caller_has_gone() {
     let server = Server::start();

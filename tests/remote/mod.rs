@@ -24,8 +24,8 @@ use crate::policy::{Decision, SlidingLog};
 use super::connection::sleep;
 use super::request::Asked;
 use super::{
-    Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy, RequestId,
-    ServerError, Stats, Task, WaitMode, within, without_outage,
+    AnswerNote, Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy,
+    RequestId, ServerError, Stats, Task, WaitMode, within, without_outage,
 };
 use server::{Client, Rule, Server};
 
@@ -83,6 +83,7 @@ impl<P: Rule> Process<P> {
         let share_of = |replicas| Ok::<_, ()>(policy.share_of(replicas));
         let config = LimitConfig {
             capacity: policy.capacity(),
+            counts_requests: false,
             fallback: self.outage_policy.fallback(share_of).unwrap(),
             spent: P::spent,
             prefetch,
@@ -133,9 +134,23 @@ struct Limit<P: Rule> {
 }
 
 impl<P: Rule> Limit<P> {
+    /// The same limit, as if a part of it counted requests.
+    fn counting_requests(&self) -> Self {
+        let config = LimitConfig {
+            counts_requests: true,
+            ..LimitConfig::clone(&self.queue.config)
+        };
+        Self {
+            queue: Arc::new(self.queue.with_config(config)),
+            position: None,
+        }
+    }
+
     fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
         let position = &mut self.position;
-        let asked = self.queue.poll_ask(position, cost, mode, cx, &mut None);
+        let asked = self
+            .queue
+            .poll_ask(position, cost, mode, cx, &mut AnswerNote::default());
         asked.map(without_outage)
     }
 
@@ -173,7 +188,16 @@ impl<P: Rule> Limit<P> {
     async fn ask(&self, cost: u32) -> Asked {
         let mut handle = self.clone();
         let (queue, position) = (&handle.queue, &mut handle.position);
-        poll_fn(|cx| queue.poll_ask(position, cost, WaitMode::Try, cx, &mut None)).await
+        poll_fn(|cx| {
+            queue.poll_ask(
+                position,
+                cost,
+                WaitMode::Try,
+                cx,
+                &mut AnswerNote::default(),
+            )
+        })
+        .await
     }
 
     async fn passes(&self, cost: u32) -> bool {

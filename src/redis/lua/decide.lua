@@ -11,14 +11,29 @@ local function decide(offset, keys_before)
     if number > 1 then
       settles_at, written_at, a, b, c, d, policy, offset = from_bytes('<ddddddB', argument, offset)
     end
-    local limit, fault = policies[policy](KEYS[keys_before + number], settles_at, written_at, a, b, c, d)
+    local counts_requests = policy >= 128
+    local limit, fault = policies[counts_requests and policy - 128 or policy](
+      KEYS[keys_before + number], settles_at, written_at, a, b, c, d)
     if not limit then return to_bytes('<BI4', 1, #fault) .. fault end
+    limit.counts_requests = counts_requests
     limits[number] = limit
   end
 
+  -- How many of 'count' requests of that cost fit.
+  local function fitting(count, cost)
+    for _, limit in ipairs(limits) do
+      count = min(count, limit.counts_requests and limit.room() or floor_div(limit.room(), cost))
+    end
+    return count
+  end
+
+  -- The most permits that fit, taken as one request.
   local function room()
     local least = math.huge
-    for _, limit in ipairs(limits) do least = min(least, limit.room()) end
+    for _, limit in ipairs(limits) do
+      local one = limit.room()
+      if not limit.counts_requests or one == 0 then least = min(least, one) end
+    end
     return least
   end
 
@@ -26,23 +41,26 @@ local function decide(offset, keys_before)
   local function wait(cost)
     local longest, binding = 0, 0
     for number, limit in ipairs(limits) do
-      local this = limit.wait(cost)
+      local this = limit.wait(limit.counts_requests and 1 or cost)
       if this > longest then longest, binding = this, number end
     end
     return longest, binding
   end
 
-  local function spend(cost)
-    for _, limit in ipairs(limits) do limit.spend(cost) end
+  local function spend(requests, cost)
+    for _, limit in ipairs(limits) do limit.spend(limit.counts_requests and requests or requests * cost) end
   end
 
   local groups_at = offset
   offset = offset + 8 * more_groups
   if task ~= 1 then
     for _ = 1, returns do
-      local cost, counted_at
-      cost, counted_at, offset = from_bytes('<I4d', argument, offset)
-      for _, limit in ipairs(limits) do limit.take_back(cost, counted_at) end
+      local cost, requests, counted_at
+      cost, requests, counted_at, offset = from_bytes('<I4I4d', argument, offset)
+      for _, limit in ipairs(limits) do
+        local unused = limit.counts_requests and requests or cost
+        if unused > 0 then limit.take_back(unused, counted_at) end
+      end
     end
   end
 
@@ -51,8 +69,16 @@ local function decide(offset, keys_before)
 
   if task == 2 then
     for _, limit in ipairs(limits) do
-      if extra > 0 then limit.give_back(extra) end
+      if extra > 0 and not limit.counts_requests then limit.give_back(extra) end
       if limit.at > 0 or limit.has_changed then limit.save() end
+    end
+  elseif task == 3 then
+    for _, limit in ipairs(limits) do
+      if not limit.counts_requests then
+        local charge = limit.charge or limit.spend
+        charge(extra)
+        limit.save()
+      end
     end
   else
     for group = 0, more_groups do
@@ -60,13 +86,13 @@ local function decide(offset, keys_before)
       if group > 0 then
         cost, count, groups_at = from_bytes('<I4I4', argument, groups_at)
       end
-      local fit = min(count, floor_div(room(), cost))
+      local fit = fitting(count, cost)
       if fit == 0 and count > 0 and wait(cost) == 0 then
         -- The cost exceeds what is available, and passes as a debt.
         fit = 1
       end
       if fit > 0 then
-        spend(fit * cost)
+        spend(fit, cost)
         spent = spent + fit * cost
         passed = passed + fit
       end
@@ -78,7 +104,7 @@ local function decide(offset, keys_before)
     if binding == 0 and extra > 0 then
       granted = min(extra, room())
       if granted > 0 then
-        spend(granted)
+        spend(1, granted)
         spent = spent + granted
       elseif passed == 0 then
         retry_in, binding = wait(1)

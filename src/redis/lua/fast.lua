@@ -9,14 +9,14 @@
 --            its length in bytes
 --            the policy if it is simple: it asks one limit, has one group of requests, and returns nothing. Otherwise 0
 --            the number of limits
---            extra: how many permits to take beyond the requests; to give back: how many
+--            extra: how many permits to take beyond the requests, as one more request; to give back or to charge: how many
 --            of the first group the cost of a request, and how many follow each other
 --            of the first limit when its state settles and when it was last written, as far as the client knows, four numbers
---            (the parameters of the policy, and zeros), and the policy
---            the task: 0 to ask, 1 to peek, 2 to give back
+--            (the parameters of the policy, and zeros), and the policy, plus 128 if it counts each request as 1
+--            the task: 0 to ask, 1 to peek, 2 to give back, 3 to charge whether or not there are as many
 --            how many more groups there are, and how many returns
 --            the same for each further limit, and for each further group
---            for each return a cost that was counted and not used, and when it was counted
+--            for each return a cost that was counted and not used, how many requests that were, and when it was counted
 -- returns  one packed string: the server's time; and for each decision
 --            0, or 1 and an error: its length and its text
 --            how many requests passed, from the first on

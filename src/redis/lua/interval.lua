@@ -61,6 +61,15 @@ policies[2] = function(key, settles_at, written_at, token, permits)
     last, bought = now, cost
   end
 
+  -- After the latest request, if that still blocks others.
+  function limit.charge(cost)
+    if limit.wait() == 0 then
+      limit.spend(cost)
+    else
+      bought = bought + cost
+    end
+  end
+
   -- Of the latest request only: the one before is not recorded.
   function limit.give_back(cost)
     bought = max(0, bought - cost)

@@ -74,6 +74,11 @@ policies[1] = function(key, settles_at, written_at, token, permits, burst)
     missing = missing + token * cost
   end
 
+  -- Beyond that, numbers are not exact.
+  function limit.charge(cost)
+    missing = min(missing + token * cost, 9007199254740992)
+  end
+
   function limit.give_back(cost)
     missing = max(0, missing - token * cost)
   end

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
 use paceline::limiter::{Limiter, Mode};
-use paceline::prelude::*;
 use tokio::time::Instant;
 
 fn config(limits: &[(&str, &str)]) -> LimitsConfig {

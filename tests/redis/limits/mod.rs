@@ -5,8 +5,10 @@ mod control;
 mod keyed;
 mod line;
 mod passing;
+mod settle;
 mod sharing;
 mod status;
+mod total;
 mod watched;
 
 use std::future::poll_fn;

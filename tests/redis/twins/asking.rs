@@ -61,8 +61,8 @@ pub(super) struct Question {
     ahead: u32,
     outage: (u64, u64),
     groups: Vec<(u32, u32)>,
-    /// Permits that were counted and not used: their cost, and when they were counted.
-    returns: Vec<(u32, u64)>,
+    /// Permits that were counted and not used: their cost, how many requests they were, and when they were counted.
+    returns: Vec<(u32, u32, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,6 +70,7 @@ enum Task {
     Ask,
     Peek,
     GiveBack,
+    Charge,
 }
 
 /// A question, and the limits that it is about.
@@ -142,6 +143,13 @@ impl Question {
         }
     }
 
+    pub(super) fn charge(now: u64, cost: u32) -> Self {
+        Self {
+            task: Task::Charge,
+            ..Self::ahead(now, cost)
+        }
+    }
+
     pub(super) fn give_back(now: u64, cost: u32) -> Self {
         Self {
             task: Task::GiveBack,
@@ -156,9 +164,15 @@ impl Question {
         }
     }
 
-    /// With permits that were counted then and not used.
+    /// With permits of one request that were counted then and not used.
     pub(super) fn returning(mut self, cost: u32, counted_at: u64) -> Self {
-        self.returns.push((cost, counted_at));
+        self.returns.push((cost, 1, counted_at));
+        self
+    }
+
+    /// With permits that were counted then, of a request that has cost less.
+    pub(super) fn settling(mut self, unused: u32, counted_at: u64) -> Self {
+        self.returns.push((unused, 0, counted_at));
         self
     }
 
@@ -465,6 +479,7 @@ fn packed_question(question: &Question, limits: &[LimitArgs]) -> Vec<u8> {
         Task::Ask => 0,
         Task::Peek => 1,
         Task::GiveBack => 2,
+        Task::Charge => 3,
     };
     let group = |(cost, count): (u32, u32)| [cost.to_le_bytes(), count.to_le_bytes()].concat();
     let mut arg = vec![simple, u8::try_from(limits.len()).unwrap()];
@@ -476,8 +491,9 @@ fn packed_question(question: &Question, limits: &[LimitArgs]) -> Vec<u8> {
     arg.extend(short(question.returns.len()));
     arg.extend(limits[1..].iter().flat_map(packed_limit));
     arg.extend(groups.into_iter().skip(1).flat_map(group));
-    for (cost, counted_at) in &question.returns {
+    for (cost, requests, counted_at) in &question.returns {
         arg.extend(cost.to_le_bytes());
+        arg.extend(requests.to_le_bytes());
         arg.extend(double(*counted_at));
     }
     arg

@@ -14,6 +14,7 @@ pub(super) struct Beside<'a, P: Policy> {
     store: &'a mut Store,
     now: u64,
     last_wait: u64,
+    most_asked: u32,
     scale: Scale,
     whole: Here<P>,
     parts: Vec<Here<Subject>>,
@@ -43,6 +44,7 @@ impl<'a, P: Policy> Beside<'a, P> {
             store,
             now: NOW,
             last_wait: 0,
+            most_asked: 0,
             scale,
             whole: Here::new(whole, at(NOW)),
             parts: parts
@@ -68,6 +70,7 @@ impl<'a, P: Policy> Beside<'a, P> {
             Task::Ask { groups, ahead } => self.ask(groups, *ahead),
             Task::Peek(cost) => self.peek(cost.of(self.scale)),
             Task::GiveBack(cost) => self.give_back(cost.of(self.scale)),
+            Task::Charge(cost) => self.charge(*cost),
         }
     }
 
@@ -77,6 +80,11 @@ impl<'a, P: Policy> Beside<'a, P> {
             .iter()
             .map(|(cost, count)| (cost.of(self.scale), *count))
             .collect();
+        // What is taken ahead is one request, which the policies in memory cannot ask for.
+        let costs = groups.iter().map(|(cost, _)| *cost);
+        self.most_asked = costs.fold(self.most_asked, u32::max);
+        let counts_requests = self.parts.iter().any(|part| part.policy.counts_requests());
+        let ahead = if counts_requests { 0 } else { ahead };
         let question = Question::groups(now, groups.clone()).and_ahead(ahead);
         let there = self.ask_there(&question)?;
 
@@ -92,7 +100,7 @@ impl<'a, P: Policy> Beside<'a, P> {
             }
             passed += 1;
         }
-        if wait.is_none() {
+        if wait.is_none() && ahead > 0 {
             while granted < ahead && self.whole.peek(now, 1).is_none() {
                 prop_assert_eq!(self.ask_here(1)?, None);
                 granted += 1;
@@ -107,16 +115,16 @@ impl<'a, P: Policy> Beside<'a, P> {
         prop_assert_eq!(said, expected, "at {}", now);
         self.has_the_same_room(&there)?;
         self.last_wait = there.retry_in;
-        self.remember(&there, passed + granted > 0)
+        self.remember(&there, |_| passed + granted > 0)
     }
 
     /// A written state says when it was written and when it settles. Any other says nothing that was not known before.
-    fn remember(&mut self, there: &Answer, is_written: bool) -> Tried {
+    fn remember(&mut self, there: &Answer, is_written: impl Fn(&Subject) -> bool) -> Tried {
         let now = self.now;
         for (number, part) in self.parts.iter().enumerate() {
             let (known, life) = (there.known[number], there.lives[number]);
             let until = part.until();
-            if is_written {
+            if is_written(&part.policy) {
                 prop_assert_eq!(known, Known { at: now, until }, "at {}", now);
                 // A key lives a second longer than its state, unless it lives long enough already.
                 if self.dies[number] < until {
@@ -162,10 +170,30 @@ impl<'a, P: Policy> Beside<'a, P> {
         self.has_the_same_room(&there)
     }
 
+    fn charge(&mut self, cost: u32) -> Tried {
+        // Beyond that, a debt is cut to what the numbers hold, and those of the two differ.
+        let units = self.limits.iter().map(|limit| limit.numbers.params[0]);
+        let debt = u64::from(cost) + u64::from(self.most_asked);
+        if debt > 1 << 31 || units.max().unwrap_or(0) > (1 << 47) / debt {
+            return Ok(());
+        }
+        let there = self.ask_there(&Question::charge(self.now, cost))?;
+        self.whole.charge(self.now, cost);
+        for part in &mut self.parts {
+            part.charge(self.now, cost);
+        }
+        self.has_the_same_room(&there)?;
+        self.remember(&there, |part| !part.counts_requests())
+    }
+
     /// Of every limit, after what was counted.
     fn has_the_same_room(&self, there: &Answer) -> Tried {
         let parts = self.parts.iter();
-        let rooms = parts.map(|part| part.room(self.now, part.policy.burst()));
+        let rooms = parts.map(|part| match &part.policy {
+            // A request of any cost takes 1 of it.
+            Subject::PerRequest(_) => part.peek_room(self.now),
+            policy => part.room(self.now, policy.burst()),
+        });
         prop_assert_eq!(&there.rooms, &rooms.collect::<Vec<_>>(), "at {}", self.now);
         Ok(())
     }

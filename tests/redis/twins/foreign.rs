@@ -13,6 +13,7 @@ fn named(subject: &Subject) -> &'static str {
         Subject::Log { .. } => "a sliding log",
         Subject::Strict { .. } | Subject::Smooth { .. } => "a sliding counter",
         Subject::Fixed { .. } => "a fixed window",
+        Subject::PerRequest(of) => named(of),
     }
 }
 

@@ -82,6 +82,15 @@ pub(super) fn smooth(limit: u32, window: u64) -> Numbers {
     }
 }
 
+/// A limit that counts each request as 1.
+pub(super) fn per_request(of: Numbers) -> Numbers {
+    Numbers {
+        policy: of.policy + 128,
+        capacity: u32::MAX,
+        ..of
+    }
+}
+
 /// The time of a permit in microseconds, as a fraction in lowest terms.
 fn micros_of(period: Duration, permits: u32) -> (u128, u128) {
     let (mut above, mut below) = (period.as_nanos(), u128::from(permits) * 1_000);

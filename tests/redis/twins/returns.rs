@@ -190,6 +190,7 @@ fn check(subject: &Subject, used: &[(u64, u32)]) -> Result<(), TestCaseError> {
     };
     for (number, (from, cost)) in used.iter().enumerate() {
         match *subject {
+            Subject::PerRequest(_) => unreachable!("no trace has one"),
             Subject::Interval { every } => {
                 let every = u64::try_from(every.as_micros()).unwrap();
                 if let Some((next, _)) = used.get(number + 1) {
@@ -329,4 +330,59 @@ fn a_bucket_that_others_have_used_loses_at_most_what_it_filled_since() {
         let gained = (before.known().until - after.known().until).div_ceil(10 * MILLI);
         assert_eq!(gained, back, "after {later} ms");
     }
+}
+
+/// A request that was cancelled was none; one that has cost less than its estimate was made.
+#[test]
+fn a_cancelled_request_gives_back_its_request_and_a_settled_one_keeps_it() {
+    let mut store = Store::start();
+    for of in of_every_kind(3, MINUTE) {
+        let requests = Subject::PerRequest(Box::new(of));
+        let tokens = Subject::Log {
+            limit: 100,
+            window: MINUTE,
+        };
+        let limits = [("requests", &requests), ("tokens", &tokens)];
+        let limits = limits.map(|(key, subject)| LimitArgs::new(key, &subject.numbers()));
+        store.flush();
+        let taken = store.ask_lasting(&Question::ask(NOW, 60), &limits);
+        let [left, _] = taken.rooms[..] else {
+            panic!("two limits");
+        };
+        let back = Question::give_back(NOW + SECOND, 0);
+
+        let settled = back.clone().settling(50, taken.known().at);
+        let settled = store.ask_lasting(&settled, &limits);
+        assert_eq!(settled.rooms, [left, 90], "{requests:?}");
+        let charged = store.ask_lasting(&Question::charge(NOW + SECOND, 30), &limits);
+        assert_eq!(charged.rooms, [left, 60], "{requests:?}");
+        let latest = store.ask_lasting(&Question::give_back(NOW + SECOND, 30), &limits);
+        assert_eq!(latest.rooms, [left, 90], "{requests:?}");
+        let cancelled = back.returning(10, taken.known().at);
+        let cancelled = store.ask_lasting(&cancelled, &limits);
+        let unused = Here::new(requests.clone(), at(NOW)).peek_room(NOW);
+        assert_eq!(cancelled.rooms, [unused, 100], "{requests:?}");
+    }
+}
+
+#[test]
+fn what_is_taken_ahead_is_one_request() {
+    let mut store = Store::start();
+    let window = Subject::Fixed {
+        limit: 2,
+        window: MINUTE,
+    };
+    let requests = Subject::PerRequest(Box::new(window.clone()));
+    let limits = [("requests", requests), ("tokens", window)];
+    let limits = limits.map(|(key, subject)| LimitArgs::new(key, &subject.numbers()));
+    let many = Question::ahead(NOW, 9);
+    let [first, second] = [(); 2].map(|()| store.ask_lasting(&many, &limits));
+    assert_eq!((first.ahead, first.rooms), (2, vec![1, 0]));
+    assert_eq!((second.ahead, second.rooms), (0, vec![1, 0]));
+
+    let requests = &limits[..1];
+    let taken = store.ask_lasting(&many, requests);
+    assert_eq!((taken.ahead, taken.rooms), (9, vec![0]));
+    let refused = store.ask_lasting(&many, requests);
+    assert_eq!((refused.ahead, refused.retry_in), (0, MINUTE));
 }

@@ -2,7 +2,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use paceline::policy::{
-    Decision, FixedWindow, Interval, Policy, SlidingCounter, SlidingLog, TokenBucket,
+    Decision, FixedWindow, Interval, PerRequest, Policy, SlidingCounter, SlidingLog, TokenBucket,
 };
 use paceline::time::{Rate, Tick};
 
@@ -36,12 +36,18 @@ pub(super) enum Subject {
         limit: u32,
         window: u64,
     },
+    PerRequest(Box<Self>),
 }
 
 impl Subject {
+    pub(super) const fn counts_requests(&self) -> bool {
+        matches!(self, Self::PerRequest(_))
+    }
+
     /// The parameters of the scripts.
     pub(super) fn numbers(&self) -> Numbers {
         match *self {
+            Self::PerRequest(ref of) => numbers::per_request(of.numbers()),
             Self::Bucket {
                 rate,
                 burst,
@@ -67,6 +73,7 @@ impl Subject {
     /// The approximate time of one permit, or of one bucket of a counter.
     pub(super) fn grain(&self) -> u64 {
         match *self {
+            Self::PerRequest(ref of) => of.grain(),
             Self::Bucket { .. } | Self::Interval { .. } => {
                 let params = self.numbers().params;
                 params[0].div_ceil(params[1])
@@ -81,6 +88,7 @@ impl Subject {
     /// The policy of the library.
     fn state(&self, now: Tick) -> State {
         match *self {
+            Self::PerRequest(ref of) => State::of(PerRequest::new((**of).clone()), now),
             Self::Bucket {
                 rate,
                 burst,
@@ -117,6 +125,7 @@ pub(super) struct State(Box<dyn AnyState>);
 trait AnyState: Debug {
     fn decide(&mut self, now: Tick, cost: u32) -> Decision;
     fn refund(&mut self, now: Tick, cost: u32);
+    fn charge(&mut self, now: Tick, cost: u32);
     fn settled_at(&self) -> Tick;
     fn room(&self, now: Tick) -> u32;
     fn boxed(&self) -> Box<dyn AnyState>;
@@ -141,6 +150,10 @@ impl<P: Policy + Clone + Debug + 'static> AnyState for Here<P> {
 
     fn refund(&mut self, now: Tick, cost: u32) {
         self.policy.refund(&mut self.state, now, cost);
+    }
+
+    fn charge(&mut self, now: Tick, cost: u32) {
+        self.policy.charge(&mut self.state, now, cost);
     }
 
     fn settled_at(&self) -> Tick {
@@ -169,6 +182,10 @@ impl Policy for Subject {
 
     fn refund(&self, state: &mut State, now: Tick, cost: u32) {
         state.0.refund(now, cost);
+    }
+
+    fn charge(&self, state: &mut State, now: Tick, cost: u32) {
+        state.0.charge(now, cost);
     }
 
     fn retune(&self, _: &Self, _: &mut State, _: Tick) {
@@ -214,6 +231,10 @@ impl<P: Policy> Here<P> {
         self.policy.refund(&mut self.state, at(now), cost);
     }
 
+    pub(super) fn charge(&mut self, now: u64, cost: u32) {
+        self.policy.charge(&mut self.state, at(now), cost);
+    }
+
     /// The same state under other parameters.
     pub(super) fn retuned(&self, policy: &P, now: u64) -> Self
     where
@@ -243,6 +264,11 @@ impl<P: Policy> Here<P> {
             assert_eq!(self.policy.room(&self.state, at(now)), room);
         }
         room
+    }
+
+    /// How many requests of cost 1 pass, by the policy.
+    pub(super) fn peek_room(&self, now: u64) -> u32 {
+        self.policy.room(&self.state, at(now))
     }
 
     pub(super) fn until(&self) -> u64 {
@@ -296,6 +322,7 @@ impl Subject {
     /// The burst, without debt.
     pub(super) fn burst(&self) -> u32 {
         match *self {
+            Self::PerRequest(ref of) => of.burst(),
             Self::Bucket { burst, .. } => burst,
             Self::Interval { .. } => 1,
             Self::Log { limit, .. }

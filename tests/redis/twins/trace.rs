@@ -33,6 +33,7 @@ pub(super) enum Task {
     },
     Peek(Cost),
     GiveBack(Cost),
+    Charge(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +102,7 @@ fn task() -> impl Strategy<Value = Task> {
         1 => (1..40_u32).prop_map(|ahead| Task::Ask { groups: vec![], ahead }),
         2 => cost().prop_map(Task::Peek),
         2 => cost().prop_map(Task::GiveBack),
+        2 => (1..20_u32).prop_map(Task::Charge),
     ]
 }
 

@@ -1,0 +1,161 @@
+use core::time::Duration;
+
+use crate::limiter::{Limiter, Mode};
+use crate::remote::{CallError, Return};
+
+use super::error::AcquireError;
+use super::keyed::Keyed;
+use super::limiter::RedisLimiter;
+use super::policy::RedisPolicy;
+
+/// For requests whose cost is known when they are done.
+impl<P: RedisPolicy> RedisLimiter<P> {
+    /// Waits until the `estimate` passes, and spends it until it is [settled](Reservation::settle), for the whole fleet.
+    ///
+    /// ```
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline::time::Rate;
+    /// use std::time::Duration;
+    ///
+    /// # struct Answer { tokens: u32 }
+    /// # async fn call(_: &str) -> Answer { Answer { tokens: 1_234 } }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # let redis = redis.with_deadline(Duration::from_secs(10))?;
+    /// # let redis = redis.with_prefix(&format!("reserve:{}", std::process::id()))?;
+    /// let tokens = redis.limit("tokens", TokenBucket::new(Rate::per_day(90_000), 90_000))?;
+    ///
+    /// let reserved = tokens.reserve(800).await?;
+    /// let answer = call("how are you?").await;
+    /// reserved.settle(answer.tokens).await?;
+    ///
+    /// let left = tokens.fetch_status().await?.expect("it is not off");
+    /// assert_eq!(left.remaining, 90_000 - 1_234);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// It is what [`Settle::reserve`](crate::limiter::Settle::reserve) does in memory; see there for what an estimate does.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn reserve(&self, estimate: u32) -> Result<Reservation<P>, AcquireError> {
+        let mut limit = self.clone();
+        limit.wait(estimate).await?;
+        Ok(Reservation { limit, estimate })
+    }
+
+    /// Waits until the `estimate` passes, but no longer than `time`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_within`](Self::acquire_within).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn reserve_within(
+        &self,
+        estimate: u32,
+        time: Duration,
+    ) -> Result<Reservation<P>, AcquireError> {
+        let mut limit = self.clone();
+        limit.wait_within(estimate, time).await?;
+        Ok(Reservation { limit, estimate })
+    }
+
+    /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
+    /// owed, as with [`Shared::charge`](crate::limiter::Shared::charge). A limit that is off counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it. An
+    /// [insurance](super::OutagePolicy::insured) has counted them in this process then.
+    pub async fn charge(&self, cost: u32) -> Result<(), CallError> {
+        match cost {
+            0 => Ok(()),
+            _ => self.queue.charge(cost).await,
+        }
+    }
+}
+
+impl<P: RedisPolicy> Keyed<P> {
+    /// Waits until the `estimate` passes for that key, and spends it until it is [settled](Reservation::settle). See
+    /// [`RedisLimiter::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub async fn reserve(&self, key: &str, estimate: u32) -> Result<Reservation<P>, AcquireError> {
+        self.at(key)?.reserve(estimate).await
+    }
+}
+
+/// An estimate that is spent in Redis, until it is known what the request has cost. Made by [`RedisLimiter::reserve`].
+///
+/// **Dropped** without being settled, the estimate stays spent: the call may have been made, and the limit cannot know.
+/// `settle(0)` gives all of it back.
+///
+/// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
+#[derive(Debug)]
+#[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
+pub struct Reservation<P: RedisPolicy> {
+    limit: RedisLimiter<P>,
+    estimate: u32,
+}
+
+impl<P: RedisPolicy> Reservation<P> {
+    /// What is spent until it is settled.
+    pub const fn estimate(&self) -> u32 {
+        self.estimate
+    }
+
+    /// Corrects the estimate to what the request has cost: gives the difference back, or charges it, in one call.
+    ///
+    /// What comes back goes to the instant at which the estimate was counted. If its window is over, it makes no room in the next
+    /// one. What is charged counts from now on. Of a request that passed without Redis, in an outage or in
+    /// [`Mode::Off`], nothing comes back.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisLimiter::charge`]. What was to come back stays spent then, unless the server has run the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before it is ready, it may or may not have settled.
+    pub async fn settle(self, actual: u32) -> Result<(), CallError> {
+        if self.limit.shadowed().is_some() {
+            return Ok(());
+        }
+        if actual >= self.estimate {
+            return self.limit.charge(actual - self.estimate).await;
+        }
+        let Some(counted_at) = self.limit.counted_at else {
+            return Ok(());
+        };
+        if self.limit.mode() == Mode::Off {
+            return Ok(());
+        }
+        let unused = Return {
+            cost: self.estimate - actual,
+            requests: 0,
+            counted_at,
+        };
+        let returned = self.limit.queue.return_permits(unused).await;
+        self.limit.waiters_ask_again();
+        returned.map(drop)
+    }
+}
