@@ -40,8 +40,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The file has changed. What was spent stays spent, and a limit that is gone fails its requests.
     let search = LimitConfig::new(TokenBucket::new(Rate::per_second(5), 5)).with_mode(Mode::Shadow);
-    let changed = read("api = 100/min burst 30")?.with("search", search);
-    let changes = limits.reload(&changed);
+    let file = read("api = 100/min burst 30")?.with("search", search);
+    let changes = limits.reload(&file);
     println!("{changes:?}");
     assert_eq!(changes.retuned, ["api"]);
     assert_eq!(changes.closed, ["mail"]);

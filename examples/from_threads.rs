@@ -2,10 +2,11 @@
 #![expect(clippy::disallowed_methods, reason = "shows the time")]
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use paceline::prelude::*;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

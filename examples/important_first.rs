@@ -33,9 +33,7 @@ async fn main() {
     let first = [request(&batch, "batch"), request(&normal, "normal")];
     sleep(Duration::from_millis(500)).await;
     request(&urgent, "urgent").await.unwrap();
-    for request in first {
-        request.await.unwrap();
-    }
+    futures::future::join_all(first).await;
     assert_eq!(*passed.lock().unwrap(), ["urgent", "normal", "batch"]);
 
     // Two classes above are worth four seconds: a request that has waited for five comes before a new urgent one.

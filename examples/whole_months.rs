@@ -15,7 +15,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 async fn main() {
     let start = Instant::now();
     // 29 February 2024, 22:00 UTC. A service leaves the clock out and has that of the system.
-    let clock = WallClock::starting_at(Duration::from_secs(1_709_251_200) - 2 * HOUR);
+    let clock = WallClock::starting_at(Duration::from_secs(1_709_251_200 - 7_200));
 
     // The day of this provider begins at midnight UTC, two hours from now.
     let daily = AlignedWindow::new(5_000, Alignment::Day).with_clock(clock.clone());
