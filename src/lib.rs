@@ -25,6 +25,7 @@
 //!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency, shed
 //!                          │       ├── sink   ──▶ batch
 //!                          │       ├── io
+//!                          │       ├── config
 //!                          │       ├── concurrency ◀── shed
 //!                          │       ├── tower  ──▶ concurrency, shed
 //!                          │       └── redis  ──▶ concurrency, shed
@@ -44,7 +45,10 @@
 //!   item back at once, [`shed`](stream::PaceStreamExt::shed) drops and counts.
 //! * For a sink the methods are [`pace_sends`](sink::PaceSinkExt::pace_sends), and so on: an item is emitted when the inner sink
 //!   is given it.
-//! * Without a stream or a sink, [`Shared::acquire_one`](limiter::Shared::acquire_one) waits by hand.
+//! * Without a stream or a sink, [`Shared::acquire_one`](limiter::Shared::acquire_one) waits by hand, and
+//!   [`acquire_blocking`](limiter::LimiterExt::acquire_blocking) in a thread.
+//! * Limiters go around limiters: [`Combined`](limiter::Combined) asks several and all pass a request or none counts it, a
+//!   [`Line`](limiter::Line) bounds what waits and can be closed, and [`Settle`](limiter::Settle) corrects what a request has cost.
 //! * **[Permits](concurrency)** limit how much is under way instead of how often it begins, and controllers move their
 //!   number.
 //! * **[Shedders][shed]** refuse work at once when there is more than capacity, the least important first: by how much is under way,
@@ -52,6 +56,7 @@
 //! * **[Fair share][fair]** divides one capacity among clients: one that needs more borrows what others leave, until they need it
 //!   back. [`Fair`](limiter::Fair) is such a limit, for every adapter and layer.
 //! * **[Readers and writers][io]** are limited in bytes, with the same limiters.
+//! * **[Configuration][config]**: policies from texts and tables, and named limits that are replaced while they are in use.
 //! * **[Feedback][feedback]** is what a provider says in the headers of a response;
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
 //!   your own callers.
@@ -69,6 +74,8 @@
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
 //! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
+//! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
+//! | take limits from a file, and reload it | `let limits = NamedLimits::new(&config);`, `limits.get("api")` and `limits.reload(&changed)` |
 //! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //! | end a stream when Redis refuses its limit | `calls.try_pace(limit.fail_fast())` |
@@ -97,6 +104,18 @@
 //! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
 //! | groups for a sink that takes them | `database.group_sends(100, Duration::from_millis(20))` |
 //! | several quotas at once, all or none | `All::new((Interval::every(d), SlidingLog::new(500, day)))` |
+//! | a limit for each user and one for all users, all or none | `Combined::new((users.at(user), account.clone()))` |
+//! | pay requests and tokens at once | `Combined::new((requests, tokens)).acquire_each([1, 1_200]).await?` |
+//! | a limit of requests beside one of tokens, as one policy | `All::new((PerRequest::new(SlidingLog::new(60, minute)), TokenBucket::new(rate, burst)))` |
+//! | pay what a call has cost in fact | `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);` |
+//! | 5,000 a day, from midnight UTC | `AlignedWindow::new(5_000, Alignment::Day)` |
+//! | start a bucket with what was left before a restart | `TokenBucket::new(rate, burst).with_start(tokens)` |
+//! | serve important requests first | `let urgent = limit.clone().with_priority(Priority::High);` |
+//! | let 100 requests wait at most | `let line = Line::new(limit).with_max_waiting(100);` |
+//! | fail every request that waits, at shutdown | `line.close()` |
+//! | do not wake up all at once | `Line::new(limit).with_jitter(Duration::from_millis(200))` |
+//! | wait in a thread, without a runtime | `limit.acquire_blocking(1, Duration::from_secs(5))?` |
+//! | keep limits of any kind in one field | `DynLimiter::new(limit)` |
 //! | give up after a timeout | `limit.acquire_within(1, Duration::from_millis(200)).await` |
 //! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
 //! | obey each host that refuses with 429, as a client | `PaceLayer::by_key(limits, host_key()).obeying()` |
@@ -106,13 +125,15 @@
 //! | run at most 3 at once in a whole fleet | `redis.permits("name", 3, Duration::from_secs(10))?` and `.acquire().await?` |
 //! | shed load when a whole fleet is full, critical work last | `redis.fleet_usage("name", 100, 20, lease)?` and `.admit(importance).await?` |
 //! | pause, change, observe only or switch off a limit | `limit.pause_for(d)`, `limit.retune(policy)`, `limit.set_mode(Mode::Shadow)` |
+//! | begin anew, or go on with what the provider has left | `limit.reset()`, `limit.set_remaining(left, reset_in)` |
 //!
 //! # What is promised
 //!
 //! Minimum spacing counts from the *actual* last emission, so that no late timer, source or consumer makes two emissions
 //! come too close. Every policy and adapter states the largest count that any window can hold. Nothing is lost or doubled:
 //! what refuses an item gives it back, what holds one counts it, and dropping a future that waits costs nothing. The first
-//! item is not delayed, the end neither. Shared limits serve in order of arrival by default. All sums are whole numbers: there
+//! item is not delayed, the end neither. Shared limits serve in order of arrival by default, and with
+//! [priorities](limiter::Priority) no request starves. All sums are whole numbers: there
 //! is no drift and no overflow.
 //!
 //! # Time
@@ -138,7 +159,7 @@
 //!   `ring`, which needs a C compiler. They need Rust 1.88.
 //! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
 //!   `tower::ShedLayer`, limits as layers for services and clients.
-//! * `serde`: rates and policies from a configuration, as text or tables.
+//! * `serde`: rates, policies and named limits from any format of `serde`, as texts or tables: see [`config`].
 //! * `precise` (on by default): waits to the microsecond, on Linux and in a runtime with `enable_io`. See [`time::Resolution`]
 //!   for what it costs, and how to do without.
 

@@ -20,6 +20,7 @@ use crate::policy::AnyPolicy;
 /// assert_eq!(config.get("search"), None);
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[doc(alias("RateLimiterConfig", "BucketConfiguration"))]
 pub struct LimitsConfig {
     limits: BTreeMap<String, LimitConfig>,
 }

@@ -63,7 +63,7 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// A limiter around another does not say when to come again: [`AcquireError::retry_in`] is `None`, and an observer is told
     /// that the request [gave up](super::Event::GaveUp). The methods of the same name of [`Shared`](super::Shared) and
     /// [`Keyed`](super::Keyed) know more.
-    #[doc(alias = "tryConsume")]
+    #[doc(alias("tryConsume", "tryAcquire", "timeout"))]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::of_any(self.clone(), cost, within)
     }

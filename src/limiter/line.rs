@@ -164,6 +164,7 @@ impl<L> Line<L> {
 
     /// Closes the line, for all clones and for ever: requests that wait fail with [`is_closed`](LineError::is_closed), and so does
     /// every new one. What has passed has passed.
+    #[doc(alias("stop", "disconnect", "shutdown"))]
     pub fn close(&self) {
         let mut line = self.lock();
         line.is_closed = true;

@@ -215,6 +215,7 @@ impl<L> Reservation<L> {
     /// assert_eq!(remaining(), 20);
     /// # }
     /// ```
+    #[doc(alias("commit", "true up"))]
     pub fn settle(self, actual: u32)
     where
         L: Settle,

@@ -268,6 +268,7 @@ impl<P: Policy> Shared<P> {
     /// If it is more than a year; [`try_with_ageing`](Self::try_with_ageing) returns an error instead.
     #[must_use]
     #[track_caller]
+    #[doc(alias("aging", "starvation"))]
     pub fn with_ageing(self, ageing: Duration) -> Self {
         or_panic(self.try_with_ageing(ageing))
     }
@@ -389,7 +390,7 @@ impl<P: Policy> Shared<P> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the queue; nothing was counted.
-    #[doc(alias = "tryConsume")]
+    #[doc(alias("tryConsume", "tryAcquire", "timeout"))]
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::new(
             self.with_same_count(),

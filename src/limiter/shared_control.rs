@@ -12,6 +12,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// The limit never becomes better than full. Permits that are given back after others passed come on top of the bound of
     /// a window that holds those others: see [`Policy::refund`].
+    #[doc(alias("addTokens", "incrementReservoir"))]
     pub fn refund(&self, cost: u32) {
         self.queue.update(|limit, now| limit.refund(now, cost));
     }
@@ -88,6 +89,7 @@ impl<P: Policy> Shared<P> {
     /// assert_eq!(start.elapsed(), Duration::from_secs(5));
     /// # }
     /// ```
+    #[doc(alias("setRate", "replaceConfiguration", "updateSettings"))]
     pub fn retune(&self, policy: P) {
         self.queue
             .update_all(|limit, now| limit.retune(now, policy));

@@ -13,6 +13,7 @@ use crate::time::first_day_of_next_month;
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
+#[doc(alias("calendar", "refillIntervallyAligned"))]
 pub enum Alignment {
     /// At second 0 of each minute.
     Minute,

@@ -35,7 +35,7 @@ use super::{Decision, Policy, Quota, Status};
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[doc(alias = "spacing")]
+#[doc(alias("spacing", "minTime"))]
 pub struct Interval {
     every: Duration,
     pub(crate) delayed: bool,

@@ -42,7 +42,7 @@ use super::{Decision, OutOfRange, Policy, Quota, Status, credit_of};
 /// assert_eq!(LIMIT.decide(&mut state, at(10), 3), Decision::Never { capacity: 2 });
 /// ```
 #[derive(Clone, Copy, Eq)]
-#[doc(alias("gcra", "leaky bucket"))]
+#[doc(alias("gcra", "leaky bucket", "Bandwidth"))]
 pub struct TokenBucket {
     rate: Rate,
     burst: u32,

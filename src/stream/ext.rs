@@ -23,8 +23,9 @@ use super::{
 pub trait PaceStreamExt: Stream {
     /// Emits each item as soon as `limiter` grants a permit: an item that comes too soon is emitted late.
     ///
-    /// Of two limits in a chain only the last one holds at the output. `.min_interval(a).pace(b)` holds back items that are
-    /// `a` apart, and then may emit several of them at once. To keep both limits, pace by [`All`](crate::policy::All).
+    /// A chain is not a combination. With `.pace(a).pace(b)` only `b` holds at the output: it holds back items that `a` has counted,
+    /// and then may emit several of them closer than `a` allows. To keep both limits, pace by [`All`](crate::policy::All) of their
+    /// policies, or by a [`Combined`](crate::limiter::Combined) of their handles.
     ///
     /// A function that takes any limiter needs the bound `Limiter<Error = Infallible>`: see
     /// [functions over any limiter](crate::stream#functions-over-any-limiter). See [`Pace`] for exactly when items are emitted.

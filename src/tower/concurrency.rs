@@ -62,6 +62,7 @@ use super::terms::{Direct, PermitsByKey, Terms};
 /// dropped.
 ///
 /// **Shares** its permits: services of one layer, and their clones, have the same.
+#[doc(alias = "ConcurrencyLimitLayer")]
 pub type ConcurrencyLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<H>, T, A>;
 
 /// Service of [`ConcurrencyLayer`].

@@ -51,6 +51,7 @@ use super::terms::Terms;
 /// counts.
 ///
 /// **Shares** its limit: services of one layer, and their clones, have one.
+#[doc(alias("GovernorLayer", "RateLimitLayer"))]
 pub type EnforceLayer<T, A = AsError> = LimitLayer<Enforcing, T, A>;
 
 /// Service of [`EnforceLayer`].

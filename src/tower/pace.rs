@@ -57,6 +57,7 @@ use super::terms::Terms;
 /// **Shares** its limit: services of one layer, and their clones, have one.
 ///
 /// It needs no runtime until it has to wait.
+#[doc(alias("RateLimitLayer", "ServiceBuilder"))]
 pub type PaceLayer<T, A = AsError> = LimitLayer<Pacing, T, A>;
 
 /// Service of [`PaceLayer`].

@@ -63,6 +63,7 @@ use super::terms::{BadKey, Terms, WrapLimit};
 /// **Cancel safety**: a future that is dropped gives its guard back after the future of the inner service is dropped.
 ///
 /// **Shares** its shedder: services of one layer, and their clones, have the same.
+#[doc(alias = "LoadShedLayer")]
 pub type ShedLayer<T, A = AsError, H = UntilBody> = LimitLayer<Admitting<H, Shedding>, T, A>;
 
 /// Service of [`ShedLayer`].

@@ -207,6 +207,57 @@ fn what_is_settled_can_be_sent_shared_and_printed() {
     shown::<ReserveWithin<Shared<Interval>>>();
 }
 
+#[test]
+fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
+    use paceline::limiter::{Combined, DynLimiter, Line, LineError, Part, Priority, Together};
+
+    // Those are sealed: a `Member` of them, and `Charge`, cannot be named.
+    fn part<L: Part>() {}
+    fn together<T: Together>() {}
+    type Both = (KeyedAt<u8, Interval>, Shared<TokenBucket>);
+    part::<Shared<Interval>>();
+    part::<KeyedAt<String, Interval>>();
+    together::<Both>();
+    free::<Combined<Both>>();
+    shown::<Combined<Both>>();
+    free::<Acquire<Combined<Both>>>();
+    free::<Line<Combined<Both>>>();
+    shown::<Line<Keyed<u8, Interval>>>();
+    value::<LineError>();
+    error::<LineError<RateError>>();
+    value::<Priority>();
+    free::<DynLimiter>();
+    shown::<DynLimiter>();
+}
+
+#[test]
+fn what_a_configuration_has_can_be_sent_shared_and_printed() {
+    use paceline::config::{Changes, LimitConfig, LimitsConfig, NamedLimits};
+    use paceline::policy::{
+        AlignedWindow, AlignedWindowState, Alignment, AnyPolicy, AnyPolicyState, ParsePolicyError,
+        PerRequest,
+    };
+    use paceline::time::WallClock;
+
+    value::<Alignment>();
+    value::<AlignedWindowState>();
+    value::<PerRequest<Interval>>();
+    free::<AlignedWindow>();
+    shown::<AlignedWindow>();
+    free::<AnyPolicy>();
+    free::<AnyPolicyState>();
+    shown::<AnyPolicyState>();
+    error::<ParsePolicyError>();
+    free::<WallClock>();
+    shown::<WallClock>();
+    free::<LimitConfig>();
+    free::<LimitsConfig>();
+    free::<NamedLimits>();
+    shown::<NamedLimits>();
+    free::<Changes>();
+    shown::<Changes>();
+}
+
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[test]
 fn what_is_behind_features_too() {
