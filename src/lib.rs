@@ -207,6 +207,11 @@ pub mod _docs {
     #[doc = include_str!("../CHANGELOG.md")]
     pub mod changelog {}
 
+    // One of its examples uses the layers.
+    #[cfg(feature = "tower")]
+    #[doc = include_str!("../docs/migrating.md")]
+    pub mod migrating {}
+
     #[cfg(feature = "tower")]
     #[doc = include_str!("../docs/services.md")]
     pub mod services {}
