@@ -15,7 +15,7 @@ use super::{Answer, Limiter, Settle};
 
 /// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
 ///
-/// It takes a tuple of two to four handles, each a [`Shared`] or that of a key ([`KeyedAt`]), and is a limiter itself. Limits that are
+/// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a limiter itself. Limits that are
 /// always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
 ///
 /// ```
@@ -62,7 +62,7 @@ use super::{Answer, Limiter, Settle};
 ///   last: a user above its limit holds up no other.
 /// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
 /// * A request that would pass at one limit and waits at the next stays the head of the first. If its task is not polled, it is passed
-///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`] limit.
+///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`](super::Shared) limit.
 ///
 /// A limit that is in a tuple twice is charged the sum. Cost 0 passes and uses nothing, at one limit or at all. What a mode, a pause or
 /// other parameters of one limit change is felt at once.
@@ -289,9 +289,9 @@ impl<T: Together> Limiter for Combined<T> {
             let held = ready!(hold(members, cx));
             if held.is_pass() {
                 // It keeps its places and is in the way of none.
-                members
-                    .iter_mut()
-                    .for_each(|member| member.part.step_aside());
+                for member in members {
+                    member.part.step_aside();
+                }
             }
             Poll::Ready(Ok(held))
         })
@@ -299,7 +299,9 @@ impl<T: Together> Limiter for Combined<T> {
 
     fn give_up(&mut self) {
         self.with_members(0, |members| {
-            members.iter_mut().for_each(|member| member.part.cancel());
+            for member in members {
+                member.part.cancel();
+            }
         });
     }
 

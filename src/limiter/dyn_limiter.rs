@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
-use super::Limiter;
+use super::{Limiter, forward_all};
 
 /// A limiter in memory whose type is chosen at run time. It can be cloned: each clone is a handle of its own on the same limit.
 ///
@@ -70,45 +70,7 @@ impl DynLimiter {
 impl Limiter for DynLimiter {
     type Error = Infallible;
 
-    fn poll_decide(
-        &mut self,
-        cost: u32,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Decision, Infallible>> {
-        self.limiter.poll_decide(cost, cx)
-    }
-
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
-        self.limiter.poll_try(cost, cx)
-    }
-
-    fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, Infallible>> {
-        self.limiter.poll_open(cost, cx)
-    }
-
-    fn give_up(&mut self) {
-        self.limiter.give_up();
-    }
-
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
-    }
-
-    fn least_wait(&self, cost: u32) -> Duration {
-        self.limiter.least_wait(cost)
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn resolution(&self) -> Resolution {
-        self.limiter.resolution()
-    }
+    forward_all!(self => self.limiter);
 
     fn for_one_request(&self) -> Option<Self> {
         let limiter = self.limiter.another_for_one_request()?;

@@ -8,6 +8,7 @@ use crate::policy::{Decision, Policy, Status, Unlimited};
 use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
+use super::key_entry::{Entry, stats_of};
 use super::limit::{LimitState, Mode, Stats};
 use super::shared::LimitHandle;
 
@@ -42,14 +43,6 @@ pub enum WhenFull<P> {
 pub(super) enum Policies<K, P> {
     Same(P, fn(&P) -> P),
     ByKey(Box<dyn Fn(&K) -> P + Send + Sync>),
-}
-
-/// What is known of one key.
-enum Entry<P: Policy> {
-    /// No handle waits, so a state is enough.
-    Idle(P::State),
-    /// A handle waits, or the key is paused, or has parameters of its own.
-    Active(Arc<LimitHandle<P>>),
 }
 
 /// An answer, or the limit that gives it.
@@ -452,25 +445,6 @@ where
     }
 }
 
-impl<P: Policy> Entry<P> {
-    /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
-    fn make_idle(&mut self, now: Tick, counted: &mut Stats) -> Option<Arc<LimitHandle<P>>> {
-        let Self::Active(limit) = self else {
-            return None;
-        };
-        // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard.
-        if Arc::strong_count(limit) > 1 {
-            return None;
-        }
-        let state = limit.with(|limit, _| limit.if_ordinary(now))?;
-        counted.add(stats_of(limit));
-        match core::mem::replace(self, Self::Idle(state)) {
-            Self::Active(limit) => Some(limit),
-            Self::Idle(_) => None,
-        }
-    }
-}
-
 impl<K, P> Policies<K, P> {
     fn of(&self, key: &K) -> P {
         match self {
@@ -484,11 +458,4 @@ impl<K, P> Policies<K, P> {
 pub(super) fn lock<K, P: Policy>(shard: &Mutex<KeyMap<K, P>>) -> MutexGuard<'_, KeyMap<K, P>> {
     // As in a shared limit: if a policy panics, the state is as it left it.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
-    limit.with(|limit, waiters| Stats {
-        waiting: waiters.len(),
-        ..limit.stats
-    })
 }

@@ -14,7 +14,7 @@ use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
 use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
-use super::limit::{LimitState, Mode};
+use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
@@ -445,24 +445,6 @@ where
     pub fn forget_settled(&self) {
         let shards = self.shards.iter();
         shards.for_each(|shard| lock(shard).evict_settled());
-    }
-
-    /// How many keys are remembered now, those included that have settled and are not evicted yet.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).len()).sum()
-    }
-
-    /// Whether no key is remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The mode of all limits: see [`set_mode`](Self::set_mode).
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        lock(&self.shards[0]).mode
     }
 
     fn try_decide<Q>(

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use crate::policy::{Policy, Status};
 
-use super::Stats;
 use super::key_map::lock;
 use super::keyed::Keyed;
+use super::{Mode, Stats};
 
 /// Reading a key, or all of them. None of these creates a key or keeps it.
 impl<K, P> Keyed<K, P>
@@ -107,6 +107,24 @@ where
         let shard = self.shard(key);
         let limit = shard.active(key);
         limit.map_or(0, |limit| limit.with(|_, waiters| waiters.len()))
+    }
+
+    /// How many keys are remembered now, those included that have settled and are not evicted yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Whether no key is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The mode of all limits: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        lock(&self.shards[0]).mode
     }
 
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.

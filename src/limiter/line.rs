@@ -15,7 +15,7 @@ use crate::time::{Clock, Resolution, Tick, Timer};
 use super::blocking::{self, Blocked};
 use super::line_error::LineError;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Obeying, Settle};
+use super::{Gate, Limiter, Limits, Obey, Obeying, Settle, forward_views};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -48,7 +48,7 @@ use super::{Gate, Limiter, Limits, Obey, Obeying, Settle};
 /// * **[`close`](Self::close)**: every request fails from then on, those that wait included.
 /// * **[`with_jitter`](Self::with_jitter)**: what had to wait waits a little longer, at random.
 ///
-/// Streams take it with [`try_pace`](crate::stream::PaceTryStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
+/// Streams take it with [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
 /// [`Keyed`](super::Keyed), it is one line for all keys.
 ///
 /// # Cancel safety
@@ -460,25 +460,7 @@ impl<L: Limiter> Limiter for Line<L> {
         self.leave();
     }
 
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
-    }
-
-    fn least_wait(&self, cost: u32) -> Duration {
-        self.limiter.least_wait(cost)
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn resolution(&self) -> Resolution {
-        self.limiter.resolution()
-    }
+    forward_views!(self => self.limiter);
 }
 
 /// One line for all keys.

@@ -40,6 +40,7 @@ mod fair_control;
 mod fair_status;
 mod gate;
 mod hold;
+mod key_entry;
 mod key_map;
 mod keyed;
 mod keyed_control;
@@ -242,65 +243,79 @@ pub trait Limiter {
     }
 }
 
-/// The implementation for a pointer to a limiter.
-macro_rules! forward_limiter {
-    ($pointer:ty) => {
-        impl<L: Limiter + ?Sized> Limiter for $pointer {
-            type Error = L::Error;
+/// The methods that say how the limiter inside is, for a limiter around another.
+macro_rules! forward_views {
+    ($self:ident => $limiter:expr) => {
+        fn status(&$self) -> Option<Status> {
+            $limiter.status()
+        }
 
-            fn poll_decide(
-                &mut self,
-                cost: u32,
-                cx: &mut Context<'_>,
-            ) -> Poll<Result<Decision, L::Error>> {
-                (**self).poll_decide(cost, cx)
-            }
+        fn least_wait(&$self, cost: u32) -> Duration {
+            $limiter.least_wait(cost)
+        }
 
-            fn poll_try(
-                &mut self,
-                cost: u32,
-                cx: &mut Context<'_>,
-            ) -> Poll<Result<Decision, L::Error>> {
-                (**self).poll_try(cost, cx)
-            }
+        fn shadowed(&$self) -> Option<Decision> {
+            $limiter.shadowed()
+        }
 
-            fn poll_open(
-                &mut self,
-                cost: u32,
-                cx: &mut Context<'_>,
-            ) -> Poll<Result<Decision, L::Error>> {
-                (**self).poll_open(cost, cx)
-            }
+        fn is_out_of_reach(&$self) -> bool {
+            $limiter.is_out_of_reach()
+        }
 
-            fn give_up(&mut self) {
-                (**self).give_up();
-            }
-
-            fn status(&self) -> Option<Status> {
-                (**self).status()
-            }
-
-            fn least_wait(&self, cost: u32) -> Duration {
-                (**self).least_wait(cost)
-            }
-
-            fn shadowed(&self) -> Option<Decision> {
-                (**self).shadowed()
-            }
-
-            fn is_out_of_reach(&self) -> bool {
-                (**self).is_out_of_reach()
-            }
-
-            fn resolution(&self) -> Resolution {
-                (**self).resolution()
-            }
+        fn resolution(&$self) -> Resolution {
+            $limiter.resolution()
         }
     };
 }
+pub(crate) use forward_views;
 
-forward_limiter!(&mut L);
-forward_limiter!(Box<L>);
+/// All methods, for a pointer to a limiter.
+macro_rules! forward_all {
+    ($self:ident => $limiter:expr) => {
+        fn poll_decide(
+            &mut $self,
+            cost: u32,
+            cx: &mut Context<'_>,
+        ) -> Poll<Result<Decision, Self::Error>> {
+            $limiter.poll_decide(cost, cx)
+        }
+
+        fn poll_try(
+            &mut $self,
+            cost: u32,
+            cx: &mut Context<'_>,
+        ) -> Poll<Result<Decision, Self::Error>> {
+            $limiter.poll_try(cost, cx)
+        }
+
+        fn poll_open(
+            &mut $self,
+            cost: u32,
+            cx: &mut Context<'_>,
+        ) -> Poll<Result<Decision, Self::Error>> {
+            $limiter.poll_open(cost, cx)
+        }
+
+        fn give_up(&mut $self) {
+            $limiter.give_up();
+        }
+
+        $crate::limiter::forward_views!($self => $limiter);
+    };
+}
+pub(crate) use forward_all;
+
+impl<L: Limiter + ?Sized> Limiter for &mut L {
+    type Error = L::Error;
+
+    forward_all!(self => (**self));
+}
+
+impl<L: Limiter + ?Sized> Limiter for Box<L> {
+    type Error = L::Error;
+
+    forward_all!(self => (**self));
+}
 
 /// A limiter for each key: [`Keyed`], [`Fair`], or one whose state is elsewhere.
 ///

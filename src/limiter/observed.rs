@@ -7,7 +7,7 @@ use crate::time::Resolution;
 
 use super::observer::Observer;
 use super::reporter::Reporter;
-use super::{Limiter, Limits, Method};
+use super::{Limiter, Limits, Method, forward_views};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
@@ -105,25 +105,7 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         answer
     }
 
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
-    }
-
-    fn least_wait(&self, cost: u32) -> Duration {
-        self.limiter.least_wait(cost)
-    }
-
-    fn resolution(&self) -> Resolution {
-        self.limiter.resolution()
-    }
+    forward_views!(self => self.limiter);
 
     fn give_up(&mut self) {
         self.limiter.give_up();

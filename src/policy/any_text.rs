@@ -333,7 +333,9 @@ impl<'a> Words<'a> {
         let column = self.text[..self.position()].chars().count() + 1;
         let mut reason = format!("`{word}` at column {column} should be {expected}");
         if let Some(nearest) = nearest(word, &self.expected) {
-            reason.push_str(&format!("; did you mean `{nearest}`?"));
+            reason.push_str("; did you mean `");
+            reason.push_str(nearest);
+            reason.push_str("`?");
         }
         self.error(reason)
     }

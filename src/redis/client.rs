@@ -13,7 +13,8 @@ use super::error::ConfigError;
 use super::keyed::{Keyed, Policies};
 use super::limiter::RedisLimiter;
 use super::permits::{KeyedPermits, RedisPermits};
-use super::policy::{RedisLimit, RedisPolicy};
+use super::policy::RedisPolicy;
+use super::script_params::RedisLimit;
 use super::usage::FleetUsage;
 
 /// The default deadline of a call.

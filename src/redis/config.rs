@@ -5,7 +5,8 @@ use crate::remote::{Batcher, LimitConfig, OutagePolicy};
 
 use super::connector::Connector;
 use super::error::ConfigError;
-use super::policy::{Params, RedisLimit, RedisPolicy, ScriptParams};
+use super::policy::RedisPolicy;
+use super::script_params::{Params, RedisLimit, ScriptParams};
 
 /// A Redis or Valkey server, a master that Sentinel names, or a cluster, in which limits are kept. Clones share one connection.
 ///

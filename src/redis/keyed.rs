@@ -11,7 +11,8 @@ use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
-use super::policy::{RedisLimit, RedisPolicy};
+use super::policy::RedisPolicy;
+use super::script_params::RedisLimit;
 use super::transport::sha1;
 
 /// How many keys are remembered by default.

@@ -18,7 +18,8 @@ use crate::remote::{
 use super::config::config;
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
-use super::policy::{Params, RedisPolicy, ScriptParams};
+use super::policy::RedisPolicy;
+use super::script_params::{Params, ScriptParams};
 use super::scripts::StateStamp;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
@@ -151,37 +152,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     {
         self.watch = Watch::of(Some(&SharedObserver::new(observer)));
         self
-    }
-
-    /// The same limit as a limiter that fails if the server refuses the call, for
-    /// [`try_pace`](crate::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides.
-    ///
-    /// ```
-    /// use futures::TryStreamExt;
-    /// use paceline::policy::SlidingLog;
-    /// use paceline::prelude::*;
-    /// use paceline::redis::{OutagePolicy, Redis};
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # // Where the tests run there is a server.
-    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
-    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
-    /// # // A busy machine may be late.
-    /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
-    /// let limit = redis.limit("fail_fast", SlidingLog::new(10, Duration::from_millis(100)))?;
-    ///
-    /// let mut calls = futures::stream::iter(1..=3).try_pace(limit.fail_fast());
-    /// while let Some(call) = calls.try_next().await? {
-    ///     println!("call {call}");
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub const fn fail_fast(self) -> FailFast<P> {
-        FailFast { limiter: self }
     }
 
     /// Waits until `cost` permits have passed.
@@ -567,7 +537,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self.queue.limit.keys
     }
 
-    fn poll_ask(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
+    pub(super) fn poll_ask(
+        &mut self,
+        cost: u32,
+        mode: WaitMode,
+        cx: &Context<'_>,
+    ) -> Poll<Decided> {
         let mut note = AnswerNote::default();
         let asked = self
             .queue
@@ -677,43 +652,6 @@ fn in_force(status: Status, mode: Mode, pause: Option<Duration>) -> Option<Statu
     match pause {
         Some(pause) => status.map(|status| status.paused_for(pause)),
         None => status,
-    }
-}
-
-/// A limit in Redis that fails if the server refuses the call. Made by [`RedisLimiter::fail_fast`].
-///
-/// Such a fault lasts until an operator mends it: a wrong password, a missing permission, a key of another type. It is an error at
-/// once, and for a second after Redis was asked.
-#[derive(Clone, Debug)]
-pub struct FailFast<P: RedisPolicy> {
-    limiter: RedisLimiter<P>,
-}
-
-impl<P: RedisPolicy> Limiter for FailFast<P> {
-    type Error = ServerError;
-
-    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.limiter.poll_ask(cost, WaitMode::WaitFailFast, cx)
-    }
-
-    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
-        self.limiter.poll_ask(cost, WaitMode::Try, cx)
-    }
-
-    fn give_up(&mut self) {
-        self.limiter.give_up();
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
-    }
-
-    fn is_out_of_reach(&self) -> bool {
-        self.limiter.is_out_of_reach()
-    }
-
-    fn status(&self) -> Option<Status> {
-        self.limiter.status()
     }
 }
 

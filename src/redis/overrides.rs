@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use crate::limiter::Mode;
 use crate::remote::{Change, Changes, Override};
 
-use super::policy::{LONGEST, Params, ScriptParams};
+use super::policy::LONGEST;
+use super::script_params::{Params, ScriptParams};
 use super::transport::Script;
 
 /// Changes and reads overrides.

@@ -119,6 +119,7 @@ pub struct Reservation<P: RedisPolicy> {
 
 impl<P: RedisPolicy> Reservation<P> {
     /// What is spent until it is settled.
+    #[must_use]
     pub const fn estimate(&self) -> u32 {
         self.estimate
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use crate::remote::{Ask, Failure, Replies, Reply, ServerHealth, Task};
 
 use super::connector::Connector;
-use super::policy::ScriptParams;
+use super::script_params::ScriptParams;
 use super::transport::Script;
 
 /// Decides for every policy: a part for what is frequent and simple, the Lua twin of each policy, and the code that calls them.
@@ -225,8 +225,8 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use crate::policy::{All, FixedWindow, SlidingLog};
-    use crate::redis::policy::RedisLimit;
     use crate::redis::policy::sealed::Scripted;
+    use crate::redis::script_params::RedisLimit;
     use crate::remote::Return;
 
     use super::*;

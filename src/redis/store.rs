@@ -4,7 +4,7 @@ use crate::remote::{
 
 use super::connector::Connector;
 use super::overrides::{self, OVERRIDES};
-use super::policy::{Params, RedisLimit};
+use super::script_params::{Params, RedisLimit};
 use super::scripts::{DECIDE, LEASES, LeaseCall, StateStamp, decode, encode};
 use super::transport::Transport;
 

@@ -15,7 +15,7 @@ use super::outage_policy::Fallback;
 use super::overrides::Known;
 use super::request::{Asked, QueuedRequest, RequestId, RequestState, WaitMode, denied_for};
 use super::source::{Stage, Step};
-use super::{AFTER_FAILURE, Ask, LimitConfig, Return, SOON, Store, Task};
+use super::{AFTER_FAILURE, Ask, LimitConfig, SOON, Store, Task};
 
 /// The most requests of one key in one call.
 const MAX_BATCH: usize = 256;
@@ -282,23 +282,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.is_changed = true;
     }
 
-    /// Keeps a permit that its caller no longer wants: for other requests, or to return it.
-    pub(super) fn reassign(&mut self, cost: u32, state: &RequestState) {
-        if let RequestState::Granted {
-            until,
-            counted_at: Some(counted_at),
-        } = state
-        {
-            let permits = Return {
-                cost,
-                requests: 1,
-                counted_at: *counted_at,
-            };
-            self.unclaimed.add(permits, *until);
-            self.is_changed = true;
-        }
-    }
-
     /// How long a request of that cost is known to be denied.
     pub(crate) fn denied(&self, now: Tick, cost: u32) -> Option<Duration> {
         let denial = self.denial.as_ref().and_then(|it| it.wait(now, cost));
@@ -424,29 +407,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         Step::Sleep {
             until,
             or_connected,
-        }
-    }
-
-    /// Gives unclaimed and prefetched permits to the first requests.
-    fn grant_locally(&mut self, now: Tick) {
-        if self.config.counts_requests {
-            return;
-        }
-        let queued = self.requests.values_mut();
-        for request in queued.filter(|request| request.is_queued()) {
-            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
-                Some(taken) => taken,
-                None if self.read_at <= now => return,
-                None => match self.prefetched.take(now, request.cost) {
-                    Some((_, counted_at)) => (now.after(VOID_AFTER), counted_at),
-                    None => return,
-                },
-            };
-            let granted = RequestState::Granted {
-                until,
-                counted_at: Some(counted_at),
-            };
-            request.finish(granted, &mut self.wakes);
         }
     }
 

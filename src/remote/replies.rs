@@ -1,4 +1,4 @@
-//! What a reply means for the requests of a key.
+//! What a reply means for the requests of a key, and who uses the permits that it brings.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::time::Tick;
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};
 use super::request::{RequestId, RequestState, Undecided, WaitMode, denied_for};
-use super::{Reply, Store};
+use super::{Reply, Return, Store};
 
 impl<P: Policy, S: Store> RequestQueue<P, S> {
     /// The requests of a call that has ended.
@@ -88,6 +88,46 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
                 None => {}
             }
             self.reassign(*cost, &granted);
+        }
+    }
+
+    /// Gives unclaimed and prefetched permits to the first requests.
+    pub(super) fn grant_locally(&mut self, now: Tick) {
+        if self.config.counts_requests {
+            return;
+        }
+        let queued = self.requests.values_mut();
+        for request in queued.filter(|request| request.is_queued()) {
+            let (until, counted_at) = match self.unclaimed.take(now, request.cost) {
+                Some(taken) => taken,
+                None if self.read_at <= now => return,
+                None => match self.prefetched.take(now, request.cost) {
+                    Some((_, counted_at)) => (now.after(VOID_AFTER), counted_at),
+                    None => return,
+                },
+            };
+            let granted = RequestState::Granted {
+                until,
+                counted_at: Some(counted_at),
+            };
+            request.finish(granted, &mut self.wakes);
+        }
+    }
+
+    /// Keeps a permit that its caller no longer wants: for other requests, or to return it.
+    pub(super) fn reassign(&mut self, cost: u32, state: &RequestState) {
+        if let RequestState::Granted {
+            until,
+            counted_at: Some(counted_at),
+        } = state
+        {
+            let permits = Return {
+                cost,
+                requests: 1,
+                counted_at: *counted_at,
+            };
+            self.unclaimed.add(permits, *until);
+            self.is_changed = true;
         }
     }
 

@@ -19,6 +19,9 @@ use super::waiters::Ticket;
 
 const TIMEOUT: Duration = Duration::from_millis(10);
 
+/// For how long the head of a queue may wait in another queue before it is passed over. One that is polled begins anew.
+pub(super) const HOLD: Duration = Duration::from_secs(1);
+
 /// Since when the permits of the head are due, and the task that waits for the end of the timeout.
 pub(super) struct HeadTimeout {
     head: Option<Ticket>,

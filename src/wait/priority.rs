@@ -4,7 +4,7 @@ use crate::time::{OutOfRange, Tick};
 
 /// How urgent a request is that waits. It decides about the order of the queue, and not about what passes.
 ///
-/// A class above is worth some time of waiting, 10 s unless [`with_ageing`](super::Shared::with_ageing) says otherwise. A request
+/// A class above is worth some time of waiting, 10 s unless [`with_ageing`](crate::limiter::Shared::with_ageing) says otherwise. A request
 /// is served as if it had come that much earlier than a request of the class below. So no request starves: one of `Low` is served before
 /// every one of `High` that comes 20 s after it. Requests of one class are served first come, first served.
 ///

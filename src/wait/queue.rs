@@ -7,8 +7,7 @@ use crate::policy::Decision;
 use crate::time::{Resolution, Tick, this_runtime};
 
 use super::deferred::{DeferredWakes, HeadWake};
-use super::head_timeout::HeadTimeout;
-use super::together::HOLD;
+use super::head_timeout::{HOLD, HeadTimeout};
 use super::waiters::{Position, Ticket, Waiter, Waiters};
 use super::{Intent, Priority, Resource};
 

@@ -5,16 +5,12 @@
 //! that waits for it.
 
 use core::task::Poll;
-use core::time::Duration;
 
 use crate::policy::Decision;
 
 use super::queue::Caller;
 use super::waiters::Position;
 use super::{Intent, Priority, Resource, WaitQueue};
-
-/// For how long the head of a queue may wait in another queue before it is passed over. One that is polled begins anew.
-pub(super) const HOLD: Duration = Duration::from_secs(1);
 
 impl<R: Resource> WaitQueue<R> {
     /// Takes a ticket without being queued, and goes on under the lock.

@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::source::{code_lines, is_of_word, rust_files};
 
 /// The folders that each folder may import from, besides itself. Test code is exempt.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("time", &[]),
     ("policy", &["time"]),
     ("batch", &["time"]),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("fair", &["time", "policy"]),
     ("feedback", &["time", "policy"]),
     ("limiter", &["time", "policy", "wait", "fair", "feedback"]),
+    ("config", &["time", "policy", "limiter"]),
     ("concurrency", &["time", "policy", "wait", "limiter"]),
     ("shed", &["time", "limiter", "concurrency"]),
     ("io", &["time", "policy", "limiter"]),
