@@ -91,14 +91,12 @@ impl Books {
         self.tally.too_early += u32::from(until.is_some_and(|until| at < *until));
 
         self.requests.add(at, 1);
-        let retry_in = self
-            .requests
-            .room_in(at, 0)
-            .max(self.tokens.room_in(at, prompt));
-        if retry_in.is_zero() {
+        let tokens_in = self.tokens.room_in(at, prompt);
+        if self.requests.room_in(at, 0).is_zero() && tokens_in.is_zero() {
             self.tokens.add(at, prompt);
             return Ok(());
         }
+        let retry_in = self.requests.room_in(at, 1).max(tokens_in);
         self.tally.violations += 1;
         self.tally.refused += 1;
         self.refused_until.push(at + retry_in);
@@ -230,7 +228,7 @@ mod tests {
         for at in [0, 10, 20] {
             assert_eq!(books.arrive(start + ms(at), 1, 0), Ok(()));
         }
-        assert_eq!(books.arrive(start + ms(30), 1, 0), refusal(1, 970));
+        assert_eq!(books.arrive(start + ms(30), 1, 0), refusal(1, 980));
         assert_eq!(books.arrive(start + ms(999), 1, 0), refusal(2, 21));
         assert_eq!(books.arrive(start + ms(1_020), 1, 0), Ok(()));
         let tally = books.tally();

@@ -32,7 +32,7 @@ impl Http {
         // Every attempt is a request that counts, so it has to pass the limit.
         let client = reqwest::Client::builder().retry(retry::never()).no_proxy();
         Ok(Self {
-            client: client.build().map_err(reason)?,
+            client: client.build().map_err(|error| reason(&error))?,
             url: format!("http://{provider}/v1/completions"),
         })
     }
@@ -40,7 +40,11 @@ impl Http {
     /// Sends a prompt. `known` is the latest refusal that the caller knows of.
     pub(crate) async fn send(&self, prompt: &Prompt, known: u32) -> Result<Reply, String> {
         let post = self.client.post(&self.url).header(REFUSAL, known);
-        let response = post.json(prompt).send().await.map_err(reason)?;
+        let response = post
+            .json(prompt)
+            .send()
+            .await
+            .map_err(|error| reason(&error))?;
         let headers = response.headers();
         let refusal = headers.get(REFUSAL).and_then(|number| number.to_str().ok());
         let mut reply = Reply {
@@ -52,8 +56,10 @@ impl Http {
             token_feedback: token_feedback(headers),
         };
         if response.status() != StatusCode::TOO_MANY_REQUESTS {
-            let response = response.error_for_status().map_err(reason)?;
-            let answer: Answer = response.json().await.map_err(reason)?;
+            let response = response
+                .error_for_status()
+                .map_err(|error| reason(&error))?;
+            let answer: Answer = response.json().await.map_err(|error| reason(&error))?;
             reply.tokens = Some(answer.usage.total_tokens);
         }
         Ok(reply)
@@ -69,7 +75,7 @@ fn token_feedback(headers: &HeaderMap) -> Feedback {
     Feedback::parse(of_tokens, Duration::ZERO)
 }
 
-fn reason(error: reqwest::Error) -> String {
+fn reason(error: &reqwest::Error) -> String {
     format!("no answer: {error:?}")
 }
 

@@ -23,24 +23,25 @@ use clap::{Parser, value_parser};
 use tokio::try_join;
 
 use crate::{
-    paced::Estimate,
+    paced::Plan,
     prompts::prompts,
     report::Report,
     run::{naive, paced},
 };
 
 /// Another process uses the budget of the account just before these requests.
-const OTHERS_AT: &[u32] = &[30, 90];
+const OTHERS_AT: &[u32] = &[20, 60];
 
 /// Calls a language model whose provider limits requests and tokens, with a limit and without.
 ///
 /// The providers are HTTP servers on loopback that this program starts itself, one for each run. Each allows 60 requests and
 /// 16,000 tokens in any 2 s, and counts with code of its own. All runs are at the same time:
 ///
-///   upper bound     reserves the most that a call can cost
-///   typical         reserves what a call costs on average, and keeps a margin
-///   shared account  another process uses the same budget, so that calls are refused
-///   no limit        sends at once, and tries three times
+///   upper bound      reserves the most that a call can cost
+///   from the answer  the same, and its cost counts from the answer on
+///   typical          reserves what a call costs on average, and keeps a margin
+///   shared account   another process uses the same budget, so that calls are refused
+///   no limit         sends at once, and tries three times
 #[derive(Debug, Parser)]
 #[command(name = "language_model", verbatim_doc_comment)]
 struct Args {
@@ -76,15 +77,15 @@ async fn run(args: &Args) -> Result<(), String> {
     let all: Arc<[_]> = prompts(args.calls, args.seed).into();
     let half: Arc<[_]> = prompts(args.calls / 2, args.seed).into();
     let tasks = args.tasks;
-    let (longest, typical) = (Estimate::Longest, Estimate::Typical);
-    let (a, b, c, d) = try_join!(
-        paced("upper bound", all.clone(), tasks, longest, &[]),
-        paced("typical", all.clone(), tasks, typical, &[]),
-        paced("shared account", half, tasks, longest, OTHERS_AT),
+    let (upper_bound, from_answer, typical, shared, unlimited) = try_join!(
+        paced("upper bound", all.clone(), tasks, Plan::UpperBound, &[]),
+        paced("from the answer", all.clone(), tasks, Plan::FromAnswer, &[]),
+        paced("typical", all.clone(), tasks, Plan::Typical, &[]),
+        paced("shared account", half, tasks, Plan::UpperBound, OTHERS_AT),
         naive("no limit", all),
     )?;
     let report = Report {
-        runs: vec![a, b, c, d],
+        runs: vec![upper_bound, from_answer, typical, shared, unlimited],
     };
     let shown = if args.json {
         serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?

@@ -6,7 +6,7 @@ use core::{
 };
 
 use paceline::{
-    limiter::Shared,
+    limiter::{Reservation, Shared},
     policy::{All, PerRequest},
     prelude::*,
     time::Clock,
@@ -30,31 +30,50 @@ const SLOW: Duration = Duration::from_millis(500);
 
 type Limit = Shared<All<(PerRequest<SlidingLog>, SlidingLog)>>;
 
-/// What is reserved for the completion of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Estimate {
-    /// The most that it can be. Nothing is settled above it, so the limit can be that of the provider.
-    Longest,
-    /// What it is on average. Each call under way may take more, and the limit has a margin of that much.
+/// What a call reserves, and from when on its cost counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Plan {
+    /// Reserves the most that a call can cost. Nothing is settled above it, so the limit can be that of the provider.
+    UpperBound,
+    /// The same, but the cost counts from the answer on. The provider has counted it before, so tokens need no margin.
+    FromAnswer,
+    /// Reserves what a call costs on average. Each call under way may cost more, and the limit has a margin of that much.
     Typical,
 }
 
-impl Estimate {
-    /// What a call may cost above its estimate.
+impl Plan {
+    fn limit(self, budget: Budget, tasks: u32) -> Limit {
+        let window = budget.window + MARGIN;
+        let token_window = match self {
+            Self::UpperBound | Self::Typical => window,
+            Self::FromAnswer => budget.window,
+        };
+        let tokens = budget.tokens - tasks * self.excess();
+        let requests = PerRequest::new(SlidingLog::new(budget.requests, window));
+        All::new((requests, SlidingLog::new(tokens, token_window))).shared()
+    }
+
+    fn estimate(self, prompt: &Prompt) -> u32 {
+        prompt.tokens() + prompt.max_tokens - self.excess()
+    }
+
+    /// The most that a call can cost above its estimate.
     const fn excess(self) -> u32 {
         match self {
-            Self::Longest => 0,
+            Self::UpperBound | Self::FromAnswer => 0,
             Self::Typical => LONGEST - TYPICAL,
         }
     }
 
-    fn of(self, prompt: &Prompt) -> u32 {
-        prompt.tokens() + prompt.max_tokens - self.excess()
-    }
-
-    /// The limit of the provider, less what `tasks` calls at once may cost above their estimates.
-    fn tokens(self, budget: Budget, tasks: u32) -> u32 {
-        budget.tokens - tasks * self.excess()
+    fn settle(self, limit: &Limit, reserved: Reservation<Limit>, cost: u32) {
+        match self {
+            Self::UpperBound | Self::Typical => reserved.settle(cost),
+            // First the charge, so that the tokens are counted at every instant.
+            Self::FromAnswer => {
+                limit.charge(cost);
+                reserved.settle(0);
+            }
+        }
     }
 }
 
@@ -62,8 +81,9 @@ impl Estimate {
 #[derive(Debug)]
 pub(crate) struct Paced {
     http: Http,
-    budget: Budget,
-    estimate: Estimate,
+    /// The provider's.
+    window: Duration,
+    plan: Plan,
     limit: Limit,
     /// The sum of the estimates that are not settled.
     reserved: AtomicU32,
@@ -72,15 +92,12 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
-    pub(crate) fn new(http: Http, budget: Budget, estimate: Estimate, tasks: u32) -> Self {
-        let window = budget.window + MARGIN;
-        let requests = PerRequest::new(SlidingLog::new(budget.requests, window));
-        let tokens = SlidingLog::new(estimate.tokens(budget, tasks), window);
+    pub(crate) fn new(http: Http, budget: Budget, plan: Plan, tasks: u32) -> Self {
         Self {
             http,
-            budget,
-            estimate,
-            limit: All::new((requests, tokens)).shared(),
+            window: budget.window,
+            plan,
+            limit: plan.limit(budget, tasks),
             reserved: AtomicU32::new(0),
             refusal: AtomicU32::new(0),
         }
@@ -90,7 +107,7 @@ impl Paced {
     fn obey(&self, reply: &Reply) {
         let mut feedback = reply.feedback.clone();
         if reply.tokens.is_none() {
-            feedback = feedback.or_pause(self.budget.window);
+            feedback = feedback.or_pause(self.window);
             self.refusal.fetch_max(reply.refusal, Relaxed);
         }
         self.limit.apply_feedback(&feedback);
@@ -108,7 +125,7 @@ impl Paced {
 impl Caller for Paced {
     /// Calls until the provider answers. A refusal makes all calls wait.
     async fn call(&self, prompt: &Prompt) -> Result<bool, String> {
-        let (estimate, mut clock) = (self.estimate.of(prompt), Clock::new());
+        let (estimate, mut clock) = (self.plan.estimate(prompt), Clock::new());
         loop {
             let reserved = self.limit.reserve(estimate).await;
             let reserved = reserved.map_err(|error| error.to_string())?;
@@ -118,11 +135,12 @@ impl Caller for Paced {
             // If this fails, the call may have been made: what is reserved stays spent.
             let reply = self.http.send(prompt, self.refusal.load(Relaxed)).await?;
             self.reserved.fetch_sub(estimate, Relaxed);
-            reserved.settle(reply.tokens.unwrap_or(0));
+            let cost = reply.tokens.unwrap_or(0);
+            self.plan.settle(&self.limit, reserved, cost);
             self.obey(&reply);
 
             if clock.now().since(sent_at) > SLOW {
-                self.limit.pause_for(self.budget.window);
+                self.limit.pause_for(self.window);
             }
             if reply.tokens.is_some() {
                 return Ok(true);

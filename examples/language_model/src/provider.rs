@@ -55,6 +55,7 @@ pub(crate) struct Answer {
 
 /// What a call has cost.
 #[derive(Debug, Deserialize, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the API")]
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: u32,
     pub(crate) completion_tokens: u32,
@@ -129,7 +130,7 @@ async fn generate(books: &Mutex<Books>, prompt: &Prompt) -> Answer {
     }
 }
 
-/// Writes the headers in the style of OpenAI: `x-ratelimit-remaining-tokens`, and a reset such as `1520ms`.
+/// Writes headers such as `x-ratelimit-remaining-tokens`, and a reset such as `1520ms`.
 fn say_what_is_left(books: &Books, headers: &mut HeaderMap) {
     for (name, left) in books.left() {
         let reset = left.reset_in.as_micros().div_ceil(1_000);

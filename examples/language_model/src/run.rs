@@ -14,7 +14,7 @@ use crate::{
     books::Budget,
     client::Http,
     naive::Naive,
-    paced::{Estimate, Paced},
+    paced::{Paced, Plan},
     provider::{Prompt, Provider},
     report::Line,
 };
@@ -40,12 +40,12 @@ pub(crate) async fn paced(
     name: &'static str,
     prompts: Arc<[Prompt]>,
     tasks: u32,
-    estimate: Estimate,
+    plan: Plan,
     others_at: &'static [u32],
 ) -> Result<Line, String> {
     let provider = start(others_at)?;
     let http = Http::new(provider.address)?;
-    let client = Paced::new(http, BUDGET, estimate, tasks);
+    let client = Paced::new(http, BUDGET, plan, tasks);
     run(name, provider, client, prompts, tasks).await
 }
 
