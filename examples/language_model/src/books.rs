@@ -54,7 +54,7 @@ pub(crate) struct Left {
 pub(crate) struct Books {
     requests: Used,
     tokens: Used,
-    /// Another process uses all that is left, just before the arrivals of these numbers.
+    /// Another process exhausts the budget, just before the arrivals of these numbers.
     others_at: &'static [u32],
     /// When the wait of each refusal is over.
     refused_until: Vec<Instant>,

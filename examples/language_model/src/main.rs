@@ -29,7 +29,7 @@ use crate::{
     run::{naive, paced},
 };
 
-/// Another process uses the budget of the account just before these requests.
+/// Another process exhausts the budget of the account just before these requests.
 const OTHERS_AT: &[u32] = &[20, 60];
 
 /// Calls a language model whose provider limits requests and tokens, with a limit and without.
@@ -40,7 +40,7 @@ const OTHERS_AT: &[u32] = &[20, 60];
 ///   upper bound      reserves the most that a call can cost
 ///   from the answer  the same, and its cost counts from the answer on
 ///   typical          reserves what a call costs on average, and keeps a margin
-///   shared account   another process uses the same budget, so that calls are refused
+///   shared account   another process exhausts the same budget twice, so that calls are refused
 ///   no limit         sends at once, and tries three times
 #[derive(Debug, Parser)]
 #[command(name = "language_model", verbatim_doc_comment)]

@@ -1,4 +1,4 @@
-//! What is asked: short prompts, which exhaust the requests, and then long ones, which exhaust the tokens.
+//! The prompts: short ones, which exhaust the requests, and then long ones, which exhaust the tokens.
 
 use core::iter;
 

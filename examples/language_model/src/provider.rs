@@ -70,7 +70,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    /// Starts one. Another process of the account uses all that is left, just before the arrivals `others_at`.
+    /// Starts one. Another process of the account exhausts the budget, just before the arrivals `others_at`.
     pub(crate) fn start(budget: Budget, others_at: &'static [u32]) -> io::Result<Self> {
         let listener = listen()?;
         let address = listener.local_addr()?;

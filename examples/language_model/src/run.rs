@@ -35,7 +35,7 @@ pub(crate) trait Caller: Send + Sync + 'static {
     fn call(&self, prompt: &Prompt) -> impl Future<Output = Result<bool, String>> + Send;
 }
 
-/// A run with a limit. Another process of the account uses all that is left, just before the arrivals `others_at`.
+/// A run with a limit. Another process of the account exhausts the budget, just before the arrivals `others_at`.
 pub(crate) async fn paced(
     name: &'static str,
     prompts: Arc<[Prompt]>,

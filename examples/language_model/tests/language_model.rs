@@ -58,7 +58,7 @@ fn after_a_refusal_no_call_is_sent_before_its_wait_is_over() {
     let line = named("shared account");
     assert_eq!(count(line, "answered"), 60, "{line}");
     assert_eq!(count(line, "too_early"), 0, "{line}");
-    // Another process uses all that is left twice, each time at the very instant at which a request arrives.
+    // Another process exhausts the budget twice, each time at the very instant at which a request arrives.
     assert!(count(line, "refused") >= 2, "{line}");
     assert!(count(line, "others_tokens") > 0, "{line}");
 }
