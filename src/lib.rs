@@ -200,6 +200,9 @@ pub mod _docs {
     #[doc = include_str!("../docs/what-the-provider-counts.md")]
     pub mod what_the_provider_counts {}
 
+    #[doc = include_str!("../docs/language-models.md")]
+    pub mod language_models {}
+
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/fleet.md")]
     pub mod fleet {}
