@@ -24,6 +24,9 @@ const NOTED: usize = 8;
 /// When to ask again if there is no room and a key is about to settle.
 const SOON: Duration = Duration::from_millis(1);
 
+/// The longest time until a waiter for room asks again: a key may be evicted earlier than expected.
+pub(super) const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
+
 /// What a [`Keyed`](super::Keyed) limit does with a request for a new key while all of
 /// [`with_max_keys`](super::Keyed::with_max_keys) are in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

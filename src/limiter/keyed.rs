@@ -13,7 +13,7 @@ use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
-use super::key_map::{KeyMap, Policies, Reply, WhenFull, lock};
+use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::share::hash_from;
@@ -23,9 +23,6 @@ use super::{Answer, Event, Limiter, Method, Observer};
 /// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
 /// sixteenth of the keys.
 const SHARDS: usize = 16;
-
-/// The longest time until a waiter for room asks again: a key may be evicted earlier than expected.
-pub(super) const RETRY_FOR_ROOM: Duration = Duration::from_secs(1);
 
 /// A limit for each key: for each user, host or connection.
 ///

@@ -11,8 +11,8 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::Resolution;
 use crate::wait::Caller;
 
-use super::key_map::Reply;
-use super::keyed::{KeyedAt, RETRY_FOR_ROOM};
+use super::key_map::{RETRY_FOR_ROOM, Reply};
+use super::keyed::KeyedAt;
 use super::shared::Shared;
 use super::{Limiter, Method, Settle};
 

@@ -106,23 +106,23 @@ async fn requests_for_both_and_requests_for_one_pass_in_the_order_of_arrival() {
     let note = |name| order.borrow_mut().push(name);
     let one = async {
         both.acquire(1).await.unwrap();
-        note("both, 1")
+        note("both, 1");
     };
     let two = async {
         last.acquire(1).await.unwrap();
-        note("last, 2")
+        note("last, 2");
     };
     let three = async {
         both.acquire(1).await.unwrap();
-        note("both, 3")
+        note("both, 3");
     };
     let four = async {
         first.acquire(1).await.unwrap();
-        note("first, 4")
+        note("first, 4");
     };
     let five = async {
         last.acquire(1).await.unwrap();
-        note("last, 5")
+        note("last, 5");
     };
     futures::join!(one, two, three, four, five);
     let order = order.into_inner();

@@ -258,8 +258,10 @@ fn prefetched_permits_come_back_too() {
     ];
     for reserve in reserves {
         let limit = SlidingLog::new(1_000, MINUTE * 60).shared();
-        let reserved = [(); 4].map(|()| reserve(&limit));
-        reserved.into_iter().for_each(|reserved| reserved.settle(1));
+        let estimates = [(); 4].map(|()| reserve(&limit));
+        for estimate in estimates {
+            estimate.settle(1);
+        }
         assert_eq!(remaining(&limit), 996);
     }
 }

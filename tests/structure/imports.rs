@@ -75,7 +75,9 @@ impl File {
             if line.trim_end().ends_with(';') {
                 let (_, tree) = import_on(import).unwrap();
                 for (path, name) in leaves(tree.trim_end().trim_end_matches(';')) {
-                    if *is_public {
+                    if path == [&*name] {
+                        // It makes a macro of this file visible.
+                    } else if *is_public {
                         file.re_exports.insert(name, path);
                     } else {
                         file.uses.push(path);

@@ -20,13 +20,13 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src, without tower, shed and fair",
-        ceiling: 22_900,
+        ceiling: 24_300,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src, without tower, shed and fair (struct, enum, trait)",
-        ceiling: 320,
+        ceiling: 338,
         target: 190,
         measure: types_of_src,
     },

@@ -163,9 +163,12 @@ fn a_limit_that_counts_requests_answers_as_its_twin_alone_and_beside_others() {
     let per_request = || any().prop_map(|of| Subject::PerRequest(Box::new(of)));
     agree(CASES, per_request().prop_map(|one| vec![one]));
     let beside = (per_request(), any(), any(), proptest::bool::ANY);
-    let beside = beside.prop_map(|(requests, one, other, is_last)| match is_last {
-        true => vec![one, requests],
-        false => vec![requests, one, other],
+    let beside = beside.prop_map(|(requests, one, other, is_last)| {
+        if is_last {
+            vec![one, requests]
+        } else {
+            vec![requests, one, other]
+        }
     });
     agree(2 * CASES, beside);
 }
