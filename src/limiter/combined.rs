@@ -338,7 +338,7 @@ impl<T: Together> Limiter for Combined<T> {
 ///
 /// let reserved = call.reserve(800).await.unwrap();
 /// reserved.settle(300);
-/// assert!(users.try_acquire("ann", 700).is_pass());
+/// assert!(users.try_acquire(&"ann", 700).is_pass());
 /// assert_eq!(requests.status().unwrap().remaining, 59);
 /// # }
 /// ```

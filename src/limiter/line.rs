@@ -1,6 +1,6 @@
 use core::fmt;
 use core::future::{Future, poll_fn};
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll, Waker, ready};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,7 +15,7 @@ use crate::time::{Clock, Resolution, Tick, Timer};
 use super::blocking::{self, Blocked};
 use super::line_error::LineError;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Obeying, Settle, forward_views};
+use super::{Gate, Limiter, Limits, Obey, Obeying, Reservation, Settle, forward_views};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -190,6 +190,28 @@ impl<L> Line<L> {
         &self.limiter
     }
 
+    /// Another handle of the same line, with another handle of the limit, such as one of another class.
+    ///
+    /// ```
+    /// use paceline::limiter::{Line, Priority};
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let normal = Line::new(Interval::every(Duration::from_secs(1)).shared());
+    /// let urgent = normal.with_limiter(|limit| limit.clone().with_priority(Priority::High));
+    ///
+    /// normal.acquire(1).await.unwrap();
+    /// let (first, second) = (tokio::spawn(normal.acquire(1)), tokio::spawn(urgent.acquire(1)));
+    /// second.await.unwrap().unwrap();
+    /// assert!(!first.is_finished());
+    /// assert_eq!(normal.waiting(), 1);
+    /// # }
+    /// ```
+    pub fn with_limiter<H>(&self, handle: impl FnOnce(&L) -> H) -> Line<H> {
+        self.handle(handle(&self.limiter))
+    }
+
     /// Another handle of the same line.
     fn handle<H>(&self, limiter: H) -> Line<H> {
         Line {
@@ -266,6 +288,48 @@ impl<L: Limiter> Line<L> {
     {
         let mut gate = Gate::new(self.clone());
         poll_fn(move |cx| gate.poll_pass(cost, cx).map_err(LineError::of_gate))
+    }
+
+    /// Waits until the `estimate` passes, and spends it until it is [settled](Reservation::settle): see [`Settle::reserve`].
+    ///
+    /// ```
+    /// use paceline::limiter::Line;
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tokens = Line::new(TokenBucket::new(Rate::per_minute(1_000), 1_000).shared());
+    /// let reserved = tokens.reserve(600).await.unwrap();
+    /// reserved.settle(250);
+    /// assert_eq!(tokens.limiter().status().unwrap().remaining, 750);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the line; nothing was counted.
+    pub fn reserve(
+        &self,
+        estimate: u32,
+    ) -> impl Future<Output = Result<Reservation<L>, LineError<L::Error>>> + use<L>
+    where
+        L: Settle + Clone,
+    {
+        let mut gate = Gate::new(self.clone());
+        poll_fn(move |cx| {
+            gate.begin(cx);
+            let passed = ready!(gate.poll_pass(estimate, cx)).map_err(LineError::of_gate);
+            let limiter = gate.limiter().limiter();
+            Poll::Ready(passed.map(|()| Reservation::of(limiter, estimate)))
+        })
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
@@ -458,6 +522,11 @@ impl<L: Limiter> Limiter for Line<L> {
     fn give_up(&mut self) {
         self.limiter.give_up();
         self.leave();
+    }
+
+    fn is_refusal(&self, error: &Self::Error) -> bool {
+        let of_limit = |error| self.limiter.is_refusal(error);
+        error.is_closed() || error.is_full() || error.limit().is_some_and(of_limit)
     }
 
     forward_views!(self => self.limiter);

@@ -226,6 +226,15 @@ pub trait Limiter {
         false
     }
 
+    /// Whether this error is a refusal, such as that of a [`Line`] that is full or closed, and no failure of the limiter. A layer of
+    /// [`tower`](crate::tower) refuses the request with 503 then, also where it lets requests pass when the limiter fails.
+    ///
+    /// Provided: `false`. A limiter around another returns that one's.
+    fn is_refusal(&self, error: &Self::Error) -> bool {
+        let _ = error;
+        false
+    }
+
     /// How exactly a [`Gate`] waits for this limiter.
     ///
     /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
@@ -298,6 +307,10 @@ macro_rules! forward_all {
 
         fn give_up(&mut $self) {
             $limiter.give_up();
+        }
+
+        fn is_refusal(&$self, error: &Self::Error) -> bool {
+            $limiter.is_refusal(error)
         }
 
         $crate::limiter::forward_views!($self => $limiter);

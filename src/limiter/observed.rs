@@ -105,6 +105,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         answer
     }
 
+    fn is_refusal(&self, error: &L::Error) -> bool {
+        self.limiter.is_refusal(error)
+    }
+
     forward_views!(self => self.limiter);
 
     fn give_up(&mut self) {

@@ -232,7 +232,7 @@ impl<L> Reservation<L> {
 impl<L: Limiter + Clone> Reservation<L> {
     /// Of a request that has just passed. Its instant is not before it was counted: else nothing could be given back of a request
     /// that has begun a window.
-    fn of(limit: &L, estimate: u32) -> Self {
+    pub(super) fn of(limit: &L, estimate: u32) -> Self {
         let passed_at = instant();
         let is_counted = limit.shadowed().is_none();
         Self {

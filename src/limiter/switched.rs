@@ -378,6 +378,11 @@ impl<L: Limiter> Limiter for Switched<L> {
         self.limiter.as_ref().is_some_and(L::is_out_of_reach)
     }
 
+    fn is_refusal(&self, error: &L::Error) -> bool {
+        let limiter = self.limiter.as_ref();
+        limiter.is_some_and(|limiter| limiter.is_refusal(error))
+    }
+
     /// `None` while the switch is off.
     fn status(&self) -> Option<Status> {
         let limiter = self

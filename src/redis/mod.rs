@@ -44,6 +44,10 @@
 //! | [`SlidingCounter`](crate::policy::SlidingCounter) | one hash with a field for each bucket in use | time linear in the buckets |
 //! | [`SlidingLog`](crate::policy::SlidingLog) | one sorted set with a member of about 120 bytes for each instant of a window at which permits passed | logarithmic time, whatever the cost |
 //! | [`All`](crate::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
+//! | [`PerRequest`](crate::policy::PerRequest) of one of these | as that one, in a key of its own | as that one |
+//!
+//! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`Reservation::settle`] corrects it, in one call.
+//! **A limit for each key and one over all keys**: [`Keyed::with_total`], in one decision.
 //!
 //! Each key is named `prefix:{name}:policy:2` (for a [`Keyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
 //! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are

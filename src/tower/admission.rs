@@ -229,8 +229,15 @@ impl<L: Limiter> AskRate<L> {
                 Err(Blocked::Refused(Refusal::new(kind).with_retry_in(wait)))
             }
             Ok(Decision::Never { capacity }) => Err(self.too_costly(capacity)),
-            Err(fault) => Err(Blocked::Failed(fault)),
+            Err(fault) => Err(self.failed(fault)),
         }
+    }
+
+    fn failed(&self, fault: Fault<L::Error>) -> Blocked<L::Error> {
+        if self.gate.limiter().is_refusal(&fault) {
+            return Blocked::Refused(Refusal::new(RefusalKind::NoRoom));
+        }
+        Blocked::Failed(fault)
     }
 
     fn too_costly(&self, capacity: u32) -> Blocked<L::Error> {
@@ -249,7 +256,7 @@ impl<L: Limiter> Ask for AskRate<L> {
         let passed = ready!(self.gate.poll_pass(self.cost, cx));
         Poll::Ready(
             passed.map_err(|error| match PassError::into_unreachable(error) {
-                Ok(fault) => Blocked::Failed(fault),
+                Ok(fault) => self.failed(fault),
                 Err(never) => self.too_costly(never.capacity()),
             }),
         )

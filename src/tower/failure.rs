@@ -252,6 +252,13 @@ impl<L: Limiter> Limiter for Contained<L> {
             .unwrap_or_default()
     }
 
+    fn is_refusal(&self, error: &Self::Error) -> bool {
+        let (Fault::Error(error), Some(limiter)) = (error, &self.handle) else {
+            return false;
+        };
+        catch(|| limiter.is_refusal(error)).unwrap_or_default()
+    }
+
     fn least_wait(&self, cost: u32) -> Duration {
         let limiter = self.handle.as_ref();
         let wait = limiter.and_then(|limiter| catch(|| limiter.least_wait(cost)));

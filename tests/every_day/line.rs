@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, Line};
+use paceline::limiter::{Combined, Line, Priority};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -353,4 +353,37 @@ async fn a_try_takes_no_place_in_the_line() {
         Ok(Decision::Wait { retry_in: ms(100) })
     );
     assert_eq!(line.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_reserves_and_a_closed_one_still_settles() {
+    let limit = TokenBucket::new(Rate::per_second(10), 100).shared();
+    let line = Line::new(limit.clone()).with_max_waiting(0);
+    let first = line.reserve(80).await.unwrap();
+    let second = line.reserve(20).await.unwrap();
+    assert!(line.reserve(1).await.unwrap_err().is_full());
+    assert_eq!(line.waiting(), 0);
+
+    line.close();
+    assert!(line.reserve(1).await.unwrap_err().is_closed());
+    first.settle(50);
+    drop(second);
+    assert_eq!(limit.status().unwrap().remaining, 30);
+    let never = Line::new(limit).reserve(101).await.unwrap_err();
+    assert_eq!(never.too_costly().unwrap().capacity(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handles_of_two_classes_share_one_line() {
+    let line = Line::new(Interval::every(ms(100)).shared()).with_max_waiting(3);
+    let urgent = line.with_limiter(|limit| limit.clone().with_priority(Priority::High));
+    line.acquire(1).await.unwrap();
+    let start = Instant::now();
+    let at = async |line: &Line<_>| (line.acquire(1).await.is_ok(), start.elapsed());
+    let answers = futures::join!(at(&line), at(&line), at(&urgent), at(&urgent));
+    assert_eq!(answers.2, (true, ms(100)));
+    assert_eq!((answers.0, answers.1), ((true, ms(200)), (true, ms(300))));
+    assert!(!answers.3.0, "three wait already");
+    urgent.close();
+    assert!(line.acquire(1).await.unwrap_err().is_closed());
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{Request, Response};
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
-use paceline::limiter::{Event, Mode, PolicyExt, Share, Shared, Switch, Switched};
+use paceline::limiter::{Event, Line, Mode, PolicyExt, Share, Shared, Switch, Switched};
 use paceline::policy::{FixedWindow, Interval};
 use paceline::tower::{
     AdaptiveLayer, BadKey, ByHeader, ConcurrencyLayer, Direct, EnforceLayer, PaceLayer, Terms,
@@ -327,4 +327,59 @@ async fn the_type_of_a_layer_says_what_wraps_its_limit() {
     let mut service = app.layer.layer(app.keys.layer(service_fn(answer)));
     assert!(call(&mut service, get("/")).await.is_ok());
     assert!(call(&mut service, get("/")).await.is_err());
+}
+
+/// A line that is full or closed has not failed: nothing passes it, although a failure would open the layer.
+#[tokio::test(start_paused = true)]
+async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
+    let key = |n: &u32| Some(*n);
+    let line = Line::new(once().shared()).with_max_waiting(1);
+    let lines = Line::new(once().keyed()).with_max_waiting(1);
+    let pace = PaceLayer::new(line.clone());
+    let by_key = PaceLayer::by_key(lines.clone(), key);
+    let seen = PaceLayer::new(Switched::new(line.clone(), Switch::new())).observed(drop);
+    let answers = {
+        let (pace, by_key) = (pace.layer(echo()), by_key.layer(echo()));
+        let pace = [1; 4].map(|n| pace.clone().oneshot(n));
+        let by_key = [1; 4].map(|n| by_key.clone().oneshot(n));
+        futures::join!(
+            futures::future::join_all(pace),
+            futures::future::join_all(by_key)
+        )
+    };
+    for answers in [answers.0, answers.1] {
+        let passed = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(passed, 2, "one at once, and the one that waits");
+        assert!(answers[2].as_ref().unwrap_err().is_no_room());
+    }
+    line.close();
+    lines.close();
+    for n in 2..5 {
+        assert!(
+            pace.layer(echo())
+                .oneshot(n)
+                .await
+                .unwrap_err()
+                .is_no_room()
+        );
+        assert!(
+            by_key
+                .layer(echo())
+                .oneshot(n)
+                .await
+                .unwrap_err()
+                .is_no_room()
+        );
+        assert!(
+            seen.layer(echo())
+                .oneshot(n)
+                .await
+                .unwrap_err()
+                .is_no_room()
+        );
+        let enforce = EnforceLayer::new(line.clone()).layer(echo());
+        assert!(enforce.oneshot(n).await.unwrap_err().is_no_room());
+    }
+    let failures = [pace.failures(), by_key.failures(), seen.failures()];
+    assert_eq!(failures.map(|failures| failures.errors), [0; 3]);
 }
