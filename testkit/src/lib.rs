@@ -4,10 +4,13 @@
 //! * [`wakes`]: futures and streams polled by hand, and where their wakers are.
 //! * [`clock`]: leaps and stopwatches on tokio's paused clock.
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
+//! * `browser`: a page in a browser without a window (feature `browser`).
 //! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
 
+#[cfg(feature = "browser")]
+pub mod browser;
 pub mod clock;
 pub mod conformance;
 pub mod marble;

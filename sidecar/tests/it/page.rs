@@ -1,32 +1,18 @@
 //! The live page, in a real browser without a window.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::thread;
+use std::time::Duration;
 
-use fantoccini::wd::Capabilities;
-use fantoccini::{ClientBuilder, Locator};
-use hyper_util::client::legacy::connect::HttpConnector;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::time::interval;
+use testkit::browser::{Browser, Look};
 
 use super::client::{Client, scrape};
-use super::support::{PATIENCE, Sidecar};
+use super::support::Sidecar;
 use super::upstream;
-
-/// What a browser looks like to the page.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    width: u32,
-    is_dark: bool,
-}
 
 const WIDE: Look = Look {
     width: 1280,
@@ -35,137 +21,41 @@ const WIDE: Look = Look {
 
 const FORTY: [&str; 4] = ["--capacity", "40", "--cycle", "1s"];
 
-/// A browser with the driver that moves it. Both end when it is dropped.
-struct Browser {
-    page: fantoccini::Client,
-    // Dropped last.
-    _driver: Driver,
-}
+/// A browser in front of a sidecar.
+struct Page(Browser);
 
-struct Driver {
-    child: Child,
-    address: String,
-}
+const PRELUDE: &str = "const state = () => document.getElementById('state').textContent; \
+     const row = (client) => [...document.querySelectorAll('[data-client]')].find((row) => row.dataset.client === client); \
+     const number = (client, of) => Number(row(client)?.querySelector(`[data-label=${of}]`).textContent.replaceAll(',', '')); \
+     const part = (client, name) => row(client)?.querySelector(`.track .${name}`); \
+     const width = (client, name) => part(client, name)?.hidden ? 0 : part(client, name)?.getBoundingClientRect().width;";
 
-impl Driver {
-    /// It takes a free port for two families of addresses, and ends when another program was quicker.
-    fn start() -> Self {
-        let tries = (0..10).find_map(|_| Self::try_start());
-        tries.expect("chromedriver says on which port it listens")
-    }
-
-    fn try_start() -> Option<Self> {
-        let child = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            // The browser is in the group too.
-            .process_group(0)
-            .spawn();
-        let child = child.expect("chromedriver starts: it is in Debian's package chromium-driver");
-        let mut driver = Self {
-            child,
-            address: String::new(),
-        };
-        let mut lines = BufReader::new(driver.child.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            let port = line.split_once("started successfully on port ")?.1;
-            Some(port.trim_end_matches('.').to_owned())
-        })?;
-        thread::spawn(move || lines.for_each(drop));
-        driver.address = format!("http://127.0.0.1:{port}");
-        Some(driver)
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
-    }
-}
-
-impl Browser {
-    async fn open(look: Look) -> Self {
-        let driver = Driver::start();
-        let Look { width, is_dark } = look;
-        let mut arguments = vec![
-            "--headless=new".to_owned(),
-            "--no-sandbox".to_owned(),
-            "--disable-dev-shm-usage".to_owned(),
-            "--hide-scrollbars".to_owned(),
-            format!("--window-size={width},900"),
-        ];
-        if is_dark {
-            arguments.push("--blink-settings=preferredColorScheme=0".to_owned());
-        }
-        let mut options = json!({ "args": arguments });
-        if width < 500 {
-            // No window is as narrow as a telephone.
-            let metrics = json!({ "width": width, "height": 900, "pixelRatio": 1.5 });
-            options["mobileEmulation"] = json!({ "deviceMetrics": metrics });
-        }
-        let mut capabilities = Capabilities::new();
-        capabilities.insert("goog:chromeOptions".to_owned(), options);
-        let page = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities)
-            .connect(&driver.address)
-            .await
-            .expect("chromium starts: it is in Debian's package chromium");
-        Self {
-            page,
-            _driver: driver,
-        }
-    }
-
+impl Page {
     /// With the page of this sidecar in it, connected.
     async fn at(sidecar: &Sidecar, look: Look) -> Self {
-        let browser = Self::open(look).await;
-        browser.go(sidecar.admin).await;
-        browser
+        let page = Self(Browser::open(look, PRELUDE).await);
+        page.go(sidecar.admin).await;
+        page
     }
 
     async fn go(&self, admin: SocketAddr) {
-        self.page.goto(&format!("http://{admin}/")).await.unwrap();
+        self.0.go(&format!("http://{admin}/")).await;
         self.until("live", "state() === 'live'").await;
     }
 
-    /// What this expression is in the page.
     async fn eval(&self, expression: &str) -> Value {
-        let script = format!(
-            "const state = () => document.getElementById('state').textContent; \
-             const row = (client) => [...document.querySelectorAll('[data-client]')].find((row) => row.dataset.client === client); \
-             const number = (client, of) => Number(row(client)?.querySelector(`[data-label=${{of}}]`).textContent.replaceAll(',', '')); \
-             const part = (client, name) => row(client)?.querySelector(`.track .${{name}}`); \
-             const width = (client, name) => part(client, name)?.hidden ? 0 : part(client, name)?.getBoundingClientRect().width; \
-             return {expression};"
-        );
-        self.page.execute(&script, vec![]).await.unwrap()
+        self.0.eval(expression).await
     }
 
-    /// Waits until the expression holds.
     async fn until(&self, what: &str, expression: &str) {
-        let start = Instant::now();
-        let mut looks = interval(Duration::from_millis(50));
-        while self.eval(expression).await != Value::Bool(true) {
-            let text = self.text().await;
-            assert!(start.elapsed() < PATIENCE, "never {what}:\n{text}");
-            looks.tick().await;
-        }
-    }
-
-    async fn text(&self) -> String {
-        let body = self.page.find(Locator::Css("body")).await.unwrap();
-        body.text().await.unwrap()
+        self.0.until(what, expression).await;
     }
 
     /// Writes what it looks like to a file of the target directory, to be looked at.
     async fn shoot(&self, name: &str) {
-        let picture = self.page.screenshot().await.unwrap();
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(format!("{name}.png")), picture).unwrap();
+        self.0
+            .shoot(concat!(env!("CARGO_TARGET_TMPDIR"), "/page"), name)
+            .await;
     }
 }
 
@@ -238,7 +128,7 @@ async fn the_bars_follow_a_spike() {
             ("search", 10),
         ],
     );
-    let browser = Browser::at(&shop.sidecar, WIDE).await;
+    let browser = Page::at(&shop.sidecar, WIDE).await;
     browser
         .until(
             "four clients",
@@ -282,7 +172,7 @@ async fn the_name_of_a_client_stays_text() {
         &FORTY,
         &[(image, 1), (script, 1), (quotes, 1), ("__proto__", 1)],
     );
-    let browser = Browser::at(&shop.sidecar, WIDE).await;
+    let browser = Page::at(&shop.sidecar, WIDE).await;
     for name in [image, script, quotes, "__proto__"] {
         let expression = format!(
             "row({0})?.querySelector('th').textContent === {0}",
@@ -299,7 +189,7 @@ async fn the_name_of_a_client_stays_text() {
 #[tokio::test]
 async fn nothing_is_asked_of_another_origin() {
     let shop = Shop::open(&FORTY, &[("one", 1)]);
-    let browser = Browser::at(&shop.sidecar, WIDE).await;
+    let browser = Page::at(&shop.sidecar, WIDE).await;
     browser.until("a client", "row('one') !== undefined").await;
     let asked = browser.eval("performance.getEntries().map((entry) => entry.name).filter((name) => name.includes(':'))").await;
     let own = format!("http://{}/", shop.sidecar.admin);
@@ -322,12 +212,12 @@ async fn nothing_is_asked_of_another_origin() {
 #[tokio::test]
 async fn the_page_of_another_site_changes_nothing() {
     let shop = Shop::open(&FORTY, &[]);
-    let browser = Browser::open(WIDE).await;
+    let browser = Browser::open(WIDE, PRELUDE).await;
     let admin = shop.sidecar.admin;
     let is_enforced = || scrape(admin).contains("paceline_mode{mode=\"enforce\"} 1");
     // For the browser, the address and the name are two sites.
     let other = format!("http://localhost:{}/", upstream::hello().port());
-    browser.page.goto(&other).await.unwrap();
+    browser.go(&other).await;
     let types = ["application/x-www-form-urlencoded", "text/plain", ""];
     for content_type in types {
         let sent = format!(
@@ -357,7 +247,7 @@ async fn the_page_of_another_site_changes_nothing() {
 #[tokio::test]
 async fn the_page_says_when_it_is_disconnected_and_connects_again() {
     let mut shop = Shop::open(&FORTY, &[("one", 1)]);
-    let browser = Browser::at(&shop.sidecar, WIDE).await;
+    let browser = Page::at(&shop.sidecar, WIDE).await;
     browser.until("a client", "row('one') !== undefined").await;
     let (listen, admin) = (
         shop.sidecar.listen.to_string(),
@@ -414,7 +304,7 @@ async fn of_a_thousand_clients_the_busiest_are_there() {
     for number in 500..520 {
         shop.set(&format!("client-{number}"), 3);
     }
-    let browser = Browser::at(&shop.sidecar, WIDE).await;
+    let browser = Page::at(&shop.sidecar, WIDE).await;
     let busiest = "[...Array(20).keys()].every((number) => row(`client-${500 + number}`))";
     browser.until("the busiest", busiest).await;
     browser
@@ -444,7 +334,7 @@ async fn the_page_fits_a_telephone_and_a_desk() {
     for width in [360, 1280] {
         for is_dark in [false, true] {
             let look = Look { width, is_dark };
-            let browser = Browser::at(&shop.sidecar, look).await;
+            let browser = Page::at(&shop.sidecar, look).await;
             browser
                 .until(
                     "a client borrows",
