@@ -1,5 +1,10 @@
 //! Pure accumulators: given items and the time, they make groups.
 //!
+//! | type | says |
+//! |---|---|
+//! | [`Group`] | when a number or a weight of items is reached, or an age |
+//! | [`Window`] | from when the age of a group is counted |
+//!
 //! An accumulator holds items and says when they are due. It has no clock: the adapter around it waits for that instant.
 
 mod group;

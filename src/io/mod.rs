@@ -1,5 +1,10 @@
 //! Bandwidth limits for readers and writers: a permit is a byte.
 //!
+//! | of | method | type |
+//! |---|---|---|
+//! | an `AsyncRead` | [`pace_reads`](PaceReadExt::pace_reads) | [`PaceRead`] |
+//! | an `AsyncWrite` | [`pace_writes`](PaceWriteExt::pace_writes) | [`PaceWrite`] |
+//!
 //! Any limiter works: with `Rate::per_second(1_000_000)` it is a megabyte a second. Large buffers are read and written in slices,
 //! so that bytes flow instead of waiting until all of them may pass. The end of the input, a flush and a shutdown never wait for
 //! the limit.

@@ -3,11 +3,13 @@
 //! Import [`PaceSinkExt`] (or the [prelude](crate::prelude)) and call its methods on any sink. They differ in what they do with
 //! an item that is sent too soon, and each has a type of its own:
 //!
-//! * The item is sent late: [`PaceSends`], [`PaceSendsByCost`].
-//! * It is returned in an error: [`EnforceSends`].
-//! * It is dropped and counted: [`ShedSends`].
-//!
-//! [`GroupSends`] has no limit: it sends items in groups.
+//! | what is sent too soon | method | type |
+//! |---|---|---|
+//! | is sent late | [`pace_sends`](PaceSinkExt::pace_sends) | [`PaceSends`] |
+//! | the same, and each item pays its cost | [`pace_sends_by_cost`](PaceSinkExt::pace_sends_by_cost) | [`PaceSendsByCost`] |
+//! | is returned in an error | [`enforce_sends`](PaceSinkExt::enforce_sends) | [`EnforceSends`] |
+//! | is dropped and counted | [`shed_sends`](PaceSinkExt::shed_sends) | [`ShedSends`] |
+//! | joins a group, without a limit | [`group_sends`](PaceSinkExt::group_sends) | [`GroupSends`] |
 //!
 //! # What all of them promise
 //!

@@ -3,10 +3,19 @@
 //! Import [`PaceStreamExt`] (or the [prelude](crate::prelude)) and call its methods on any stream. They differ in what they do
 //! with an item that comes too soon, and each has a type of its own:
 //!
-//! * The item is emitted late: [`Pace`], [`TryPace`], [`PaceByCost`], [`PaceBatches`], [`PaceByKey`], [`TryPaceByKey`],
-//!   [`PaceByKeyAndCost`], and [`Concurrent`], which limits how many futures run at once.
-//! * It becomes an error that contains the item: [`Enforce`].
-//! * It is dropped and counted: [`Shed`], [`ShedBy`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
+//! | what comes too soon | method | type |
+//! |---|---|---|
+//! | is emitted late | [`pace`](PaceStreamExt::pace), [`min_interval`](PaceStreamExt::min_interval) | [`Pace`] |
+//! | the same, and each item pays its cost | [`pace_by_cost`](PaceStreamExt::pace_by_cost) | [`PaceByCost`] |
+//! | the same, each key for itself | [`pace_by_key`](PaceStreamExt::pace_by_key), [`pace_by_key_and_cost`](PaceStreamExt::pace_by_key_and_cost) | [`PaceByKey`], [`PaceByKeyAndCost`] |
+//! | the same, of a limiter that may fail | [`try_pace`](PaceStreamExt::try_pace), [`try_pace_by_key`](PaceStreamExt::try_pace_by_key) | [`TryPace`], [`TryPaceByKey`] |
+//! | is emitted with all that has come meanwhile | [`pace_batches`](PaceStreamExt::pace_batches) | [`PaceBatches`] |
+//! | waits until fewer futures run | [`concurrent`](PaceStreamExt::concurrent) | [`Concurrent`] |
+//! | becomes an error with the item in it | [`enforce`](PaceStreamExt::enforce) | [`Enforce`] |
+//! | is dropped and counted | [`shed`](PaceStreamExt::shed), [`shed_by`](PaceStreamExt::shed_by) | [`Shed`], [`ShedBy`] |
+//! | is replaced by what comes later | [`debounce`](PaceStreamExt::debounce), [`sample`](PaceStreamExt::sample) | [`Debounce`], [`Sample`] |
+//! | is dropped after the first | [`throttle_first`](PaceStreamExt::throttle_first) | [`ThrottleFirst`] |
+//! | joins a group, without a limit | [`grouped_within`](PaceStreamExt::grouped_within), [`try_grouped_within`](PaceTryStreamExt::try_grouped_within) | [`GroupedWithin`], [`TryGroupedWithin`] |
 //!
 //! # What all of them promise
 //!

@@ -2,6 +2,13 @@
 //!
 //! Code that decides is given the time as a [`Tick`]. Code that waits uses a [`Timer`]. Both follow tokio's clock, so a test on
 //! tokio's paused clock (`#[tokio::test(start_paused = true)]`) sees exact instants and takes no time.
+//!
+//! | to | take |
+//! |---|---|
+//! | say how much in which time, also as a text | [`Rate`] |
+//! | decide in a policy of your own | [`Tick`], from a [`Clock`] |
+//! | wait as exactly as the limits do | [`Timer`], with a [`Resolution`] |
+//! | align windows with the calendar, in tests too | [`WallClock`] |
 
 mod civil;
 mod clock;
