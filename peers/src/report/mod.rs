@@ -70,7 +70,6 @@ fn head(figures: &Figures) -> String {
 fn chapter(section: Section, figures: &[&Figure], folder: &Path) -> io::Result<String> {
     let words = words::of(section);
     let mut text = format!("## {}\n\n{}\n\n", words.title, words.question);
-    text += &all_tables(&words, figures);
     for drawing in words.drawings {
         let file = format!("{}.svg", drawing.name);
         if drawing.draw(figures, &folder.join(&file))? {
@@ -84,6 +83,7 @@ fn chapter(section: Section, figures: &[&Figure], folder: &Path) -> io::Result<S
     if !words.why.is_empty() {
         let _ = writeln!(text, "{}\n", words.why);
     }
+    text += &all_tables(&words, figures);
     Ok(text)
 }
 
