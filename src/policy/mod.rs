@@ -27,6 +27,11 @@
 //! their entries have expired, they keep at most 256 bytes for reuse. All policies are exact: rounding never makes a
 //! request pass early.
 //!
+//! The picture shows how each treats the same requests: one at first, a burst of 30 at 0.9 s, and then one every 20 ms. What does
+//! not pass is refused. A provider that counts a sliding window refuses what is in red.
+//!
+#![doc = include_str!("bursts.svg")]
+//!
 //! If a provider says "n per window" and counts a *sliding* window, two policies satisfy it. [`Interval::from_rate`]
 //! spreads the requests evenly, by window / n rounded up. [`SlidingLog`] lets bursts pass. A token bucket with the rate
 //! n / window and a burst of n does not satisfy it: up to 2n − 1 requests pass in the first window.
