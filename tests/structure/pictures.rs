@@ -35,7 +35,7 @@ impl Picture {
     fn new(width: usize, height: usize, label: &str) -> Self {
         let label = escape(label);
         let text = format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" font-family="sans-serif" font-size="12" fill="currentColor">
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" font-family="sans-serif" font-size="12" fill="currentColor" style="max-width:100%;height:auto">
 <style>svg:root{{color:#1f2328}}@media(prefers-color-scheme:dark){{svg:root{{color:#e6edf3}}}}</style>
 "#
         );

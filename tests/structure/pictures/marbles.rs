@@ -85,7 +85,9 @@ fn a_timeline_is_read_with_its_caption_and_its_method() {
 const LEFT: usize = 60;
 const STEP: usize = 36;
 /// Of an item. Items of one instant are one below the other.
-const HEIGHT: usize = 26;
+const HEIGHT: usize = 25;
+/// Above and below the items of a row.
+const MARGIN: usize = 4;
 const CAPTION: usize = 26;
 
 impl Timeline {
@@ -137,12 +139,12 @@ impl Marbles {
 
     fn height(&self) -> usize {
         let most = self.items.iter().map(Vec::len).max();
-        HEIGHT * most.unwrap_or_default().max(1)
+        HEIGHT * most.unwrap_or_default().max(1) + 2 * MARGIN
     }
 
     fn draw(&self, picture: &mut Picture, label: &str, top: usize) {
         let x = |tick| LEFT + tick * STEP + STEP / 2;
-        let y = |place| top + place * HEIGHT + HEIGHT / 2;
+        let y = |place| top + MARGIN + place * HEIGHT + HEIGHT / 2;
         picture.write(0, y(0) + 4, "", label);
 
         let last = self.end.map_or(x(self.ticks()), x);
@@ -151,7 +153,7 @@ impl Marbles {
         let line = r#"stroke="currentColor" stroke-opacity=".5""#;
         picture.path(line, &axis);
         if let Some(end) = self.end {
-            let height = HEIGHT * self.items[end].len().max(1);
+            let height = HEIGHT * self.items[end].len().max(1) + 2 * MARGIN;
             let line = r#"stroke="currentColor" stroke-width="3""#;
             picture.path(line, &format!("M{} {top}v{height}", x(end)));
         }

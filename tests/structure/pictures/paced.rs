@@ -50,17 +50,17 @@ async fn the_picture_of_the_readme_is_that_of_a_run() {
     check("docs/paced.svg", &draw(&unpaced, &paced));
 }
 
-/// Of a side: 3.5 s.
-const WIDTH: usize = 350;
+/// Of a side: 4 s.
+const WIDTH: usize = 400;
 const LEFT: usize = 30;
-const RIGHT: usize = LEFT + WIDTH + 40;
+const RIGHT: usize = LEFT + WIDTH + 46;
 const BASE: usize = 222;
 /// Of one request in the count.
 const UNIT: usize = 4;
 
 fn draw(unpaced: &[usize], paced: &[usize]) -> String {
     let label = "The same 60 requests without a limit and paced, counted in any second";
-    let mut picture = Picture::new(RIGHT + WIDTH + 10, BASE + 24, label);
+    let mut picture = Picture::new(RIGHT + WIDTH + 14, BASE + 24, label);
     let most = |arrivals| counts(arrivals).into_iter().max().unwrap();
     let title = format!(
         "60 requests as they come: {} within a second",
@@ -89,10 +89,10 @@ fn draw_side(picture: &mut Picture, left: usize, title: &str, arrivals: &[usize]
     let (y, end) = (BASE - LIMIT * UNIT, left + WIDTH);
     let line = r#"stroke="currentColor" stroke-width="2" stroke-dasharray="6 4""#;
     picture.path(line, &format!("M{left} {y}H{end}"));
-    let seconds = (0..=3).map(|second| format!("M{} {BASE}v5", left + second * 100));
+    let seconds = (0..=4).map(|second| format!("M{} {BASE}v5", left + second * 100));
     let axis = format!("M{left} {BASE}H{end}") + &seconds.collect::<String>();
     picture.path(r#"stroke="currentColor""#, &axis);
-    for second in 0..=3 {
+    for second in 0..=4 {
         let x = left + second * 100;
         picture.write(
             x,
