@@ -27,9 +27,9 @@
 //! their entries have expired, they keep at most 256 bytes for reuse. All policies are exact: rounding never makes a
 //! request pass early.
 //!
-//! The picture is a run: each policy, with a limit of 10 in a second, gets one request at 0 s, 30 at 0.9 s, and then one every
-//! 20 ms. A tick is a request that passes; the others are refused. The last column is the most in a sliding window of a second, in
-//! red where it is more than 10.
+//! The picture is a run of each policy with a limit of 10 in a second: one request at 0 s, 30 at 0.9 s, and then one every 20 ms.
+//! A tick is a request that passes, and the others are refused; the first row has all of them. The last column is the most in a
+//! sliding window of a second, in red where it is more than 10.
 //!
 #![doc = include_str!("bursts.svg")]
 //!
