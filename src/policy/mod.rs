@@ -27,6 +27,12 @@
 //! their entries have expired, they keep at most 256 bytes for reuse. All policies are exact: rounding never makes a
 //! request pass early.
 //!
+//! The picture is a run of each policy with a limit of 10 in a second: one request at 0 s, 30 at 0.9 s, and then one every 20 ms.
+//! A tick is a request that passes, and the others are refused; the first row has all of them. The last column is the most in a
+//! sliding window of a second, in red where it is more than 10.
+//!
+#![doc = include_str!("bursts.svg")]
+//!
 //! If a provider says "n per window" and counts a *sliding* window, two policies satisfy it. [`Interval::from_rate`]
 //! spreads the requests evenly, by window / n rounded up. [`SlidingLog`] lets bursts pass. A token bucket with the rate
 //! n / window and a burst of n does not satisfy it: up to 2n − 1 requests pass in the first window.

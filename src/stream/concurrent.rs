@@ -28,6 +28,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/concurrent.svg")]
+    ///
     /// * **Emits** the output of a future when the future is done, in order of completion.
     /// * **Waits** on the futures; on the input, unless it holds an item; on a permit while it holds one. It joins the queue for
     ///   permits when others are queued there, or when no future is done.

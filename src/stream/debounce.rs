@@ -28,6 +28,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/debounce.svg")]
+    ///
     /// * **Emits** an item `delay` after its arrival, unless a newer item arrives strictly before that. Then the older one is
     ///   dropped, and [`dropped_count`](Self::dropped_count) counts it. The delay holds even if the input is never pending.
     ///   Every item that arrived is emitted, dropped or held.

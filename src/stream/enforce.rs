@@ -26,6 +26,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/enforce.svg")]
+    ///
     /// * **Emits** an item in the instant in which it arrives: `Ok` if the limiter grants a permit then and no waiter is
     ///   queued for the same limit.
     /// * **Waits** on the input only (and on the answer of a limit that is not in memory).

@@ -29,6 +29,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/grouped_within.svg")]
+    ///
     /// * **Emits** a group in the instant in which it becomes full, or in which its window ends; never an empty one. The
     ///   window ends on time even if the input is never pending. An item that arrives in the instant in which the window ends
     ///   belongs to the next group.
@@ -67,6 +69,8 @@ pin_project! {
 /// # marble::check(|s| s.grouped_weighted_within(5, d, weigh), input, output).await;
 /// # }
 /// ```
+///
+#[doc = include_str!("marbles/grouped_weighted_within.svg")]
 ///
 /// It does what [`GroupedWithin`] does, but for two points:
 ///

@@ -26,6 +26,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/pace.svg")]
+    ///
     /// * **Emits** an item as soon as there is one and the limiter grants a permit.
     /// * **Waits** on the input; while it holds an item, on the limiter only.
     /// * **Ends** with the input. The end itself is never delayed.

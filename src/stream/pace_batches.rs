@@ -33,6 +33,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/pace_batches.svg")]
+    ///
     /// * **Emits** a batch as soon as it has at least one item and the limiter grants one permit. The batch has all items that
     ///   have arrived by then, at most `max`, and is never empty. It does not wait to be full.
     /// * **Waits** on the input and the limiter; when the batch is full, on the limiter only.

@@ -28,6 +28,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/pace_by_cost.svg")]
+    ///
     /// * **Emits** `Ok(item)` when the limiter grants its cost. An item of cost 0 is emitted at once.
     /// * **Waits** on the input; while it holds an item, on the limiter only.
     /// * **Ends** with the input.

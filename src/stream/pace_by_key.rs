@@ -32,6 +32,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/pace_by_key.svg")]
+    ///
     /// * **Emits** an item when the limit of its key grants a permit. Items of one key stay in order. Keys that have a permit
     ///   take turns.
     /// * **Waits** on the input while there is room, and on the limit of every key that has items.
@@ -159,6 +161,8 @@ pin_project! {
     /// # marble::check(|s| s.try_pace_by_key(limits, |item: &char| *item, 10), input, output).await;
     /// # }
     /// ```
+    ///
+    #[doc = include_str!("marbles/try_pace_by_key.svg")]
     ///
     /// * **Emits**, **waits**, **ends** and **holds** as [`PaceByKey`].
     /// * **Fails** with [`NoLimit`] for an item whose key has no limit, in the instant in which the item arrives. The error

@@ -33,6 +33,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/pace_by_key_and_cost.svg")]
+    ///
     /// * **Emits** `Ok(item)` when the limit of its key grants its cost. Items of one key stay in order, whatever they cost. Keys
     ///   that have their permits take turns. An item of cost 0 waits only for those before it.
     /// * **Waits** on the input while there is room, and on the limit of every key that has items.

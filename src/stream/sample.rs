@@ -27,6 +27,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/sample.svg")]
+    ///
     /// * **Emits** at each tick the latest item that arrived since the tick before, if there is one. The ticks are whole
     ///   periods from the first poll. Earlier items are dropped, and [`dropped_count`](Self::dropped_count) counts them. An
     ///   item that arrives in the instant of a tick waits for the next tick. The grid holds even if the input is never

@@ -25,6 +25,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/shed.svg")]
+    ///
     /// * **Emits** an item in the instant in which it arrives, if the limiter grants a permit then and no waiter is queued for
     ///   the same limit. Other items are dropped, and [`shed_count`](Self::shed_count) counts them.
     /// * **Waits** on the input only (and on the answer of a limit that is not in memory).

@@ -29,6 +29,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/shed_by.svg")]
+    ///
     /// * **Emits** an item in the instant in which it arrives, if the shedder admits its class then. Other items are dropped, and
     ///   [`shed_count`](Self::shed_count) counts them.
     /// * **Waits** on the input only (and on the answer of a shedder that is not in memory; each poll asks the closure again

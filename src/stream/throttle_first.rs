@@ -26,6 +26,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/throttle_first.svg")]
+    ///
     /// * **Emits** an item in the instant of its arrival, if the last emission was at least `quiet` ago. Other items are
     ///   dropped, and [`dropped_count`](Self::dropped_count) counts them. Every item that arrived is emitted or dropped.
     /// * **Waits** on the input only.

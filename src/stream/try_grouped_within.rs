@@ -30,6 +30,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/try_grouped_within.svg")]
+    ///
     /// * **Emits** a group as [`GroupedWithin`](super::GroupedWithin) does, and an error in the instant in which it arrives.
     /// * **Waits** on the input, and on the window while it holds items.
     /// * **Ends** with the input. A group that is held then is emitted first, in the same instant. An error is not the end.
@@ -73,6 +75,8 @@ pin_project! {
 /// # marble::try_check(|s| s.try_grouped_weighted_within(5, d, weigh), input, output).await;
 /// # }
 /// ```
+///
+#[doc = include_str!("marbles/try_grouped_weighted_within.svg")]
 ///
 /// It does what [`TryGroupedWithin`] does, with groups as those of
 /// [`GroupedWeightedWithin`](super::GroupedWeightedWithin). An error weighs nothing.

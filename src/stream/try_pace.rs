@@ -35,6 +35,8 @@ pin_project! {
     /// # }
     /// ```
     ///
+    #[doc = include_str!("marbles/try_pace.svg")]
+    ///
     /// * **Emits** `Ok(item)` as soon as there is one and the limiter grants a permit.
     /// * **Waits** on the input; while it holds an item, on the limiter only.
     /// * **Ends** with the input. The end itself is never delayed.

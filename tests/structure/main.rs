@@ -6,5 +6,6 @@ mod imports;
 mod layering;
 mod links;
 mod measures;
+mod pictures;
 mod source;
 mod tree;

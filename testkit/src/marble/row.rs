@@ -46,6 +46,22 @@ impl Row {
         }
     }
 
+    /// What happened, each with its instant, in the tokens of a row: items, groups, and `|` for the end.
+    ///
+    /// ```
+    /// use testkit::marble::{Row, TICK};
+    ///
+    /// let row = Row::new("(a[bc]) |");
+    /// let things: Vec<_> = row.things().collect();
+    /// assert_eq!(things, [(TICK * 0, "a"), (TICK * 0, "[bc]"), (TICK, "|")]);
+    /// ```
+    pub fn things(&self) -> impl Iterator<Item = (Duration, &str)> {
+        self.things.iter().map(|(at, thing)| match thing {
+            Thing::Item(mark) => (*at, mark.as_str()),
+            Thing::End => (*at, "|"),
+        })
+    }
+
     pub(super) fn push(&mut self, at: Duration, mark: String) {
         self.things.push((at, Thing::Item(mark)));
     }
@@ -60,15 +76,8 @@ impl Row {
 
     /// What is drawn at one instant, if anything.
     fn cell(&self, column: &Column) -> String {
-        let marks: Vec<&str> = self
-            .things
-            .iter()
-            .filter(|(at, _)| *at == column.at)
-            .map(|(_, thing)| match thing {
-                Thing::Item(mark) => mark.as_str(),
-                Thing::End => "|",
-            })
-            .collect();
+        let things = self.things().filter(|(at, _)| *at == column.at);
+        let marks: Vec<&str> = things.map(|(_, mark)| mark).collect();
         let cell = match marks.as_slice() {
             [] if column.is_named || self.has_ended_before(column.at) => return String::new(),
             [] => return "-".to_owned(),
