@@ -55,6 +55,7 @@ impl<R: Resource> WaitQueue<R> {
     ///
     /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept. `shadowed`: see
     /// [`Resource::decide`].
+    #[inline]
     pub(crate) fn poll_acquire(
         &self,
         position: &mut Position,
