@@ -11,6 +11,7 @@ use super::hold::Hold;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
 /// Whether a limit is enforced: active, shadow or off.
+#[doc(alias("dry run", "shadow mode", "kill switch"))]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,

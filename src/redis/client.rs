@@ -218,6 +218,7 @@ impl Redis {
     /// # Errors
     ///
     /// If the name is empty or longer than 200 bytes. A policy that cannot be used is an error of [`at`](Keyed::at).
+    #[doc(alias("tier", "plan"))]
     pub fn keyed_by<P: RedisPolicy>(
         &self,
         name: &str,
