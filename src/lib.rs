@@ -89,7 +89,8 @@
 //! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).with_on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
-//! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
+//! | ten calls at once, and 20 a second | `calls.concurrent(permits, call)`, with `limit.acquire_one().await` in `call`: see [`Concurrent`](stream::Concurrent) |
+//! | ten calls at once for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | one capacity that tenants share and lend | `let tenants = Fair::new(FairShare::new(40, cycle));` and `tenants.acquire_one(tenant).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | under overload, serve the newest first and refuse at once what would be late | `Permits::new(10).with_newest_first(Duration::from_millis(100))`, `permits.acquire_within(d)` and `with_estimated_wait` |
@@ -127,6 +128,8 @@
 //! | shed load when a whole fleet is full, critical work last | `redis.fleet_usage("name", 100, 20, lease)?` and `.admit(importance).await?` |
 //! | pause, change, observe only or switch off a limit | `limit.pause_for(d)`, `limit.retune(policy)`, `limit.set_mode(Mode::Shadow)` |
 //! | begin anew, or go on with what the provider has left | `limit.reset()`, `limit.set_remaining(left, reset_in)` |
+//!
+//! The [guides](_docs) are pages of the repository. `docs/choosing.md` says which policy, and whether to wait or to refuse.
 //!
 //! # What is promised
 //!
