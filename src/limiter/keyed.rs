@@ -58,7 +58,6 @@ const SHARDS: usize = 16;
 /// of them are in use, [`with_when_full`](Self::with_when_full) says what happens to a request for a new one.
 ///
 /// **Window bound**: that of the policy, for each key.
-#[doc(alias("RateLimiter", "KeyedRateLimiter", "per user"))]
 pub struct Keyed<K, P: Policy> {
     /// Each behind a lock of its own. Where the number of keys is limited there is one.
     pub(super) shards: Arc<[Mutex<KeyMap<K, P>>]>,
@@ -105,7 +104,6 @@ where
     /// assert!(!plans.try_acquire(&"free", 50).is_pass());
     /// # }
     /// ```
-    #[doc(alias("tier", "plan", "keyed_by"))]
     #[must_use]
     pub fn by(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
         let policies = Policies::ByKey(Box::new(policy_of));
@@ -441,7 +439,6 @@ where
     /// assert_eq!(users.len(), 1);
     /// # }
     /// ```
-    #[doc(alias("retain_recent", "shrink_to_fit"))]
     pub fn forget_settled(&self) {
         let shards = self.shards.iter();
         shards.for_each(|shard| lock(shard).evict_settled());

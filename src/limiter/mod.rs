@@ -399,7 +399,8 @@ pub trait PolicyExt: Policy + Sized {
         Shared::new(self)
     }
 
-    /// A limit for each key, with the same parameters for all.
+    /// A limit for each key, with the same parameters for all. Where the key says which, such as by tier, it is [`Keyed::by`].
+    #[doc(alias("RateLimiter", "KeyedRateLimiter", "per user", "tier"))]
     fn keyed<K>(self) -> Keyed<K, Self>
     where
         Self: Clone + Send + Sync + 'static,
