@@ -7,12 +7,13 @@
 //!   [`PaceByKeyAndCost`], and [`Concurrent`], which limits how many futures run at once.
 //! * It becomes an error that contains the item: [`Enforce`].
 //! * It is dropped and counted: [`Shed`], [`ShedBy`], [`Debounce`], [`Sample`], [`ThrottleFirst`].
+//! * It joins a group, without a limit: [`GroupedWithin`], [`TryGroupedWithin`]. To limit the groups, pace them.
 //!
 //! # What all of them promise
 //!
 //! * **Emission** is the instant at which the consumer is handed the item, not when a timer was due or the item arrived.
-//! * **No demand, no emission**: while the stream is not polled it emits nothing, and it does not catch up later, apart from
-//!   what the limit itself saves up (a bucket its burst, an interval one slot).
+//! * **Backpressure**: while the stream is not polled it reads and emits nothing, so a fast source waits for a slow consumer. It
+//!   does not catch up later, apart from what the limit itself saves up (a bucket its burst, an interval one slot).
 //! * **The end** comes when the input ends, and at once if nothing is held. The input is not polled after its end. An adapter
 //!   that has ended returns `None` again when it is polled.
 //! * **Errors** of a stream of `Result`s are items like any other, except to the adapters of [`PaceTryStreamExt`].
