@@ -69,7 +69,8 @@
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
 //! | a limit for each key | `let users = policy.keyed();` and `users.acquire_one(user).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
-//! | the same for a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
+//! | another limit for each tier of users | `Keyed::by(policy_of)`; for permits `KeyedPermits::by(limit_of)` |
+//! | a limit for each key in a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
 //! | bound the memory of the keys | `policy.keyed().with_max_keys(10_000).with_when_full(WhenFull::Share(policy))` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
 //! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
@@ -88,7 +89,8 @@
 //! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).with_on_error(OnError::Discard)` |
 //! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
 //! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
-//! | the same for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
+//! | ten calls at once, and 20 a second | `calls.concurrent(permits, call)`, with `limit.acquire_one().await` in `call`: see [`Concurrent`](stream::Concurrent) |
+//! | ten calls at once for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
 //! | one capacity that tenants share and lend | `let tenants = Fair::new(FairShare::new(40, cycle));` and `tenants.acquire_one(tenant).await` |
 //! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
 //! | under overload, serve the newest first and refuse at once what would be late | `Permits::new(10).with_newest_first(Duration::from_millis(100))`, `permits.acquire_within(d)` and `with_estimated_wait` |
@@ -118,7 +120,7 @@
 //! | keep limits of any kind in one field | `DynLimiter::new(limit)` |
 //! | give up after a timeout | `limit.acquire_within(1, Duration::from_millis(200)).await` |
 //! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
-//! | obey each host that refuses with 429, as a client | `PaceLayer::by_key(limits, host_key()).obeying()` |
+//! | obey each host that answers 429, as a client | `PaceLayer::by_key(limits, host_key()).obeying()` |
 //! | let the number of requests under way follow what the server bears | `AdaptiveLayer::new(Adaptive::new(Aimd::new(1, 100)))` |
 //! | refuse requests while this worker is overloaded | `ShedLayer::new(WorkerUtilization::new(sensor), class_of)` |
 //! | a limit for each user of a fleet, by tier | `redis.keyed_by("users", policy_of)?` and `.acquire(user, 1).await?` |
@@ -126,6 +128,8 @@
 //! | shed load when a whole fleet is full, critical work last | `redis.fleet_usage("name", 100, 20, lease)?` and `.admit(importance).await?` |
 //! | pause, change, observe only or switch off a limit | `limit.pause_for(d)`, `limit.retune(policy)`, `limit.set_mode(Mode::Shadow)` |
 //! | begin anew, or go on with what the provider has left | `limit.reset()`, `limit.set_remaining(left, reset_in)` |
+//!
+//! The [guides](_docs) are pages of the repository. `docs/choosing.md` says which policy, and whether to wait or to refuse.
 //!
 //! # What is promised
 //!
@@ -138,8 +142,8 @@
 //!
 //! # Time
 //!
-//! Time is tokio's, so that your tests can use its paused clock and see exact instants; every example here does. An emission
-//! is never early. On Linux, in a runtime with I/O enabled, it comes to the microsecond. Elsewhere it may come up to about one
+//! Time is tokio's, so that [your tests](#your-own-tests) can use its paused clock and see exact instants; every example here
+//! does. An emission is never early. On Linux, in a runtime with I/O enabled, it comes to the microsecond. Elsewhere it may come up to about one
 //! millisecond late, because tokio's timers have a grid of one millisecond.
 //!
 //! What a provider counts is *arrivals*, not emissions. If the way there takes between lo and hi, two arrivals can be
@@ -148,6 +152,38 @@
 //! inside your own program: the system may suspend a task after an item has passed and before it is used, and then the next
 //! one seems to follow too closely to a consumer that reads a clock of its own.
 //! [`with_count_from_next_poll`](stream::Pace::with_count_from_next_poll) counts from when the consumer certainly had the item.
+//!
+//! ## Your own tests
+//!
+//! With tokio's feature `test-util` and `start_paused = true`, the clock moves on only when every task waits, and at once. So a
+//! test takes no time, and its instants are exact:
+//!
+//! ```
+//! use paceline::limiter::Shared;
+//! use paceline::prelude::*;
+//!
+//! async fn send_all(limit: &Shared<TokenBucket>, messages: &[&str]) -> usize {
+//!     for message in messages {
+//!         limit.acquire_one().await;
+//!         println!("send {message}");
+//!     }
+//!     messages.len()
+//! }
+//!
+//! // In your crate: #[tokio::test(start_paused = true)]
+//! #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() {
+//!     let start = tokio::time::Instant::now();
+//!     let limit = TokenBucket::new(Rate::per_second(10), 2).shared();
+//!     let sent = tokio::join!(send_all(&limit, &["a", "b"]), send_all(&limit, &["c", "d"]));
+//!     assert_eq!(sent, (2, 2));
+//!     assert_eq!(start.elapsed(), Duration::from_millis(200)); // two at once, then one each 100 ms
+//!     assert_eq!(limit.stats().passed, 4);
+//! }
+//! ```
+//!
+//! Measure with `tokio::time::Instant`, since `std`'s does not stand still. Limits in Redis need a real clock, and
+//! [`acquire_blocking`](limiter::LimiterExt::acquire_blocking) in a thread of its own reads it.
 //!
 //! # Features
 //!

@@ -119,6 +119,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
     /// assert!(plans.try_acquire(&"free").is_none());
     /// # drop(one);
     /// ```
+    #[doc(alias("tier", "plan"))]
     #[must_use]
     pub fn by(limit_of: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
         Self {

@@ -24,7 +24,7 @@
 //! A rate alone means what a provider's "100 a minute" means at its strictest: never more than 100 in any minute, wherever it begins.
 //! It remembers each request, with 16 bytes. For a large number, `sliding 60 buckets` needs 1 KB at most, and is a little stricter.
 //!
-//! The units of a time are those of a [`Rate`](crate::time::Rate): `5/250ms`, `every 2h`. An `aligned` window may also be a `week` or
+//! The units of a time are those of a [`Rate`](crate::time::Rate): `5/250ms`, `every 2h`. `every 0ms` is no limit. An `aligned` window may also be a `week` or
 //! a `month`. A table has a `kind` of `sliding`, `smooth`, `fixed` or `aligned`; its numbers are numbers, its flags are `true` or
 //! `false`, and all else is text.
 //!

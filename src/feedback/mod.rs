@@ -5,7 +5,8 @@
 //! [`LimitHeaders`] is the other side: it writes the headers that say what a limit of this side has left.
 //!
 //! Nothing in this module has a clock or sends anything. The caller does the retries and decides which requests may be
-//! repeated.
+//! repeated: a loop in which each attempt waits for the limit, as in `examples/retry_politely.rs`. In a client made of
+//! `tower` layers, `PaceLayer::obeying` waits and obeys, and the layer that retries goes around it (feature `tower`).
 //!
 //! ```
 //! use paceline::feedback::Feedback;

@@ -15,8 +15,10 @@ use super::{Answer, Limiter, Settle};
 
 /// Limits on different handles, of which all pass a request or none counts it: a limit for each user and one for all users.
 ///
-/// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a limiter itself. Limits that are
-/// always asked together need no handles: [`All`](crate::policy::All) makes one policy of them, which is cheaper.
+/// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
+/// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
+/// whole: `Line::new(Combined::new((a, b)))`. Limits that are always asked together need no handles:
+/// [`All`](crate::policy::All) makes one policy of them, which is cheaper.
 ///
 /// ```
 /// use paceline::limiter::Combined;

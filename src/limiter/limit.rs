@@ -11,6 +11,10 @@ use super::hold::Hold;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
 /// Whether a limit is enforced: active, shadow or off.
+///
+/// With feature `serde` it is one of these words, in lower case, as in [a table of limits](crate::config#a-table-of-limits). A
+/// [`Switch`](super::Switch) changes it while the program runs.
+#[doc(alias("dry run", "shadow mode", "kill switch"))]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::exhaustive_enums,

@@ -48,7 +48,8 @@ use super::{Gate, Limiter, Limits, Obey, Obeying, Reservation, Settle, forward_v
 /// * **[`close`](Self::close)**: every request fails from then on, those that wait included.
 /// * **[`with_jitter`](Self::with_jitter)**: what had to wait waits a little longer, at random.
 ///
-/// Streams take it with [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
+/// Every request can fail, so it is `acquire(1)` here, and there is no `acquire_one`. Streams take it with
+/// [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
 /// [`Keyed`](super::Keyed), it is one line for all keys.
 ///
 /// # Cancel safety

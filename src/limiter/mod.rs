@@ -219,7 +219,7 @@ pub trait Limiter {
     }
 
     /// Whether nothing is known against the last request of this handle: it waits, or was answered with [`Decision::Wait`], only
-    /// because the limit cannot be asked. A layer of [`tower`](crate::tower) refuses with 503 then, and not with 429.
+    /// because the limit cannot be asked. A layer of `tower` refuses with 503 then, and not with 429.
     ///
     /// Provided: `false`. A limiter around another returns that one's.
     fn is_out_of_reach(&self) -> bool {
@@ -227,7 +227,7 @@ pub trait Limiter {
     }
 
     /// Whether this error is a refusal, such as that of a [`Line`] that is full or closed, and no failure of the limiter. A layer of
-    /// [`tower`](crate::tower) refuses the request with 503 then, also where it lets requests pass when the limiter fails.
+    /// `tower` refuses the request with 503 then, also where it lets requests pass when the limiter fails.
     ///
     /// Provided: `false`. A limiter around another returns that one's.
     fn is_refusal(&self, error: &Self::Error) -> bool {
@@ -399,7 +399,8 @@ pub trait PolicyExt: Policy + Sized {
         Shared::new(self)
     }
 
-    /// A limit for each key, with the same parameters for all.
+    /// A limit for each key, with the same parameters for all. Where the key says which, such as by tier, it is [`Keyed::by`].
+    #[doc(alias("RateLimiter", "KeyedRateLimiter", "per user", "tier"))]
     fn keyed<K>(self) -> Keyed<K, Self>
     where
         Self: Clone + Send + Sync + 'static,

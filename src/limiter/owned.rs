@@ -12,6 +12,9 @@ use super::{Answer, Limiter};
 /// Made by [`PolicyExt::owned`](super::PolicyExt::owned). Its clock starts when it is first asked; inside an adapter, at
 /// the adapter's first poll.
 ///
+/// It cannot be cloned, so it has none of the methods to ask by hand, such as `acquire_one`: for these, make a
+/// [`Shared`](super::Shared).
+///
 /// # Prefetch
 ///
 /// Reading the clock is nearly all that it costs. Where the policy allows it, a few permits pass between two readings, and count

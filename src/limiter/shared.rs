@@ -98,6 +98,7 @@ impl<P: Policy> Deref for LimitHandle<P> {
 /// paused clock that is ahead, prefetched permits may be counted by the earlier clock.
 ///
 /// **Window bound**: that of its policy, over all clones together.
+#[doc(alias("RateLimiter", "DirectRateLimiter"))]
 pub struct Shared<P: Policy> {
     pub(super) queue: Arc<LimitHandle<P>>,
     pub(super) position: Position,

@@ -14,11 +14,13 @@ pub enum Decision {
     /// The request passes and was counted.
     Pass,
     /// The request does not pass now. Nothing was counted.
+    #[doc(alias = "NotUntil")]
     Wait {
         /// The same request can pass after this long, if no other request passes before. Never zero.
         retry_in: Duration,
     },
     /// The cost is more than the limit can ever pass at once. Nothing was counted.
+    #[doc(alias = "InsufficientCapacity")]
     Never {
         /// The largest cost that could pass.
         capacity: u32,

@@ -162,8 +162,9 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If the policy's numbers are too large for Redis, the name is empty or longer than 200 bytes, or the limit cannot be
-    /// divided among the replicas of its [insurance](OutagePolicy::insured).
+    /// If the policy's numbers are too large for Redis (a `SlidingLog` of more than 100,000, where a `SlidingCounter` is right), the
+    /// name is empty or longer than 200 bytes, or the limit cannot be divided among the replicas of its
+    /// [insurance](OutagePolicy::insured).
     pub fn limit<P: RedisPolicy>(
         &self,
         name: &str,
@@ -218,6 +219,7 @@ impl Redis {
     /// # Errors
     ///
     /// If the name is empty or longer than 200 bytes. A policy that cannot be used is an error of [`at`](Keyed::at).
+    #[doc(alias("tier", "plan"))]
     pub fn keyed_by<P: RedisPolicy>(
         &self,
         name: &str,
@@ -285,6 +287,10 @@ impl Redis {
 
     /// Connects if there is no connection, and waits for it up to a deadline: to find out at the start of a program whether Redis
     /// can be used. No other method needs it.
+    ///
+    /// A connection that fails is an outage, at the start of a program too. When the server is there, [all limits count as
+    /// used up](crate::redis#what-a-failover-can-cost) for one window. A program that starts beside its server avoids that with
+    /// a new [`Redis`] for each attempt, which knows of no outage, until one connects. Limits are made after that.
     ///
     /// # Errors
     ///

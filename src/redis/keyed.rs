@@ -248,6 +248,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// * If it has a total already.
     /// * If the outage policy is an [insurance](super::OutagePolicy::insured): each key would have a share of the total.
     /// * As [`Redis::keyed`](super::Redis::keyed), for the policy of the total.
+    #[doc(alias("global limit", "hierarchical"))]
     pub fn with_total<T: RedisPolicy>(self, total: T) -> Result<Keyed<All<(P, T)>>, ConfigError> {
         if !self.total.is_empty() {
             return Err(ConfigError::new(

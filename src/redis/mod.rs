@@ -236,7 +236,7 @@
 //! # TLS and Sentinel
 //!
 //! With feature `redis-tls`, URLs that begin with `rediss://` connect by TLS 1.2 or 1.3, with `rustls` and `ring`. The server's
-//! certificate is checked with the root certificates of the system, or with those of [`Redis::with_tls`], which also takes a client
+//! certificate is checked with the root certificates of the system, or with those of `Redis::with_tls`, which also takes a client
 //! certificate. A certificate that is not trusted, has expired or has another name is an outage, because there is no proof that the
 //! server can be reached: the [`OutagePolicy`] decides what passes, and [`Redis::last_failure`] names the cause. If the program has
 //! no `rustls` crypto provider when the first connection is made, `ring` becomes its default.

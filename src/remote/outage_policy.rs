@@ -3,6 +3,7 @@ use crate::time::OutOfRange;
 /// What passes a limit while Redis is slow or gone.
 ///
 /// The right choice depends on what the limit protects: see [the guide](crate::redis#when-redis-is-slow-or-gone).
+#[doc(alias("fail open", "fail closed", "fallback", "circuit breaker"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OutagePolicy {
     /// An insurance is stated as its number of replicas.

@@ -34,6 +34,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// assert_eq!(start.elapsed(), Duration::from_millis(50));
     /// # }
     /// ```
+    #[doc(alias("throttle", "ratelimit_sink"))]
     fn pace_sends<L: Limiter<Error = Infallible>>(self, limiter: L) -> PaceSends<Self, L, Item>
     where
         Self: Sized,
@@ -166,6 +167,7 @@ pub trait PaceSinkExt<Item>: Sink<Item> {
     /// # Panics
     ///
     /// If `max` or `window` is zero. [`GroupSends::try_new`] returns an error instead.
+    #[doc(alias("batch", "chunks_timeout"))]
     #[track_caller]
     fn group_sends<T>(self, max: usize, window: Duration) -> GroupSends<Self, T>
     where

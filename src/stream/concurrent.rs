@@ -50,6 +50,45 @@ pin_project! {
     /// A future that retries makes a second request under one permit. A future that acquires another of the same permits while
     /// it holds its own may wait for itself. So put retries into a loop that takes a permit for each attempt.
     ///
+    /// # With a rate
+    ///
+    /// The permit first, and the rate inside of the future, so that the rate counts when the call begins. Behind
+    /// `.pace(limit)` an item that has passed can wait here for its permit, and then its call begins close to the next one.
+    ///
+    /// Several connections can share one input. Each takes the next item when it has room, and has limits of its own:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use futures::{StreamExt, stream};
+    /// use paceline::concurrency::Permits;
+    /// use paceline::prelude::*;
+    /// use tokio::sync::Mutex;
+    ///
+    /// # async fn send(_: u32) { tokio::time::sleep(Duration::from_millis(90)).await }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let messages = Arc::new(Mutex::new(stream::iter(0..100_u32)));
+    /// let connections = [(20, 2), (30, 5)].map(|(rate, at_once)| {
+    ///     let messages = stream::unfold(messages.clone(), async |messages| {
+    ///         let message = messages.lock().await.next().await?;
+    ///         Some((message, messages))
+    ///     });
+    ///     let limit = Interval::from_rate(Rate::per_second(rate)).shared();
+    ///     let sent = messages.concurrent(Permits::new(at_once), move |message| {
+    ///         let limit = limit.clone();
+    ///         async move {
+    ///             limit.acquire_one().await;
+    ///             send(message).await;
+    ///         }
+    ///     });
+    ///     sent.count()
+    /// });
+    /// let sent = futures::future::join_all(connections).await;
+    /// assert_eq!(sent, [40, 60]);
+    /// # }
+    /// ```
+    ///
     /// **Cost**: only futures that were woken are polled. However many run, an item costs about 0.03 µs more than with
     /// `buffer_unordered`, and 0.3 µs more if it has to queue for its permit. There is one box for each future that runs at
     /// once, used again for later ones; an item needs no allocation, unless it waits for a permit that cools down.

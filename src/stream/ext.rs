@@ -47,6 +47,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(start.elapsed(), Duration::from_secs(1)); // 5 at once, then 10 a second
     /// # }
     /// ```
+    #[doc(alias("throttle", "rate limit", "ratelimit_stream"))]
     fn pace<L: Limiter<Error = Infallible>>(self, limiter: L) -> Pace<Self, L>
     where
         Self: Sized,
@@ -113,6 +114,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(start.elapsed(), Duration::from_millis(130));
     /// # }
     /// ```
+    #[doc(alias("throttle", "delay between"))]
     fn min_interval(self, interval: Duration) -> Pace<Self, Owned<Interval>>
     where
         Self: Sized,
@@ -216,6 +218,7 @@ pub trait PaceStreamExt: Stream {
     /// # Panics
     ///
     /// If `held` is zero. [`PaceByKey::try_new`] returns an error instead.
+    #[doc(alias("group by", "per user"))]
     #[track_caller]
     fn pace_by_key<K, P, F>(
         self,
@@ -358,6 +361,7 @@ pub trait PaceStreamExt: Stream {
     /// # Panics
     ///
     /// If `max` or `window` is zero. [`GroupedWithin::try_new`] returns an error instead.
+    #[doc(alias("chunks_timeout", "bufferTimeout", "batch"))]
     #[track_caller]
     fn grouped_within(self, max: usize, window: Duration) -> GroupedWithin<Self>
     where
@@ -388,6 +392,7 @@ pub trait PaceStreamExt: Stream {
     /// # Panics
     ///
     /// If `max_weight` or `window` is zero. [`GroupedWithin::try_weighing`] returns an error instead.
+    #[doc(alias("groupedWeightedWithin", "batch by size"))]
     #[track_caller]
     fn grouped_weighted_within<F>(
         self,
@@ -451,6 +456,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(samples.shed_count(), 98);
     /// # }
     /// ```
+    #[doc(alias("drop", "sample"))]
     fn shed<L: Limiter<Error = Infallible>>(self, limiter: L) -> Shed<Self, L>
     where
         Self: Sized,
@@ -541,6 +547,7 @@ pub trait PaceStreamExt: Stream {
     /// # Panics
     ///
     /// If `period` is zero. [`Sample::try_new`] returns an error instead.
+    #[doc(alias("throttleLast", "latest"))]
     #[track_caller]
     fn sample(self, period: Duration) -> Sample<Self>
     where
@@ -571,6 +578,7 @@ pub trait PaceStreamExt: Stream {
     /// # Panics
     ///
     /// If `quiet` is zero. [`ThrottleFirst::try_new`] returns an error instead.
+    #[doc(alias("throttle", "leading edge"))]
     #[track_caller]
     fn throttle_first(self, quiet: Duration) -> ThrottleFirst<Self>
     where
@@ -602,6 +610,7 @@ pub trait PaceStreamExt: Stream {
     /// assert_eq!(answers.collect::<Vec<_>>().await, [(10, 10), (10, 20), (30, 30)]);
     /// # }
     /// ```
+    #[doc(alias("buffer_unordered", "mapAsyncUnordered", "for_each_concurrent"))]
     fn concurrent<F, Fut>(self, permits: Permits, start: F) -> Concurrent<Self, F, Fut>
     where
         Self: Sized,

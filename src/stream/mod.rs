@@ -15,13 +15,13 @@
 //! | is dropped and counted | [`shed`](PaceStreamExt::shed), [`shed_by`](PaceStreamExt::shed_by) | [`Shed`], [`ShedBy`] |
 //! | is replaced by what comes later | [`debounce`](PaceStreamExt::debounce), [`sample`](PaceStreamExt::sample) | [`Debounce`], [`Sample`] |
 //! | is dropped after the first | [`throttle_first`](PaceStreamExt::throttle_first) | [`ThrottleFirst`] |
-//! | joins a group, without a limit | [`grouped_within`](PaceStreamExt::grouped_within), [`try_grouped_within`](PaceTryStreamExt::try_grouped_within) | [`GroupedWithin`], [`TryGroupedWithin`] |
+//! | joins a group, without a limit (to limit the groups, pace them) | [`grouped_within`](PaceStreamExt::grouped_within), [`try_grouped_within`](PaceTryStreamExt::try_grouped_within) | [`GroupedWithin`], [`TryGroupedWithin`] |
 //!
 //! # What all of them promise
 //!
 //! * **Emission** is the instant at which the consumer is handed the item, not when a timer was due or the item arrived.
-//! * **No demand, no emission**: while the stream is not polled it emits nothing, and it does not catch up later, apart from
-//!   what the limit itself saves up (a bucket its burst, an interval one slot).
+//! * **Backpressure**: while the stream is not polled it reads and emits nothing, so a fast source waits for a slow consumer. It
+//!   does not catch up later, apart from what the limit itself saves up (a bucket its burst, an interval one slot).
 //! * **The end** comes when the input ends, and at once if nothing is held. The input is not polled after its end. An adapter
 //!   that has ended returns `None` again when it is polled.
 //! * **Errors** of a stream of `Result`s are items like any other, except to the adapters of [`PaceTryStreamExt`].

@@ -65,6 +65,7 @@ use super::refusal::Refusal;
 ///
 /// The body of the responses has to be made of a `String`. For another one, such as that of tonic, see
 /// [`with_body`](Self::with_body).
+#[doc(alias("429", "RateLimit-Policy", "problem details"))]
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each part has a switch")]
 pub struct Answers {

@@ -26,6 +26,7 @@ use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
 /// # Panics
 ///
 /// If this is not the name of a header.
+#[doc(alias("api key", "KeyExtractor"))]
 #[track_caller]
 pub fn header_key<B>(name: &'static str) -> impl Fn(&Request<B>) -> Option<String> + Clone {
     let name = header_named(name);

@@ -79,6 +79,8 @@
 //! | the address | [`ClientIp`] | a client without an account: sign-in, sign-up, public pages |
 //! | the host, of an outbound request | [`host_key`] | what this program sends to a provider |
 //!
+//! **Tiers.** A [`Keyed::by`](crate::limiter::Keyed::by) finds the policy by the key, such as an extension of user and tier.
+//!
 //! **Addresses are shared.** Behind the NAT of an office, a school or a mobile network, thousands of people have one IPv4 address. A
 //! limit that is right for one of them is an outage for the rest. So a limit by address is ten to a hundred times as generous as one
 //! by user, and as soon as the user is known, the user is the key. The other way round, one client has all the addresses of an IPv6
