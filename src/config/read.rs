@@ -47,15 +47,7 @@ impl<'de> Deserialize<'de> for AnyPolicy {
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mode = String::deserialize(deserializer)?;
-        match &*mode {
-            "active" => Ok(Self::Active),
-            "shadow" => Ok(Self::Shadow),
-            "off" => Ok(Self::Off),
-            _ => Err(D::Error::unknown_variant(
-                &mode,
-                &["active", "shadow", "off"],
-            )),
-        }
+        mode.parse().map_err(D::Error::custom)
     }
 }
 

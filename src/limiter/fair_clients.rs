@@ -9,7 +9,8 @@ use crate::policy::Decision;
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
-use super::limit::{Mode, Stats};
+use super::limit::Stats;
+use super::mode::Mode;
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
 pub(super) type FairQueue<K> = WaitQueue<Account<K>>;

@@ -9,7 +9,8 @@ use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
 use super::key_entry::{Entry, stats_of};
-use super::limit::{LimitState, Mode, Stats};
+use super::limit::{LimitState, Stats};
+use super::mode::Mode;
 use super::shared::LimitHandle;
 
 /// With fewer keys none is evicted.

@@ -8,37 +8,25 @@ use crate::wait::{Intent, Resource, Waiters};
 
 use super::estimate::QueueEstimate;
 use super::hold::Hold;
+use super::mode::Mode;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
-/// Whether a limit is enforced: active, shadow or off.
-///
-/// With feature `serde` it is one of these words, in lower case, as in [a table of limits](crate::config#a-table-of-limits). A
-/// [`Switch`](super::Switch) changes it while the program runs.
-#[doc(alias("dry run", "shadow mode", "kill switch"))]
+/// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[expect(
-    clippy::exhaustive_enums,
-    reason = "a limit is enforced, only counts, or is off"
-)]
-pub enum Mode {
-    /// The limit is enforced.
-    #[default]
-    Active,
-    /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
-    /// [`held_back`](Stats::held_back), to see what a limit would do before it is enforced. An observer gets
-    /// [`Event::Shadowed`](super::Event::Shadowed).
-    Shadow,
-    /// Everything passes, and nothing is charged or counted: a kill switch.
-    Off,
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests that passed, at once or after waiting.
+    pub passed: u64,
+    /// Requests that were refused: by `try_acquire`, `enforce` or `shed`, because it was too late for `acquire_within`, or
+    /// because they cost more than can ever pass.
+    pub refused: u64,
+    /// Requests that were queued; in [`Mode::Shadow`], those that passed and would have waited or been refused.
+    pub held_back: u64,
+    /// Requests that are queued now.
+    pub waiting: usize,
 }
 
 impl Mode {
-    /// The former name of [`Mode::Active`].
-    #[doc(hidden)]
-    #[deprecated(note = "`Mode::Active`")]
-    #[expect(non_upper_case_globals, reason = "it was a variant")]
-    pub const Enforce: Self = Self::Active;
-
     /// What a decision becomes in this mode; counted unless it was only a look. One that becomes a pass is left in `shadowed`.
     pub(super) fn apply(
         self,
@@ -58,21 +46,6 @@ impl Mode {
         stats.held_back += is_counted * u64::from(!decision.is_pass());
         Decision::Pass
     }
-}
-
-/// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Requests that passed, at once or after waiting.
-    pub passed: u64,
-    /// Requests that were refused: by `try_acquire`, `enforce` or `shed`, because it was too late for `acquire_within`, or
-    /// because they cost more than can ever pass.
-    pub refused: u64,
-    /// Requests that were queued; in [`Mode::Shadow`], those that passed and would have waited or been refused.
-    pub held_back: u64,
-    /// Requests that are queued now.
-    pub waiting: usize,
 }
 
 impl Stats {

@@ -50,6 +50,7 @@ mod line;
 mod line_error;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod mode;
 mod obey;
 mod observed;
 mod observer;
@@ -85,11 +86,12 @@ pub use fair_status::{ClientShare, FairCycle};
 pub use gate::Gate;
 pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
-pub use limit::{Mode, Stats};
+pub use limit::Stats;
 pub use line::Line;
 pub use line_error::LineError;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
+pub use mode::{Mode, ParseModeError};
 pub use obey::{Obey, Obeying};
 pub use observed::Observed;
 pub use observer::{Event, Observer};

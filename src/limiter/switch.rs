@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64},
 };
 
-use super::limit::Mode;
+use super::mode::Mode;
 use super::share::Share;
 
 /// Makes limits active, shadow or off while the program runs, for all requests or for a [`Share`] of them.

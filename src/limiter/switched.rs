@@ -6,7 +6,7 @@ use core::time::Duration;
 use crate::policy::Decision;
 use crate::time::Resolution;
 
-use super::limit::Mode;
+use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
 use super::{Limiter, Limits, Method, Status};

@@ -7,7 +7,7 @@ use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, Watch};
 use crate::policy::{All, Decision};
 use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
-use super::config::{Config, LONGEST_NAME, Redis, config, keys, tagged};
+use super::config::{Config, LONGEST_NAME, Redis, config, escaped, keys};
 use super::connector::Connector;
 use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
@@ -322,7 +322,14 @@ impl<P: RedisPolicy> Keyed<P> {
         if self.hashes_long_keys && key.len() > LONGEST_NAME {
             return Ok(format!("{}:{{sha1={}}}", self.redis.prefix, sha1(key)));
         }
-        tagged(&self.redis.prefix, key)
+        let key = escaped("a key", key).map_err(|error| {
+            let hint = "`with_long_keys_hashed` takes longer ones";
+            match key.len() {
+                0 => error,
+                _ => ConfigError::new(format!("{error}; {hint}")),
+            }
+        })?;
+        Ok(format!("{}:{{{key}}}", self.redis.prefix))
     }
 
     /// Waits until `cost` permits of that key have passed.

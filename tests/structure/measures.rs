@@ -20,13 +20,13 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src, without tower, shed and fair",
-        ceiling: 24_350,
+        ceiling: 24_400,
         target: 12_300,
         measure: lines_of_src,
     },
     Limit {
         name: "named types in src, without tower, shed and fair (struct, enum, trait)",
-        ceiling: 338,
+        ceiling: 339,
         target: 190,
         measure: types_of_src,
     },

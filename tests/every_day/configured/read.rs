@@ -165,7 +165,7 @@ fn an_error_names_the_field_or_the_value_and_what_would_be_right_with_line_and_c
         (
             "[api]\nrate = '10/s'\nmode = 'shadwo'",
             (3, 8),
-            "unknown variant `shadwo`, expected one of `active`, `shadow`, `off`".into(),
+            "a mode is `active`, `shadow` or `off`, got `shadwo`".into(),
         ),
         (
             "[api]\nlimit = 100\nkind = 'fixed'",

@@ -1,0 +1,75 @@
+use core::error::Error;
+use core::fmt;
+use core::str::FromStr;
+
+/// Whether a limit is enforced: active, shadow or off.
+///
+/// With feature `serde` it is one of these words, in lower case, as in [a table of limits](crate::config#a-table-of-limits). A
+/// [`Switch`](super::Switch) changes it while the program runs.
+#[doc(alias("dry run", "shadow mode", "kill switch"))]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a limit is enforced, only counts, or is off"
+)]
+pub enum Mode {
+    /// The limit is enforced.
+    #[default]
+    Active,
+    /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
+    /// [`held_back`](Stats::held_back), to see what a limit would do before it is enforced. An observer gets
+    /// [`Event::Shadowed`](super::Event::Shadowed).
+    Shadow,
+    /// Everything passes, and nothing is charged or counted: a kill switch.
+    Off,
+}
+
+/// One of the words `active`, `shadow` and `off`.
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        })
+    }
+}
+
+/// From one of the words `active`, `shadow` and `off`.
+///
+/// ```
+/// use paceline::limiter::Mode;
+///
+/// assert_eq!("shadow".parse(), Ok(Mode::Shadow));
+/// let error = "on".parse::<Mode>().unwrap_err();
+/// assert_eq!(error.to_string(), "a mode is `active`, `shadow` or `off`, got `on`");
+/// ```
+impl FromStr for Mode {
+    type Err = ParseModeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseModeError> {
+        let modes = [Self::Active, Self::Shadow, Self::Off];
+        let found = modes.into_iter().find(|mode| mode.to_string() == text);
+        found.ok_or_else(|| ParseModeError(text.to_owned()))
+    }
+}
+
+/// The error for a text that is no [`Mode`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParseModeError(String);
+
+impl fmt::Display for ParseModeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a mode is `active`, `shadow` or `off`, got `{}`", self.0)
+    }
+}
+
+impl Error for ParseModeError {}
+
+impl Mode {
+    /// The former name of [`Mode::Active`].
+    #[doc(hidden)]
+    #[deprecated(note = "`Mode::Active`")]
+    #[expect(non_upper_case_globals, reason = "it was a variant")]
+    pub const Enforce: Self = Self::Active;
+}
