@@ -40,7 +40,15 @@ pub trait Together: sealed::Together {
     fn look(&self, costs: Self::Costs) -> Decision;
 
     #[doc(hidden)]
-    fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
+    fn for_each_settled(&self, uncounted: u8, settle: impl FnMut(&dyn Charge));
+
+    /// The parts that have not counted the request that `passed`, a bit for each.
+    #[doc(hidden)]
+    fn uncounted(&mut self, passed: &Self) -> u8;
+
+    /// The bits of all parts.
+    #[doc(hidden)]
+    const ALL: u8;
 
     #[doc(hidden)]
     fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
@@ -427,9 +435,20 @@ macro_rules! together {
                 looks.into_iter().fold(Decision::Pass, Decision::strictest)
             }
 
-            fn for_each_settled(&self, mut settle: impl FnMut(&dyn Charge)) {
-                $(settle(&self.$number);)+
+            fn for_each_settled(&self, uncounted: u8, mut settle: impl FnMut(&dyn Charge)) {
+                $(if uncounted & (1 << $number) == 0 {
+                    settle(&self.$number);
+                })+
             }
+
+            fn uncounted(&mut self, passed: &Self) -> u8 {
+                0 $(| match self.$number.keep_counted(&passed.$number) {
+                    Some(false) => 1 << $number,
+                    _ => 0,
+                })+
+            }
+
+            const ALL: u8 = (1 << $count) - 1;
 
             fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
                 [$(self.$number.status()),+].into_iter()

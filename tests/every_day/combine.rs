@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, LimiterExt, Mode, PolicyExt};
+use paceline::limiter::{Combined, LimiterExt, Mode, PolicyExt, Settle};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::stream::PaceStreamExt;
 use paceline::time::Rate;
@@ -354,4 +354,26 @@ async fn threads_keep_every_bound_and_lose_nothing() {
     assert_eq!(account.stats().passed, passed.len() as u64);
     assert_eq!((account.waiting(), users.stats().waiting), (0, 0));
     assert!(passed.last().unwrap() >= &ms(20 * (passed.len() as u64 / 100 - 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_goes_to_the_limits_that_have_counted_the_request() {
+    for mode in [Mode::Shadow, Mode::Off] {
+        let user = SlidingLog::new(10, ms(60_000)).shared();
+        let account = SlidingLog::new(100, ms(60_000)).shared();
+        user.set_mode(mode);
+        let call = Combined::new((user.clone(), account.clone()));
+        let low = call.reserve(20).await.unwrap();
+        let high = call.reserve(20).await.unwrap();
+        assert_eq!(account.status().unwrap().remaining, 60);
+
+        user.set_mode(Mode::Active);
+        assert!(user.try_acquire(10).is_pass());
+        low.settle(30);
+        high.settle(5);
+        assert_eq!(account.status().unwrap().remaining, 65, "{mode:?}");
+        assert_eq!(user.status().unwrap().remaining, 0, "{mode:?}");
+        user.refund(1);
+        assert_eq!(user.status().unwrap().remaining, 1, "nothing is owed");
+    }
 }
