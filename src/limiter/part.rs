@@ -173,6 +173,18 @@ pub(super) fn look(members: &[Member<'_>]) -> Decision {
     looks.fold(Decision::Pass, Decision::strictest)
 }
 
+/// What limits say to a request that is not queued. One that is there twice is asked for the sum; a key has to be entered for that.
+fn look_outside(parts: &[(&dyn sealed::Part, u32)]) -> Decision {
+    let looks = parts.iter().map(|(part, cost)| {
+        let address = part.address();
+        let is_same = |other: &dyn sealed::Part| address != 0 && other.address() == address;
+        let others = parts.iter().filter(|(other, _)| is_same(*other));
+        let sum = others.fold(0, |sum: u32, (_, cost)| sum.saturating_add(*cost));
+        part.look(if address == 0 { *cost } else { sum })
+    });
+    looks.fold(Decision::Pass, Decision::strictest)
+}
+
 /// Takes the permits of all, or none.
 pub(super) fn take(members: &mut [Member<'_>]) -> bool {
     let taken = in_order_of_locks(members, take_all);
@@ -431,8 +443,7 @@ macro_rules! together {
             }
 
             fn look(&self, costs: Self::Costs) -> Decision {
-                let looks = [$(sealed::Part::look(&self.$number, costs[$number])),+];
-                looks.into_iter().fold(Decision::Pass, Decision::strictest)
+                look_outside(&[$((&self.$number, costs[$number])),+])
             }
 
             fn for_each_settled(&self, uncounted: u8, mut settle: impl FnMut(&dyn Charge)) {

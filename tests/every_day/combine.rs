@@ -377,3 +377,16 @@ async fn a_settlement_goes_to_the_limits_that_have_counted_the_request() {
         assert_eq!(user.status().unwrap().remaining, 1, "nothing is owed");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_same_limit_twice_is_known_at_once() {
+    let limit = TokenBucket::new(Rate::per_second(10), 10).shared();
+    let twice = Combined::new((limit.clone(), limit.clone()));
+    twice.acquire(5).await.unwrap();
+    let start = Instant::now();
+    let refused = twice.acquire_each_within([2, 2], ms(399)).await;
+    assert_eq!(refused.unwrap_err().retry_in(), Some(ms(400)));
+    assert_eq!(start.elapsed(), ms(0));
+    twice.acquire_each_within([2, 2], ms(400)).await.unwrap();
+    assert_eq!(start.elapsed(), ms(400));
+}
