@@ -410,7 +410,10 @@ where
     }
 
     fn refuse(&mut self, cost: u32, decision: Decision) {
-        self.leave();
+        // One that is queued keeps its place for the next request.
+        if self.handle.as_ref().is_some_and(Shared::is_outside) {
+            self.leave();
+        }
         self.keyed.shard(&self.key).count_refusal();
         let answer = Poll::Ready(Ok(decision));
         self.watch.answered(Method::Try, cost, &answer, None);

@@ -1,10 +1,12 @@
 //! Limits that pass together or not at all.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, LimiterExt, Mode, PolicyExt, Settle};
+use paceline::limiter::{Combined, Limiter, LimiterExt, Mode, PolicyExt, Settle};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::stream::PaceStreamExt;
 use paceline::time::Rate;
@@ -389,4 +391,25 @@ async fn a_wait_for_the_same_limit_twice_is_known_at_once() {
     assert_eq!(start.elapsed(), ms(0));
     twice.acquire_each_within([2, 2], ms(400)).await.unwrap();
     assert_eq!(start.elapsed(), ms(400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_on_a_queued_handle_keeps_its_place_at_every_limit() {
+    let users = Interval::every(ms(100)).keyed::<u8>();
+    let account = Interval::every(ms(1)).shared();
+    users.acquire_one(1).await;
+    let start = Instant::now();
+    let mut first = Combined::new((users.at(1), account));
+    let queued = poll_fn(|cx| Poll::Ready(first.poll_decide(1, cx))).await;
+    assert_eq!(queued, Poll::Ready(Ok(wait(100))));
+    let second = tokio::spawn(users.acquire_one(1));
+    tokio::task::yield_now().await;
+
+    let Ok(tried) = poll_fn(|cx| first.poll_try(1, cx)).await;
+    assert!(!tried.is_pass());
+    sleep(ms(100)).await;
+    let Ok(passed) = poll_fn(|cx| first.poll_decide(1, cx)).await;
+    assert!(passed.is_pass());
+    second.await.unwrap();
+    assert_eq!(start.elapsed(), ms(200));
 }
