@@ -61,6 +61,8 @@ use super::{Answer, Limiter, Settle};
 ///   at a limit only when all limits before that one would let it pass. So write the limit of the user first and that of the account
 ///   last: a user above its limit holds up no other.
 /// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
+/// * **Newest first**: at a limit that serves the newest first now, a request that would pass and waits at the next one keeps no
+///   permits for itself. If they are gone when it comes back, it waits there again.
 /// * A request that would pass at one limit and waits at the next stays the head of the first. If its task is not polled, it is passed
 ///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`](super::Shared) limit.
 ///

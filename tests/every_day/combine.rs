@@ -413,3 +413,26 @@ async fn a_try_on_a_queued_handle_keeps_its_place_at_every_limit() {
     second.await.unwrap();
     assert_eq!(start.elapsed(), ms(200));
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_orders_do_not_wait_for_each_other_where_the_newest_is_first() {
+    let newest = Interval::every(ms(10)).shared().with_newest_first(ms(0));
+    let oldest = Interval::every(ms(10)).shared();
+    newest.acquire_one().await;
+    oldest.acquire_one().await;
+    let start = Instant::now();
+    let calls = join_all((0..6).map(|number| {
+        let (newest, oldest) = (newest.clone(), oldest.clone());
+        async move {
+            sleep(Duration::from_micros(number)).await;
+            if number % 2 == 0 {
+                Combined::new((oldest, newest)).acquire(1).await.unwrap();
+            } else {
+                Combined::new((newest, oldest)).acquire(1).await.unwrap();
+            }
+        }
+    }));
+    calls.await;
+    assert_eq!(start.elapsed(), ms(60));
+    assert_eq!((newest.waiting(), oldest.waiting()), (0, 0));
+}
