@@ -79,6 +79,12 @@ pub(super) mod sealed {
         /// Where the queue is; 0 without one.
         fn address(&self) -> usize;
 
+        /// Whether it has a place; `None` without a queue.
+        fn has_place(&self) -> Option<bool>;
+
+        /// Leaves the queue, to take a new place.
+        fn forget_place(&mut self);
+
         /// Takes a place, and goes on under the lock.
         fn reserve(&mut self, next: &mut dyn FnMut());
 
@@ -208,8 +214,17 @@ fn take_all(members: &mut [Member<'_>]) -> bool {
     }
 }
 
-/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them.
+/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them. Where a limit was
+/// off when the request came, it takes all of them anew: places of two instants would let two requests wait for each other.
 pub(super) fn reserve(members: &mut [Member<'_>]) {
+    let asked = members.iter().filter(|member| member.cost > 0);
+    let mut places = asked.filter_map(|member| member.part.has_place());
+    let first = places.next();
+    if places.any(|has_place| Some(has_place) != first) {
+        for member in members.iter_mut() {
+            member.part.forget_place();
+        }
+    }
     in_order_of_locks(members, reserve_all);
 }
 
@@ -272,6 +287,14 @@ impl<P: Policy> sealed::Part for Shared<P> {
 
     fn address(&self) -> usize {
         self.queue.address()
+    }
+
+    fn has_place(&self) -> Option<bool> {
+        Some(!self.is_outside())
+    }
+
+    fn forget_place(&mut self) {
+        self.queue.cancel(&mut self.position);
     }
 
     fn reserve(&mut self, next: &mut dyn FnMut()) {
@@ -353,6 +376,16 @@ where
 
     fn address(&self) -> usize {
         self.handle.as_ref().map_or(0, sealed::Part::address)
+    }
+
+    fn has_place(&self) -> Option<bool> {
+        self.handle.as_ref().and_then(sealed::Part::has_place)
+    }
+
+    fn forget_place(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.forget_place();
+        }
     }
 
     fn reserve(&mut self, next: &mut dyn FnMut()) {

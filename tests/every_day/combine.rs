@@ -436,3 +436,21 @@ async fn two_orders_do_not_wait_for_each_other_where_the_newest_is_first() {
     assert_eq!(start.elapsed(), ms(60));
     assert_eq!((newest.waiting(), oldest.waiting()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_orders_do_not_wait_for_each_other_after_the_keys_were_off() {
+    let users = Interval::every(ms(10)).keyed::<u8>();
+    let account = Interval::every(ms(10)).shared();
+    account.acquire_one().await;
+    users.set_mode(Mode::Off);
+    let start = Instant::now();
+    let first = tokio::spawn(Combined::new((account.clone(), users.at(1))).acquire(1));
+    tokio::task::yield_now().await;
+    users.set_mode(Mode::Active);
+    users.acquire_one(1).await;
+    let second = tokio::spawn(Combined::new((users.at(1), account.clone())).acquire(1));
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), ms(20));
+    assert_eq!((account.waiting(), users.stats().waiting), (0, 0));
+}
