@@ -63,6 +63,8 @@ use super::{Answer, Limiter, Settle};
 ///   at a limit only when all limits before that one would let it pass. So write the limit of the user first and that of the account
 ///   last: a user above its limit holds up no other.
 /// * **No deadlock**, in whatever order the tuples are written: of two requests one came first, at every limit that both need.
+/// * **Newest first**: at a limit that serves the newest first now, a request that would pass and waits at the next one keeps no
+///   permits for itself. If they are gone when it comes back, it waits there again.
 /// * A request that would pass at one limit and waits at the next stays the head of the first. If its task is not polled, it is passed
 ///   over there after one second, and at the limit that it waits for after about 10 ms, as in a [`Shared`](super::Shared) limit.
 ///
@@ -79,6 +81,8 @@ pub struct Combined<T: Together> {
     limits: T,
     /// Of [`acquire_each`](Self::acquire_each); otherwise every limit is charged the same.
     costs: Option<T::Costs>,
+    /// Of a reservation: the limits that have not counted it, a bit for each.
+    uncounted: u8,
 }
 
 impl<T: Together> Combined<T> {
@@ -88,6 +92,7 @@ impl<T: Together> Combined<T> {
         Self {
             limits,
             costs: None,
+            uncounted: 0,
         }
     }
 
@@ -191,6 +196,7 @@ impl<T: Together> Combined<T> {
         Self {
             limits: self.limits.clone(),
             costs: Some(costs),
+            uncounted: 0,
         }
     }
 
@@ -346,12 +352,19 @@ impl<T: Together> Limiter for Combined<T> {
 /// ```
 impl<T: Together> Settle for Combined<T> {
     fn charge(&self, cost: u32) {
-        self.limits.for_each_settled(|limit| limit.charge(cost));
+        self.limits
+            .for_each_settled(self.uncounted, |limit| limit.charge(cost));
     }
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.limits
-            .for_each_settled(|limit| limit.refund_from(spent_at, cost));
+        self.limits.for_each_settled(self.uncounted, |limit| {
+            limit.refund_from(spent_at, cost);
+        });
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        self.uncounted = self.limits.uncounted(&passed.limits);
+        Some(self.uncounted != T::ALL)
     }
 }
 

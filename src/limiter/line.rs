@@ -450,7 +450,12 @@ impl<L: Limiter> Limiter for Line<L> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>> {
         if cost == 0 {
-            return self.limiter.poll_decide(0, cx).map_err(LineError::of_limit);
+            // A request that waits and costs nothing any more passes, too.
+            let answer = self.limiter.poll_decide(0, cx);
+            if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
+                self.leave();
+            }
+            return answer.map_err(LineError::of_limit);
         }
         let (is_closed, is_full) = {
             let line = self.lock();

@@ -40,7 +40,15 @@ pub trait Together: sealed::Together {
     fn look(&self, costs: Self::Costs) -> Decision;
 
     #[doc(hidden)]
-    fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
+    fn for_each_settled(&self, uncounted: u8, settle: impl FnMut(&dyn Charge));
+
+    /// The parts that have not counted the request that `passed`, a bit for each.
+    #[doc(hidden)]
+    fn uncounted(&mut self, passed: &Self) -> u8;
+
+    /// The bits of all parts.
+    #[doc(hidden)]
+    const ALL: u8;
 
     #[doc(hidden)]
     fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
@@ -70,6 +78,12 @@ pub(super) mod sealed {
 
         /// Where the queue is; 0 without one.
         fn address(&self) -> usize;
+
+        /// Whether it has a place; `None` without a queue.
+        fn has_place(&self) -> Option<bool>;
+
+        /// Leaves the queue, to take a new place.
+        fn forget_place(&mut self);
 
         /// Takes a place, and goes on under the lock.
         fn reserve(&mut self, next: &mut dyn FnMut());
@@ -165,6 +179,18 @@ pub(super) fn look(members: &[Member<'_>]) -> Decision {
     looks.fold(Decision::Pass, Decision::strictest)
 }
 
+/// What limits say to a request that is not queued. One that is there twice is asked for the sum; a key has to be entered for that.
+fn look_outside(parts: &[(&dyn sealed::Part, u32)]) -> Decision {
+    let looks = parts.iter().map(|(part, cost)| {
+        let address = part.address();
+        let is_same = |other: &dyn sealed::Part| address != 0 && other.address() == address;
+        let others = parts.iter().filter(|(other, _)| is_same(*other));
+        let sum = others.fold(0, |sum: u32, (_, cost)| sum.saturating_add(*cost));
+        part.look(if address == 0 { *cost } else { sum })
+    });
+    looks.fold(Decision::Pass, Decision::strictest)
+}
+
 /// Takes the permits of all, or none.
 pub(super) fn take(members: &mut [Member<'_>]) -> bool {
     let taken = in_order_of_locks(members, take_all);
@@ -188,8 +214,17 @@ fn take_all(members: &mut [Member<'_>]) -> bool {
     }
 }
 
-/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them.
+/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them. Where a limit was
+/// off when the request came, it takes all of them anew: places of two instants would let two requests wait for each other.
 pub(super) fn reserve(members: &mut [Member<'_>]) {
+    let asked = members.iter().filter(|member| member.cost > 0);
+    let mut places = asked.filter_map(|member| member.part.has_place());
+    let first = places.next();
+    if places.any(|has_place| Some(has_place) != first) {
+        for member in members.iter_mut() {
+            member.part.forget_place();
+        }
+    }
     in_order_of_locks(members, reserve_all);
 }
 
@@ -252,6 +287,14 @@ impl<P: Policy> sealed::Part for Shared<P> {
 
     fn address(&self) -> usize {
         self.queue.address()
+    }
+
+    fn has_place(&self) -> Option<bool> {
+        Some(!self.is_outside())
+    }
+
+    fn forget_place(&mut self) {
+        self.queue.cancel(&mut self.position);
     }
 
     fn reserve(&mut self, next: &mut dyn FnMut()) {
@@ -335,6 +378,16 @@ where
         self.handle.as_ref().map_or(0, sealed::Part::address)
     }
 
+    fn has_place(&self) -> Option<bool> {
+        self.handle.as_ref().and_then(sealed::Part::has_place)
+    }
+
+    fn forget_place(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.forget_place();
+        }
+    }
+
     fn reserve(&mut self, next: &mut dyn FnMut()) {
         match &mut self.handle {
             Some(handle) => handle.reserve(next),
@@ -390,7 +443,10 @@ where
     }
 
     fn refuse(&mut self, cost: u32, decision: Decision) {
-        self.leave();
+        // One that is queued keeps its place for the next request.
+        if self.handle.as_ref().is_some_and(Shared::is_outside) {
+            self.leave();
+        }
         self.keyed.shard(&self.key).count_refusal();
         let answer = Poll::Ready(Ok(decision));
         self.watch.answered(Method::Try, cost, &answer, None);
@@ -423,13 +479,23 @@ macro_rules! together {
             }
 
             fn look(&self, costs: Self::Costs) -> Decision {
-                let looks = [$(sealed::Part::look(&self.$number, costs[$number])),+];
-                looks.into_iter().fold(Decision::Pass, Decision::strictest)
+                look_outside(&[$((&self.$number, costs[$number])),+])
             }
 
-            fn for_each_settled(&self, mut settle: impl FnMut(&dyn Charge)) {
-                $(settle(&self.$number);)+
+            fn for_each_settled(&self, uncounted: u8, mut settle: impl FnMut(&dyn Charge)) {
+                $(if uncounted & (1 << $number) == 0 {
+                    settle(&self.$number);
+                })+
             }
+
+            fn uncounted(&mut self, passed: &Self) -> u8 {
+                0 $(| match self.$number.keep_counted(&passed.$number) {
+                    Some(false) => 1 << $number,
+                    _ => 0,
+                })+
+            }
+
+            const ALL: u8 = (1 << $count) - 1;
 
             fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
                 [$(self.$number.status()),+].into_iter()

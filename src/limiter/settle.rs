@@ -61,6 +61,17 @@ pub trait Settle {
     /// has passed, less may come back.
     fn refund_from(&self, spent_at: Instant, cost: u32);
 
+    /// Of the limits behind this clone of a handle whose request has just `passed`, leaves those that have counted it. Says whether
+    /// there are any; `None` if [`shadowed`](Limiter::shadowed) says so.
+    #[doc(hidden)]
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool>
+    where
+        Self: Sized,
+    {
+        let _ = passed;
+        None
+    }
+
     /// Waits until the `estimate` passes, behind every request that came before, and spends it until it is
     /// [settled](Reservation::settle).
     ///
@@ -229,14 +240,16 @@ impl<L> Reservation<L> {
     }
 }
 
-impl<L: Limiter + Clone> Reservation<L> {
+impl<L: Limiter + Settle + Clone> Reservation<L> {
     /// Of a request that has just passed. Its instant is not before it was counted: else nothing could be given back of a request
     /// that has begun a window.
     pub(super) fn of(limit: &L, estimate: u32) -> Self {
         let passed_at = instant();
-        let is_counted = limit.shadowed().is_none();
+        let mut counted = limit.clone();
+        let is_counted = counted.keep_counted(limit);
+        let is_counted = is_counted.unwrap_or_else(|| limit.shadowed().is_none());
         Self {
-            limit: is_counted.then(|| limit.clone()),
+            limit: is_counted.then_some(counted),
             estimate,
             passed_at,
         }
@@ -245,7 +258,7 @@ impl<L: Limiter + Clone> Reservation<L> {
 
 /// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 ends the
 /// prefetch, so that the request has to ask.
-fn poll_reserve<L: Limiter<Error = Infallible> + Clone + Unpin>(
+fn poll_reserve<L: Limiter<Error = Infallible> + Settle + Clone + Unpin>(
     acquire: &mut Acquire<L>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Reservation<L>, TooCostly>> {
@@ -261,7 +274,7 @@ pub struct Reserve<L: Limiter> {
     acquire: Acquire<L>,
 }
 
-impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for Reserve<L> {
+impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for Reserve<L> {
     type Output = Result<Reservation<L>, TooCostly>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -276,7 +289,7 @@ pub struct ReserveWithin<L: Limiter> {
     acquire: AcquireWithin<L>,
 }
 
-impl<L: Limiter<Error = Infallible> + Clone + Unpin> Future for ReserveWithin<L> {
+impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for ReserveWithin<L> {
     type Output = Result<Reservation<L>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -292,6 +305,10 @@ impl<P: Policy> Settle for Shared<P> {
     fn refund_from(&self, spent_at: Instant, cost: u32) {
         self.queue
             .update(|limit, now| limit.refund_from(now, spent_at, cost));
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        Some(passed.shadowed().is_none() && passed.mode() != Mode::Off)
     }
 
     fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
@@ -315,6 +332,10 @@ where
         self.keyed.refund_from(&self.key, spent_at, cost);
     }
 
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        Some(passed.shadowed().is_none() && passed.keyed.mode() != Mode::Off)
+    }
+
     fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
         ReserveWithin {
             acquire: self.acquire_within(estimate, within),
@@ -335,6 +356,16 @@ impl<L: Settle> Settle for Switched<L> {
             limit.refund_from(spent_at, cost);
         }
     }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        if passed.is_shadowed() {
+            return Some(false);
+        }
+        match (self.limiter_mut(), passed.settled()) {
+            (Some(limit), Some(passed)) => limit.keep_counted(passed),
+            _ => Some(false),
+        }
+    }
 }
 
 impl<L> Switched<L> {
@@ -351,5 +382,9 @@ impl<L: Settle, O: Observer> Settle for Observed<L, O> {
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
         self.limiter().refund_from(spent_at, cost);
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        self.parts().0.keep_counted(passed.limiter())
     }
 }

@@ -195,6 +195,15 @@ impl<L> Switched<L> {
         self.limiter.as_ref()
     }
 
+    pub(super) const fn limiter_mut(&mut self) -> Option<&mut L> {
+        self.limiter.as_mut()
+    }
+
+    /// Whether the last request passed only in shadow mode.
+    pub(super) const fn is_shadowed(&self) -> bool {
+        self.shadowed.is_some()
+    }
+
     /// Whether the present request is in this share.
     fn is_in(&mut self, share: Share) -> bool {
         if share == Share::FULL {

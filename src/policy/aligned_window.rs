@@ -73,7 +73,7 @@ impl AlignedWindow {
         OutOfRange::or_panic(check_window(limit, alignment.longest()));
         Self {
             limit,
-            alignment,
+            alignment: alignment.named(),
             utc_offset: 0,
             clock: WallClock::system(),
         }

@@ -49,6 +49,19 @@ impl Alignment {
         }
     }
 
+    /// One name for windows that are the same: every 60 seconds are those of a minute.
+    pub(super) const fn named(self) -> Self {
+        match self {
+            Self::Every(length) if length.subsec_nanos() == 0 => match length.as_secs() {
+                60 => Self::Minute,
+                3_600 => Self::Hour,
+                86_400 => Self::Day,
+                _ => self,
+            },
+            _ => self,
+        }
+    }
+
     /// When the window that holds `at` ends. Both are nanoseconds since the beginning of 1970.
     pub(super) fn end_after(self, at: i128) -> i128 {
         let first = match self {

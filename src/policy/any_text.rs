@@ -216,7 +216,7 @@ impl<'a> Words<'a> {
             return Ok(FixedWindow::from_rate(rate).into());
         }
         if self.takes("aligned") {
-            let alignment = alignment_of(rate.period());
+            let alignment = Alignment::Every(rate.period());
             return Ok(self.aligned(rate.permits(), alignment)?.into());
         }
         Ok(SlidingLog::from_rate(rate).into())
@@ -361,12 +361,6 @@ fn in_calendar(word: &str) -> Option<(&str, Alignment)> {
         "month" => Some((permits, Alignment::Month)),
         _ => None,
     }
-}
-
-fn alignment_of(length: Duration) -> Alignment {
-    let named = [Alignment::Minute, Alignment::Hour, Alignment::Day];
-    let named = named.into_iter().find(|named| named.longest() == length);
-    named.unwrap_or(Alignment::Every(length))
 }
 
 /// The seconds of an offset such as `+02:00` or `-8`.

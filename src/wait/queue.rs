@@ -144,7 +144,8 @@ impl<R: Resource> Queue<R> {
         }
     }
 
-    /// Queues the request as the head, which would pass and waits in another queue.
+    /// Queues the request as the head, which would pass and waits in another queue. Where the newest is first it blocks no other: the
+    /// orders of two queues differ then, and two requests would wait for each other.
     pub(super) fn hold(
         &mut self,
         position: &mut Position,
@@ -153,6 +154,10 @@ impl<R: Resource> Queue<R> {
         now: Tick,
     ) {
         if cost == 0 || self.resource.is_unordered() {
+            return;
+        }
+        if self.waiters.is_newest_first() {
+            self.step_aside(position);
             return;
         }
         // It was woken, and has to wake up for the other queue only.
@@ -380,6 +385,7 @@ impl<R: Resource> Queue<R> {
     /// Makes sure that the head is woken when its permits are due, and passed over if it does not ask then.
     fn schedule_head(&mut self, now: Tick) {
         self.waiters.note_time(now);
+        let may_hold = !self.waiters.is_newest_first();
         let Some((ticket, head)) = self.waiters.head_mut() else {
             self.deferred.wake(self.timeout.dismiss());
             return;
@@ -394,7 +400,11 @@ impl<R: Resource> Queue<R> {
                 .unwrap_or_default()
         };
         let due = now.after(wait);
-        let expected = if head.holds { now.after(HOLD) } else { due };
+        let expected = if head.holds && may_hold {
+            now.after(HOLD)
+        } else {
+            due
+        };
         let task = self.timeout.expect(ticket, expected, now);
         self.deferred.wake(task);
         if due < head.wakes_at {

@@ -1,10 +1,12 @@
 //! Limits that pass together or not at all.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, LimiterExt, Mode, PolicyExt};
+use paceline::limiter::{Combined, Limiter, LimiterExt, Mode, PolicyExt, Settle};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::stream::PaceStreamExt;
 use paceline::time::Rate;
@@ -354,4 +356,101 @@ async fn threads_keep_every_bound_and_lose_nothing() {
     assert_eq!(account.stats().passed, passed.len() as u64);
     assert_eq!((account.waiting(), users.stats().waiting), (0, 0));
     assert!(passed.last().unwrap() >= &ms(20 * (passed.len() as u64 / 100 - 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_goes_to_the_limits_that_have_counted_the_request() {
+    for mode in [Mode::Shadow, Mode::Off] {
+        let user = SlidingLog::new(10, ms(60_000)).shared();
+        let account = SlidingLog::new(100, ms(60_000)).shared();
+        user.set_mode(mode);
+        let call = Combined::new((user.clone(), account.clone()));
+        let low = call.reserve(20).await.unwrap();
+        let high = call.reserve(20).await.unwrap();
+        assert_eq!(account.status().unwrap().remaining, 60);
+
+        user.set_mode(Mode::Active);
+        assert!(user.try_acquire(10).is_pass());
+        low.settle(30);
+        high.settle(5);
+        assert_eq!(account.status().unwrap().remaining, 65, "{mode:?}");
+        assert_eq!(user.status().unwrap().remaining, 0, "{mode:?}");
+        user.refund(1);
+        assert_eq!(user.status().unwrap().remaining, 1, "nothing is owed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_same_limit_twice_is_known_at_once() {
+    let limit = TokenBucket::new(Rate::per_second(10), 10).shared();
+    let twice = Combined::new((limit.clone(), limit.clone()));
+    twice.acquire(5).await.unwrap();
+    let start = Instant::now();
+    let refused = twice.acquire_each_within([2, 2], ms(399)).await;
+    assert_eq!(refused.unwrap_err().retry_in(), Some(ms(400)));
+    assert_eq!(start.elapsed(), ms(0));
+    twice.acquire_each_within([2, 2], ms(400)).await.unwrap();
+    assert_eq!(start.elapsed(), ms(400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_on_a_queued_handle_keeps_its_place_at_every_limit() {
+    let users = Interval::every(ms(100)).keyed::<u8>();
+    let account = Interval::every(ms(1)).shared();
+    users.acquire_one(1).await;
+    let start = Instant::now();
+    let mut first = Combined::new((users.at(1), account));
+    let queued = poll_fn(|cx| Poll::Ready(first.poll_decide(1, cx))).await;
+    assert_eq!(queued, Poll::Ready(Ok(wait(100))));
+    let second = tokio::spawn(users.acquire_one(1));
+    tokio::task::yield_now().await;
+
+    let Ok(tried) = poll_fn(|cx| first.poll_try(1, cx)).await;
+    assert!(!tried.is_pass());
+    sleep(ms(100)).await;
+    let Ok(passed) = poll_fn(|cx| first.poll_decide(1, cx)).await;
+    assert!(passed.is_pass());
+    second.await.unwrap();
+    assert_eq!(start.elapsed(), ms(200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_orders_do_not_wait_for_each_other_where_the_newest_is_first() {
+    let newest = Interval::every(ms(10)).shared().with_newest_first(ms(0));
+    let oldest = Interval::every(ms(10)).shared();
+    newest.acquire_one().await;
+    oldest.acquire_one().await;
+    let start = Instant::now();
+    let calls = join_all((0..6).map(|number| {
+        let (newest, oldest) = (newest.clone(), oldest.clone());
+        async move {
+            sleep(Duration::from_micros(number)).await;
+            if number % 2 == 0 {
+                Combined::new((oldest, newest)).acquire(1).await.unwrap();
+            } else {
+                Combined::new((newest, oldest)).acquire(1).await.unwrap();
+            }
+        }
+    }));
+    calls.await;
+    assert_eq!(start.elapsed(), ms(60));
+    assert_eq!((newest.waiting(), oldest.waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_orders_do_not_wait_for_each_other_after_the_keys_were_off() {
+    let users = Interval::every(ms(10)).keyed::<u8>();
+    let account = Interval::every(ms(10)).shared();
+    account.acquire_one().await;
+    users.set_mode(Mode::Off);
+    let start = Instant::now();
+    let first = tokio::spawn(Combined::new((account.clone(), users.at(1))).acquire(1));
+    tokio::task::yield_now().await;
+    users.set_mode(Mode::Active);
+    users.acquire_one(1).await;
+    let second = tokio::spawn(Combined::new((users.at(1), account.clone())).acquire(1));
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), ms(20));
+    assert_eq!((account.waiting(), users.stats().waiting), (0, 0));
 }

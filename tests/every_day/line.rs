@@ -1,12 +1,14 @@
 //! What happens to requests that wait: how many, how long, and until when.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, Line, Priority};
+use paceline::limiter::{Combined, Limiter, Line, Priority};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -386,4 +388,19 @@ async fn handles_of_two_classes_share_one_line() {
     assert!(!answers.3.0, "three wait already");
     urgent.close();
     assert!(line.acquire(1).await.unwrap_err().is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_costs_nothing_any_more_leaves_the_line() {
+    let line = Line::new(Interval::every(ms(100)).shared());
+    line.acquire(1).await.unwrap();
+    let mut handle = line.clone();
+    let queued = poll_fn(|cx| Poll::Ready(handle.poll_decide(1, cx).is_pending())).await;
+    assert!(!queued, "it sleeps as the head");
+    assert_eq!((line.waiting(), line.limiter().waiting()), (1, 1));
+    assert_eq!(
+        poll_fn(|cx| handle.poll_decide(0, cx)).await,
+        Ok(Decision::Pass)
+    );
+    assert_eq!((line.waiting(), line.limiter().waiting()), (0, 0));
 }

@@ -706,3 +706,30 @@ async fn a_settlement_is_counted_while_the_future_of_another_waits() {
     next.settle(30);
     assert_eq!(remaining(&limit), 10);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_passed_while_the_limit_was_off_settles_nothing_when_it_is_active_again() {
+    let limit = bucket();
+    let keys = TokenBucket::new(Rate::per_second(10), 100).keyed::<u8>();
+    let inner = bucket();
+    let switch = Switch::new().with_mode(Mode::Off);
+    let switched = Switched::new(inner.clone(), switch.clone());
+    limit.set_mode(Mode::Off);
+    keys.set_mode(Mode::Off);
+    let reserved = limit.try_reserve(50).unwrap();
+    let of_key = keys.reserve(1, 50).await.unwrap();
+    let behind_a_switch = switched.try_reserve(50).unwrap();
+
+    limit.set_mode(Mode::Active);
+    keys.set_mode(Mode::Active);
+    switch.set_mode(Mode::Active);
+    assert!(limit.try_acquire(60).is_pass());
+    assert!(keys.try_acquire(&1, 60).is_pass());
+    assert!(switched.try_acquire(60).await.is_pass());
+    reserved.settle(0);
+    of_key.settle(70);
+    behind_a_switch.settle(0);
+    assert_eq!(remaining(&limit), 40);
+    assert_eq!(keys.status(&1).unwrap().remaining, 40);
+    assert_eq!(remaining(&inner), 40);
+}

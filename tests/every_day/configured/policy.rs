@@ -228,6 +228,9 @@ fn aligned_windows() -> impl Strategy<Value = AlignedWindow> {
         Just(Alignment::Week),
         Just(Alignment::Month),
         Just(Alignment::Every(Duration::from_secs(300))),
+        Just(Alignment::Every(Duration::from_secs(60))),
+        Just(Alignment::Every(Duration::from_secs(3_600))),
+        Just(Alignment::Every(Duration::from_secs(86_400))),
     ];
     let offset = prop_oneof![
         Just(0),
