@@ -1,8 +1,8 @@
 use core::fmt;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::limiter::{Line, PolicyExt, Shared};
+use crate::limiter::{Line, Mode, PolicyExt, Shared};
 use crate::policy::AnyPolicy;
 
 use super::{LimitConfig, LimitsConfig};
@@ -43,12 +43,18 @@ use super::{LimitConfig, LimitsConfig};
 #[derive(Clone)]
 pub struct NamedLimits {
     limits: Arc<RwLock<HashMap<String, Named>>>,
+    reloads: Arc<Mutex<()>>,
 }
+
+type NamedLimit = Line<Shared<AnyPolicy>>;
+
+/// A limit with its new mode, and its new policy if that has changed.
+type Retuned = (NamedLimit, Mode, Option<AnyPolicy>);
 
 /// A limit, and what the configuration said of it last.
 struct Named {
     config: LimitConfig,
-    line: Line<Shared<AnyPolicy>>,
+    line: NamedLimit,
 }
 
 impl NamedLimits {
@@ -59,6 +65,7 @@ impl NamedLimits {
         let limits = limits.map(|(name, config)| (name.to_owned(), Named::new(config)));
         Self {
             limits: Arc::new(RwLock::new(limits.collect())),
+            reloads: Arc::default(),
         }
     }
 
@@ -81,12 +88,30 @@ impl NamedLimits {
     /// Each limit changes at once, all of them one after another. A configuration that cannot be read is an error of its reader, so
     /// there is nothing in here to fail.
     pub fn reload(&self, config: &LimitsConfig) -> Changes {
+        // Waiters are woken, and may look for a limit, when the lock is free. Of two reloads one comes after the other.
+        let _one = self.reloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, closed, retuned) = self.change(config);
+        for line in closed {
+            line.close();
+        }
+        for (line, mode, policy) in retuned {
+            if let Some(policy) = policy {
+                line.limiter().retune(policy);
+            }
+            line.limiter().set_mode(mode);
+        }
+        changes
+    }
+
+    /// Says what has to be done to which limits.
+    fn change(&self, config: &LimitsConfig) -> (Changes, Vec<NamedLimit>, Vec<Retuned>) {
         let mut changes = Changes::default();
+        let (mut closed, mut retuned) = (Vec::new(), Vec::new());
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
         limits.retain(|name, named| {
             let stays = config.get(name).is_some();
             if !stays {
-                named.line.close();
+                closed.push(named.line.clone());
                 changes.closed.push(name.clone());
             }
             stays
@@ -99,14 +124,14 @@ impl NamedLimits {
                 }
                 Some(named) if named.config == *config => &mut changes.unchanged,
                 Some(named) => {
-                    named.retune(config);
+                    retuned.push(named.with(config));
                     &mut changes.retuned
                 }
             };
             names.push(name.to_owned());
         }
         changes.closed.sort_unstable();
-        changes
+        (changes, closed, retuned)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, HashMap<String, Named>> {
@@ -132,16 +157,12 @@ impl Named {
         }
     }
 
-    /// Goes on with another configuration.
-    fn retune(&mut self, config: &LimitConfig) {
-        let limit = self.line.limiter();
-        if self.config.policy() != config.policy() {
-            limit.retune(config.policy().clone());
-        }
-        if self.config.mode() != config.mode() {
-            limit.set_mode(config.mode());
-        }
+    /// Goes on with another configuration. Returns what that is for the limit.
+    fn with(&mut self, config: &LimitConfig) -> Retuned {
+        let is_other = self.config.policy() != config.policy();
+        let policy = is_other.then(|| config.policy().clone());
         self.config = config.clone();
+        (self.line.clone(), config.mode(), policy)
     }
 }
 

@@ -506,7 +506,7 @@ impl<L: Limiter> Limiter for Line<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Self::Error>> {
-        if self.is_closed() {
+        if cost > 0 && self.is_closed() {
             self.give_up();
             return Poll::Ready(Err(LineError::closed()));
         }

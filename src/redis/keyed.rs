@@ -255,6 +255,7 @@ impl<P: RedisPolicy> Keyed<P> {
                 "a keyed limit has one total, got a second one: make them an `All`",
             ));
         }
+        let max_keys = self.locked().max();
         let outage_policy = self.redis.outage_policy;
         if outage_policy.is_insured() {
             return Err(ConfigError::new(
@@ -283,7 +284,7 @@ impl<P: RedisPolicy> Keyed<P> {
             total: keys(&params, &format!("{tag}:total")),
             hashes_long_keys: self.hashes_long_keys,
             observer: self.observer,
-            cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
+            cache: Arc::new(Mutex::new(KeyCache::new(max_keys))),
         })
     }
 

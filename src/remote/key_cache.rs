@@ -52,6 +52,10 @@ where
     P: Policy<State: Send> + Send + Sync + 'static,
     S: Store,
 {
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
     pub(crate) fn new(max: usize) -> Self {
         Self {
             queues: HashMap::new(),

@@ -25,8 +25,8 @@ use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, ClientShare,
     Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits,
-    Mode, Obey, Obeying, Observed, Observer, Owned, PassError, PolicyExt, Quota, Share, ShareError,
-    Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
+    Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError, PolicyExt, Quota,
+    Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -107,6 +107,7 @@ fn errors_are_errors_whatever_is_in_them() {
     error::<TooCostly<Secret>>();
     error::<PassError<RateError>>();
     error::<AcquireError>();
+    error::<ParseModeError>();
     error::<ShareError>();
     error::<Exceeded<Secret>>();
     error::<ExceededInStream<Secret>>();

@@ -156,10 +156,7 @@ async fn keys_share_nothing_and_similar_names_are_different_keys() {
     }
     assert_eq!(keyed.remembered(), 7);
     let error = keyed.at("").unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "a name of a limit in Redis has 1 to 200 bytes, got 0"
-    );
+    assert_eq!(error, "a key of a limit in Redis has 1 to 200 bytes, got 0");
     let error = keyed.try_acquire("", 1).await.unwrap_err();
     assert_eq!(
         error.unfit().map(ToString::to_string),
