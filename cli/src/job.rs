@@ -222,7 +222,7 @@ impl Output {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "it is shown")]
-fn per_second(lines: u64, time: Duration) -> f64 {
+pub(crate) fn per_second(lines: u64, time: Duration) -> f64 {
     if time.is_zero() {
         return 0.0;
     }

@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use paceline::policy::{AnyPolicy, AnyPolicyState, Decision, Policy};
-use paceline::time::Tick;
+use paceline::time::{Rate, Tick};
 
 use crate::Failure;
 use crate::args::Limit;
+use crate::job::per_second;
 use crate::policy::policy;
 
 /// Prints the plan of a policy.
@@ -56,7 +57,7 @@ impl Plan {
         ];
         for window in windows_of(policy) {
             if windows.iter().all(|(_, other)| *other != window) {
-                windows.push((format!("{window:?}"), window));
+                windows.push((time(window), window));
             }
         }
         windows.sort_by_key(|(_, window)| *window);
@@ -90,11 +91,27 @@ impl fmt::Display for Plan {
         let [second, minute, hour] = [1.0, 60.0, 3_600.0].map(|by| short(self.sustained * by));
         writeln!(f, "{:24}{second}/s, {minute}/min, {hour}/h", "sustained")?;
         match self.gap {
-            (least, most) if least == most => writeln!(f, "{:24}{least:?}", "gap")?,
-            (least, most) => writeln!(f, "{:24}{least:?} to {most:?}", "gap")?,
+            (least, most) if least == most => writeln!(f, "{:24}{}", "gap", time(least))?,
+            (least, most) => {
+                let (least, most) = (time(least), time(most));
+                writeln!(f, "{:24}{least} to {most}", "gap")?;
+            }
         }
-        writeln!(f, "{:24}{:?}", "longest wait", self.longest_wait)?;
-        writeln!(f, "{:24}{:?}", "next burst after", self.again_after)
+        writeln!(f, "{:24}{}", "longest wait", time(self.longest_wait))?;
+        writeln!(f, "{:24}{}", "next burst after", time(self.again_after))
+    }
+}
+
+/// As in a policy, such as `12s` or `1min`, or with decimals.
+fn time(time: Duration) -> String {
+    let is_whole = time.as_nanos() % 1_000_000 == 0;
+    match Rate::try_new(1, time).map(|rate| rate.to_string()) {
+        Ok(rate) if is_whole => {
+            let period = rate.trim_start_matches("1/");
+            let is_one = period.starts_with(char::is_alphabetic);
+            format!("{}{period}", if is_one { "1" } else { "" })
+        }
+        _ => format!("{time:?}"),
     }
 }
 
@@ -117,7 +134,7 @@ struct Search<'a> {
     policy: &'a AnyPolicy,
     /// When something changes after everything was spent at the start, and just before.
     instants: BTreeSet<Tick>,
-    /// The time after which nothing counts as spent any more.
+    /// The time after which nothing counts as spent any more, and no shorter than the longest window.
     settles_in: Duration,
     at_once: u32,
 }
@@ -144,14 +161,17 @@ impl<'a> Search<'a> {
         let windows = windows_of(policy);
         let longest = windows.iter().max().copied().unwrap_or(NS);
         let settles_in = match settles_in {
-            time if time > NEVER || time.is_zero() => longest,
-            time => time,
+            time if time > NEVER => longest,
+            time => time.max(longest),
         };
         for window in windows.into_iter().chain([settles_in]) {
             instants.insert(Tick::ZERO.after(window));
             instants.insert(Tick::ZERO.after_times(window, 2));
         }
-        let before: Vec<Tick> = instants.iter().map(|at| at.before(NS)).collect();
+        // The windows of a calendar begin by the wall clock, which goes on meanwhile.
+        let before = [NS, Duration::from_millis(100)];
+        let before = before.map(|time| instants.iter().map(move |at| at.before(time)));
+        let before: Vec<Tick> = before.into_iter().flatten().collect();
         instants.extend(before);
 
         let mut search = Self {
@@ -206,16 +226,17 @@ impl<'a> Search<'a> {
         let mut steps = MAX_STEPS;
         let mut trace = Trace::of(self.policy);
         trace.greedy(self.settles_in, &mut steps);
-        let mut steady = trace.clone();
-        steady.gap = None;
-        let from = steady.now;
-        let lines = steady.greedy(self.settles_in.saturating_mul(TIMES), &mut steps);
-        let time = steady.now.since(from).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "it is shown")]
-        let sustained = lines as f64 / time;
+        let (from, last) = (trace.now, trace.last);
+        trace.gap = None;
+        let lines = trace.greedy(self.settles_in.saturating_mul(TIMES), &mut steps);
+        // A window may begin with a line, which is one line too many. From line to line there is no such error, but there may be
+        // a part of a longer window too many.
+        let rate = |time: Duration| per_second(lines, time);
+        let in_window = rate(trace.now.since(from));
+        let line_to_line = trace.last.zip(last).map(|(last, first)| rate(last.since(first)));
         Steady {
-            sustained,
-            gap: steady.gap.unwrap_or_default(),
+            sustained: line_to_line.map_or(in_window, |rate| rate.min(in_window)),
+            gap: trace.gap.unwrap_or_default(),
         }
     }
 
@@ -228,12 +249,14 @@ impl<'a> Search<'a> {
         waits.max().unwrap_or_default()
     }
 
-    /// The time from a burst to the next one as large.
+    /// The longest time from a burst to the next one as large.
     fn again_after(&self) -> Duration {
-        let mut trace = Trace::of(self.policy);
-        trace.skip(self.settles_in);
-        trace.take(u32::MAX);
-        trace.wait(self.at_once).unwrap_or_default()
+        let bursts = self.rested().filter_map(|mut trace| {
+            let is_burst = trace.take(u32::MAX) == self.at_once;
+            is_burst.then_some(trace)
+        });
+        let waits = bursts.filter_map(|trace| trace.wait(self.at_once));
+        waits.max().unwrap_or_default()
     }
 }
 

@@ -85,7 +85,7 @@ mod tests {
     fn bytes_have_suffixes_of_1024() {
         let of = |text, burst| parsed(&[text], burst, true);
         assert_eq!(of("1M/s", None).unwrap(), "1048576/s sliding");
-        let text = "2K/s burst 65536";
+        let text = "2048/s burst 65536";
         assert_eq!(of("2K/s", Some("64K")).unwrap(), text);
         assert_eq!(of("1G/h fixed", None).unwrap(), "1073741824/h fixed");
         let error = of("4G/s", None).unwrap_err();
