@@ -233,7 +233,10 @@ impl<'a> Search<'a> {
         // a part of a longer window too many.
         let rate = |time: Duration| per_second(lines, time);
         let in_window = rate(trace.now.since(from));
-        let line_to_line = trace.last.zip(last).map(|(last, first)| rate(last.since(first)));
+        let line_to_line = trace
+            .last
+            .zip(last)
+            .map(|(last, first)| rate(last.since(first)));
         Steady {
             sustained: line_to_line.map_or(in_window, |rate| rate.min(in_window)),
             gap: trace.gap.unwrap_or_default(),

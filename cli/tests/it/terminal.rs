@@ -13,7 +13,10 @@ fn on_terminal(args: &[&str]) -> (Open, File) {
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap();
-    let stderr = File::options().read(true).write(true).open(name.to_str().unwrap());
+    let stderr = File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap());
     let mut command = command(args);
     command.stderr(Stdio::from(stderr.unwrap()));
     (Open::of(command.spawn().unwrap()), File::from(terminal))
@@ -49,5 +52,8 @@ fn quiet_shows_none() {
     assert_eq!(open.lines(3), ["a\n", "b\n", "c\n"]);
     open.signal(Signal::TERM);
     let seen = read_until(&mut terminal, "written");
-    assert_eq!(seen.trim_end(), "paceline: SIGTERM: 0 lines that were read were not written");
+    assert_eq!(
+        seen.trim_end(),
+        "paceline: SIGTERM: 0 lines that were read were not written"
+    );
 }
