@@ -55,6 +55,7 @@ pub(crate) struct Limit {
 }
 
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub(crate) struct Pace {
     #[command(flatten)]
     pub(crate) limit: Limit,
@@ -103,7 +104,7 @@ pub(crate) struct Pace {
 #[cfg(feature = "redis")]
 #[derive(Args, Debug)]
 pub(crate) struct Redis {
-    /// Keep the limit in this Redis, such as redis://127.0.0.1, for all processes that use its name
+    /// Keep the limit in this Redis, such as `redis://127.0.0.1`, for all processes that use its name
     #[arg(long = "redis", value_name = "URL", requires = "name")]
     pub(crate) url: Option<String>,
 

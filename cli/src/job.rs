@@ -199,7 +199,7 @@ impl Job {
 
 impl Input {
     fn count(&mut self, bytes: &[u8]) {
-        self.newlines += bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        self.newlines += bytes.split(|&byte| byte == b'\n').skip(1).count() as u64;
         if let Some(last) = bytes.last() {
             self.has_rest = *last != b'\n';
         }

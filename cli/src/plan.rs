@@ -104,7 +104,7 @@ impl fmt::Display for Plan {
 
 /// As in a policy, such as `12s` or `1min`, or with decimals.
 fn time(time: Duration) -> String {
-    let is_whole = time.as_nanos() % 1_000_000 == 0;
+    let is_whole = time.as_nanos().is_multiple_of(1_000_000);
     match Rate::try_new(1, time).map(|rate| rate.to_string()) {
         Ok(rate) if is_whole => {
             let period = rate.trim_start_matches("1/");

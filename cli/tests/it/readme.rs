@@ -14,7 +14,7 @@ fn examples() -> Vec<(String, String)> {
     for line in blocks.flat_map(str::lines) {
         match (line.strip_prefix("$ "), examples.last_mut()) {
             (Some(command), _) => examples.push((command.to_owned(), String::new())),
-            (None, Some((_, output))) => output.push_str(&format!("{line}\n")),
+            (None, Some((_, output))) => output.extend([line, "\n"]),
             (None, None) => panic!("{line:?} is before the first command"),
         }
     }

@@ -130,5 +130,6 @@ impl Open {
 
 /// A line for each number.
 pub(crate) fn numbers(count: u32) -> String {
-    (1..=count).map(|number| format!("{number}\n")).collect()
+    let lines: Vec<String> = (1..=count).map(|number| format!("{number}\n")).collect();
+    lines.concat()
 }
