@@ -20,7 +20,7 @@ struct Limit {
 const LIMITS: [Limit; 6] = [
     Limit {
         name: "lines of code in src, without tower, shed and fair",
-        ceiling: 24_500,
+        ceiling: 24_560,
         target: 12_300,
         measure: lines_of_src,
     },

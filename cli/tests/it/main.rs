@@ -1,0 +1,15 @@
+//! Runs the command as a user does. Times have lower bounds only.
+#![cfg(unix)]
+
+mod arguments;
+mod batches;
+mod ends;
+mod keys;
+mod lines;
+mod plan;
+mod readme;
+#[cfg(feature = "redis")]
+mod redis;
+mod slow_reader;
+mod support;
+mod terminal;

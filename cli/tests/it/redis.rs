@@ -1,0 +1,140 @@
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use paceline::time::{Clock, Tick};
+
+use crate::support::run;
+
+/// A server of this test.
+struct Server {
+    process: Child,
+    dir: PathBuf,
+}
+
+impl Server {
+    fn start(test: &str) -> Self {
+        let dir = env::temp_dir().join(format!("paceline-cli-{test}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let process = Command::new(program)
+            .args(["--port", "0", "--unixsocket", "redis.sock", "--save", ""])
+            .current_dir(&dir)
+            .stdout(Stdio::null())
+            .spawn();
+        let process = process.expect("scripts/test installs redis-server");
+        Self { process, dir }
+    }
+
+    fn url(&self) -> String {
+        format!("unix://{}/redis.sock", self.dir.display())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Runs one process after another. A permit that is lost on a busy machine only makes them later.
+fn time_of(inputs: &[&str], args: &[&str]) -> Duration {
+    let mut clock = Clock::new();
+    clock.now();
+    for input in inputs {
+        let run = run(input, args);
+        assert_eq!(run.status, Some(0), "{run:?}");
+        assert_eq!(run.text().len(), input.len());
+    }
+    clock.now().since(Tick::ZERO)
+}
+
+#[test]
+fn processes_share_the_limit_of_a_name() {
+    let server = Server::start("share");
+    let url = server.url();
+    for policy in [
+        "1/600ms burst 2",
+        "2/600ms",
+        "2/600ms fixed and 1000/h smooth",
+    ] {
+        let args = [policy, "--redis", &url, "--name", "shared"];
+        let time = time_of(&["a\nb\n", "c\n"], &args);
+        assert!(time >= Duration::from_millis(600), "{policy}: {time:?}");
+    }
+}
+
+#[test]
+fn each_key_has_its_limit_in_redis() {
+    let server = Server::start("keys");
+    let url = server.url();
+    let args = [
+        "1/600ms", "--by-key", "column 1", "--redis", &url, "--name", "keys",
+    ];
+    let time = time_of(&["ann 1\n", "ann 2\nbob 1\n\n"], &args);
+    assert!(time >= Duration::from_millis(600), "{time:?}");
+}
+
+#[test]
+fn without_redis_the_outage_policy_decides() {
+    let nowhere = ["--redis", "unix:///nowhere/redis.sock", "--name", "n"];
+    let open = run(
+        "a\nb\n",
+        &[&["1/h"], &nowhere[..], &["--outage", "open"]].concat(),
+    );
+    assert_eq!((open.status, open.text()), (Some(0), "a\nb\n"), "{open:?}");
+
+    let mut insured = vec!["2/100ms burst 2", "--outage", "insured=2"];
+    insured.extend(nowhere);
+    let insured = run("a\nb\n", &insured);
+    assert_eq!(
+        (insured.status, insured.text()),
+        (Some(0), "a\nb\n"),
+        "{insured:?}"
+    );
+}
+
+#[test]
+fn what_redis_cannot_keep_is_refused() {
+    let redis = ["--redis", "redis://127.0.0.1:1", "--name", "n"];
+    for (args, expected) in [
+        (
+            &["5000/day aligned"][..],
+            "`5000/day aligned` has no twin in Redis: it takes rates",
+        ),
+        (&["unlimited"], "`unlimited` has no twin"),
+        (&["every 50ms delayed"], "`every 50ms delayed` has no twin"),
+        (
+            &["1/s and 2/min and 3/h"],
+            "has 3 limits: with --redis there are one or two",
+        ),
+        (&["200000/s"], "got 200000"),
+        (
+            &["every 1s", "--outage", "insured=2"],
+            "cannot be divided among 2 replicas",
+        ),
+        (
+            &["1/s", "--outage", "half"],
+            "write open, closed or insured=3",
+        ),
+    ] {
+        let run = run("a\n", &[args, &redis].concat());
+        assert_eq!(run.status, Some(2), "{run:?}");
+        assert!(run.err.contains(expected), "{}", run.err);
+    }
+    let no_url = run("", &["1/s", "--redis", "nothing", "--name", "n"]);
+    assert_eq!(no_url.status, Some(2), "{no_url:?}");
+    assert!(
+        no_url.err.contains("is no URL of a Redis server"),
+        "{}",
+        no_url.err
+    );
+    assert_eq!(
+        run("", &["1/s", "--redis", "redis://localhost"]).status,
+        Some(2)
+    );
+}
