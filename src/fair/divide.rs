@@ -307,7 +307,7 @@ mod tests {
             let sizes = divide(u32::MAX, &claims, division);
             assert_eq!(
                 sizes.iter().map(|size| u64::from(*size)).sum::<u64>(),
-                u32::MAX.into()
+                u64::from(u32::MAX)
             );
             assert!(
                 sizes[..1_000]
