@@ -9,7 +9,7 @@
 mod switch;
 
 // The file imports these from its own crate.
-mod limit {
+mod mode {
     pub(crate) use paceline::limiter::Mode;
 }
 mod share {
