@@ -98,6 +98,9 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// Call it in `tokio::task::spawn_blocking` or in a thread of your own. It blocks the thread: in a task it stops all tasks of that
     /// thread, and for ever if one of them is ahead in the queue. It needs no runtime. A thread outside of a runtime reads the real
     /// clock, also if that of a runtime is paused.
+    ///
+    /// If a future is kept and never polled while it is the head of the queue, it is passed over as soon as a request in a runtime
+    /// waits too. Threads alone do not notice it, so give them a deadline where such a future is possible.
     #[doc(alias("asBlocking", "blocking_acquire", "tryConsume"))]
     fn acquire_blocking(&self, cost: u32, within: Duration) -> Result<(), AcquireError> {
         blocking::acquire(self.clone(), cost, within).map_err(|blocked| match blocked {
