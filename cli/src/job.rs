@@ -15,7 +15,7 @@ use rustix::stdio::{stdin, stdout};
 
 use crate::args::Pace;
 
-/// The counts of a run. Whoever ends it holds both locks, so that they are those of the end.
+/// The counts of a run. The end of a run holds both locks, so that the counts are final.
 #[derive(Debug)]
 pub(crate) struct Job {
     input: Mutex<Input>,

@@ -16,7 +16,7 @@ pub(crate) struct Line {
     pub(crate) number: u64,
 }
 
-/// What is read at once. So much may be read ahead, and twice as much may be under way.
+/// How many bytes one read takes at most. That many may be read ahead, and twice as many may be under way.
 const CHUNK: usize = 8 * 1024;
 
 /// Reads in a thread of its own.

@@ -1,4 +1,4 @@
-//! What a policy lets pass, found by asking it.
+//! How much passes a policy, found by asking it.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -13,7 +13,7 @@ use paceline::time::Rate;
 /// The limit of a key, or what is wrong with the key.
 pub(crate) type LimitOf = Arc<dyn Fn(&[u8]) -> Result<DynLimiter, String>>;
 
-/// A command may wait longer for an answer than a service. A permit may be used so much later than Redis counted it.
+/// A command may wait longer for an answer than a service. A permit may be used that much later than Redis counted it.
 const DEADLINE: Duration = Duration::from_millis(250);
 
 /// The limits of this name. Has to be called in a runtime.

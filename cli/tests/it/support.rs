@@ -56,7 +56,7 @@ pub(crate) fn run(input: impl AsRef<[u8]>, args: &[&str]) -> Run {
     }
 }
 
-/// A run whose input stays open.
+/// A run with an input that stays open.
 pub(crate) struct Open {
     child: Child,
     pub(crate) stdin: ChildStdin,
@@ -105,7 +105,7 @@ impl Open {
         (output.status.code(), err)
     }
 
-    /// The status and standard error, of a run whose output is not read.
+    /// The status and standard error, of a run with an output that is not read.
     pub(crate) fn ended_unread(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap().code();
         let mut err = String::new();

@@ -7,7 +7,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{Open, command};
 
-/// A run whose standard error is a terminal, and the other end of it.
+/// A run with a terminal as its standard error, and the other end of it.
 fn on_terminal(args: &[&str]) -> (Open, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
