@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use crate::limiter::Mode;
 use crate::policy::AnyPolicy;
 
-/// What a configuration says of each limit, by name.
+/// A limit for each name, as a configuration has it.
 ///
 /// With feature `serde` it is read from a table of any format. See [the module](super) for what a table may hold.
 ///

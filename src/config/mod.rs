@@ -1,4 +1,4 @@
-//! Limits from a configuration: as texts, as tables, and by name, replaced while they are in use.
+//! Limits from a configuration: as texts, as tables, and with names, replaced while they are in use.
 //!
 //! A [`Rate`](crate::time::Rate) and an [`AnyPolicy`](crate::policy::AnyPolicy) are parsed from texts. With feature `serde` they are
 //! read from any of its formats, and written as texts. [`NamedLimits`] are made of a [`LimitsConfig`], and go on with another one.

@@ -7,7 +7,7 @@ use crate::policy::AnyPolicy;
 
 use super::{LimitConfig, LimitsConfig};
 
-/// Limits by name, from a configuration that may change while they are in use.
+/// Named limits, from a configuration that may change while they are in use.
 ///
 /// Clones have the same limits. A name's handle is a [`Line`] in front of a [`Shared`] limit, which
 /// [`Line::limiter`] gives for its status, a pause and so on. Fetch it once or for each request: a handle stays that of its limit,
