@@ -277,7 +277,7 @@ impl<'de> Deserialize<'de> for Word {
     }
 }
 
-/// A number whose error names its range.
+/// A number, with its range in the error.
 struct Number(u32);
 
 impl<'de> Deserialize<'de> for Number {
