@@ -573,10 +573,7 @@ where
                 }
             },
         };
-        let answer = match intent {
-            Intent::Acquire => handle.poll_decide(cost, cx),
-            Intent::Peek => handle.poll_open(cost, cx),
-        };
+        let answer = handle.poll_for_key(intent, cost, cx);
         *shadowed = handle.shadowed();
         // A handle that waits is queued, and a look that has passed reserves the position.
         if handle.is_outside() {

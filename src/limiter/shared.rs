@@ -575,6 +575,20 @@ impl<P: Policy> Shared<P> {
     pub(super) const fn is_outside(&self) -> bool {
         self.position.is_none()
     }
+
+    /// Asks for a key that waits. Out of line, because most requests for a key need no handle.
+    #[inline(never)]
+    pub(super) fn poll_for_key(
+        &mut self,
+        intent: Intent,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Answer {
+        match intent {
+            Intent::Acquire => self.poll_decide(cost, cx),
+            Intent::Peek => self.poll_open(cost, cx),
+        }
+    }
 }
 
 impl<P: Policy> Limiter for Shared<P> {
