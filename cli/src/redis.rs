@@ -1,5 +1,7 @@
 //! Limits in Redis.
 
+use std::borrow::Cow;
+use std::str;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +80,14 @@ fn report(redis: Redis) -> impl Future<Output = ()> {
     }
 }
 
+/// A key as text. Bytes that are no text are escaped, so that two keys stay two.
+fn name_of(key: &[u8]) -> Cow<'_, str> {
+    match str::from_utf8(key) {
+        Ok(text) => text.into(),
+        Err(_) => key.escape_ascii().to_string().into(),
+    }
+}
+
 /// What is done with a policy whose type is known.
 trait Visit {
     fn visit<P: RedisPolicy>(self, policy: P) -> Result<LimitOf, String>;
@@ -97,7 +107,7 @@ impl Visit for Make<'_> {
                 .map_err(|error| error.to_string())?
                 .with_long_keys_hashed();
             return Ok(Arc::new(move |key| {
-                let limit = keyed.at(&String::from_utf8_lossy(key));
+                let limit = keyed.at(&name_of(key));
                 limit
                     .map(DynLimiter::new)
                     .map_err(|error| error.to_string())
@@ -137,7 +147,7 @@ impl<A: RedisPolicy, V: Visit> Visit for Joined<A, V> {
 fn with_limit(text: &str, visit: impl Visit) -> Result<LimitOf, String> {
     let none = || {
         Err(format!(
-            "`{text}` has no twin in Redis: it takes rates that are `sliding`, `smooth` or `fixed`, a `burst` that starts full, and \
+            "`{text}` cannot be kept in Redis: that takes rates that are `sliding`, `smooth` or `fixed`, a `burst` that starts full, and \
              `every`"
         ))
     };
@@ -162,5 +172,17 @@ fn with_limit(text: &str, visit: impl Visit) -> Result<LimitOf, String> {
             visit.visit(bucket.with_debt())
         }
         _ => none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_no_text_stay_different() {
+        assert_eq!(name_of("né".as_bytes()), "né");
+        assert_eq!(name_of(b"a\xff"), "a\\xff");
+        assert_ne!(name_of(b"a\xff"), name_of(b"a\xfe"));
     }
 }

@@ -104,10 +104,10 @@ fn what_redis_cannot_keep_is_refused() {
     for (args, expected) in [
         (
             &["5000/day aligned"][..],
-            "`5000/day aligned` has no twin in Redis: it takes rates",
+            "`5000/day aligned` cannot be kept in Redis: that takes rates",
         ),
-        (&["unlimited"], "`unlimited` has no twin"),
-        (&["every 50ms delayed"], "`every 50ms delayed` has no twin"),
+        (&["unlimited"], "`unlimited` cannot be kept"),
+        (&["every 50ms delayed"], "`every 50ms delayed` cannot be kept"),
         (
             &["1/s and 2/min and 3/h"],
             "has 3 limits: with --redis there are one or two",

@@ -1,5 +1,7 @@
 //! Limits by name, reloaded while they are in use.
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
@@ -108,4 +110,34 @@ async fn handles_and_clones_share_their_limits() {
 
     other.reload(&LimitsConfig::new());
     assert!(limits.get("api").is_none());
+}
+
+/// As a task does that an executor polls where it is woken.
+struct LooksWhenWoken(NamedLimits);
+
+impl Wake for LooksWhenWoken {
+    fn wake(self: Arc<Self>) {
+        assert!(self.0.get("new").is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_woken_by_a_reload_may_look_for_a_limit_at_once() {
+    let limits = NamedLimits::new(&config(&[("gone", "1/min"), ("kept", "1/min")]));
+    let waker = Waker::from(Arc::new(LooksWhenWoken(limits.clone())));
+    let mut cx = Context::from_waker(&waker);
+    let mut waiters = Vec::new();
+    for name in ["gone", "kept"] {
+        let limit = limits.get(name).unwrap();
+        limit.acquire(1).await.unwrap();
+        let mut waiter = Box::pin(limit.acquire(1));
+        assert!(waiter.as_mut().poll(&mut cx).is_pending());
+        waiters.push(waiter);
+    }
+    limits.reload(&config(&[("kept", "9/min"), ("new", "1/min")]));
+    let [gone, kept] = &mut waiters[..] else {
+        panic!("two waiters");
+    };
+    assert!(gone.await.unwrap_err().is_closed());
+    kept.await.unwrap();
 }

@@ -7,7 +7,8 @@ use paceline::policy::{
 use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 use paceline::time::Rate;
 
-use super::{MINUTE, PATIENT, redis, wait_of};
+use super::{MINUTE, PATIENT, pause, redis, wait_of};
+use crate::failing;
 use crate::servers::Server;
 
 async fn left<P: RedisPolicy>(limit: &RedisLimiter<P>) -> u32 {
@@ -174,4 +175,23 @@ async fn a_settlement_that_does_not_reach_the_server_is_an_error() {
     // What passes without the server was not counted there.
     let alone = limit.reserve(70).await.unwrap();
     alone.settle(10).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_insurance_counts_what_is_charged_while_the_server_is_gone() {
+    let mut server = Server::start().await;
+    let redis = failing::redis(&server.url(), OutagePolicy::insured(1)).await;
+    let bucket = TokenBucket::new(Rate::per_second(1_000), 100);
+    let limit = redis.limit("a", bucket).unwrap();
+    limit.acquire(1).await.unwrap();
+    server.freeze();
+    while redis.is_up() {
+        let _ = limit.try_acquire(1).await;
+    }
+    // It begins with everything spent.
+    while !limit.try_acquire(1).await.unwrap().is_pass() {
+        pause(MINUTE / 10_000).await;
+    }
+    assert!(limit.charge(1_000_000).await.is_err());
+    assert!(wait_of(limit.try_acquire(1).await) > MINUTE);
 }

@@ -7,6 +7,7 @@ use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket};
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
 
+use super::keyed::end_queues;
 use super::{MINUTE, counted_in, redis, wait_of};
 use crate::servers::Server;
 
@@ -133,4 +134,19 @@ async fn a_total_that_cannot_be_kept_is_refused() {
     let users = redis.keyed("users", log(8)).unwrap();
     let refused = users.with_total(log(200_000)).unwrap_err().to_string();
     assert!(refused.contains("200000"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_total_leaves_the_number_of_keys_that_are_remembered() {
+    let server = Server::start().await;
+    let redis = redis(&server).await;
+    let users = redis.keyed("users", log(5)).unwrap();
+    let users = users.with_max_keys(2).unwrap();
+    let users = users.with_total(log(100)).unwrap();
+    for user in 0..6 {
+        let passed = users.try_acquire(&format!("u{user}"), 1).await;
+        assert_eq!(passed, Ok(Decision::Pass));
+        end_queues(&users).await;
+        assert!(users.remembered() <= 2, "{}", users.remembered());
+    }
 }
