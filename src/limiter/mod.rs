@@ -36,15 +36,10 @@ mod error;
 mod estimate;
 mod fair;
 mod fair_clients;
-mod fair_control;
-mod fair_status;
 mod gate;
 mod hold;
-mod key_entry;
 mod key_map;
 mod keyed;
-mod keyed_control;
-mod keyed_status;
 mod limit;
 mod line;
 mod line_error;
@@ -61,7 +56,6 @@ mod reporter;
 mod settle;
 mod share;
 mod shared;
-mod shared_control;
 mod switch;
 mod switched;
 #[cfg(feature = "tracing")]
@@ -82,7 +76,7 @@ pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use fair::{Fair, FairAt};
-pub use fair_status::{ClientShare, FairCycle};
+pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
 pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
@@ -354,20 +348,6 @@ pub trait Limits<K> {
     ///
     /// If the key cannot be used.
     fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
-}
-
-impl<K, P> Limits<K> for Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Limiter = KeyedAt<K, P>;
-    type Error = Infallible;
-
-    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
-        Ok(Self::at(self, key))
-    }
 }
 
 /// Makes limiters from a policy.

@@ -17,7 +17,7 @@ struct Limit {
     measure: fn() -> Measure,
 }
 
-const LIMITS: [Limit; 6] = [
+const LIMITS: [Limit; 5] = [
     Limit {
         name: "lines of code in src, without tower, shed and fair",
         ceiling: 24_560,
@@ -29,12 +29,6 @@ const LIMITS: [Limit; 6] = [
         ceiling: 339,
         target: 190,
         measure: types_of_src,
-    },
-    Limit {
-        name: "files with more than 400 lines of code",
-        ceiling: 0,
-        target: 0,
-        measure: long_files,
     },
     Limit {
         name: "files of src that import each other in a circle",
@@ -56,7 +50,6 @@ const LIMITS: [Limit; 6] = [
     },
 ];
 
-const LONGEST_FILE: usize = 400;
 const LONGEST_DUPLICATE: usize = 10;
 
 /// A number, and the places that it counts.
@@ -140,19 +133,6 @@ fn defines_a_type(line: &str) -> bool {
         line.strip_prefix(keyword)
             .is_some_and(|name| name.starts_with(|first: char| first.is_ascii_uppercase()))
     })
-}
-
-fn long_files() -> Measure {
-    let files = rust_files(&["src", "testkit/src", "peers/src", "examples", "benches"]);
-    let lengths = files
-        .iter()
-        .filter(|(path, _)| !path.contains("/tests/"))
-        .map(|(path, text)| (path, lines_of_code(text).len()));
-    let long = lengths.filter(|(_, length)| *length > LONGEST_FILE);
-    Measure::of_places(
-        long.map(|(path, length)| format!("{path}: {length}"))
-            .collect(),
-    )
 }
 
 fn circular_imports() -> Measure {
