@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
@@ -12,6 +11,7 @@ use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::{Answer, Event, Limiter, Limits, Method, Mode, Observer, Stats};
@@ -95,10 +95,7 @@ pub struct Fair<K> {
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K> Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// Clients that share the capacity of `share`, all on the same terms.
     #[must_use]
     pub fn new(share: FairShare) -> Self {
@@ -283,13 +280,9 @@ where
     /// assert_eq!(tenants.try_acquire("ann", 41), Decision::Never { capacity: 40 });
     /// # }
     /// ```
-    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         let ask = |shadowed: &mut _| self.try_decide(key, cost, Intent::Acquire, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
     }
 
     const fn resolution(&self) -> Resolution {
@@ -297,17 +290,13 @@ where
     }
 
     /// Asks without waiting.
-    pub(super) fn try_decide<Q>(
+    pub(super) fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
         key: &Q,
         cost: u32,
         intent: Intent,
         shadowed: &mut Option<Decision>,
-    ) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Decision {
         let mut clients = self.lock();
         let reply = clients.try_ask(key, intent, cost, shadowed);
         unlock(clients);
@@ -390,18 +379,11 @@ where
 }
 
 /// Changes while it is used.
-impl<K> Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
     ///
     /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
-    pub fn refund<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
         let mut clients = self.lock();
         clients.refund(key, cost);
         unlock(clients);
@@ -459,16 +441,9 @@ where
 }
 
 /// What it has left and what its clients have.
-impl<K> Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
-    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         self.try_decide(key, cost, Intent::Peek, &mut None)
     }
 
@@ -499,11 +474,7 @@ where
     /// What this client has left now; `None` in [`Mode::Off`].
     ///
     /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
-    pub fn status<Q>(&self, key: &Q) -> Option<Status>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
         self.lock().status(key)
     }
 
@@ -576,10 +547,7 @@ where
     }
 }
 
-impl<K> Limits<K> for Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Limits<K> for Fair<K> {
     type Limiter = FairAt<K>;
     type Error = Infallible;
 
@@ -607,10 +575,7 @@ impl<K> fmt::Debug for Fair<K> {
 }
 
 /// The share of one client, for an adapter. Made by [`Fair::at`]. A clone queues for the same client.
-pub struct FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     fair: Fair<K>,
     key: K,
     /// While it waits.
@@ -621,10 +586,7 @@ where
     watch: Watch,
 }
 
-impl<K> FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     const fn new(fair: Fair<K>, key: K, watch: Watch) -> Self {
         Self {
             fair,
@@ -721,10 +683,7 @@ where
     }
 }
 
-impl<K> Limiter for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     type Error = Infallible;
 
     fn shadowed(&self) -> Option<Decision> {
@@ -771,30 +730,21 @@ where
     }
 }
 
-impl<K> Clone for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Clone for FairAt<K> {
     fn clone(&self) -> Self {
         self.fair.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K> Drop for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for FairAt<K> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K> fmt::Debug for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FairAt")
             .field("is_waiting", &self.queue.is_some())

@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
@@ -9,6 +8,7 @@ use crate::policy::{Decision, Quota, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
+use super::as_key::AsKey;
 use super::limit::Stats;
 use super::mode::Mode;
 
@@ -214,23 +214,19 @@ impl<K> FairClients<K> {
 impl<K: Hash + Eq + Clone> FairClients<K> {
     /// Asks for a request that does not wait, and counts it if it is refused.
     #[inline]
-    pub(super) fn try_ask<Q>(
+    pub(super) fn try_ask<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         intent: Intent,
         cost: u32,
         shadowed: &mut Option<Decision>,
-    ) -> Reply<K>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Reply<K> {
         let now = self.enter();
         if cost == 0 || self.mode == Mode::Off {
             return Reply::Decided(Decision::Pass);
         }
-        let slot = match self.slots.get(key) {
-            Some(slot) => *slot,
+        let slot = match key.find_in(&self.slots) {
+            Some((_, slot)) => *slot,
             None if intent == Intent::Peek && !self.is_full() => {
                 let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
                 let stats = &mut self.stats;
@@ -295,14 +291,10 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.slot_of(key);
     }
 
-    pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    pub(super) fn refund<Q: AsKey<K> + ?Sized>(&mut self, key: &Q, cost: u32) {
         let now = self.enter();
         // One that is not known may have found no room.
-        let slot = self.slots.get(key).copied().unwrap_or(OVERFLOW);
+        let slot = key.find_in(&self.slots).map_or(OVERFLOW, |(_, slot)| *slot);
         self.accounts.refund(slot, cost, now);
         self.has_to_wake = true;
     }
@@ -358,17 +350,13 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 
     /// Remembers a new client, or counts it among those that find no room.
     #[cold]
-    fn join<Q>(&mut self, key: &Q) -> u32
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    fn join<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> u32 {
         if self.is_full() {
             return OVERFLOW;
         }
         // Whole numbers are rounded in another way, so that a size may become larger by one.
         self.has_to_wake = true;
-        let key = key.to_owned();
+        let key = key.to_key();
         let slot = self.accounts.join((self.terms_of)(&key));
         if slot != OVERFLOW {
             if slot as usize == self.clients.len() {
@@ -387,19 +375,19 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     }
 
     /// Reads the account of a client, or that which it would have as a new one.
-    pub(super) fn look<Q, T>(&self, key: &Q, look: impl FnOnce(&Accounts, u32) -> T) -> T
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        if let Some(slot) = self.slots.get(key) {
+    pub(super) fn look<Q: AsKey<K> + ?Sized, T>(
+        &self,
+        key: &Q,
+        look: impl FnOnce(&Accounts, u32) -> T,
+    ) -> T {
+        if let Some((_, slot)) = key.find_in(&self.slots) {
             return look(&self.accounts, *slot);
         }
         if self.is_full() {
             return look(&self.accounts, OVERFLOW);
         }
         let mut accounts = self.accounts.clone();
-        let slot = accounts.join((self.terms_of)(&key.to_owned()));
+        let slot = accounts.join((self.terms_of)(&key.to_key()));
         look(&accounts, slot)
     }
 }
@@ -548,11 +536,7 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.accounts.slots().len()
     }
 
-    pub(super) fn status<Q>(&mut self, key: &Q) -> Option<Status>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
         if self.mode == Mode::Off {
             return None;
         }

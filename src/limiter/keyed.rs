@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
 use core::task::{Context, Poll};
@@ -15,6 +14,7 @@ use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Intent, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::as_key::AsKey;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
@@ -72,12 +72,7 @@ pub struct Keyed<K, P: Policy> {
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K, P> Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
     /// The same `policy` for every key.
     #[must_use]
     pub fn new(policy: P) -> Self
@@ -402,21 +397,13 @@ where
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
-    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         let ask = |shadowed: &mut _| self.try_decide(key, Intent::Acquire, cost, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
-    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         self.try_decide(key, Intent::Peek, cost, &mut None)
     }
 
@@ -447,17 +434,13 @@ where
         shards.for_each(|shard| lock(shard).evict_settled());
     }
 
-    fn try_decide<Q>(
+    fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
         key: &Q,
         intent: Intent,
         cost: u32,
         shadowed: &mut Option<Decision>,
-    ) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Decision {
         let mut shard = self.shard(key);
         let decision = match shard.ask(key, intent, cost, shadowed) {
             Reply::Decided(decision) => decision,
@@ -488,12 +471,7 @@ where
 }
 
 /// Changes of a key, and of the mode.
-impl<K, P> Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
     /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`](super::Shared::refund).
     ///
     /// ```
@@ -510,11 +488,7 @@ where
     /// assert!(users.try_acquire("ann", 1).is_pass());
     /// # }
     /// ```
-    pub fn refund<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
         self.change(key, |limit, _| {
             limit.update(|limit, now| limit.refund(now, cost));
         });
@@ -539,11 +513,7 @@ where
     /// # assert_eq!(start.elapsed(), Duration::from_secs(2));
     /// # }
     /// ```
-    pub fn charge<Q>(&self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn charge<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
         let limit = self.shard(key).counting(key);
         if let Some(limit) = limit {
             limit.update(|limit, now| limit.charge(now, cost));
@@ -552,11 +522,7 @@ where
         }
     }
 
-    pub(super) fn refund_from<Q>(&self, key: &Q, spent_at: Instant, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn refund_from<Q: AsKey<K> + ?Sized>(&self, key: &Q, spent_at: Instant, cost: u32) {
         self.change(key, |limit, _| {
             limit.update(|limit, now| limit.refund_from(now, spent_at, cost));
         });
@@ -598,10 +564,8 @@ where
     /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
     /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
     /// and had settled may have been forgotten: slower parameters do not count it then.
-    pub fn retune<Q>(&self, key: &Q, policy: P)
+    pub fn retune<Q: AsKey<K> + ?Sized>(&self, key: &Q, policy: P)
     where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
         P: PartialEq,
     {
         self.change(key, |limit, of_all| {
@@ -614,11 +578,7 @@ where
     }
 
     /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
-    pub fn pause_for<Q>(&self, key: &Q, duration: Duration)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn pause_for<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) {
         let duration = self.pause(key, duration);
         self.report(key, Event::Paused { duration });
     }
@@ -639,11 +599,7 @@ where
     /// assert!(hosts.try_acquire("b.example", 2).is_pass());
     /// # }
     /// ```
-    pub fn set_remaining<Q>(&self, key: &Q, remaining: u32, reset_in: Duration)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn set_remaining<Q: AsKey<K> + ?Sized>(&self, key: &Q, remaining: u32, reset_in: Duration) {
         self.change(key, |limit, _| {
             limit.update(|limit, now| limit.set_remaining(now, remaining, reset_in));
         });
@@ -670,11 +626,11 @@ where
     /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
     /// # }
     /// ```
-    pub fn apply_feedback<Q>(&self, key: &Q, feedback: &Feedback) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn apply_feedback<Q: AsKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        feedback: &Feedback,
+    ) -> Option<Duration> {
         let asked = feedback.pause()?;
         let pause = self.pause(key, asked);
         self.report(key, Event::FeedbackApplied { pause });
@@ -682,11 +638,7 @@ where
     }
 
     /// Ends every pause of this key, and what [`set_remaining`](Self::set_remaining) has said.
-    pub fn resume<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn resume<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
         self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
         self.report(key, Event::Resumed);
     }
@@ -710,11 +662,7 @@ where
     /// assert_eq!(hosts.len(), 0);
     /// # }
     /// ```
-    pub fn forget<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn forget<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
         self.change(key, |limit, of_all| {
             limit.update_all(|limit, now| {
                 limit.is_tuned = false;
@@ -745,11 +693,7 @@ where
     /// assert!(users.try_acquire("ann", 1).is_pass());
     /// # }
     /// ```
-    pub fn reset<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn reset<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
         self.change(key, |limit, of_all| {
             limit.update_all(|limit, now| {
                 limit.is_tuned = false;
@@ -778,32 +722,25 @@ where
         }
     }
 
-    fn report<Q>(&self, key: &Q, event: Event)
-    where
-        Q: ToOwned<Owned = K> + ?Sized,
-    {
-        if let Some(observer) = self.observer_of(|| key.to_owned()) {
+    fn report<Q: AsKey<K> + ?Sized>(&self, key: &Q, event: Event) {
+        if let Some(observer) = self.observer_of(|| key.to_key()) {
             observer.report(event);
         }
     }
 
     /// Pauses a key, and returns for how long.
-    fn pause<Q>(&self, key: &Q, duration: Duration) -> Duration
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    fn pause<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) -> Duration {
         self.change(key, |limit, _| {
             limit.update(|limit, now| limit.pause_for(now, duration))
         })
     }
 
     /// Changes the limit of one key, given with the parameters of a key that has none of its own.
-    fn change<Q, T>(&self, key: &Q, change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T) -> T
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    fn change<Q: AsKey<K> + ?Sized, T>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T,
+    ) -> T {
         let mut shard = self.shard(key);
         let policy = shard.policy_of(key);
         let limit = shard.activate(key, &mut None);
@@ -816,12 +753,7 @@ where
 }
 
 /// Reading a key, or all of them. None of these creates a key or keeps it.
-impl<K, P> Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
     /// What this key has left now: see [`Shared::status`](super::Shared::status).
     ///
     /// A key that is not remembered has everything left. While there is no room for it, the answer is that of the limit for all
@@ -842,11 +774,7 @@ where
     /// assert_eq!(users.len(), 1);
     /// # }
     /// ```
-    pub fn status<Q>(&self, key: &Q) -> Option<Status>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
         self.shard(key).status(key)
     }
 
@@ -867,11 +795,9 @@ where
     /// assert_eq!(hosts.policy("b.example").interval(), usual);
     /// # }
     /// ```
-    pub fn policy<Q>(&self, key: &Q) -> P
+    pub fn policy<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> P
     where
         P: Clone,
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let shard = self.shard(key);
         let own = shard.active(key);
@@ -896,21 +822,13 @@ where
     /// assert_eq!(hosts.paused_for("b.example"), None);
     /// # }
     /// ```
-    pub fn paused_for<Q>(&self, key: &Q) -> Option<Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn paused_for<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
         let shard = self.shard(key);
         shard.active(key)?.with(|limit, _| limit.paused_for())
     }
 
     /// How many requests for this key are queued now.
-    pub fn waiting<Q>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn waiting<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> usize {
         let shard = self.shard(key);
         let limit = shard.active(key);
         limit.map_or(0, |limit| limit.with(|_, waiters| waiters.len()))
@@ -945,12 +863,7 @@ where
     }
 }
 
-impl<K, P> Limits<K> for Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limits<K> for Keyed<K, P> {
     type Limiter = KeyedAt<K, P>;
     type Error = Infallible;
 
@@ -986,12 +899,7 @@ pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
 pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
 
 /// The limit of one key, for an adapter. Made by [`Keyed::at`]. A clone queues for the same limit.
-pub struct KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> {
     pub(super) keyed: Keyed<K, P>,
     pub(super) key: K,
     /// While it waits.
@@ -1001,12 +909,7 @@ where
     pub(super) watch: Watch,
 }
 
-impl<K, P> KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P> {
     /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
         self.keyed.acquire_within(self.key.clone(), cost, within)
@@ -1109,12 +1012,7 @@ where
     }
 }
 
-impl<K, P> Limiter for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for KeyedAt<K, P> {
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -1161,12 +1059,7 @@ where
     }
 }
 
-impl<K, P> Settle for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Settle for KeyedAt<K, P> {
     fn charge(&self, cost: u32) {
         self.keyed.charge(&self.key, cost);
     }
@@ -1186,12 +1079,7 @@ where
     }
 }
 
-impl<K, P> Obey for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Obey for KeyedAt<K, P> {
     type Error = Infallible;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
@@ -1200,36 +1088,21 @@ where
     }
 }
 
-impl<K, P> Clone for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Clone for KeyedAt<K, P> {
     fn clone(&self) -> Self {
         self.keyed.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K, P> Drop for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Drop for KeyedAt<K, P> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K, P> fmt::Debug for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> fmt::Debug for KeyedAt<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedAt")
             .field("is_waiting", &self.handle.is_some())

@@ -29,6 +29,7 @@
 //! adapter.
 
 mod acquire;
+mod as_key;
 mod blocking;
 mod combined;
 mod dyn_limiter;
@@ -72,6 +73,7 @@ use crate::time::Resolution;
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
+pub use as_key::AsKey;
 pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};

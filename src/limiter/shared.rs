@@ -35,11 +35,7 @@ impl<P: Policy> LimitHandle<P> {
     }
 }
 
-impl<P> LimitHandle<P>
-where
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<P: Policy<State: Send> + Send + 'static> LimitHandle<P> {
     pub(super) fn new(limit: LimitState<P>) -> Arc<Self> {
         Self::of(WaitQueue::new(limit))
     }
@@ -111,11 +107,7 @@ pub struct Shared<P: Policy> {
     pub(super) watch: Watch,
 }
 
-impl<P> Shared<P>
-where
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<P: Policy<State: Send> + Send + 'static> Shared<P> {
     /// A limit that has not been used yet.
     #[must_use]
     pub fn new(policy: P) -> Self {

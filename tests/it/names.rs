@@ -22,10 +22,11 @@ use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, ClientShare,
-    Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits,
-    Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError, PolicyExt, Quota,
-    Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
+    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
+    ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
+    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError,
+    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
+    TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -365,6 +366,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
+    fn keys<Q: AsKey<String> + ?Sized>() {}
     fn handles<L: LimiterExt>() {}
     fn obeys<L: Obey>() {}
     fn guards<L: AdmitByKey<u8>>() {}
@@ -376,6 +378,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    keys::<str>();
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
