@@ -23,7 +23,7 @@ use servers::Server;
 async fn used(keyed: &Keyed<TokenBucket>, keys: Range<usize>) {
     let keys: Vec<_> = keys.map(|key| format!("user {key}")).collect();
     for some in keys.chunks(100) {
-        join_all(some.iter().map(|key| keyed.try_acquire(key, 1))).await;
+        join_all(some.iter().map(|key| keyed.at(key).unwrap().try_acquire(1))).await;
     }
     // The last calls are put down.
     tokio::time::sleep(Duration::from_millis(50)).await;

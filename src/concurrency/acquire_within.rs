@@ -5,7 +5,6 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use crate::limiter::AcquireError;
-use crate::policy::Decision;
 use crate::time::{Resolution, Timer};
 
 use super::Admit;
@@ -65,8 +64,7 @@ impl<A: Admit<Error = Infallible> + Unpin> Future for AcquirePermitWithin<A> {
         let Ok(guard) = ready!(admitted);
         let refused = guard.ok_or_else(|| {
             let retry_in = Some((this.expected_wait)(handle)).filter(|wait| !wait.is_zero());
-            let estimate = retry_in.map(|retry_in| Decision::Wait { retry_in });
-            AcquireError::too_late(this.within, estimate)
+            AcquireError::too_late(this.within, retry_in)
         });
         this.handle = None;
         Poll::Ready(refused)

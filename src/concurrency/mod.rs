@@ -51,7 +51,7 @@ pub use aimd::Aimd;
 pub use gradient::Gradient;
 pub use keyed_permits::{AcquirePermitAt, KeyedPermits, PermitsAt};
 pub(crate) use permits::Missed;
-pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits, TooMany};
+pub use permits::{AcquirePermit, AcquirePermits, Permit, Permits};
 
 /// How a call ended, for a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

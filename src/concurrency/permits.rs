@@ -1,5 +1,4 @@
 use core::convert::Infallible;
-use core::error::Error;
 use core::fmt;
 use core::future::Future;
 use core::mem;
@@ -8,7 +7,9 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::limiter::{Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch};
+use crate::limiter::{
+    AcquireError, Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch,
+};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue, Waiters};
@@ -713,7 +714,7 @@ impl AcquirePermits {
 }
 
 impl Future for AcquirePermits {
-    type Output = Result<Permit, TooMany>;
+    type Output = Result<Permit, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let count = self.count;
@@ -724,10 +725,7 @@ impl Future for AcquirePermits {
             Ok(()) => Ok(Permit { queue, count }),
             Err(refused) => {
                 count_refusal(&queue);
-                Err(TooMany {
-                    asked: count,
-                    limit: refused.into_too_costly().capacity(),
-                })
+                Err(refused)
             }
         })
     }
@@ -780,38 +778,3 @@ impl Limiter for PermitQueue {
         self.resolution
     }
 }
-
-/// More permits at once than there are.
-///
-/// It names the limit at that time; [`Permits::resize`] may have changed it since.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct TooMany {
-    asked: u32,
-    limit: u32,
-}
-
-impl TooMany {
-    /// How many were asked for.
-    #[must_use]
-    pub const fn asked(&self) -> u32 {
-        self.asked
-    }
-
-    /// How many there were.
-    #[must_use]
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-}
-
-impl fmt::Display for TooMany {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} permits can never be had at once of {}",
-            self.asked, self.limit
-        )
-    }
-}
-
-impl Error for TooMany {}

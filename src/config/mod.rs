@@ -63,5 +63,6 @@ mod named_limits;
 #[cfg(feature = "serde")]
 mod read;
 
+pub use crate::time::error::ConfigError;
 pub use limits_config::{LimitConfig, LimitsConfig};
 pub use named_limits::{Changes, NamedLimits};

@@ -113,6 +113,6 @@ pub use parse::Feedback;
 pub use reader::Ignored;
 #[cfg(feature = "tower")]
 pub(crate) use value::{split, unquoted};
-pub use write::{InvalidName, LimitHeaders, QuotaUnit};
+pub use write::{LimitHeaders, QuotaUnit};
 #[cfg(feature = "tower")]
 pub(crate) use write::{quoted, whole_seconds};

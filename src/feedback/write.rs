@@ -1,8 +1,7 @@
-use core::error::Error;
-use core::fmt;
 use core::time::Duration;
 
 use crate::policy::{Quota, Status};
+use crate::time::error::ConfigError;
 
 use super::header::param;
 
@@ -49,7 +48,7 @@ impl LimitHeaders {
     /// # Errors
     ///
     /// If the name is empty, or has a character outside of printable ASCII (space to `~`).
-    pub fn try_new(name: impl Into<String>) -> Result<Self, InvalidName> {
+    pub fn try_new(name: impl Into<String>) -> Result<Self, ConfigError> {
         Ok(Self {
             name: checked(name.into())?,
             parts: Vec::new(),
@@ -79,7 +78,7 @@ impl LimitHeaders {
     /// # Errors
     ///
     /// If a name is not valid; see [`try_new`](Self::try_new).
-    pub fn try_with_parts<N>(self, names: impl IntoIterator<Item = N>) -> Result<Self, InvalidName>
+    pub fn try_with_parts<N>(self, names: impl IntoIterator<Item = N>) -> Result<Self, ConfigError>
     where
         N: Into<String>,
     {
@@ -193,32 +192,6 @@ impl QuotaUnit {
     }
 }
 
-/// The name of a policy cannot be written in a header.
-///
-/// ```
-/// use paceline::feedback::LimitHeaders;
-///
-/// let error = LimitHeaders::try_new("für alle").unwrap_err();
-/// let message = "the name of a policy needs at least 1 character, all of printable ASCII, got `für alle`";
-/// assert_eq!(error.to_string(), message);
-/// ```
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct InvalidName {
-    name: String,
-}
-
-impl fmt::Display for InvalidName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.escape_debug();
-        write!(
-            f,
-            "the name of a policy needs at least 1 character, all of printable ASCII, got `{name}`"
-        )
-    }
-}
-
-impl Error for InvalidName {}
-
 /// The largest integer of a structured field.
 const LARGEST: u64 = 999_999_999_999_999;
 
@@ -231,10 +204,13 @@ pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(begun).min(LARGEST)
 }
 
-fn checked(name: String) -> Result<String, InvalidName> {
+fn checked(name: String) -> Result<String, ConfigError> {
     let is_printable = name.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if name.is_empty() || !is_printable {
-        return Err(InvalidName { name });
+        let name = name.escape_debug();
+        return Err(ConfigError::new(format!(
+            "the name of a policy needs at least 1 character, all of printable ASCII, got `{name}`"
+        )));
     }
     Ok(name)
 }

@@ -7,13 +7,14 @@ use core::time::Duration;
 use crate::policy::Decision;
 use crate::time::Timer;
 
-use super::blocking::{self, Blocked};
-use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
+use super::blocking;
+use super::{AcquireError, Gate, Limiter};
 
 /// The methods to ask by hand, for every limiter that can be cloned: each request has a handle of its own.
 ///
 /// [`Shared`](super::Shared), [`KeyedAt`](super::KeyedAt) and `RedisLimiter` have such methods themselves, where they can say or
-/// return more. This trait brings them to a limiter around another, and to code that is generic.
+/// return more. This trait brings them to a limiter around another, and to code that is generic. The limiter may have an error of its
+/// own: it is the `E` of [`AcquireError`].
 ///
 /// ```
 /// use paceline::limiter::{Event, Observed};
@@ -38,31 +39,33 @@ use super::{AcquireError, Gate, Limiter, PassError, TooCostly};
 /// # Cancel safety
 ///
 /// Dropping a future leaves the queue; nothing was counted.
-pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
+pub trait LimiterExt: Limiter + Clone + Unpin {
     /// Waits for `cost` permits, behind every request that came before. It is queued when it is first polled.
     ///
-    /// The future fails at once with [`TooCostly`] if that many can never pass. It panics if it has to wait outside a tokio
-    /// runtime.
+    /// The future fails at once if that many can never pass, or with the limiter's own error. It panics if it has to wait outside a
+    /// tokio runtime.
     fn acquire(&self, cost: u32) -> Acquire<Self> {
         Acquire::new(self.clone(), cost)
     }
 
-    /// Waits for one permit, which no limit refuses for ever.
+    /// Waits for one permit, which no limit refuses for ever: without an error, of a limiter that has none.
     ///
     /// The future panics if it has to wait outside a tokio runtime.
     #[doc(alias("until_ready", "removeTokens", "schedule", "ready"))]
-    fn acquire_one(&self) -> AcquireOne<Self> {
+    fn acquire_one(&self) -> AcquireOne<Self>
+    where
+        Self: Limiter<Error = Infallible>,
+    {
         AcquireOne::new(self.clone())
     }
 
     /// Waits for `cost` permits, if they can be had `within` this time.
     ///
-    /// The future fails when the time is over, and at once if that many can never pass. It panics if it has to wait outside a
-    /// tokio runtime.
+    /// The future fails at once if the limiter knows that the wait is longer ([`Limiter::least_wait`]) or that many can never pass,
+    /// and when the time is over at the latest. It panics if it has to wait outside a tokio runtime.
     ///
-    /// A limiter around another does not say when to come again: [`AcquireError::retry_in`] is `None`, and an observer is told
-    /// that the request [gave up](super::Event::GaveUp). The methods of the same name of [`Shared`](super::Shared) and
-    /// [`Keyed`](super::Keyed) know more.
+    /// An observer is told that the request [gave up](super::Event::GaveUp). The methods of the same name of
+    /// [`Shared`](super::Shared) and [`Keyed`](super::Keyed) also count it as refused.
     #[doc(alias("tryConsume", "tryAcquire", "timeout"))]
     fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithin<Self> {
         AcquireWithin::of_any(self.clone(), cost, within)
@@ -102,21 +105,22 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     /// If a future is kept and never polled while it is the head of the queue, it is passed over as soon as a request in a runtime
     /// waits too. Threads alone do not notice it, so give them a deadline where such a future is possible.
     #[doc(alias("asBlocking", "blocking_acquire", "tryConsume"))]
-    fn acquire_blocking(&self, cost: u32, within: Duration) -> Result<(), AcquireError> {
-        blocking::acquire(self.clone(), cost, within).map_err(|blocked| match blocked {
-            Blocked::Refused(refused) => refused.into_too_costly().into(),
-            Blocked::TooLate(least_wait) => {
-                let retry = least_wait.map(|retry_in| Decision::Wait { retry_in });
-                AcquireError::too_late(within, retry)
-            }
-        })
+    fn acquire_blocking(
+        &self,
+        cost: u32,
+        within: Duration,
+    ) -> Result<(), AcquireError<Self::Error>> {
+        blocking::acquire(self.clone(), cost, within)
     }
 
     /// Asks for `cost` permits without waiting for them. It never overtakes a waiter.
     ///
     /// It is a future because a limit can be on a server. In memory it is ready at once.
     #[doc(alias("check", "check_n", "tryConsume"))]
-    fn try_acquire(&self, cost: u32) -> impl Future<Output = Decision> {
+    fn try_acquire(&self, cost: u32) -> impl Future<Output = Decision>
+    where
+        Self: Limiter<Error = Infallible>,
+    {
         let mut handle = self.clone();
         async move {
             let Ok(decision) = poll_fn(|cx| handle.poll_try(cost, cx)).await;
@@ -125,7 +129,7 @@ pub trait LimiterExt: Limiter<Error = Infallible> + Clone + Unpin {
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Clone + Unpin> LimiterExt for L {}
+impl<L: Limiter + Clone + Unpin> LimiterExt for L {}
 
 /// Future of [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
@@ -150,24 +154,24 @@ impl<L: Limiter> Acquire<L> {
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Unpin> Acquire<L> {
+impl<L: Limiter + Unpin> Acquire<L> {
     /// Makes something of the limiter when the request has passed.
     #[inline]
     pub(super) fn poll_and<T>(
         &mut self,
         cx: &mut Context<'_>,
         passed: impl FnOnce(&L) -> T,
-    ) -> Poll<Result<T, TooCostly>> {
+    ) -> Poll<Result<T, AcquireError<L::Error>>> {
         let cost = self.cost;
         let answer = ready!(self.gate().poll_pass(cost, cx));
         let answer = answer.map(|()| passed(self.gate().limiter()));
         self.gate = None;
-        Poll::Ready(answer.map_err(PassError::into_too_costly))
+        Poll::Ready(answer)
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Unpin> Future for Acquire<L> {
-    type Output = Result<(), TooCostly>;
+impl<L: Limiter + Unpin> Future for Acquire<L> {
+    type Output = Result<(), AcquireError<L::Error>>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -211,63 +215,72 @@ pub struct AcquireWithin<L: Limiter> {
     within: Duration,
     /// Armed while it waits.
     deadline: Option<Timer>,
-    /// When such a request could pass if it were queued now, if the limiter can say.
-    estimate: fn(&L, u32) -> Option<Decision>,
-    /// Leaves the queue, and counts and reports the request as refused. Returns the estimate, made then if it is not known.
-    refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,
+    /// How long the request would wait at the least if it were queued now.
+    least_wait: fn(&L, u32) -> Duration,
+    /// Leaves the queue, and counts and reports the request as refused. Returns how long a retry would wait, if the limiter can say:
+    /// the wait that is given, if it was known before the request was queued.
+    refuse: Refuse<L>,
 }
+
+type Refuse<L> = fn(&mut L, u32, Option<Duration>) -> Option<Duration>;
 
 impl<L: Limiter> AcquireWithin<L> {
     pub(super) const fn new(
         limiter: L,
         cost: u32,
         within: Duration,
-        estimate: fn(&L, u32) -> Option<Decision>,
-        refuse: fn(&mut L, u32, Option<Decision>) -> Option<Decision>,
+        least_wait: fn(&L, u32) -> Duration,
+        refuse: Refuse<L>,
     ) -> Self {
         Self {
             acquire: Acquire::new(limiter, cost),
             within,
             deadline: None,
-            estimate,
+            least_wait,
             refuse,
         }
     }
 
-    /// Of a limiter that does not know its queue, and so cannot estimate the wait.
+    /// Of a limiter that cannot count a request as refused: it gives up.
     pub(super) fn of_any(limiter: L, cost: u32, within: Duration) -> Self {
-        let refuse = |limiter: &mut L, _, _| {
-            limiter.give_up();
-            None
-        };
-        Self::new(limiter, cost, within, |_, _| None, refuse)
+        Self::new(
+            limiter,
+            cost,
+            within,
+            L::least_wait,
+            |limiter, cost, known| {
+                limiter.give_up();
+                let least_wait = || Some(limiter.least_wait(cost)).filter(|wait| !wait.is_zero());
+                known.or_else(least_wait)
+            },
+        )
     }
 
-    /// Without a `known` estimate it makes one after it has left the queue: a retry does not wait behind this request.
-    fn too_late<T>(&mut self, known: Option<Decision>) -> Poll<Result<T, AcquireError>> {
+    /// Without a `known` wait it asks after it has left the queue: a retry does not wait behind this request.
+    fn too_late<T>(&mut self, known: Option<Duration>) -> Poll<Result<T, AcquireError<L::Error>>> {
         let cost = self.acquire.cost;
-        let estimate = (self.refuse)(self.acquire.gate().limiter_mut(), cost, known);
+        let retry_in = (self.refuse)(self.acquire.gate().limiter_mut(), cost, known);
         self.acquire.gate = None;
-        Poll::Ready(Err(AcquireError::too_late(self.within, estimate)))
+        Poll::Ready(Err(AcquireError::too_late(self.within, retry_in)))
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Unpin> AcquireWithin<L> {
+impl<L: Limiter + Unpin> AcquireWithin<L> {
     /// Asks with `ask`, unless it is known to be too late.
     pub(super) fn poll_with<T>(
         &mut self,
         cx: &mut Context<'_>,
-        ask: impl FnOnce(&mut Acquire<L>, &mut Context<'_>) -> Poll<Result<T, TooCostly>>,
-    ) -> Poll<Result<T, AcquireError>> {
+        ask: impl FnOnce(&mut Acquire<L>, &mut Context<'_>) -> Poll<Result<T, AcquireError<L::Error>>>,
+    ) -> Poll<Result<T, AcquireError<L::Error>>> {
         if self.deadline.is_none() {
-            let (estimate, cost) = (self.estimate, self.acquire.cost);
-            let estimate = estimate(self.acquire.gate().limiter(), cost);
-            if estimate.and_then(Decision::retry_in) > Some(self.within) {
-                return self.too_late(estimate);
+            let cost = self.acquire.cost;
+            let least_wait = (self.least_wait)(self.acquire.gate().limiter(), cost);
+            if least_wait > self.within {
+                return self.too_late(Some(least_wait));
             }
         }
         if let Poll::Ready(answer) = ask(&mut self.acquire, cx) {
-            return Poll::Ready(answer.map_err(AcquireError::from));
+            return Poll::Ready(answer);
         }
         let (within, resolution) = (self.within, self.acquire.gate().limiter().resolution());
         let deadline = self.deadline.get_or_insert_with(|| {
@@ -280,10 +293,19 @@ impl<L: Limiter<Error = Infallible> + Unpin> AcquireWithin<L> {
     }
 }
 
-impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireWithin<L> {
-    type Output = Result<(), AcquireError>;
+impl<L: Limiter + Unpin> Future for AcquireWithin<L> {
+    type Output = Result<(), AcquireError<L::Error>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_with(cx, |acquire, cx| acquire.poll_and(cx, |_| ()))
+    }
+}
+
+/// How long a retry would wait; `None` if it could never pass.
+pub(super) fn retry_in(retry: Decision) -> Option<Duration> {
+    match retry {
+        Decision::Pass => Some(Duration::ZERO),
+        Decision::Wait { retry_in } => Some(retry_in),
+        Decision::Never { .. } => None,
     }
 }

@@ -7,25 +7,17 @@ use std::thread::{self, Thread};
 use crate::policy::Decision;
 use crate::time::Clock;
 
-use super::{Limiter, PassError};
-
-/// Why a thread did not get its permits.
-pub(super) enum Blocked<E> {
-    /// Too costly, or out of reach.
-    Refused(PassError<E>),
-    /// How long it would still have to wait, if that is known.
-    TooLate(Option<Duration>),
-}
+use super::{AcquireError, Limiter, TooCostly};
 
 /// Waits for `cost` permits as a thread, which parks while it waits. Its request is queued like that of a task.
 pub(super) fn acquire<L: Limiter>(
     mut limiter: L,
     cost: u32,
     within: Duration,
-) -> Result<(), Blocked<L::Error>> {
+) -> Result<(), AcquireError<L::Error>> {
     let least_wait = limiter.least_wait(cost);
     if least_wait > within {
-        return Err(Blocked::TooLate(Some(least_wait)));
+        return Err(AcquireError::too_late(within, Some(least_wait)));
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let cx = &mut Context::from_waker(&waker);
@@ -35,10 +27,10 @@ pub(super) fn acquire<L: Limiter>(
         let wait = match limiter.poll_decide(cost, cx) {
             Poll::Ready(Ok(Decision::Pass)) => return Ok(()),
             Poll::Ready(Ok(Decision::Never { capacity })) => {
-                return Err(Blocked::Refused(PassError::too_costly(cost, capacity)));
+                return Err(TooCostly::new(cost, capacity).into());
             }
             Poll::Ready(Err(error)) => {
-                return Err(Blocked::Refused(PassError::unreachable(error)));
+                return Err(AcquireError::of_limit(error));
             }
             Poll::Ready(Ok(Decision::Wait { retry_in })) => retry_in,
             Poll::Pending => Duration::MAX,
@@ -51,9 +43,8 @@ pub(super) fn acquire<L: Limiter>(
         if left.is_zero() {
             limiter.give_up();
             let least_wait = limiter.least_wait(cost);
-            return Err(Blocked::TooLate(
-                (!least_wait.is_zero()).then_some(least_wait),
-            ));
+            let retry_in = Some(least_wait).filter(|wait| !wait.is_zero());
+            return Err(AcquireError::too_late(within, retry_in));
         }
         match wait.min(left) {
             Duration::MAX => thread::park(),

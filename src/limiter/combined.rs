@@ -181,12 +181,7 @@ impl<T: Together> Combined<T> {
         T: Clone,
     {
         let (handle, cost) = self.for_costs(costs);
-        let estimate = |limit: &Self, cost| Some(limit.look(cost));
-        let refuse = |limit: &mut Self, cost, known: Option<Decision>| {
-            limit.give_up();
-            Some(known.unwrap_or_else(|| limit.look(cost)))
-        };
-        AcquireWithin::new(handle, cost, within, estimate, refuse)
+        AcquireWithin::of_any(handle, cost, within)
     }
 
     fn with_costs(&self, costs: T::Costs) -> Self

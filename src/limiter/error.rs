@@ -3,8 +3,6 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
-use crate::policy::Decision;
-
 /// Something that costs more than its limit could ever let pass at once. What was refused is in it.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct TooCostly<T = ()> {
@@ -71,121 +69,65 @@ impl<T> fmt::Display for TooCostly<T> {
 
 impl<T> Error for TooCostly<T> {}
 
-/// Why a [`Gate`](super::Gate) stays shut: for ever, or because the limit cannot be reached.
+/// Why a request did not pass. Nothing was counted.
+///
+/// `E` is the error of the limiter itself: [`Infallible`] in memory, [`LineError`] for a [`Line`](super::Line), `CallError` in Redis.
+/// [`limit`](Self::limit) returns it, and the message is that of this error then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PassError<E> {
-    /// The error of the limiter, or the cost that can never pass.
-    unreachable: Result<E, TooCostly>,
+pub struct AcquireError<E = Infallible> {
+    kind: Kind<E>,
 }
 
-impl<E> PassError<E> {
-    pub(crate) const fn too_costly(cost: u32, capacity: u32) -> Self {
-        Self {
-            unreachable: Err(TooCostly::new(cost, capacity)),
-        }
-    }
-
-    pub(crate) const fn unreachable(error: E) -> Self {
-        Self {
-            unreachable: Ok(error),
-        }
-    }
-
-    /// Whether it can never pass, because it costs too much.
-    pub const fn is_too_costly(&self) -> bool {
-        self.unreachable.is_err()
-    }
-
-    /// Whether the limit could not be reached.
-    pub const fn is_unreachable(&self) -> bool {
-        self.unreachable.is_ok()
-    }
-
-    /// Why the limit could not be reached.
-    ///
-    /// # Errors
-    ///
-    /// Gives back the other cause if that is not what happened.
-    pub fn into_unreachable(self) -> Result<E, TooCostly> {
-        self.unreachable
-    }
-}
-
-impl PassError<Infallible> {
-    /// The only cause there is when the limit is in memory.
-    #[must_use]
-    pub fn into_too_costly(self) -> TooCostly {
-        match self.unreachable {
-            Err(never) => never,
-            Ok(error) => match error {},
-        }
-    }
-}
-
-impl<E> fmt::Display for PassError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.unreachable {
-            Err(never) => never.fmt(f),
-            Ok(_) => f.write_str("the limit could not be reached"),
-        }
-    }
-}
-
-impl<E: Error + 'static> Error for PassError<E> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.unreachable.as_ref().ok().map(|error| error as _)
-    }
-}
-
-/// Why [`Shared::acquire_within`](super::Shared::acquire_within) failed. Nothing was counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct AcquireError {
-    /// The time that was too short,
-    within: Option<Duration>,
-    /// and how long a retry would have to wait;
-    retry_in: Option<Duration>,
-    /// or the cost that can never pass.
-    too_costly: Option<TooCostly>,
+enum Kind<E> {
+    TooCostly(TooCostly),
+    TooLate {
+        within: Duration,
+        retry_in: Option<Duration>,
+    },
+    Limit(E),
 }
 
-impl AcquireError {
-    /// With what the limit would say to a retry, if that is known.
-    pub(crate) fn too_late(within: Duration, retry: Option<Decision>) -> Self {
-        let retry_in = match retry {
-            Some(Decision::Pass) => Some(Duration::ZERO),
-            Some(Decision::Wait { retry_in }) => Some(retry_in),
-            Some(Decision::Never { .. }) | None => None,
-        };
+impl<E> AcquireError<E> {
+    pub(crate) const fn too_late(within: Duration, retry_in: Option<Duration>) -> Self {
         Self {
-            within: Some(within),
-            retry_in,
-            too_costly: None,
+            kind: Kind::TooLate { within, retry_in },
+        }
+    }
+
+    pub(crate) const fn of_limit(error: E) -> Self {
+        Self {
+            kind: Kind::Limit(error),
         }
     }
 
     /// Whether it could never pass, because it costs too much.
     #[must_use]
     pub const fn is_too_costly(&self) -> bool {
-        self.too_costly.is_some()
+        matches!(self.kind, Kind::TooCostly(_))
     }
 
-    /// How much it would have cost and how much could ever pass, if that is why.
+    /// The cost of the request, and the largest cost that could pass, if that is why.
     #[must_use]
     pub const fn too_costly(&self) -> Option<TooCostly> {
-        self.too_costly
+        match self.kind {
+            Kind::TooCostly(never) => Some(never),
+            _ => None,
+        }
     }
 
     /// Whether it could not pass in time.
     #[must_use]
     pub const fn is_too_late(&self) -> bool {
-        self.within.is_some()
+        matches!(self.kind, Kind::TooLate { .. })
     }
 
-    /// How long the same request would have to wait if it came again, as known when it was refused. `None` if it can
-    /// never pass, or the limiter cannot say: one around another, and permits, which come back when they do.
+    /// How long the same request would have to wait if it came again, as known when it was refused. `None` if it was not too late, or
+    /// the limiter cannot say: one around another, and permits, which come back when they do.
     ///
-    /// It takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say less. So
-    /// "wait 50 ms, else 429 with `Retry-After`" needs no second question:
+    /// It takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say less. In Redis
+    /// it is the last wait that the server has told for this limit; before that, and while the server does not answer, it is the time in
+    /// which the request did not pass. So "wait 50 ms, else 429 with `Retry-After`" needs no second question:
     ///
     /// ```
     /// use paceline::limiter::PolicyExt;
@@ -204,31 +146,175 @@ impl AcquireError {
     #[doc(alias("retry-after", "429"))]
     #[must_use]
     pub const fn retry_in(&self) -> Option<Duration> {
-        self.retry_in
+        match self.kind {
+            Kind::TooLate { retry_in, .. } => retry_in,
+            _ => None,
+        }
+    }
+
+    /// The error of the limiter, if that is why.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&E> {
+        match &self.kind {
+            Kind::Limit(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The error of the limiter.
+    ///
+    /// # Errors
+    ///
+    /// The same error, if that is not why.
+    pub fn into_limit(self) -> Result<E, AcquireError> {
+        let kind = match self.kind {
+            Kind::Limit(error) => return Ok(error),
+            Kind::TooCostly(never) => Kind::TooCostly(never),
+            Kind::TooLate { within, retry_in } => Kind::TooLate { within, retry_in },
+        };
+        Err(AcquireError { kind })
     }
 }
 
-impl From<TooCostly> for AcquireError {
+impl AcquireError {
+    /// The only error of a request without a deadline, in memory.
+    pub(crate) fn into_too_costly(self) -> TooCostly {
+        match self.kind {
+            Kind::TooCostly(never) => never,
+            Kind::TooLate { .. } => unreachable!("a request without a deadline is never too late"),
+            Kind::Limit(error) => match error {},
+        }
+    }
+}
+
+impl<E> AcquireError<LineError<E>> {
+    /// Whether the [`Line`](super::Line) is closed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(&self.kind, Kind::Limit(error) if error.is_closed())
+    }
+
+    /// Whether too many requests wait in the [`Line`](super::Line).
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(&self.kind, Kind::Limit(error) if error.is_full())
+    }
+}
+
+impl<E> From<TooCostly> for AcquireError<E> {
     fn from(never: TooCostly) -> Self {
         Self {
-            within: None,
-            retry_in: None,
-            too_costly: Some(never),
+            kind: Kind::TooCostly(never),
         }
     }
 }
 
-impl fmt::Display for AcquireError {
+impl<E: fmt::Display> fmt::Display for AcquireError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let within = self.within.unwrap_or_default();
-        match &self.too_costly {
-            Some(never) => never.fmt(f),
-            None => write!(f, "could not pass within {within:?}"),
+        match &self.kind {
+            Kind::TooCostly(never) => never.fmt(f),
+            Kind::TooLate { within, .. } => write!(f, "could not pass within {within:?}"),
+            Kind::Limit(error) => error.fmt(f),
         }
     }
 }
 
-impl Error for AcquireError {}
+impl<E: Error> Error for AcquireError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.limit().and_then(E::source)
+    }
+}
+
+/// Why a [`Line`](super::Line) refused a request. Nothing was counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LineError<E = Infallible> {
+    kind: LineKind<E>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum LineKind<E> {
+    Closed,
+    Full {
+        waiting: usize,
+        most: u32,
+        retry_in: Option<Duration>,
+    },
+    Limit(E),
+}
+
+impl<E> LineError<E> {
+    pub(super) const fn closed() -> Self {
+        Self {
+            kind: LineKind::Closed,
+        }
+    }
+
+    pub(super) const fn full(waiting: usize, most: u32, retry_in: Option<Duration>) -> Self {
+        let kind = LineKind::Full {
+            waiting,
+            most,
+            retry_in,
+        };
+        Self { kind }
+    }
+
+    pub(super) const fn of_limit(error: E) -> Self {
+        Self {
+            kind: LineKind::Limit(error),
+        }
+    }
+
+    /// Whether the line is closed.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        matches!(self.kind, LineKind::Closed)
+    }
+
+    /// Whether too many requests wait already.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.kind, LineKind::Full { .. })
+    }
+
+    /// The error of the limiter behind the line, if that is why.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&E> {
+        match &self.kind {
+            LineKind::Limit(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// How long the request would have had to wait, if the line was full and the limiter said how long.
+    #[must_use]
+    pub const fn retry_in(&self) -> Option<Duration> {
+        match self.kind {
+            LineKind::Full { retry_in, .. } => retry_in,
+            _ => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for LineError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            LineKind::Closed => f.write_str("the line is closed"),
+            LineKind::Full {
+                waiting: 1, most, ..
+            } => write!(f, "1 request waits already, and at most {most} may"),
+            LineKind::Full { waiting, most, .. } => {
+                write!(f, "{waiting} requests wait already, and at most {most} may")
+            }
+            LineKind::Limit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Error> Error for LineError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.limit().and_then(E::source)
+    }
+}
 
 /// An item came sooner than its limit allows. It is given back, not lost.
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -272,21 +358,3 @@ impl<T> fmt::Display for Exceeded<T> {
 }
 
 impl<T> Error for Exceeded<T> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_request_repeats_what_the_limit_says_to_a_retry() {
-        let second = Duration::from_secs(1);
-        let late = |retry| AcquireError::too_late(second, retry);
-        let wait = Decision::Wait { retry_in: second };
-        assert_eq!(late(Some(wait)).retry_in(), Some(second));
-        assert_eq!(late(Some(Decision::Pass)).retry_in(), Some(Duration::ZERO));
-        let never = late(Some(Decision::Never { capacity: 1 }));
-        assert_eq!(never.retry_in(), None);
-        assert_eq!(late(None).retry_in(), None);
-        assert!(never.is_too_late());
-    }
-}

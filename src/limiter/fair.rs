@@ -10,7 +10,7 @@ use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
-use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
@@ -257,8 +257,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
             self.at(key),
             cost,
             within,
-            |limit, cost| Some(limit.fair().estimate(limit.key(), cost)),
-            |limit, cost, known| Some(limit.refuse_late(cost, known)),
+            |limit, cost| limit.fair().estimate(limit.key(), cost),
+            FairAt::refuse_late,
         )
     }
 
@@ -355,11 +355,11 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     }
 
     /// How long a request would wait for which its client is remembered.
-    fn estimate(&self, key: &K, cost: u32) -> Decision {
+    fn estimate(&self, key: &K, cost: u32) -> Duration {
         let mut clients = self.lock();
         clients.remember(key);
         unlock(clients);
-        self.peek(key, cost)
+        self.peek(key, cost).retry_in().unwrap_or_default()
     }
 
     fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
@@ -674,12 +674,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+    fn refuse_late(&mut self, cost: u32, known: Option<Duration>) -> Option<Duration> {
         self.leave();
         self.fair.count_refusal(&self.key, cost);
-        let estimate = known.unwrap_or_else(|| self.fair.peek(&self.key, cost));
-        self.watch.too_late(cost, estimate);
-        estimate
+        let retry_in = known.or_else(|| retry_in(self.fair.peek(&self.key, cost)));
+        self.watch.too_late(cost, retry_in);
+        retry_in
     }
 }
 

@@ -3,7 +3,7 @@ use core::task::{Context, Poll, ready};
 use crate::policy::Decision;
 use crate::time::Timer;
 
-use super::{Limiter, PassError};
+use super::{AcquireError, Limiter, TooCostly};
 
 /// The only loop that waits for a limit: ask, sleep, ask.
 ///
@@ -74,7 +74,7 @@ impl<L: Limiter> Gate<L> {
         &mut self,
         cost: u32,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), PassError<L::Error>>> {
+    ) -> Poll<Result<(), AcquireError<L::Error>>> {
         let is_asleep = self.is_asleep(cx);
         match self.limiter.poll_decide(cost, cx) {
             // The most frequent answer.
@@ -144,9 +144,9 @@ impl<L: Limiter> Gate<L> {
         ask: Ask<L>,
         cost: u32,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), PassError<L::Error>>> {
+    ) -> Poll<Result<(), AcquireError<L::Error>>> {
         loop {
-            let retry_in = match ready!(answer).map_err(PassError::unreachable)? {
+            let retry_in = match ready!(answer).map_err(AcquireError::of_limit)? {
                 Decision::Wait { retry_in } => retry_in,
                 Decision::Pass => {
                     self.disarm();
@@ -154,7 +154,7 @@ impl<L: Limiter> Gate<L> {
                 }
                 Decision::Never { capacity } => {
                     self.disarm();
-                    return Poll::Ready(Err(PassError::too_costly(cost, capacity)));
+                    return Poll::Ready(Err(TooCostly::new(cost, capacity).into()));
                 }
             };
             let limiter = &self.limiter;
@@ -186,8 +186,8 @@ impl<L: Limiter> Drop for Gate<L> {
 type Ask<L> = fn(&mut L, u32, &mut Context<'_>) -> Poll<Result<Decision, <L as Limiter>::Error>>;
 
 /// The answer for one permit.
-fn never_refused<E>(passed: Result<(), PassError<E>>) -> Result<(), E> {
-    passed.map_err(|refused| match refused.into_unreachable() {
+fn never_refused<E>(passed: Result<(), AcquireError<E>>) -> Result<(), E> {
+    passed.map_err(|refused| match refused.into_limit() {
         Ok(error) => error,
         Err(never) => panic!("a limiter must let cost 1 pass in the end, but: {never}"),
     })

@@ -13,7 +13,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Intent, Priority, WaitQueue};
 
-use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
@@ -391,9 +391,13 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     ///
     /// Dropping it leaves the queue; nothing was counted.
     pub fn acquire_within(&self, key: K, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
-        let estimate = |limit: &KeyedAt<K, P>, cost| Some(limit.keyed.peek(&limit.key, cost));
-        let refuse = |limit: &mut KeyedAt<K, P>, cost, known| Some(limit.refuse_late(cost, known));
-        AcquireWithinAt::new(self.at(key), cost, within, estimate, refuse)
+        AcquireWithinAt::new(
+            self.at(key),
+            cost,
+            within,
+            KeyedAt::least_wait,
+            KeyedAt::refuse_late,
+        )
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
@@ -534,7 +538,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// use paceline::prelude::*;
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), paceline::limiter::TooCostly> {
+    /// # async fn main() -> Result<(), paceline::limiter::AcquireError> {
     /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed::<&str>();
     ///
     /// let reserved = tokens.reserve("ann", 800).await?;
@@ -1003,12 +1007,12 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+    fn refuse_late(&mut self, cost: u32, known: Option<Duration>) -> Option<Duration> {
         self.leave();
         self.keyed.shard(&self.key).count_refusal();
-        let estimate = known.unwrap_or_else(|| self.keyed.peek(&self.key, cost));
-        self.watch.too_late(cost, estimate);
-        estimate
+        let retry_in = known.or_else(|| retry_in(self.keyed.peek(&self.key, cost)));
+        self.watch.too_late(cost, retry_in);
+        retry_in
     }
 }
 

@@ -1,6 +1,6 @@
 use core::fmt;
 use core::future::{Future, poll_fn};
-use core::task::{Context, Poll, Waker, ready};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,12 +10,11 @@ use tokio::time::Instant;
 
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
-use crate::time::{Clock, Resolution, Tick, Timer};
+use crate::time::{Clock, Resolution, Tick};
 
-use super::blocking::{self, Blocked};
-use super::line_error::LineError;
+use super::error::LineError;
 use super::share::hash_from;
-use super::{Gate, Limiter, Limits, Obey, Obeying, Reservation, Settle, forward_views};
+use super::{Gate, Limiter, Limits, Obey, Obeying, Settle};
 
 /// The line in front of a limit: how many requests may wait in it, until when, and how evenly they leave it.
 ///
@@ -48,7 +47,7 @@ use super::{Gate, Limiter, Limits, Obey, Obeying, Reservation, Settle, forward_v
 /// * **[`close`](Self::close)**: every request fails from then on, those that wait included.
 /// * **[`with_jitter`](Self::with_jitter)**: what had to wait waits a little longer, at random.
 ///
-/// Every request can fail, so it is `acquire(1)` here, and there is no `acquire_one`. Streams take it with
+/// It is asked with the verbs of [`LimiterExt`](super::LimiterExt), and every request can fail. Streams take it with
 /// [`try_pace`](crate::stream::PaceStreamExt::try_pace), which ends with the error. Around [`Limits`], such as a
 /// [`Keyed`](super::Keyed), it is one line for all keys.
 ///
@@ -266,12 +265,13 @@ impl<L> Line<L> {
 }
 
 impl<L: Limiter> Line<L> {
-    /// Waits for `cost` permits.
+    /// Waits for one permit, which no limit refuses for ever.
+    ///
+    /// The verbs of [`LimiterExt`](super::LimiterExt) are here too; every one can fail.
     ///
     /// # Errors
     ///
-    /// [`is_full`](LineError::is_full) or [`is_closed`](LineError::is_closed); [`too_costly`](LineError::too_costly) if that many can
-    /// never pass; or the error of the limiter.
+    /// [`is_full`](LineError::is_full), [`is_closed`](LineError::is_closed), or the error of the limiter.
     ///
     /// # Panics
     ///
@@ -280,118 +280,12 @@ impl<L: Limiter> Line<L> {
     /// # Cancel safety
     ///
     /// Dropping it leaves the line; nothing was counted.
-    pub fn acquire(
-        &self,
-        cost: u32,
-    ) -> impl Future<Output = Result<(), LineError<L::Error>>> + use<L>
+    pub fn acquire_one(&self) -> impl Future<Output = Result<(), LineError<L::Error>>> + use<L>
     where
         L: Clone,
     {
         let mut gate = Gate::new(self.clone());
-        poll_fn(move |cx| gate.poll_pass(cost, cx).map_err(LineError::of_gate))
-    }
-
-    /// Waits until the `estimate` passes, and spends it until it is [settled](Reservation::settle): see [`Settle::reserve`].
-    ///
-    /// ```
-    /// use paceline::limiter::Line;
-    /// use paceline::prelude::*;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let tokens = Line::new(TokenBucket::new(Rate::per_minute(1_000), 1_000).shared());
-    /// let reserved = tokens.reserve(600).await.unwrap();
-    /// reserved.settle(250);
-    /// assert_eq!(tokens.limiter().status().unwrap().remaining, 750);
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Panics
-    ///
-    /// If it has to wait outside a tokio runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it leaves the line; nothing was counted.
-    pub fn reserve(
-        &self,
-        estimate: u32,
-    ) -> impl Future<Output = Result<Reservation<L>, LineError<L::Error>>> + use<L>
-    where
-        L: Settle + Clone,
-    {
-        let mut gate = Gate::new(self.clone());
-        poll_fn(move |cx| {
-            gate.begin(cx);
-            let passed = ready!(gate.poll_pass(estimate, cx)).map_err(LineError::of_gate);
-            let limiter = gate.limiter().limiter();
-            Poll::Ready(passed.map(|()| Reservation::of(limiter, estimate)))
-        })
-    }
-
-    /// Waits for `cost` permits, if they can be had `within` this time.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and [`is_too_late`](LineError::is_too_late): at once, if the limiter knows that the wait is
-    /// longer, and when the time is over at the latest.
-    ///
-    /// # Panics
-    ///
-    /// If it has to wait outside a tokio runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it leaves the line; nothing was counted.
-    pub fn acquire_within(
-        &self,
-        cost: u32,
-        within: Duration,
-    ) -> impl Future<Output = Result<(), LineError<L::Error>>> + use<L>
-    where
-        L: Clone,
-    {
-        let mut gate = Gate::new(self.clone());
-        let mut deadline: Option<Timer> = None;
-        poll_fn(move |cx| {
-            let least_wait = gate.limiter().least_wait(cost);
-            let is_known = deadline.is_none() && least_wait > within && !gate.limiter().is_closed();
-            if is_known {
-                return Poll::Ready(Err(LineError::too_late(within, Some(least_wait))));
-            }
-            if let Poll::Ready(passed) = gate.poll_pass(cost, cx) {
-                return Poll::Ready(passed.map_err(LineError::of_gate));
-            }
-            let timer = deadline.get_or_insert_with(|| {
-                let mut timer = Timer::new().with_resolution(gate.limiter().resolution());
-                timer.arm(within);
-                timer
-            });
-            timer.poll_elapsed(cx).map(|()| {
-                gate.give_up();
-                Err(LineError::too_late(within, None))
-            })
-        })
-    }
-
-    /// Waits for `cost` permits as a thread, if they can be had `within` this time. [`Duration::MAX`] is no deadline. See
-    /// [`LimiterExt::acquire_blocking`](super::LimiterExt::acquire_blocking).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_within`](Self::acquire_within).
-    pub fn acquire_blocking(&self, cost: u32, within: Duration) -> Result<(), LineError<L::Error>>
-    where
-        L: Clone,
-    {
-        blocking::acquire(self.clone(), cost, within).map_err(|blocked| match blocked {
-            Blocked::Refused(refused) => LineError::of_gate(refused),
-            Blocked::TooLate(retry_in) => LineError::too_late(within, retry_in),
-        })
+        poll_fn(move |cx| gate.poll_one(cx))
     }
 
     /// Asks for `cost` permits without waiting. It never overtakes a request that waits.
@@ -535,7 +429,29 @@ impl<L: Limiter> Limiter for Line<L> {
         error.is_closed() || error.is_full() || error.limit().is_some_and(of_limit)
     }
 
-    forward_views!(self => self.limiter);
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
+    }
+
+    /// A closed line has an answer at once.
+    fn least_wait(&self, cost: u32) -> Duration {
+        if self.is_closed() {
+            return Duration::ZERO;
+        }
+        self.limiter.least_wait(cost)
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.limiter.shadowed()
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.limiter.is_out_of_reach()
+    }
+
+    fn resolution(&self) -> Resolution {
+        self.limiter.resolution()
+    }
 }
 
 /// One line for all keys.
@@ -556,6 +472,10 @@ impl<L: Settle> Settle for Line<L> {
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
         self.limiter.refund_from(spent_at, cost);
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        self.limiter.keep_counted(&passed.limiter)
     }
 }
 

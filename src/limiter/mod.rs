@@ -43,7 +43,6 @@ mod key_map;
 mod keyed;
 mod limit;
 mod line;
-mod line_error;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod mode;
@@ -76,7 +75,7 @@ pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
 pub use as_key::AsKey;
 pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
-pub use error::{AcquireError, Exceeded, PassError, TooCostly};
+pub use error::{AcquireError, Exceeded, LineError, TooCostly};
 pub use fair::{Fair, FairAt};
 pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
@@ -84,10 +83,9 @@ pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
 pub use limit::Stats;
 pub use line::Line;
-pub use line_error::LineError;
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
-pub use mode::{Mode, ParseModeError};
+pub use mode::Mode;
 pub use obey::{Obey, Obeying};
 pub use observed::Observed;
 pub use observer::{Event, Observer};
@@ -97,7 +95,7 @@ pub use part::{Part, Together};
 pub(crate) use reporter::KeyedObserver;
 pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};
 pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
-pub use share::{Share, ShareError};
+pub use share::Share;
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
 pub use switched::Switched;
@@ -170,6 +168,41 @@ pub trait Limiter {
     /// Leaves the queue and forgets a request under way. Dropping the handle does the same.
     fn give_up(&mut self);
 
+    /// The limiter inside, of a limiter around another one with the same error. One line gives it all provided methods below: they
+    /// ask the limiter inside, and without one they return what is not known.
+    ///
+    /// ```
+    /// use paceline::limiter::{Limiter, PolicyExt};
+    /// use paceline::policy::{Decision, Interval};
+    /// use std::task::{Context, Poll};
+    /// use std::time::Duration;
+    ///
+    /// /// Counts twice what a request costs.
+    /// struct Double<L>(L);
+    ///
+    /// impl<L: Limiter> Limiter for Double<L> {
+    ///     type Error = L::Error;
+    ///
+    ///     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
+    ///         self.0.poll_decide(2 * cost, cx)
+    ///     }
+    ///
+    ///     fn give_up(&mut self) {
+    ///         self.0.give_up();
+    ///     }
+    ///
+    ///     fn inner(&self) -> Option<&dyn Limiter<Error = L::Error>> {
+    ///         Some(&self.0)
+    ///     }
+    /// }
+    ///
+    /// let limit = Double(Interval::every(Duration::from_millis(100)).shared());
+    /// assert_eq!(limit.status().unwrap().remaining, 1);
+    /// ```
+    fn inner(&self) -> Option<&dyn Limiter<Error = Self::Error>> {
+        None
+    }
+
     /// What the limit has left now. Nothing is counted, no waiter is disturbed, and the clock of an unused limit does not start.
     ///
     /// While requests are queued it is what the policy has, of which they take theirs first. During a pause nothing remains.
@@ -193,51 +226,51 @@ pub trait Limiter {
     ///
     /// `None` if it is not known: the state is elsewhere and was not asked yet, or the limit is off.
     ///
-    /// Provided: `None`. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or `None`.
     fn status(&self) -> Option<Status> {
-        None
+        self.inner()?.status()
     }
 
     /// How long a request of `cost` waits at the least, if it is queued now. Nothing is counted.
     ///
     /// A caller with a deadline need not begin to wait if it is longer.
     ///
-    /// Provided: zero, which is not known. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or zero, which is not known.
     fn least_wait(&self, cost: u32) -> Duration {
-        let _ = cost;
-        Duration::ZERO
+        self.inner()
+            .map_or(Duration::ZERO, |inner| inner.least_wait(cost))
     }
 
     /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only in
     /// [`Mode::Shadow`]. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
     ///
-    /// Provided: `None`. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or `None`.
     fn shadowed(&self) -> Option<Decision> {
-        None
+        self.inner()?.shadowed()
     }
 
     /// Whether nothing is known against the last request of this handle: it waits, or was answered with [`Decision::Wait`], only
     /// because the limit cannot be asked. A layer of `tower` refuses with 503 then, and not with 429.
     ///
-    /// Provided: `false`. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or `false`.
     fn is_out_of_reach(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.is_out_of_reach())
     }
 
     /// Whether this error is a refusal, such as that of a [`Line`] that is full or closed, and no failure of the limiter. A layer of
     /// `tower` refuses the request with 503 then, also where it lets requests pass when the limiter fails.
     ///
-    /// Provided: `false`. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or `false`.
     fn is_refusal(&self, error: &Self::Error) -> bool {
-        let _ = error;
-        false
+        self.inner().is_some_and(|inner| inner.is_refusal(error))
     }
 
     /// How exactly a [`Gate`] waits for this limiter.
     ///
-    /// Provided: [`Resolution::Exact`]. A limiter around another returns that one's.
+    /// Provided: that of the limiter [inside](Self::inner), or [`Resolution::Exact`].
     fn resolution(&self) -> Resolution {
-        Resolution::default()
+        self.inner()
+            .map_or_else(Resolution::default, |inner| inner.resolution())
     }
 
     /// A clone for one request, where that is cheaper than one for a task.
@@ -249,32 +282,6 @@ pub trait Limiter {
         None
     }
 }
-
-/// The methods that say how the limiter inside is, for a limiter around another.
-macro_rules! forward_views {
-    ($self:ident => $limiter:expr) => {
-        fn status(&$self) -> Option<Status> {
-            $limiter.status()
-        }
-
-        fn least_wait(&$self, cost: u32) -> Duration {
-            $limiter.least_wait(cost)
-        }
-
-        fn shadowed(&$self) -> Option<Decision> {
-            $limiter.shadowed()
-        }
-
-        fn is_out_of_reach(&$self) -> bool {
-            $limiter.is_out_of_reach()
-        }
-
-        fn resolution(&$self) -> Resolution {
-            $limiter.resolution()
-        }
-    };
-}
-pub(crate) use forward_views;
 
 /// All methods, for a pointer to a limiter.
 macro_rules! forward_all {
@@ -311,7 +318,25 @@ macro_rules! forward_all {
             $limiter.is_refusal(error)
         }
 
-        $crate::limiter::forward_views!($self => $limiter);
+        fn status(&$self) -> Option<Status> {
+            $limiter.status()
+        }
+
+        fn least_wait(&$self, cost: u32) -> Duration {
+            $limiter.least_wait(cost)
+        }
+
+        fn shadowed(&$self) -> Option<Decision> {
+            $limiter.shadowed()
+        }
+
+        fn is_out_of_reach(&$self) -> bool {
+            $limiter.is_out_of_reach()
+        }
+
+        fn resolution(&$self) -> Resolution {
+            $limiter.resolution()
+        }
     };
 }
 pub(crate) use forward_all;

@@ -1,6 +1,7 @@
-use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
+
+use crate::time::error::ConfigError;
 
 /// Whether a limit is enforced: active, shadow or off.
 ///
@@ -45,23 +46,15 @@ impl fmt::Display for Mode {
 /// assert_eq!(error.to_string(), "a mode is `active`, `shadow` or `off`, got `on`");
 /// ```
 impl FromStr for Mode {
-    type Err = ParseModeError;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ParseModeError> {
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
         let modes = [Self::Active, Self::Shadow, Self::Off];
         let found = modes.into_iter().find(|mode| mode.to_string() == text);
-        found.ok_or_else(|| ParseModeError(text.to_owned()))
+        found.ok_or_else(|| {
+            ConfigError::new(format!(
+                "a mode is `active`, `shadow` or `off`, got `{text}`"
+            ))
+        })
     }
 }
-
-/// The error for a text that is no [`Mode`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ParseModeError(String);
-
-impl fmt::Display for ParseModeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a mode is `active`, `shadow` or `off`, got `{}`", self.0)
-    }
-}
-
-impl Error for ParseModeError {}

@@ -1,16 +1,14 @@
 use core::fmt;
 use core::task::{Context, Poll};
-use core::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::feedback::Feedback;
-use crate::policy::{Decision, Status};
-use crate::time::Resolution;
+use crate::policy::Decision;
 
 use super::observer::Observer;
 use super::reporter::Reporter;
-use super::{Limiter, Limits, Method, Obey, Obeying, Settle, forward_views};
+use super::{Limiter, Limits, Method, Obey, Obeying, Settle};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
@@ -108,11 +106,9 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
         answer
     }
 
-    fn is_refusal(&self, error: &L::Error) -> bool {
-        self.limiter.is_refusal(error)
+    fn inner(&self) -> Option<&dyn Limiter<Error = L::Error>> {
+        Some(&self.limiter)
     }
-
-    forward_views!(self => self.limiter);
 
     fn give_up(&mut self) {
         self.limiter.give_up();

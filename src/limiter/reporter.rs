@@ -222,8 +222,8 @@ impl Watch {
     }
 
     /// Its request has left the queue, since its permits would come too late.
-    pub(crate) fn too_late(&mut self, cost: u32, estimate: Decision) {
-        let retry_in = estimate.retry_in().unwrap_or_default();
+    pub(crate) fn too_late(&mut self, cost: u32, retry_in: Option<Duration>) {
+        let retry_in = retry_in.unwrap_or_default();
         self.decided(cost, Decision::Wait { retry_in });
     }
 

@@ -10,7 +10,7 @@ use crate::policy::Decision;
 use crate::time::instant;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::{AcquireError, Limiter, TooCostly};
+use super::{AcquireError, Limiter};
 
 /// A limit for requests whose cost is known when they are done: reserve an estimate, and settle it afterwards.
 ///
@@ -23,7 +23,7 @@ use super::{AcquireError, Limiter, TooCostly};
 /// # struct Answer { tokens: u32 }
 /// # async fn call(_: &str) -> Answer { Answer { tokens: 1_234 } }
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), paceline::limiter::TooCostly> {
+/// # async fn main() -> Result<(), paceline::limiter::AcquireError> {
 /// let tokens = TokenBucket::new(Rate::per_minute(90_000), 90_000).shared();
 ///
 /// let reserved = tokens.reserve(800).await?;
@@ -85,7 +85,7 @@ pub trait Settle {
     /// Dropping it leaves the queue; nothing was counted.
     fn reserve(&self, estimate: u32) -> Reserve<Self>
     where
-        Self: Limiter<Error = Infallible> + Clone,
+        Self: Limiter + Clone,
     {
         Reserve {
             acquire: Acquire::new(self.clone(), estimate),
@@ -128,7 +128,7 @@ pub trait Settle {
     /// Dropping it leaves the queue; nothing was counted.
     fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self>
     where
-        Self: Limiter<Error = Infallible> + Clone,
+        Self: Limiter + Clone,
     {
         ReserveWithin {
             acquire: AcquireWithin::of_any(self.clone(), estimate, within),
@@ -255,10 +255,10 @@ impl<L: Limiter + Settle + Clone> Reservation<L> {
 
 /// Prefetched permits are counted later than they pass, and could not be given back from the instant of passing. Cost 0 ends the
 /// prefetch, so that the request has to ask.
-fn poll_reserve<L: Limiter<Error = Infallible> + Settle + Clone + Unpin>(
+fn poll_reserve<L: Limiter + Settle + Clone + Unpin>(
     acquire: &mut Acquire<L>,
     cx: &mut Context<'_>,
-) -> Poll<Result<Reservation<L>, TooCostly>> {
+) -> Poll<Result<Reservation<L>, AcquireError<L::Error>>> {
     let estimate = acquire.cost;
     acquire.gate().begin(cx);
     acquire.poll_and(cx, |limit| Reservation::of(limit, estimate))
@@ -271,8 +271,8 @@ pub struct Reserve<L: Limiter> {
     acquire: Acquire<L>,
 }
 
-impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for Reserve<L> {
-    type Output = Result<Reservation<L>, TooCostly>;
+impl<L: Limiter + Settle + Clone + Unpin> Future for Reserve<L> {
+    type Output = Result<Reservation<L>, AcquireError<L::Error>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         poll_reserve(&mut self.acquire, cx)
@@ -286,8 +286,8 @@ pub struct ReserveWithin<L: Limiter> {
     pub(super) acquire: AcquireWithin<L>,
 }
 
-impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for ReserveWithin<L> {
-    type Output = Result<Reservation<L>, AcquireError>;
+impl<L: Limiter + Settle + Clone + Unpin> Future for ReserveWithin<L> {
+    type Output = Result<Reservation<L>, AcquireError<L::Error>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.acquire.poll_with(cx, poll_reserve)

@@ -1,8 +1,8 @@
-use core::error::Error;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
+use crate::time::error::ConfigError;
 use crate::time::or_panic;
 
 /// The parts of a [`Share::FULL`].
@@ -53,9 +53,9 @@ impl Share {
     /// # Errors
     ///
     /// If `percent` is more than 100.
-    pub fn try_percent(percent: u32) -> Result<Self, ShareError> {
+    pub fn try_percent(percent: u32) -> Result<Self, ConfigError> {
         let share = Self::try_of_ten_thousand(percent.saturating_mul(100));
-        share.map_err(|_| ShareError(format!("a share is 0 to 100 percent, got {percent}")))
+        share.map_err(|_| ConfigError::new(format!("a share is 0 to 100 percent, got {percent}")))
     }
 
     /// A number of ten-thousandths, from 0 to 10,000: 50 is 0.5 %.
@@ -74,11 +74,11 @@ impl Share {
     /// # Errors
     ///
     /// If `parts` is more than 10,000.
-    pub fn try_of_ten_thousand(parts: u32) -> Result<Self, ShareError> {
+    pub fn try_of_ten_thousand(parts: u32) -> Result<Self, ConfigError> {
         let share = u16::try_from(parts).ok().filter(|parts| *parts <= FULL);
         share
             .map(Self)
-            .ok_or_else(|| ShareError(format!("a share is 0 to 10000 of 10000, got {parts}")))
+            .ok_or_else(|| ConfigError::new(format!("a share is 0 to 10000 of 10000, got {parts}")))
     }
 
     /// How many of ten thousand it is.
@@ -119,13 +119,13 @@ impl fmt::Display for Share {
 }
 
 impl FromStr for Share {
-    type Err = ShareError;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ShareError> {
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
         let share = parse(text).and_then(|parts| Self::try_of_ten_thousand(parts).ok());
         share.ok_or_else(|| {
             let right = "write 0% to 100%, with at most two decimals, as in 5% or 0.25%";
-            ShareError(format!("`{text}` is not a share: {right}"))
+            ConfigError::new(format!("`{text}` is not a share: {right}"))
         })
     }
 }
@@ -142,18 +142,6 @@ fn parse(text: &str) -> Option<u32> {
     let whole = whole.parse::<u32>().ok()?;
     whole.checked_mul(100)?.checked_add(decimals)
 }
-
-/// The error for what is not a [`Share`]. Its message names the value and the range.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ShareError(String);
-
-impl fmt::Display for ShareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for ShareError {}
 
 /// The number of a key, below 10,000.
 pub(super) fn point_of<K: Hash + ?Sized>(key: &K) -> u16 {

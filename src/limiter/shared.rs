@@ -12,7 +12,7 @@ use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
-use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::limit::LimitState;
 use super::reporter::{SharedObserver, Watch};
 use super::settle::{ReserveWithin, Settle};
@@ -393,8 +393,8 @@ impl<P: Policy> Shared<P> {
             self.with_same_count(),
             cost,
             within,
-            |limit, cost| Some(limit.peek(cost)),
-            |limit, cost, known| Some(limit.refuse_late(cost, known)),
+            Self::least_wait,
+            Self::refuse_late,
         )
     }
 
@@ -559,12 +559,12 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Leaves the queue, since it would take too long.
-    fn refuse_late(&mut self, cost: u32, known: Option<Decision>) -> Decision {
+    fn refuse_late(&mut self, cost: u32, known: Option<Duration>) -> Option<Duration> {
         self.queue.cancel(&mut self.position);
         self.queue.with(|limit, _| limit.stats.refused += 1);
-        let estimate = known.unwrap_or_else(|| self.peek(cost));
-        self.watch.too_late(cost, estimate);
-        estimate
+        let retry_in = known.or_else(|| retry_in(self.peek(cost)));
+        self.watch.too_late(cost, retry_in);
+        retry_in
     }
 
     /// Whether it is neither queued nor has reserved a position.

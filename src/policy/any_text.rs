@@ -1,9 +1,9 @@
-use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use crate::time::{ParseRateError, Rate, in_units, parse_period};
+use crate::time::error::ConfigError;
+use crate::time::{Rate, in_units, parse_period, parse_rate};
 
 use super::{
     AlignedWindow, Alignment, AnyLimit, AnyPolicy, FixedWindow, Interval, Kind, OutOfRange,
@@ -92,9 +92,9 @@ fn write_offset(f: &mut fmt::Formatter<'_>, seconds: i32) -> fmt::Result {
 }
 
 impl FromStr for AnyPolicy {
-    type Err = ParsePolicyError;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
         let mut words = Words {
             text,
             rest: text.trim_start(),
@@ -111,41 +111,6 @@ impl FromStr for AnyPolicy {
     }
 }
 
-/// The error for a text that is not a policy. Its message names the word at fault, what would be right, and the nearest word that
-/// would be.
-///
-/// ```
-/// use paceline::policy::AnyPolicy;
-///
-/// let error = "100/min brust 20".parse::<AnyPolicy>().unwrap_err();
-/// assert_eq!(error.position(), 8);
-/// let message = error.to_string();
-/// assert!(message.starts_with("`100/min brust 20` is not a policy: `brust` at column 9 should be `burst`,"));
-/// assert!(message.ends_with("did you mean `burst`?"));
-/// ```
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ParsePolicyError {
-    text: String,
-    position: usize,
-    reason: String,
-}
-
-impl ParsePolicyError {
-    /// The byte of the text at which the word at fault begins; the length of the text if a word is missing at its end.
-    #[must_use]
-    pub const fn position(&self) -> usize {
-        self.position
-    }
-}
-
-impl fmt::Display for ParsePolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a policy: {}", self.text, self.reason)
-    }
-}
-
-impl Error for ParsePolicyError {}
-
 /// The words of a text that are still to be read.
 struct Words<'a> {
     text: &'a str,
@@ -157,7 +122,7 @@ struct Words<'a> {
 
 const A_RATE: &str = "a rate such as 100/min";
 
-type Parsed<T> = Result<T, ParsePolicyError>;
+type Parsed<T> = Result<T, ConfigError>;
 
 impl<'a> Words<'a> {
     fn limit(&mut self) -> Parsed<AnyPolicy> {
@@ -224,8 +189,7 @@ impl<'a> Words<'a> {
 
     /// Reads `text` in place of the next word.
     fn rate(&mut self, text: &str) -> Parsed<Rate> {
-        let rate = text.parse().map_err(ParseRateError::into_reason);
-        let rate = rate.map_err(|reason| self.error(reason))?;
+        let rate = parse_rate(text).map_err(|reason| self.error(reason))?;
         self.advance();
         Ok(rate)
     }
@@ -324,7 +288,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn unexpected(&self) -> ParsePolicyError {
+    fn unexpected(&self) -> ConfigError {
         let expected = one_of(&self.expected);
         let word = self.next();
         if word.is_empty() {
@@ -340,12 +304,9 @@ impl<'a> Words<'a> {
         self.error(reason)
     }
 
-    fn error(&self, reason: String) -> ParsePolicyError {
-        ParsePolicyError {
-            text: self.text.to_owned(),
-            position: self.position(),
-            reason,
-        }
+    fn error(&self, reason: impl fmt::Display) -> ConfigError {
+        let message = format!("`{}` is not a policy: {reason}", self.text);
+        ConfigError::new(message).at(self.position())
     }
 
     const fn position(&self) -> usize {

@@ -50,7 +50,7 @@
 //! let configured: Rate = "100/min".parse()?;
 //! let limit = SlidingLog::from_rate(configured);
 //! assert_eq!((limit.limit(), limit.window().as_secs()), (100, 60));
-//! # Ok::<(), paceline::time::ParseRateError>(())
+//! # Ok::<(), paceline::config::ConfigError>(())
 //! ```
 //!
 //! Where the kind of the policy comes from the configuration too, it is an [`AnyPolicy`], such as `100/min burst 20`. See
@@ -87,7 +87,6 @@ pub use alignment::Alignment;
 pub use all::All;
 pub use any::{AnyPolicy, AnyPolicyState};
 pub(crate) use any_limit::{AnyLimit, Kind};
-pub use any_text::ParsePolicyError;
 pub use decision::{Decision, Quota, Status};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use interval::{Interval, IntervalState};

@@ -9,13 +9,13 @@ use super::config::{Redis, config, escaped, keys, tagged};
 use super::connector::Connector;
 #[cfg(feature = "redis-tls")]
 use super::connector::Tls;
-use super::error::ConfigError;
 use super::keyed::{Keyed, Policies};
 use super::limiter::RedisLimiter;
 use super::permits::{KeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::script_params::RedisLimit;
 use super::usage::FleetUsage;
+use crate::time::error::ConfigError;
 
 /// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_millis(25);
@@ -210,8 +210,8 @@ impl Redis {
     ///     _ => TokenBucket::new(Rate::per_second(1), 5),
     /// })?;
     ///
-    /// assert!(users.try_acquire("ann", 50).await?.is_pass());
-    /// assert!(!users.try_acquire("bob", 50).await?.is_pass());
+    /// assert!(users.at("ann")?.try_acquire(50).await?.is_pass());
+    /// assert!(!users.at("bob")?.try_acquire(50).await?.is_pass());
     /// # Ok(())
     /// # }
     /// ```

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use crate::remote::{Batcher, LimitConfig, OutagePolicy};
 
 use super::connector::Connector;
-use super::error::ConfigError;
 use super::policy::RedisPolicy;
 use super::script_params::{Params, RedisLimit, ScriptParams};
+use crate::time::error::ConfigError;
 
 /// A Redis or Valkey server, a master that Sentinel names, or a cluster, in which limits are kept. Clones share one connection.
 ///

@@ -1,10 +1,9 @@
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use crate::limiter::{Limiter, forward_views};
+use crate::limiter::Limiter;
 use crate::policy::{Decision, Status};
 use crate::remote::{Decided, ServerError, WaitMode};
-use crate::time::Resolution;
 
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
@@ -66,5 +65,19 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
         self.limiter.give_up();
     }
 
-    forward_views!(self => self.limiter);
+    fn status(&self) -> Option<Status> {
+        self.limiter.status()
+    }
+
+    fn least_wait(&self, cost: u32) -> Duration {
+        self.limiter.least_wait(cost)
+    }
+
+    fn shadowed(&self) -> Option<Decision> {
+        self.limiter.shadowed()
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.limiter.is_out_of_reach()
+    }
 }

@@ -1,19 +1,17 @@
 use core::fmt;
-use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::feedback::Feedback;
 use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, Watch};
-use crate::policy::{All, Decision};
+use crate::policy::All;
 use crate::remote::{CallError, Change, KeyCache, KeyQueue};
 
 use super::config::{Config, LONGEST_NAME, Redis, config, escaped, keys};
 use super::connector::Connector;
-use super::error::{AcquireError, ConfigError};
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 use super::script_params::RedisLimit;
 use super::transport::sha1;
+use crate::time::error::ConfigError;
 
 /// How many keys are remembered by default.
 const MAX_KEYS: usize = 100_000;
@@ -41,7 +39,7 @@ const MAX_KEYS: usize = 100_000;
 /// # let redis = redis.with_deadline(std::time::Duration::from_secs(2))?;
 /// let users = redis.keyed("calls", TokenBucket::new(Rate::per_second(10), 5))?;
 ///
-/// users.acquire("ann", 1).await?;
+/// users.at("ann")?.acquire(1).await?;
 /// users.acquire_within("bob", 2, Duration::from_secs(1)).await?;
 ///
 /// let mut calls = futures::stream::iter(1..=3).pace(users.at("eve")?);
@@ -228,10 +226,10 @@ impl<P: RedisPolicy> Keyed<P> {
     ///     .keyed("users", TokenBucket::new(Rate::per_minute(1), 5))?
     ///     .with_total(SlidingLog::new(8, Duration::from_secs(60)))?;
     ///
-    /// assert!(users.try_acquire("ann", 5).await?.is_pass());
-    /// assert!(!users.try_acquire("ann", 1).await?.is_pass());
-    /// assert!(!users.try_acquire("bob", 5).await?.is_pass());
-    /// assert!(users.try_acquire("bob", 3).await?.is_pass());
+    /// assert!(users.at("ann")?.try_acquire(5).await?.is_pass());
+    /// assert!(!users.at("ann")?.try_acquire(1).await?.is_pass());
+    /// assert!(!users.at("bob")?.try_acquire(5).await?.is_pass());
+    /// assert!(users.at("bob")?.try_acquire(3).await?.is_pass());
     /// # Ok(())
     /// # }
     /// ```
@@ -331,94 +329,6 @@ impl<P: RedisPolicy> Keyed<P> {
             }
         })?;
         Ok(format!("{}:{{{key}}}", self.redis.prefix))
-    }
-
-    /// Waits until `cost` permits of that key have passed.
-    ///
-    /// # Errors
-    ///
-    /// If [`at`](Self::at) has none, that many can never pass at once, or the server refuses the call. Nothing was counted.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub async fn acquire(&self, key: &str, cost: u32) -> Result<(), AcquireError> {
-        self.at(key)?.acquire(cost).await
-    }
-
-    /// Waits until `cost` permits of that key have passed, but no longer than `within`.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and if they did not pass in time: see [`RedisLimiter::acquire_within`].
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub async fn acquire_within(
-        &self,
-        key: &str,
-        cost: u32,
-        within: Duration,
-    ) -> Result<(), AcquireError> {
-        self.at(key)?.acquire_within(cost, within).await
-    }
-
-    /// Asks whether `cost` permits of that key may pass now, and counts them if so.
-    ///
-    /// # Errors
-    ///
-    /// If [`at`](Self::at) has none, or the server refuses the call.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub async fn try_acquire(&self, key: &str, cost: u32) -> Result<Decision, AcquireError> {
-        Ok(self.at(key)?.try_acquire(cost).await?)
-    }
-
-    /// Lets no request for this key pass before `time` is over, in any process: see [`RedisLimiter::pause_for`].
-    ///
-    /// A host that says "too many requests" does not slow down requests to another.
-    ///
-    /// # Errors
-    ///
-    /// If [`at`](Self::at) has none, or as [`RedisLimiter::pause_for`].
-    pub async fn pause_for(&self, key: &str, time: Duration) -> Result<(), AcquireError> {
-        Ok(self.at(key)?.pause_for(time).await?)
-    }
-
-    /// Pauses this key for as long as a provider asks, and returns for how long: see [`RedisLimiter::apply_feedback`].
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    pub async fn apply_feedback(
-        &self,
-        key: &str,
-        feedback: &Feedback,
-    ) -> Result<Option<Duration>, AcquireError> {
-        Ok(self.at(key)?.apply_feedback(feedback).await?)
-    }
-
-    /// Ends every pause of this key, in all processes.
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    pub async fn resume(&self, key: &str) -> Result<(), AcquireError> {
-        Ok(self.at(key)?.resume().await?)
-    }
-
-    /// Gives this key other parameters, in all processes: see [`RedisLimiter::retune`].
-    ///
-    /// Other parameters for all keys are a deploy, or a table that [`keyed_by`](super::Redis::keyed_by) reads.
-    ///
-    /// # Errors
-    ///
-    /// If [`at`](Self::at) has none, or as [`RedisLimiter::retune`].
-    pub async fn retune(&self, key: &str, policy: P) -> Result<(), AcquireError> {
-        self.at(key)?.retune(policy).await
     }
 
     /// Whether the limits hold, are only watched, or are off, for all keys and in all processes: see [`RedisLimiter::set_mode`].

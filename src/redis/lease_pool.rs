@@ -20,9 +20,9 @@ use crate::time::Tick;
 
 use super::config::Redis;
 use super::connector::Connector;
-use super::error::ConfigError;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseWaiter};
 use super::lease_table::LeaseId;
+use crate::time::error::ConfigError;
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -268,7 +268,7 @@ impl LeasePool {
             }
             Poll::Ready(refused) => {
                 let retry_in = refused.as_ref().map_or(AFTER_FAULT, |_| Duration::MAX);
-                watch.too_late(1, Decision::Wait { retry_in });
+                watch.too_late(1, Some(retry_in));
             }
         }
         answer

@@ -12,10 +12,10 @@ use crate::remote::{
 use crate::time::Tick;
 
 use super::connector::Connector;
-use super::error::ConfigError;
 use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
 use super::policy::divided;
 use super::scripts::LeaseCall;
+use crate::time::error::ConfigError;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;

@@ -1,5 +1,5 @@
 use core::convert::Infallible;
-use core::future::poll_fn;
+use core::future::{Future, poll_fn};
 use core::iter;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::feedback::Feedback;
 use crate::limiter::{
-    Event, Limiter, Method, Mode, Obey, Obeying, Observer, SharedObserver, Watch,
+    AcquireError, Event, Limiter, Method, Mode, Obey, Obeying, Observer, SharedObserver, TooCostly,
+    Watch,
 };
 use crate::policy::{Decision, Status};
 use crate::remote::{
@@ -17,10 +18,10 @@ use crate::remote::{
 
 use super::config::config;
 use super::connector::Connector;
-use super::error::{AcquireError, ConfigError};
 use super::policy::RedisPolicy;
 use super::script_params::{Params, ScriptParams};
 use super::scripts::StateStamp;
+use crate::time::error::ConfigError;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -163,17 +164,45 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub async fn acquire(&self, cost: u32) -> Result<(), AcquireError> {
-        self.clone().wait(cost).await
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted, or it is returned.
+    pub fn acquire(
+        &self,
+        cost: u32,
+    ) -> impl Future<Output = Result<(), AcquireError<ServerError>>> + Send + use<P> {
+        let mut handle = self.clone();
+        async move { handle.wait(cost).await }
     }
 
-    pub(super) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError> {
+    /// Waits for one permit, which no limit refuses for ever.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses the call. Nothing was counted.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_one(&self) -> impl Future<Output = Result<(), ServerError>> + Send + use<P> {
+        let acquire = self.acquire(1);
+        async move { acquire.await.map_err(never_too_costly) }
+    }
+
+    pub(super) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError<ServerError>> {
         if self.mode() == Mode::Shadow {
             // It passes within a deadline, whatever the answer is.
-            return Ok(self.try_once(cost).await.map(drop)?);
+            let answer = self.try_once(cost).await;
+            return answer.map(drop).map_err(AcquireError::of_limit);
         }
-        match poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx)).await? {
-            Decision::Never { capacity } => Err(AcquireError::too_costly(cost, capacity)),
+        let answer = poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx)).await;
+        match answer.map_err(AcquireError::of_limit)? {
+            Decision::Never { capacity } => Err(TooCostly::new(cost, capacity).into()),
             _ => Ok(()),
         }
     }
@@ -188,15 +217,24 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub async fn acquire_within(&self, cost: u32, time: Duration) -> Result<(), AcquireError> {
-        self.clone().wait_within(cost, time).await
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_within(
+        &self,
+        cost: u32,
+        time: Duration,
+    ) -> impl Future<Output = Result<(), AcquireError<ServerError>>> + Send + use<P> {
+        let mut handle = self.clone();
+        async move { handle.wait_within(cost, time).await }
     }
 
     pub(super) async fn wait_within(
         &mut self,
         cost: u32,
         time: Duration,
-    ) -> Result<(), AcquireError> {
+    ) -> Result<(), AcquireError<ServerError>> {
         let denied = self.queue.denied(cost);
         let known = denied.filter(|wait| cost > 0 && *wait > time);
         if known.is_none()
@@ -209,8 +247,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         let retry_in = known
             .or_else(|| self.queue.denied(u32::MAX))
             .unwrap_or(time);
-        self.watch.too_late(cost, Decision::Wait { retry_in });
-        Err(AcquireError::too_late(time, retry_in))
+        self.watch.too_late(cost, Some(retry_in));
+        Err(AcquireError::too_late(time, Some(retry_in)))
     }
 
     /// Asks whether `cost` permits may pass now, and counts them if so. It never overtakes a waiter.
@@ -222,8 +260,16 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub async fn try_acquire(&self, cost: u32) -> Result<Decision, ServerError> {
-        self.clone().try_once(cost).await
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(
+        &self,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, ServerError>> + Send + use<P> {
+        let mut handle = self.clone();
+        async move { handle.try_once(cost).await }
     }
 
     async fn try_once(&mut self, cost: u32) -> Decided {
@@ -488,16 +534,15 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// # Errors
     ///
-    /// * [`unfit`](AcquireError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
+    /// * [`unfit`](CallError::unfit), if the parameters cannot be used in Redis, or cannot be divided among the replicas of an
     ///   insurance. Nothing has changed.
-    /// * [`call_error`](AcquireError::call_error), as [`pause_for`](Self::pause_for): it holds in this process, and others may not
-    ///   know of it.
-    pub async fn retune(&self, policy: P) -> Result<(), AcquireError> {
+    /// * Any other, as [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
+    pub async fn retune(&self, policy: P) -> Result<(), CallError> {
         let (_, params) = config(policy, self.queue.config.outage_policy)?;
         let made_with = &self.queue.limit.params;
         let is_back = params == *made_with;
         let params = (!is_back).then(|| [Arc::clone(made_with), params]);
-        Ok(self.change(Change::Params(params), Event::Retuned).await?)
+        self.change(Change::Params(params), Event::Retuned).await
     }
 
     /// The mode of this limit, as far as this process knows.
@@ -563,8 +608,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         shadowed: Option<Decision>,
     ) {
         match answer.clone().map(without_fault) {
-            Poll::Ready(wait @ Decision::Wait { .. }) if mode != WaitMode::Wait => {
-                self.watch.too_late(cost, wait);
+            Poll::Ready(Decision::Wait { retry_in }) if mode != WaitMode::Wait => {
+                self.watch.too_late(cost, Some(retry_in));
             }
             answer => {
                 let answer = answer.map(Ok);
@@ -627,6 +672,12 @@ impl<P: RedisPolicy> Obey for RedisLimiter<P> {
             limit.apply_feedback(&feedback).await.map(drop)
         }))
     }
+}
+
+/// The error of a request for one permit.
+fn never_too_costly(error: AcquireError<ServerError>) -> ServerError {
+    let other = |never| panic!("a limit must let cost 1 pass in the end, but: {never}");
+    error.into_limit().unwrap_or_else(other)
 }
 
 /// The status at `server_time`, if the limit `scarcest` has only `remaining` permits and the states have these stamps.

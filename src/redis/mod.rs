@@ -261,7 +261,6 @@
 mod client;
 mod config;
 mod connector;
-mod error;
 mod fail_fast;
 mod keyed;
 mod lease_pool;
@@ -282,7 +281,6 @@ pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
 pub use config::Redis;
 #[cfg(feature = "redis-tls")]
 pub use connector::Tls;
-pub use error::{AcquireError, ConfigError};
 pub use fail_fast::FailFast;
 pub use keyed::Keyed;
 pub use lease_pool::Lease;

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::concurrency::{Admit, AdmitByKey};
-use crate::limiter::{Event, Observer, SharedObserver};
+use crate::limiter::{AcquireError, Event, Observer, SharedObserver};
 use crate::remote::{CallError, ServerError, within};
 
 use super::config::{Redis, tagged};
-use super::error::{AcquireError, ConfigError};
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
+use crate::time::error::ConfigError;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 
@@ -235,10 +235,10 @@ impl RedisPermits {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn acquire_within(&self, time: Duration) -> Result<Lease, AcquireError> {
+    pub async fn acquire_within(&self, time: Duration) -> Result<Lease, AcquireError<ServerError>> {
         match within(time, self.acquire()).await {
-            Some(acquired) => Ok(acquired?),
-            None => Err(AcquireError::too_late(time, time)),
+            Some(acquired) => acquired.map_err(AcquireError::of_limit),
+            None => Err(AcquireError::too_late(time, Some(time))),
         }
     }
 

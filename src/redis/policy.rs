@@ -6,10 +6,10 @@ use crate::policy::{
 };
 use crate::time::{Rate, Tick};
 
-use super::error::ConfigError;
 use super::script_params::{
     FIXED_WINDOW, INTERVAL, PER_REQUEST, SLIDING_COUNTER, SLIDING_LOG, ScriptParams, TOKEN_BUCKET,
 };
+use crate::time::error::ConfigError;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///

@@ -1,10 +1,8 @@
 use core::time::Duration;
 
-use crate::limiter::{Limiter, Mode};
-use crate::remote::{CallError, Return};
+use crate::limiter::{AcquireError, Limiter, Mode};
+use crate::remote::{CallError, Return, ServerError};
 
-use super::error::AcquireError;
-use super::keyed::Keyed;
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 
@@ -48,7 +46,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub async fn reserve(&self, estimate: u32) -> Result<Reservation<P>, AcquireError> {
+    pub async fn reserve(
+        &self,
+        estimate: u32,
+    ) -> Result<Reservation<P>, AcquireError<ServerError>> {
         let mut limit = self.clone();
         limit.wait(estimate).await?;
         Ok(Reservation { limit, estimate })
@@ -67,7 +68,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self,
         estimate: u32,
         time: Duration,
-    ) -> Result<Reservation<P>, AcquireError> {
+    ) -> Result<Reservation<P>, AcquireError<ServerError>> {
         let mut limit = self.clone();
         limit.wait_within(estimate, time).await?;
         Ok(Reservation { limit, estimate })
@@ -85,22 +86,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             0 => Ok(()),
             _ => self.queue.charge(cost).await,
         }
-    }
-}
-
-impl<P: RedisPolicy> Keyed<P> {
-    /// Waits until the `estimate` passes for that key, and spends it until it is [settled](Reservation::settle). See
-    /// [`RedisLimiter::reserve`].
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
-    pub async fn reserve(&self, key: &str, estimate: u32) -> Result<Reservation<P>, AcquireError> {
-        self.at(key)?.reserve(estimate).await
     }
 }
 

@@ -7,9 +7,9 @@ use crate::remote::{CallError, Fallback, ServerError};
 use crate::shed::{Importance, InUse};
 
 use super::config::{Redis, tagged};
-use super::error::ConfigError;
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
+use crate::time::error::ConfigError;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;

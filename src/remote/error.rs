@@ -2,6 +2,8 @@ use core::fmt;
 use std::error::Error;
 use std::sync::Arc;
 
+use crate::time::error::ConfigError;
+
 /// The server works and refuses this call, as it would refuse it again: the password is wrong, the key holds another type, the
 /// keys of one call are in different slots of a cluster, a permission is missing.
 ///
@@ -22,39 +24,59 @@ impl Error for ServerError {}
 /// Why a call that only the server can answer has no answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallError {
-    /// `None` if the call was not made because the circuit breaker is open.
-    failure: Option<Failure>,
+    cause: Cause,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Cause {
+    CircuitOpen,
+    Failed(Failure),
+    Unfit(ConfigError),
 }
 
 impl CallError {
-    pub(crate) const CIRCUIT_OPEN: Self = Self { failure: None };
+    pub(crate) const CIRCUIT_OPEN: Self = Self {
+        cause: Cause::CircuitOpen,
+    };
 
     pub(crate) const fn failed(failure: Failure) -> Self {
         Self {
-            failure: Some(failure),
+            cause: Cause::Failed(failure),
         }
     }
 
     pub(crate) const fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
+        match &self.cause {
+            Cause::Failed(failure) => Some(failure),
+            Cause::CircuitOpen | Cause::Unfit(_) => None,
+        }
     }
 
     /// Whether the call was not made at all, because the server is known to be down.
     #[must_use]
     pub const fn is_skipped(&self) -> bool {
-        self.failure.is_none()
+        matches!(self.cause, Cause::CircuitOpen)
+    }
+
+    /// What is wrong with the parameters, if they cannot be used on the server. There was no call.
+    #[must_use]
+    pub const fn unfit(&self) -> Option<&ConfigError> {
+        match &self.cause {
+            Cause::Unfit(error) => Some(error),
+            Cause::CircuitOpen | Cause::Failed(_) => None,
+        }
     }
 
     /// Whether there was no answer within the deadline. The server may have run the call.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
-        matches!(self.failure, Some(Failure::Timeout))
+        matches!(self.failure(), Some(Failure::Timeout))
     }
 
     /// The server's error, if the server refused the call.
     #[must_use]
     pub fn server_error(&self) -> Option<ServerError> {
-        match &self.failure {
+        match self.failure() {
             Some(Failure::Fault(why)) => Some(ServerError {
                 why: Arc::clone(why),
             }),
@@ -65,14 +87,23 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.failure {
-            Some(failure) => failure.fmt(f),
-            None => f.write_str("the server is down"),
+        match &self.cause {
+            Cause::Failed(failure) => failure.fmt(f),
+            Cause::CircuitOpen => f.write_str("the server is down"),
+            Cause::Unfit(error) => error.fmt(f),
         }
     }
 }
 
 impl Error for CallError {}
+
+impl From<ConfigError> for CallError {
+    fn from(error: ConfigError) -> Self {
+        Self {
+            cause: Cause::Unfit(error),
+        }
+    }
+}
 
 /// Why a call, or an attempt to connect, failed.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use tokio::runtime::Id;
 
-use crate::limiter::{Gate, Limiter, PassError, TooCostly};
+use crate::limiter::{AcquireError, Gate, Limiter, TooCostly};
 use crate::time::this_runtime;
 
 use super::ready_set::ReadySet;
@@ -103,7 +103,7 @@ where
             } else {
                 queues.mark_ready(index);
             }
-            Poll::Ready((item, passed.map_err(PassError::into_too_costly)))
+            Poll::Ready((item, passed.map_err(AcquireError::into_too_costly)))
         })
     }
 

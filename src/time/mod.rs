@@ -14,9 +14,9 @@ mod civil;
 mod clock;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod early_wake;
+pub(crate) mod error;
 #[cfg(all(feature = "precise", target_os = "linux"))]
 mod kernel_timer;
-mod out_of_range;
 mod rate;
 mod tick;
 mod timer;
@@ -30,10 +30,10 @@ pub use clock::Clock;
 #[cfg(any(feature = "metrics", feature = "tower"))]
 pub(crate) use clock::since_1970;
 pub(crate) use clock::{instant, is_real, this_runtime};
-pub use out_of_range::OutOfRange;
-pub(crate) use out_of_range::or_panic;
-pub use rate::{ParseRateError, Rate, RateError};
-pub(crate) use rate::{in_units, parse_period, unit_nanos};
+pub use error::OutOfRange;
+pub(crate) use error::or_panic;
+pub use rate::Rate;
+pub(crate) use rate::{in_units, parse_period, parse_rate, unit_nanos};
 pub use tick::Tick;
 pub(crate) use tick::saturating_duration;
 pub use timer::{Resolution, Timer};

@@ -1,11 +1,11 @@
 use core::cmp::Ordering;
-use core::error::Error;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 use core::time::Duration;
 
 use super::OutOfRange;
+use super::error::ConfigError;
 use super::tick::{NANOS_PER_SEC, saturating_duration};
 
 /// A number of permits in each period: an exact fraction, never rounded to nanoseconds.
@@ -170,38 +170,11 @@ impl fmt::Display for Rate {
 }
 
 impl FromStr for Rate {
-    type Err = ParseRateError;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ParseRateError> {
-        parse(text).map_err(|reason| ParseRateError {
-            text: text.to_owned(),
-            reason,
-        })
-    }
-}
-
-/// The error of [`Rate::try_new`].
-pub type RateError = OutOfRange;
-
-/// The error for a text that is not a rate. Its message names what was found and what would be right.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ParseRateError {
-    text: String,
-    reason: String,
-}
-
-impl fmt::Display for ParseRateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a rate: {}", self.text, self.reason)
-    }
-}
-
-impl Error for ParseRateError {}
-
-impl ParseRateError {
-    /// The message without the text.
-    pub(crate) fn into_reason(self) -> String {
-        self.reason
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        parse_rate(text)
+            .map_err(|reason| ConfigError::new(format!("`{text}` is not a rate: {reason}")))
     }
 }
 
@@ -217,7 +190,7 @@ const UNITS: [(&[&str], u128); 7] = [
 ];
 
 /// The error is the reason.
-fn parse(text: &str) -> Result<Rate, String> {
+pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
     let (permits, period) = text
         .split_once('/')
         .ok_or("write permits/period, as in 30/s, 100/min or 5/250ms")?;

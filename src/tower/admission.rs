@@ -2,7 +2,7 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
 use crate::concurrency::{Admit, Permit, Permits};
-use crate::limiter::{Gate, Limiter, PassError, Status};
+use crate::limiter::{Gate, Limiter, Status};
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, Timer};
 
@@ -254,12 +254,15 @@ impl<L: Limiter> Ask for AskRate<L> {
 
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Answer<Self> {
         let passed = ready!(self.gate.poll_pass(self.cost, cx));
-        Poll::Ready(
-            passed.map_err(|error| match PassError::into_unreachable(error) {
-                Ok(fault) => self.failed(fault),
-                Err(never) => self.too_costly(never.capacity()),
-            }),
-        )
+        let Err(error) = passed else {
+            return Poll::Ready(Ok(()));
+        };
+        let capacity = error.too_costly().map(|never| never.capacity());
+        Poll::Ready(Err(match error.into_limit() {
+            Ok(fault) => self.failed(fault),
+            // A gate has no deadline.
+            Err(_) => self.too_costly(capacity.unwrap_or_default()),
+        }))
     }
 
     fn poll_try(&mut self, kind: RefusalKind, cx: &mut Context<'_>) -> Answer<Self> {

@@ -7,8 +7,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
-use crate::feedback::{InvalidName, LimitHeaders, quoted, whole_seconds};
+use crate::feedback::{LimitHeaders, quoted, whole_seconds};
 use crate::limiter::{Quota, Status};
+use crate::time::error::ConfigError;
 
 use super::answer::Answer;
 use super::refusal::Refusal;
@@ -99,7 +100,7 @@ impl Answers {
     /// # Errors
     ///
     /// If the name is empty, or has a character outside of printable ASCII.
-    pub fn try_new(name: &str) -> Result<Self, InvalidName> {
+    pub fn try_new(name: &str) -> Result<Self, ConfigError> {
         LimitHeaders::try_new(name).map(Self::from)
     }
 

@@ -1,4 +1,3 @@
-use core::error::Error;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::{Extensions, HeaderMap, Request};
 
 use crate::feedback::{split, unquoted};
+use crate::time::error::ConfigError;
+use crate::time::or_panic;
 
 /// Finds the address of the client of a request, as a key for its limit.
 ///
@@ -89,7 +90,7 @@ where
         self,
         header: ProxyHeader,
         proxies: Proxies,
-    ) -> Result<Self, ClientIpError> {
+    ) -> Result<Self, ConfigError> {
         if let Some((first, _)) = self.source {
             let (first, second) = (first.name(), header.name());
             return fail(format!(
@@ -123,7 +124,7 @@ where
     /// # Errors
     ///
     /// If it is not 1 to 128.
-    pub fn try_with_ipv6_prefix(self, bits: u8) -> Result<Self, ClientIpError> {
+    pub fn try_with_ipv6_prefix(self, bits: u8) -> Result<Self, ConfigError> {
         if !(1..=128).contains(&bits) {
             return fail(format!("an IPv6 prefix has 1 to 128 bits, got {bits}"));
         }
@@ -282,7 +283,7 @@ impl Proxies {
     /// If there is no range; or if one is not a range, or has bits after its prefix.
     pub fn try_ranges<T: AsRef<str>>(
         ranges: impl IntoIterator<Item = T>,
-    ) -> Result<Self, ClientIpError> {
+    ) -> Result<Self, ConfigError> {
         let ranges = ranges.into_iter().map(|range| Range::parse(range.as_ref()));
         let ranges: Arc<[Range]> = ranges.collect::<Result<_, _>>()?;
         if ranges.is_empty() {
@@ -312,7 +313,7 @@ impl Proxies {
     /// # Errors
     ///
     /// If it is not 1 to 64.
-    pub fn try_hops(hops: u32) -> Result<Self, ClientIpError> {
+    pub fn try_hops(hops: u32) -> Result<Self, ConfigError> {
         if !(1..=MOST).contains(&hops) {
             return fail(format!(
                 "there are 1 to {MOST} hops to a client, got {hops}"
@@ -361,33 +362,11 @@ impl Proxies {
     }
 }
 
-/// The options of a [`ClientIp`] are not valid. The message names the value.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ClientIpError {
-    message: String,
-}
-
-impl fmt::Display for ClientIpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for ClientIpError {}
-
 /// The most elements of a header that are read, and the most hops.
 const MOST: u32 = 64;
 
-fn fail<T>(message: String) -> Result<T, ClientIpError> {
-    Err(ClientIpError { message })
-}
-
-#[track_caller]
-fn or_panic<T>(result: Result<T, ClientIpError>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("{error}"),
-    }
+fn fail<T>(message: String) -> Result<T, ConfigError> {
+    Err(ConfigError::new(message))
 }
 
 /// The addresses that begin with the same bits.
@@ -398,12 +377,12 @@ struct Range {
 }
 
 impl Range {
-    fn parse(text: &str) -> Result<Self, ClientIpError> {
-        let not_a_range = || ClientIpError {
-            message: format!(
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        let not_a_range = || {
+            ConfigError::new(format!(
                 "`{}` is not a range of addresses, such as `10.0.0.0/8` or `fd00::/8`",
                 text.escape_debug()
-            ),
+            ))
         };
         let (address, bits) = text
             .split_once('/')

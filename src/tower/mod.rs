@@ -179,7 +179,7 @@ pub use adaptive::{
 };
 pub use answer::{Answer, AsError, AsResponse, Respond};
 pub use answers::{Answers, AnswersWithBody};
-pub use client_ip::{ClientIp, ClientIpError, ClientKey, Proxies, ProxyHeader};
+pub use client_ip::{ClientIp, ClientKey, Proxies, ProxyHeader};
 pub use concurrency::{Admitting, Concurrency, ConcurrencyFuture, ConcurrencyLayer};
 pub use enforce::{Enforce, EnforceFuture, EnforceLayer, Enforcing};
 pub use error::Error;

@@ -52,9 +52,15 @@ async fn each_limit_has_a_cost_of_its_own() {
     assert_eq!(start.elapsed(), ms(1_000));
 
     let never = call.acquire_each([1, 101]).await.unwrap_err();
-    assert_eq!((never.cost(), never.capacity()), (101, 100));
+    assert_eq!(
+        (
+            never.too_costly().unwrap().cost(),
+            never.too_costly().unwrap().capacity()
+        ),
+        (101, 100)
+    );
     let never = call.acquire_each([4, 101]).await.unwrap_err();
-    assert_eq!(never.capacity(), 3);
+    assert_eq!(never.too_costly().unwrap().capacity(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +243,16 @@ async fn the_same_limit_twice_is_charged_the_sum() {
     let start = Instant::now();
     twice.acquire_each([2, 1]).await.unwrap();
     assert_eq!(start.elapsed(), ms(1_000));
-    assert!(twice.acquire(3).await.unwrap_err().capacity() == 5);
+    assert!(
+        twice
+            .acquire(3)
+            .await
+            .unwrap_err()
+            .too_costly()
+            .unwrap()
+            .capacity()
+            == 5
+    );
 
     let users = FixedWindow::new(5, ms(1_000)).keyed::<u32>();
     let twice = Combined::new((users.at(1), users.at(1)));

@@ -30,7 +30,7 @@ async fn one_request_more_than_may_wait_is_refused_and_the_others_pass() {
     for (refused, _) in &answers[3..] {
         let refused = refused.unwrap_err();
         assert!(refused.is_full());
-        assert_eq!(refused.retry_in(), Some(ms(300)));
+        assert_eq!(refused.limit().unwrap().retry_in(), Some(ms(300)));
         assert_eq!(
             refused.to_string(),
             "2 requests wait already, and at most 2 may"

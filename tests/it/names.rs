@@ -16,17 +16,17 @@ use paceline::batch::{Group, Window};
 use paceline::concurrency::{
     AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
     AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
-    Permits, PermitsAt, TooMany,
+    Permits, PermitsAt,
 };
+use paceline::config::ConfigError;
 use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
-use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
+use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
     ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
-    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError,
-    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
-    TooCostly, WhenFull,
+    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, PolicyExt, Quota, Share,
+    Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -45,7 +45,7 @@ use paceline::stream::{
     PaceByKeyError, PaceStreamExt, PaceTryStreamExt, Sample, Shed, ShedBy, ThrottleFirst,
     TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
-use paceline::time::{Clock, OutOfRange, ParseRateError, Rate, RateError, Resolution, Tick, Timer};
+use paceline::time::{Clock, OutOfRange, Rate, Resolution, Tick, Timer};
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
@@ -101,21 +101,16 @@ fn values_are_plain() {
 fn errors_are_errors_whatever_is_in_them() {
     struct Secret;
     error::<OutOfRange>();
-    error::<InvalidName>();
-    error::<RateError>();
-    error::<ParseRateError>();
+    error::<ConfigError>();
     error::<TooCostly<Secret>>();
-    error::<PassError<RateError>>();
+    error::<AcquireError<OutOfRange>>();
     error::<AcquireError>();
-    error::<ParseModeError>();
-    error::<ShareError>();
     error::<Exceeded<Secret>>();
     error::<ExceededInStream<Secret>>();
-    error::<SendError<RateError, TooCostly<Secret>>>();
-    error::<SendError<RateError, ExceededInSink<Secret>>>();
-    error::<NoLimit<Secret, RateError>>();
-    error::<PaceByKeyError<Secret, RateError>>();
-    error::<TooMany>();
+    error::<SendError<OutOfRange, TooCostly<Secret>>>();
+    error::<SendError<OutOfRange, ExceededInSink<Secret>>>();
+    error::<NoLimit<Secret, OutOfRange>>();
+    error::<PaceByKeyError<Secret, OutOfRange>>();
 }
 
 #[test]
@@ -225,7 +220,7 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
     free::<Line<Combined<Both>>>();
     shown::<Line<Keyed<u8, Interval>>>();
     value::<LineError>();
-    error::<LineError<RateError>>();
+    error::<LineError<OutOfRange>>();
     value::<Priority>();
     free::<DynLimiter>();
     shown::<DynLimiter>();
@@ -235,8 +230,7 @@ fn what_goes_around_limiters_can_be_sent_shared_and_printed() {
 fn what_a_configuration_has_can_be_sent_shared_and_printed() {
     use paceline::config::{Changes, LimitConfig, LimitsConfig, NamedLimits};
     use paceline::policy::{
-        AlignedWindow, AlignedWindowState, Alignment, AnyPolicy, AnyPolicyState, ParsePolicyError,
-        PerRequest,
+        AlignedWindow, AlignedWindowState, Alignment, AnyPolicy, AnyPolicyState, PerRequest,
     };
     use paceline::time::WallClock;
 
@@ -248,7 +242,6 @@ fn what_a_configuration_has_can_be_sent_shared_and_printed() {
     free::<AnyPolicy>();
     free::<AnyPolicyState>();
     shown::<AnyPolicyState>();
-    error::<ParsePolicyError>();
     free::<WallClock>();
     shown::<WallClock>();
     free::<LimitConfig>();
@@ -320,7 +313,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<PaceByCost<Secrets, Shared<Interval>, fn(&Secret) -> u32>>();
     shown::<PaceByKey<Secrets, u8, Interval, fn(&Secret) -> u8>>();
     shown::<TryPaceByKey<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8>>();
-    shown::<NoLimit<Secret, RateError>>();
+    shown::<NoLimit<Secret, OutOfRange>>();
     shown::<
         PaceByKeyAndCost<Secrets, u8, Keyed<u8, Interval>, fn(&Secret) -> u8, fn(&Secret) -> u32>,
     >();
@@ -340,7 +333,7 @@ fn everything_can_be_printed_also_over_items_that_cannot() {
     shown::<EnforceSends<Output, Owned<Interval>, Secret>>();
     shown::<ShedSends<Output, Owned<Interval>, Secret>>();
     shown::<GroupSends<Output, Secret>>();
-    shown::<SendError<RateError, TooCostly<Secret>>>();
+    shown::<SendError<OutOfRange, TooCostly<Secret>>>();
     shown::<Concurrent<Secrets, fn(Secret) -> Ready<Secret>, Ready<Secret>>>();
     shown::<Permits>();
     shown::<Permit>();
@@ -464,7 +457,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     use paceline::tower::{
         Adapt, AdaptFuture, Adapting, AdaptiveLayer, Admitting, Answer, Answers, AnswersWithBody,
         AsError, AsResponse, AtClass, BadKey, ByClass, ByHeader, ByKey, ByStatus, Charges,
-        Classified, Classify, ClientIp, ClientIpError, ClientKey, Concurrency, ConcurrencyFuture,
+        Classified, Classify, ClientIp, ClientKey, Concurrency, ConcurrencyFuture,
         ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
         Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
         LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
@@ -517,7 +510,6 @@ fn layers_and_services_can_be_shared_and_moved() {
     value::<ClientKey>();
     value::<ProxyHeader>();
     error::<BadKey>();
-    error::<ClientIpError>();
     free::<Answers>();
     free::<AnswersWithBody<u8>>();
     free::<ByHeader<Keyed<String, Interval>>>();
@@ -560,8 +552,8 @@ fn layers_and_services_can_be_shared_and_moved() {
 #[test]
 fn limits_in_redis_can_be_shared_and_moved() {
     use paceline::redis::{
-        self, CallError, ConfigError, Importance, InUse, OutagePolicy, Redis, RedisLimiter,
-        RedisPolicy, ServerError,
+        self, CallError, Importance, InUse, OutagePolicy, Redis, RedisLimiter, RedisPolicy,
+        ServerError,
     };
 
     // That is sealed: its parts, `Scripted` and `ScriptParams`, cannot be named.
@@ -576,10 +568,9 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<redis::Keyed<TokenBucket>>();
     value::<OutagePolicy>();
     value::<redis::Stats>();
-    error::<ConfigError>();
     error::<ServerError>();
     error::<CallError>();
-    error::<redis::AcquireError>();
+    error::<AcquireError<ServerError>>();
     free::<redis::KeyedPermits>();
     free::<redis::RedisPermits>();
     free::<redis::FleetUsage>();

@@ -26,8 +26,11 @@ async fn keys_on_all_nodes_are_limited() {
 
     for user in 0..30 {
         let user = format!("user {user}");
-        assert_eq!(users.try_acquire(&user, 2).await, Ok(Decision::Pass));
-        assert!(wait_of(users.try_acquire(&user, 1).await) > MINUTE / 2);
+        assert_eq!(
+            users.at(&user).unwrap().try_acquire(2).await,
+            Ok(Decision::Pass)
+        );
+        assert!(wait_of(users.at(&user).unwrap().try_acquire(1).await) > MINUTE / 2);
     }
     for node in cluster.nodes() {
         assert!(node.cli::<u64>(&["DBSIZE"]).await > 0, "{}", node.url());
@@ -140,13 +143,21 @@ async fn a_pause_of_a_key_on_any_node_is_heard_by_another_client() {
     let users = clients.map(|redis| redis.keyed("users", SlidingLog::new(5, MINUTE)).unwrap());
     for user in 0..10 {
         let user = user.to_string();
-        assert!(users[1].try_acquire(&user, 1).await.unwrap().is_pass());
-        users[0].pause_for(&user, MINUTE).await.unwrap();
+        assert!(
+            users[1]
+                .at(&user)
+                .unwrap()
+                .try_acquire(1)
+                .await
+                .unwrap()
+                .is_pass()
+        );
+        users[0].at(&user).unwrap().pause_for(MINUTE).await.unwrap();
     }
     pause(Duration::from_secs(1)).await;
-    let _ = users[1].try_acquire("x", 1).await;
+    let _ = users[1].at("x").unwrap().try_acquire(1).await;
     for user in 0..10 {
-        let answer = users[1].try_acquire(&user.to_string(), 1).await;
+        let answer = users[1].at(&user.to_string()).unwrap().try_acquire(1).await;
         assert!(wait_of(answer) > MINUTE / 2);
     }
 }
@@ -159,9 +170,15 @@ async fn a_key_and_its_total_are_in_one_slot() {
     for name in 0..10 {
         let users = redis.keyed(&format!("n{name}"), log(2)).unwrap();
         let users = users.with_total(log(3)).unwrap();
-        assert_eq!(users.try_acquire("ann", 2).await, Ok(Decision::Pass));
-        assert!(wait_of(users.try_acquire("bob", 2).await) > MINUTE / 2);
-        assert_eq!(users.try_acquire("bob", 1).await, Ok(Decision::Pass));
+        assert_eq!(
+            users.at("ann").unwrap().try_acquire(2).await,
+            Ok(Decision::Pass)
+        );
+        assert!(wait_of(users.at("bob").unwrap().try_acquire(2).await) > MINUTE / 2);
+        assert_eq!(
+            users.at("bob").unwrap().try_acquire(1).await,
+            Ok(Decision::Pass)
+        );
     }
     assert_eq!(redis.stats().faults, 0);
 }

@@ -104,7 +104,10 @@ async fn everything_is_forwarded() {
     let mut limit = DynLimiter::new(shared.clone());
     let asked = std::future::poll_fn(|cx| limit.poll_try(5, cx)).await;
     assert_eq!(asked, Ok(Decision::Pass));
-    assert_eq!(limit.shadowed(), Some(Decision::Wait { retry_in: ms(1) }));
+    let wait = Decision::Wait {
+        retry_in: ms(1_000),
+    };
+    assert_eq!(limit.shadowed(), Some(wait));
     assert!(!limit.is_out_of_reach());
     assert!(limit.for_one_request().is_some());
     let open = std::future::poll_fn(|cx| limit.poll_open(1, cx)).await;

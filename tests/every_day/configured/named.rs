@@ -5,7 +5,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
-use paceline::limiter::{Limiter, Mode};
+use paceline::limiter::{Limiter, LimiterExt, Mode};
 use tokio::time::Instant;
 
 fn config(limits: &[(&str, &str)]) -> LimitsConfig {

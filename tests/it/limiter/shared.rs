@@ -143,7 +143,13 @@ async fn a_waiter_that_can_never_pass_under_new_parameters_is_refused_at_once() 
     let Poll::Ready(Err(never)) = second.poll() else {
         panic!("it is refused, also behind others");
     };
-    assert_eq!((never.cost(), never.capacity()), (4, 3));
+    assert_eq!(
+        (
+            never.too_costly().unwrap().cost(),
+            never.too_costly().unwrap().capacity()
+        ),
+        (4, 3)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -499,8 +499,8 @@ async fn the_requests_by_hand_work_on_it_and_can_be_sent() {
     limiter.acquire_one().await;
     let refused = limiter.acquire_within(1, ms(50)).await.unwrap_err();
     assert!(refused.is_too_late());
-    assert_eq!((since(start), limit.stats().waiting), (50, 0));
-    limiter.acquire_within(1, ms(50)).await.unwrap();
+    assert_eq!((since(start), limit.stats().waiting), (0, 0));
+    limiter.acquire_within(1, ms(100)).await.unwrap();
     assert!(limiter.acquire(0).await.is_ok());
     let handle = limiter.clone();
     let tried = tokio::spawn(async move { handle.try_acquire(1).await });

@@ -22,7 +22,7 @@ async fn a_key_of_another_type_is_an_error_and_no_outage() {
         let error = log.try_acquire(1).await.unwrap_err().to_string();
         assert!(error.contains("WRONGTYPE"), "{error}");
         let error = bucket.acquire(1).await.unwrap_err();
-        let error = error.server_error().expect("a server error").to_string();
+        let error = error.limit().expect("a server error").to_string();
         assert!(error.contains("WRONGTYPE"), "{error}");
     }
     let stats = redis.stats();

@@ -29,7 +29,7 @@ async fn a_refused_login_is_a_fault_and_no_outage() {
             let error = limit.try_acquire(1).await.unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
             let error = limit.acquire(1).await.unwrap_err();
-            assert!(error.server_error().is_some(), "{error}");
+            assert!(error.limit().is_some(), "{error}");
         }
         let error = redis.connect().await.unwrap_err();
         assert!(error.server_error().is_some(), "{error}");
@@ -101,7 +101,7 @@ async fn a_wait_with_a_time_limit_returns_a_fault() {
     server.cli::<()>(&["RPUSH", &limit.keys()[0], "x"]).await;
     for _ in 0..2 {
         let error = limit.acquire_within(1, PATIENT).await.unwrap_err();
-        assert!(error.server_error().is_some(), "{error}");
+        assert!(error.limit().is_some(), "{error}");
     }
 }
 

@@ -82,7 +82,7 @@ async fn requests_are_sent_without_waiting_for_earlier_ones_to_be_acknowledged()
             let limits = limits.clone();
             async move {
                 pause(Duration::from_millis(2) * key).await;
-                limits.try_acquire(&format!("{key}"), 1).await
+                limits.at(&format!("{key}")).unwrap().try_acquire(1).await
             }
         });
         futures::future::join_all(asking).await;

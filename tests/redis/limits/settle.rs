@@ -47,8 +47,8 @@ async fn each_key_settles_for_itself() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed("users", SlidingLog::new(100, MINUTE)).unwrap();
-    let ann = users.reserve("ann", 80).await.unwrap();
-    let bob = users.reserve("bob", 80).await.unwrap();
+    let ann = users.at("ann").unwrap().reserve(80).await.unwrap();
+    let bob = users.at("bob").unwrap().reserve(80).await.unwrap();
 
     ann.settle(30).await.unwrap();
     bob.settle(95).await.unwrap();

@@ -112,8 +112,8 @@ async fn a_status_is_kept_while_the_key_is_not_in_use() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed("users", Interval::every(HOUR)).unwrap();
-    users.acquire("ann", 1).await.unwrap();
-    assert!(wait_of(users.try_acquire("ann", 1).await) > HOUR / 2);
+    users.at("ann").unwrap().acquire(1).await.unwrap();
+    assert!(wait_of(users.at("ann").unwrap().try_acquire(1).await) > HOUR / 2);
     let before = users.at("ann").unwrap().status().unwrap();
 
     end_queues(&users).await;

@@ -22,8 +22,11 @@ async fn a_request_counts_for_its_key_and_in_the_total_or_for_neither() {
     let users = redis.keyed("users", log(5)).unwrap();
     let users = users.with_total(log(8)).unwrap();
 
-    assert_eq!(users.try_acquire("ann", 5).await, Ok(Decision::Pass));
-    assert!(wait_of(users.try_acquire("ann", 1).await) > MINUTE / 2);
+    assert_eq!(
+        users.at("ann").unwrap().try_acquire(5).await,
+        Ok(Decision::Pass)
+    );
+    assert!(wait_of(users.at("ann").unwrap().try_acquire(1).await) > MINUTE / 2);
     let ann = users.at("ann").unwrap();
     assert_eq!(ann.binding(), Some(0));
     let bob = users.at("bob").unwrap();
@@ -58,7 +61,10 @@ async fn a_herd_of_keys_of_several_processes_passes_what_the_total_allows() {
     let asked: FuturesUnordered<_> = (0..400)
         .map(|number: usize| {
             let users = &users[number % 2];
-            async move { users.try_acquire(&format!("u{}", number / 4), 1).await }
+            async move {
+                let user = users.at(&format!("u{}", number / 4)).unwrap();
+                user.try_acquire(1).await
+            }
         })
         .collect();
     let answers: Vec<_> = asked.collect().await;
@@ -84,10 +90,10 @@ async fn tiers_several_limits_and_settled_costs_go_with_a_total() {
         _ => All::new((log(5), Interval::every(MINUTE / 1_000))),
     });
     let users = users.unwrap().with_total(log(60)).unwrap();
-    let reserved = users.reserve("ann", 50).await.unwrap();
-    assert!(wait_of(users.try_acquire("ann", 1).await) > MINUTE / 2);
+    let reserved = users.at("ann").unwrap().reserve(50).await.unwrap();
+    assert!(wait_of(users.at("ann").unwrap().try_acquire(1).await) > MINUTE / 2);
     assert_eq!(
-        users.try_acquire("bob", 6).await,
+        users.at("bob").unwrap().try_acquire(6).await,
         Ok(Decision::Never { capacity: 5 })
     );
     reserved.settle(20).await.unwrap();
@@ -108,11 +114,17 @@ async fn a_pause_of_a_key_and_a_mode_of_all_keys_hold_as_without_a_total() {
     let users = redis.keyed("users", log(5)).unwrap();
     let users = users.with_total(log(8)).unwrap();
 
-    users.pause_for("ann", MINUTE).await.unwrap();
-    assert!(wait_of(users.try_acquire("ann", 1).await) > MINUTE / 2);
-    assert_eq!(users.try_acquire("bob", 5).await, Ok(Decision::Pass));
+    users.at("ann").unwrap().pause_for(MINUTE).await.unwrap();
+    assert!(wait_of(users.at("ann").unwrap().try_acquire(1).await) > MINUTE / 2);
+    assert_eq!(
+        users.at("bob").unwrap().try_acquire(5).await,
+        Ok(Decision::Pass)
+    );
     users.set_mode(Mode::Off).await.unwrap();
-    assert_eq!(users.try_acquire("bob", 5).await, Ok(Decision::Pass));
+    assert_eq!(
+        users.at("bob").unwrap().try_acquire(5).await,
+        Ok(Decision::Pass)
+    );
     assert_eq!(users.mode(), Mode::Off);
     assert_eq!(plain.mode(), Mode::Active);
     assert_eq!(plain.paused_for(), None);
@@ -144,7 +156,7 @@ async fn a_total_leaves_the_number_of_keys_that_are_remembered() {
     let users = users.with_max_keys(2).unwrap();
     let users = users.with_total(log(100)).unwrap();
     for user in 0..6 {
-        let passed = users.try_acquire(&format!("u{user}"), 1).await;
+        let passed = users.at(&format!("u{user}")).unwrap().try_acquire(1).await;
         assert_eq!(passed, Ok(Decision::Pass));
         end_queues(&users).await;
         assert!(users.remembered() <= 2, "{}", users.remembered());

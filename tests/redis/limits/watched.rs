@@ -262,11 +262,23 @@ async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
     let users = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
     let seen = Seen::default();
     let same = users.clone().with_observer(seen.clone());
-    same.acquire("ann", 1).await.unwrap();
-    assert!(!same.try_acquire("ann", 1).await.unwrap().is_pass());
-    same.pause_for("bob", MINUTE).await.unwrap();
+    same.at("ann").unwrap().acquire(1).await.unwrap();
+    assert!(
+        !same
+            .at("ann")
+            .unwrap()
+            .try_acquire(1)
+            .await
+            .unwrap()
+            .is_pass()
+    );
+    same.at("bob").unwrap().pause_for(MINUTE).await.unwrap();
     same.set_mode(Mode::Shadow).await.unwrap();
-    same.acquire_within("ann", 1, MINUTE).await.unwrap();
+    same.at("ann")
+        .unwrap()
+        .acquire_within(1, MINUTE)
+        .await
+        .unwrap();
     seen.is(&[
         "passed 1",
         "refused 1",
@@ -281,7 +293,7 @@ async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
         move |key, event| by_key.lock().unwrap().push((key.to_owned(), event))
     });
     users.set_mode(Mode::Active).await.unwrap();
-    users.resume("bob").await.unwrap();
+    users.at("bob").unwrap().resume().await.unwrap();
     let keys = stream::iter(["bob", "cat"]).try_pace_by_key(users, |key| *key, 2);
     assert_eq!(keys.count().await, 2);
     let by_key = by_key.lock().unwrap();
@@ -383,7 +395,7 @@ mod recorded {
         let guard = metrics::set_default_local_recorder(&recorded);
         let users = users.unwrap().with_observer_by_key(observer);
         for _ in 0..5 {
-            users.acquire("ann", 1).await.unwrap();
+            users.at("ann").unwrap().acquire(1).await.unwrap();
         }
         drop(guard);
         let passed = "paceline_requests_total{limit=users,key=ann,outcome=passed}";

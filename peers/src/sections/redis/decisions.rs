@@ -110,7 +110,7 @@ async fn with(policy: impl RedisPolicy, server: &Server, keys: u32, expected: Se
     redis.connect().await.expect("a server answers");
     let limits = redis.keyed("measured", policy).expect("it fits");
     all(server, keys, expected, async |key| {
-        let asked = limits.try_acquire(&key.to_string(), 1).await;
+        let asked = limits.at(&key.to_string()).unwrap().try_acquire(1).await;
         asked.expect("it is no fault").is_pass()
     })
     .await

@@ -1,6 +1,7 @@
 use core::error::Error;
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 /// A constructor was given an argument outside of its range, such as a burst of 0.
 ///
@@ -118,3 +119,58 @@ impl fmt::Display for OutOfRange {
 }
 
 impl Error for OutOfRange {}
+
+/// A text or a value from a configuration that cannot be used: of a policy, a rate, a mode, a share, a name, an address, a limit in
+/// Redis. The message names the value and what would be right.
+///
+/// ```
+/// use paceline::policy::AnyPolicy;
+///
+/// let error = "100/min brust 20".parse::<AnyPolicy>().unwrap_err();
+/// assert_eq!(error.position(), Some(8));
+/// let message = error.to_string();
+/// assert!(message.starts_with("`100/min brust 20` is not a policy: `brust` at column 9 should be `burst`,"));
+/// assert!(message.ends_with("did you mean `burst`?"));
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConfigError {
+    message: Arc<str>,
+    position: Option<usize>,
+}
+
+impl ConfigError {
+    /// An error with this message.
+    pub fn new(message: impl Into<Arc<str>>) -> Self {
+        Self {
+            message: message.into(),
+            position: None,
+        }
+    }
+
+    pub(crate) fn at(self, position: usize) -> Self {
+        Self {
+            position: Some(position),
+            ..self
+        }
+    }
+
+    /// In the text of a policy, the byte at which the word at fault begins; the length of the text if a word is missing at its end.
+    #[must_use]
+    pub const fn position(&self) -> Option<usize> {
+        self.position
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for ConfigError {}
+
+impl From<OutOfRange> for ConfigError {
+    fn from(error: OutOfRange) -> Self {
+        Self::new(error.to_string())
+    }
+}
