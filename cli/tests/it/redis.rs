@@ -107,7 +107,10 @@ fn what_redis_cannot_keep_is_refused() {
             "`5000/day aligned` cannot be kept in Redis: that takes rates",
         ),
         (&["unlimited"], "`unlimited` cannot be kept"),
-        (&["every 50ms delayed"], "`every 50ms delayed` cannot be kept"),
+        (
+            &["every 50ms delayed"],
+            "`every 50ms delayed` cannot be kept",
+        ),
         (
             &["1/s and 2/min and 3/h"],
             "has 3 limits: with --redis there are one or two",
