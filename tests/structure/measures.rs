@@ -58,7 +58,7 @@ struct Limit {
 const LIMITS: [Limit; 4] = [
     Limit {
         name: "bytes of Markdown",
-        ceiling: at_most(325_000, 200 * 1024),
+        ceiling: at_most(200 * 1024, 200 * 1024),
         measure: markdown,
     },
     Limit {
