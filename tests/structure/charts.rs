@@ -15,8 +15,10 @@ fn the_chart_of_the_guide_is_that_of_the_last_measurement() {
 fn every_chart_beside_the_page_of_measurements_is_on_it() {
     let page = fs::read_to_string("docs/performance/README.md").unwrap();
     let files = fs::read_dir("docs/performance").unwrap();
-    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let charts: Vec<String> = names.filter(|name| name.ends_with(".svg")).collect();
+    let files = files.map(|file| file.unwrap().path());
+    let charts = files.filter(|path| path.extension().is_some_and(|end| end == "svg"));
+    let names = charts.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    let charts: Vec<String> = names.collect();
     let unused = charts
         .iter()
         .filter(|name| !page.contains(&format!("]({name})")));

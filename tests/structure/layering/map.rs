@@ -34,7 +34,7 @@ impl Map {
         for row in section.filter(|line| line.starts_with('|')).skip(2) {
             let wrong = |what: String| Err(format!("{what}, in the row \"{row}\""));
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-            let &[folder, _, uses] = &*cells else {
+            let &[folder, _, below] = &*cells else {
                 return wrong("it has not three cells".to_owned());
             };
             let Some(folder) = name(folder) else {
@@ -43,21 +43,18 @@ impl Map {
             if map.below(folder).is_some() {
                 return wrong(format!("`{folder}` has two rows"));
             }
-            let mut below = BTreeSet::new();
-            for used in uses
-                .split(',')
-                .map(str::trim)
-                .filter(|used| !used.is_empty())
-            {
-                match name(used) {
-                    None => return wrong(format!("\"{used}\" is no `folder`")),
-                    Some(used) if map.below(used).is_none() => {
-                        return wrong(format!("`{used}` has no row above"));
-                    }
-                    Some(used) => below.insert(used.to_owned()),
+            let mut layers = BTreeSet::new();
+            let cells = below.split(',').map(str::trim);
+            for cell in cells.filter(|cell| !cell.is_empty()) {
+                let Some(layer) = name(cell) else {
+                    return wrong(format!("\"{cell}\" is no `folder`"));
                 };
+                if map.below(layer).is_none() {
+                    return wrong(format!("`{layer}` has no row above"));
+                }
+                layers.insert(layer.to_owned());
             }
-            map.0.push((folder.to_owned(), below));
+            map.0.push((folder.to_owned(), layers));
         }
         if map.0.is_empty() {
             return Err(format!("below \"{HEADING}\" there is no table"));
