@@ -149,7 +149,6 @@
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod former_names;
 #[cfg(feature = "redis")]
 mod remote;
 mod wait;

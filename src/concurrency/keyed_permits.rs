@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
@@ -10,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::limiter::{Event, Observer, SharedObserver, Stats};
+use crate::limiter::{AsKey, Event, Observer, SharedObserver, Stats};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
@@ -317,11 +316,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
 
     /// A permit of this key, if one is free and no request waits for it. It never overtakes a waiter for the same key.
     #[must_use]
-    pub fn try_acquire<Q>(&self, key: &Q) -> Option<Permit>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Permit> {
         let retry_in = match self.keys.enter(key, self.observer.as_ref()) {
             Ok(permits) => return permits.try_acquire(),
             Err(retry_in) => retry_in,
@@ -335,11 +330,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static> KeyedPermits<K> {
 
     /// How many permits of this key are in use, without those that cool down.
     #[must_use]
-    pub fn in_use<Q>(&self, key: &Q) -> u32
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    pub fn in_use<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> u32 {
         let permits = self.keys.find(key);
         permits.map_or(0, |permits| permits.in_use())
     }
@@ -552,34 +543,29 @@ impl<K> Keys<K> {
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Keys<K> {
     /// The permits of this key, if it is remembered.
-    fn find<Q>(&self, key: &Q) -> Option<Permits>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    fn find<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Permits> {
         let shard = tidied(self.shard(key));
-        let queue = shard.queues.get(key)?.upgrade()?;
+        let queue = key.find_in(&shard.queues)?.1.upgrade()?;
         Some(Permits::of(queue))
     }
 
     /// The permits of this key, or when there may be room for it.
-    fn enter<Q>(
+    fn enter<Q: AsKey<K> + ?Sized>(
         self: &Arc<Self>,
         key: &Q,
         observer: Option<&SharedObserver>,
-    ) -> Result<Permits, Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Result<Permits, Duration> {
         let mut shard = tidied(self.shard(key));
-        if let Some(queue) = shard.queues.get(key).and_then(Weak::upgrade) {
+        if let Some(queue) = key
+            .find_in(&shard.queues)
+            .and_then(|(_, queue)| queue.upgrade())
+        {
             return Ok(Permits::of(queue));
         }
-        if shard.queues.len() >= self.max && !shard.queues.contains_key(key) {
+        if shard.queues.len() >= self.max && key.find_in(&shard.queues).is_none() {
             return Err(shard.retry_for_room());
         }
-        let key = key.to_owned();
+        let key = key.to_key();
         let mut state = SemaphoreState::new((self.limit_of)(&key));
         state.set_cooldown(self.cooldown);
         state.keeper = Some(Arc::new(KeeperOf {

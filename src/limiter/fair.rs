@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
@@ -12,9 +11,10 @@ use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
-use super::fair_clients::{Account, FairClients, FairQueue, Reply, lock};
+use super::as_key::AsKey;
+use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
-use super::{Answer, Event, Limiter, Limits, Method, Observer};
+use super::{Answer, Event, Limiter, Limits, Method, Mode, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
@@ -95,10 +95,7 @@ pub struct Fair<K> {
     observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K> Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// Clients that share the capacity of `share`, all on the same terms.
     #[must_use]
     pub fn new(share: FairShare) -> Self {
@@ -283,13 +280,9 @@ where
     /// assert_eq!(tenants.try_acquire("ann", 41), Decision::Never { capacity: 40 });
     /// # }
     /// ```
-    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         let ask = |shadowed: &mut _| self.try_decide(key, cost, Intent::Acquire, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
     }
 
     const fn resolution(&self) -> Resolution {
@@ -297,17 +290,13 @@ where
     }
 
     /// Asks without waiting.
-    pub(super) fn try_decide<Q>(
+    pub(super) fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
         key: &Q,
         cost: u32,
         intent: Intent,
         shadowed: &mut Option<Decision>,
-    ) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Decision {
         let mut clients = self.lock();
         let reply = clients.try_ask(key, intent, cost, shadowed);
         unlock(clients);
@@ -389,10 +378,176 @@ where
     }
 }
 
-impl<K> Limits<K> for Fair<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+/// Changes while it is used.
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+    /// Gives back `cost` permits of this client that passed in this cycle and were not used; waiters may pass sooner.
+    ///
+    /// What passed in an earlier cycle reduces only what the client owes: see [`fair`](crate::fair).
+    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
+        let mut clients = self.lock();
+        clients.refund(key, cost);
+        unlock(clients);
+    }
+
+    /// Goes on with other parameters, and asks for the terms of all clients again. The clients stay, and what was spent in this cycle
+    /// stays spent. The change takes effect at once, for queued requests too.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 40).is_pass());
+    ///
+    /// tenants.retune(tenants.share().with_reservation(500));
+    /// assert!(!tenants.try_acquire(&"ann", 1).is_pass());
+    /// tenants.retune(FairShare::new(50, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 10).is_pass());
+    /// # }
+    /// ```
+    pub fn retune(&self, share: FairShare) {
+        let mut clients = self.lock();
+        clients.retune(share);
+        // A request that is too costly now is refused, wherever it is queued.
+        wake_all(clients);
+        self.report(Event::Retuned);
+    }
+
+    /// Lets no request pass before `duration` is over, whatever the client: see
+    /// [`Shared::pause_for`](super::Shared::pause_for). The cycles go on.
+    pub fn pause_for(&self, duration: Duration) {
+        let duration = self.lock().pause_for(duration);
+        self.report(Event::Paused { duration });
+    }
+
+    /// Ends every pause.
+    pub fn resume(&self) {
+        let mut clients = self.lock();
+        clients.resume();
+        unlock(clients);
+        self.report(Event::Resumed);
+    }
+
+    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut clients = self.lock();
+        clients.mode = mode;
+        wake_all(clients);
+        self.report(Event::ModeChanged { mode });
+    }
+}
+
+/// What it has left and what its clients have.
+impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
+    /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
+    pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
+        self.try_decide(key, cost, Intent::Peek, &mut None)
+    }
+
+    /// How long the pause still lasts; `None` if there is none.
+    #[must_use]
+    pub fn paused_for(&self) -> Option<Duration> {
+        self.lock().paused_for()
+    }
+
+    /// The mode of the limit: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.lock().mode
+    }
+
+    /// The parameters, as of the last [`retune`](Self::retune).
+    #[must_use]
+    pub fn share(&self) -> FairShare {
+        *self.lock().share()
+    }
+
+    /// What all clients have done so far, those that are forgotten included.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.lock().stats
+    }
+
+    /// What this client has left now; `None` in [`Mode::Off`].
+    ///
+    /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
+    pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
+        self.lock().status(key)
+    }
+
+    /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let cycle = Duration::from_secs(10);
+    /// let tenants = Fair::new(FairShare::new(40, cycle));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// assert!(tenants.try_acquire(&"bob", 5).is_pass());
+    /// tokio::time::sleep(cycle).await;
+    ///
+    /// for client in tenants.shares() {
+    ///     println!("{:?}: {} of {} used", client.key, client.used, client.size);
+    /// }
+    /// let ann = &tenants.shares()[0];
+    /// assert_eq!((ann.key, ann.demand, ann.borrowed), (Some("ann"), 25, ann.size - 20));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn shares(&self) -> Vec<ClientShare<K>> {
+        let mut clients = self.lock();
+        let shares = clients.shares();
+        unlock(clients);
+        shares
+    }
+
+    /// The cycle that is under way. It begins the cycles that are due.
+    ///
+    /// ```
+    /// use paceline::fair::FairShare;
+    /// use paceline::limiter::Fair;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
+    /// assert!(tenants.try_acquire(&"ann", 25).is_pass());
+    /// tokio::time::sleep(Duration::from_secs(3)).await;
+    ///
+    /// let cycle = tenants.cycle();
+    /// assert_eq!((cycle.number, cycle.spent, cycle.capacity), (0, 25, 40));
+    /// assert_eq!(cycle.ends_in, Duration::from_secs(7));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn cycle(&self) -> FairCycle {
+        let mut clients = self.lock();
+        let cycle = clients.cycle();
+        unlock(clients);
+        cycle
+    }
+
+    /// How many clients are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether no client is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> Limits<K> for Fair<K> {
     type Limiter = FairAt<K>;
     type Error = Infallible;
 
@@ -420,10 +575,7 @@ impl<K> fmt::Debug for Fair<K> {
 }
 
 /// The share of one client, for an adapter. Made by [`Fair::at`]. A clone queues for the same client.
-pub struct FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     fair: Fair<K>,
     key: K,
     /// While it waits.
@@ -434,10 +586,7 @@ where
     watch: Watch,
 }
 
-impl<K> FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
     const fn new(fair: Fair<K>, key: K, watch: Watch) -> Self {
         Self {
             fair,
@@ -534,10 +683,7 @@ where
     }
 }
 
-impl<K> Limiter for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     type Error = Infallible;
 
     fn shadowed(&self) -> Option<Decision> {
@@ -584,30 +730,21 @@ where
     }
 }
 
-impl<K> Clone for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Clone for FairAt<K> {
     fn clone(&self) -> Self {
         self.fair.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K> Drop for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for FairAt<K> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K> fmt::Debug for FairAt<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for FairAt<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FairAt")
             .field("is_waiting", &self.queue.is_some())

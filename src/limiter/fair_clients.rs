@@ -1,16 +1,58 @@
-use core::borrow::Borrow;
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::fair::{Accounts, FairShare, OVERFLOW, Terms};
-use crate::policy::Decision;
+use crate::policy::{Decision, Quota, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
+use super::as_key::AsKey;
 use super::limit::Stats;
 use super::mode::Mode;
+
+/// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct ClientShare<K> {
+    /// The client. `None` for all those together that are beyond the largest number of clients.
+    pub key: Option<K>,
+    /// What it may use in this cycle.
+    pub size: u32,
+    /// What it asked for in the cycle before, or on average, what was refused and what waited included: its size is made of that.
+    pub demand: u32,
+    /// What has passed in this cycle.
+    pub used: u32,
+    /// What was refused in this cycle; in [`Mode::Shadow`], what would have been.
+    pub refused: u64,
+    /// What waits now.
+    pub waiting: u64,
+    /// By how much its size is below its default share.
+    pub lent: u32,
+    /// By how much its size is above its default share.
+    pub borrowed: u32,
+    /// How many requests have passed since it is remembered.
+    pub requests_passed: u64,
+    /// How many requests were refused since it is remembered.
+    pub requests_refused: u64,
+}
+
+/// The cycle of a [`Fair`](super::Fair) limit that is under way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct FairCycle {
+    /// How many cycles were before it, those without a request included.
+    pub number: u64,
+    /// The permits of a cycle.
+    pub capacity: u32,
+    /// How many of them are spent.
+    pub spent: u32,
+    /// How long ago it began.
+    pub began_ago: Duration,
+    /// When it ends, unless a new client ends it before.
+    pub ends_in: Duration,
+}
 
 /// The wait queue of one client. It is locked before the clients are, never while they are.
 pub(super) type FairQueue<K> = WaitQueue<Account<K>>;
@@ -172,23 +214,19 @@ impl<K> FairClients<K> {
 impl<K: Hash + Eq + Clone> FairClients<K> {
     /// Asks for a request that does not wait, and counts it if it is refused.
     #[inline]
-    pub(super) fn try_ask<Q>(
+    pub(super) fn try_ask<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         intent: Intent,
         cost: u32,
         shadowed: &mut Option<Decision>,
-    ) -> Reply<K>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Reply<K> {
         let now = self.enter();
         if cost == 0 || self.mode == Mode::Off {
             return Reply::Decided(Decision::Pass);
         }
-        let slot = match self.slots.get(key) {
-            Some(slot) => *slot,
+        let slot = match key.find_in(&self.slots) {
+            Some((_, slot)) => *slot,
             None if intent == Intent::Peek && !self.is_full() => {
                 let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
                 let stats = &mut self.stats;
@@ -253,14 +291,10 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.slot_of(key);
     }
 
-    pub(super) fn refund<Q>(&mut self, key: &Q, cost: u32)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
+    pub(super) fn refund<Q: AsKey<K> + ?Sized>(&mut self, key: &Q, cost: u32) {
         let now = self.enter();
         // One that is not known may have found no room.
-        let slot = self.slots.get(key).copied().unwrap_or(OVERFLOW);
+        let slot = key.find_in(&self.slots).map_or(OVERFLOW, |(_, slot)| *slot);
         self.accounts.refund(slot, cost, now);
         self.has_to_wake = true;
     }
@@ -316,17 +350,13 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
 
     /// Remembers a new client, or counts it among those that find no room.
     #[cold]
-    fn join<Q>(&mut self, key: &Q) -> u32
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    fn join<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> u32 {
         if self.is_full() {
             return OVERFLOW;
         }
         // Whole numbers are rounded in another way, so that a size may become larger by one.
         self.has_to_wake = true;
-        let key = key.to_owned();
+        let key = key.to_key();
         let slot = self.accounts.join((self.terms_of)(&key));
         if slot != OVERFLOW {
             if slot as usize == self.clients.len() {
@@ -345,19 +375,19 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     }
 
     /// Reads the account of a client, or that which it would have as a new one.
-    pub(super) fn look<Q, T>(&self, key: &Q, look: impl FnOnce(&Accounts, u32) -> T) -> T
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        if let Some(slot) = self.slots.get(key) {
+    pub(super) fn look<Q: AsKey<K> + ?Sized, T>(
+        &self,
+        key: &Q,
+        look: impl FnOnce(&Accounts, u32) -> T,
+    ) -> T {
+        if let Some((_, slot)) = key.find_in(&self.slots) {
             return look(&self.accounts, *slot);
         }
         if self.is_full() {
             return look(&self.accounts, OVERFLOW);
         }
         let mut accounts = self.accounts.clone();
-        let slot = accounts.join((self.terms_of)(&key.to_owned()));
+        let slot = accounts.join((self.terms_of)(&key.to_key()));
         look(&accounts, slot)
     }
 }
@@ -465,6 +495,95 @@ impl<K> Resource for Account<K> {
     fn on_queued(&mut self) {
         lock(&self.clients).stats.held_back += 1;
     }
+}
+
+impl<K: Hash + Eq + Clone> FairClients<K> {
+    pub(super) fn shares(&mut self) -> Vec<ClientShare<K>> {
+        self.enter();
+        let slots = self.accounts.slots().iter();
+        let share_of = |slot: &u32| {
+            let share = self.accounts.client(*slot);
+            ClientShare {
+                key: self.clients[*slot as usize].key.clone(),
+                size: share.size,
+                demand: share.demand,
+                used: share.used,
+                refused: share.refused,
+                waiting: share.waiting,
+                lent: share.lent,
+                borrowed: share.borrowed,
+                requests_passed: share.requests_passed,
+                requests_refused: share.requests_refused,
+            }
+        };
+        slots.map(share_of).collect()
+    }
+
+    pub(super) fn cycle(&mut self) -> FairCycle {
+        let now = self.enter();
+        let cycle = self.accounts.cycle();
+        FairCycle {
+            number: cycle.number,
+            capacity: cycle.capacity,
+            spent: cycle.spent,
+            began_ago: now.since(cycle.start),
+            ends_in: cycle.end.since(now),
+        }
+    }
+
+    pub(super) fn len(&mut self) -> usize {
+        self.enter();
+        self.accounts.slots().len()
+    }
+
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
+        if self.mode == Mode::Off {
+            return None;
+        }
+        // The clock of an unused limit does not start.
+        let now = self.clock.clone().now();
+        self.enter_at(now);
+        let status = self.look(key, |accounts, slot| status_of(accounts, slot, now));
+        if now < self.paused_until {
+            return Some(status.paused_for(self.paused_until.since(now)));
+        }
+        Some(status)
+    }
+}
+
+/// The quota is the size in this cycle, and the reset its end.
+fn status_of(accounts: &Accounts, slot: u32, now: Tick) -> Status {
+    let quota = Quota {
+        permits: accounts.client(slot).size,
+        window: accounts.share().cycle(),
+    };
+    let reset_in = accounts.cycle().end.since(now);
+    Status::new(Some(quota), room(accounts, slot, now), reset_in)
+}
+
+/// How many requests of cost 1 would pass now.
+fn room(accounts: &Accounts, slot: u32, now: Tick) -> u32 {
+    let share = accounts.client(slot);
+    let default = share.size + share.lent - share.borrowed;
+    let is_open = |cost: u32| accounts.peek(slot, cost, now).is_pass();
+    if accounts.share().paces() {
+        return u32::from(is_open(1));
+    }
+    // Up to here a request that passes also does so in parts.
+    let most = share.size.max(default).saturating_sub(share.used).max(1);
+    if is_open(most) {
+        return most;
+    }
+    let (mut passed, mut refused) = (0, most);
+    while passed + 1 < refused {
+        let cost = passed + (refused - passed) / 2;
+        if is_open(cost) {
+            passed = cost;
+        } else {
+            refused = cost;
+        }
+    }
+    passed
 }
 
 /// Locks all clients.

@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::hash::Hash;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -8,7 +7,7 @@ use crate::policy::{Decision, Policy, Status, Unlimited};
 use crate::time::{Clock, Tick};
 use crate::wait::Intent;
 
-use super::key_entry::{Entry, stats_of};
+use super::as_key::AsKey;
 use super::limit::{LimitState, Stats};
 use super::mode::Mode;
 use super::shared::LimitHandle;
@@ -57,6 +56,44 @@ pub(super) enum Reply<P: Policy> {
     Ask(Arc<LimitHandle<P>>),
 }
 
+/// What is known of one key.
+pub(super) enum Entry<P: Policy> {
+    /// No handle waits, so a state is enough.
+    Idle(P::State),
+    /// A handle waits, or the key is paused, or has parameters of its own.
+    Active(Arc<LimitHandle<P>>),
+}
+
+impl<P: Policy> Entry<P> {
+    /// Keeps nothing but the state, if nothing else is needed. Returns the limit, and adds up what it has counted.
+    pub(super) fn make_idle(
+        &mut self,
+        now: Tick,
+        counted: &mut Stats,
+    ) -> Option<Arc<LimitHandle<P>>> {
+        let Self::Active(limit) = self else {
+            return None;
+        };
+        // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard.
+        if Arc::strong_count(limit) > 1 {
+            return None;
+        }
+        let state = limit.with(|limit, _| limit.if_ordinary(now))?;
+        counted.add(stats_of(limit));
+        match core::mem::replace(self, Self::Idle(state)) {
+            Self::Active(limit) => Some(limit),
+            Self::Idle(_) => None,
+        }
+    }
+}
+
+pub(super) fn stats_of<P: Policy>(limit: &LimitHandle<P>) -> Stats {
+    limit.with(|limit, waiters| Stats {
+        waiting: waiters.len(),
+        ..limit.stats
+    })
+}
+
 /// The keys of one shard. It lives behind a lock.
 ///
 /// Only settled keys are evicted. Going through all keys is paid for by new ones: it is done when their number has doubled, or,
@@ -78,12 +115,7 @@ pub(super) struct KeyMap<K, P: Policy> {
     asked: usize,
 }
 
-impl<K, P> KeyMap<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P> {
     pub(super) fn new(policies: Arc<Policies<K, P>>) -> Self {
         Self {
             entries: HashMap::new(),
@@ -124,17 +156,13 @@ where
     }
 
     /// Answers at once where no limit of the key's own has to be asked.
-    pub(super) fn ask<Q>(
+    pub(super) fn ask<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         intent: Intent,
         cost: u32,
         shadowed: &mut Option<Decision>,
-    ) -> Reply<P>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Reply<P> {
         let now = self.clock.now();
         if cost == 0 {
             self.start_clock(key, now);
@@ -143,7 +171,7 @@ where
             return Reply::Decided(Decision::Pass);
         }
         let policy = self.policy_of(key);
-        let decision = match self.entries.get_mut(key) {
+        let decision = match key.find_in_mut(&mut self.entries) {
             Some(Entry::Active(limit)) => return Reply::Ask(Arc::clone(limit)),
             Some(Entry::Idle(state)) => intent.decide(&policy, state, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
@@ -164,7 +192,7 @@ where
             return Reply::Decided(Decision::Pass);
         }
         let now = self.clock.now();
-        if !self.entries.contains_key(key) {
+        if key.find_in(&self.entries).is_none() {
             if let Err(retry_in) = self.make_room(now) {
                 return self.overflow(Intent::Peek, retry_in, &mut None);
             }
@@ -173,19 +201,15 @@ where
     }
 
     /// What the key has left. The key is neither created nor kept.
-    pub(super) fn status<Q>(&mut self, key: &Q) -> Option<Status>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
         if self.mode == Mode::Off {
             return None;
         }
         let now = self.clock.now();
         let policy = self.policy_of(key);
-        match self.entries.get(key) {
-            Some(Entry::Active(limit)) => return limit.with(|limit, _| limit.status()),
-            Some(Entry::Idle(state)) => return Some(policy.status(state, now)),
+        match key.find_in(&self.entries) {
+            Some((_, Entry::Active(limit))) => return limit.with(|limit, _| limit.status()),
+            Some((_, Entry::Idle(state))) => return Some(policy.status(state, now)),
             None => {}
         }
         let mut status = policy.status(&policy.fresh(now), now);
@@ -201,32 +225,24 @@ where
     }
 
     /// The limit of a key that has one of its own.
-    pub(super) fn active<Q>(&self, key: &Q) -> Option<&LimitHandle<P>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        match self.entries.get(key)? {
+    pub(super) fn active<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<&LimitHandle<P>> {
+        match key.find_in(&self.entries)?.1 {
             Entry::Active(limit) => Some(limit),
             Entry::Idle(_) => None,
         }
     }
 
     /// The limit of the key, for what a state alone cannot do. A `spare` one saves memory being taken.
-    pub(super) fn activate<Q>(
+    pub(super) fn activate<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         spare: &mut Option<Arc<LimitHandle<P>>>,
-    ) -> Arc<LimitHandle<P>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Arc<LimitHandle<P>> {
         let now = self.clock.now();
         let policy = self.policy_of(key);
-        let state = match self.entries.get(key) {
-            Some(Entry::Active(limit)) => return Arc::clone(limit),
-            Some(Entry::Idle(state)) => state.clone(),
+        let state = match key.find_in(&self.entries) {
+            Some((_, Entry::Active(limit))) => return Arc::clone(limit),
+            Some((_, Entry::Idle(state))) => state.clone(),
             None => policy.fresh(now),
         };
         let state = LimitState::with_state(policy, self.clock.clone(), Some(state), self.mode);
@@ -242,13 +258,12 @@ where
     }
 
     /// The limit that counts a request for this key now. `None` if there is no room for the key, and no limit for such keys.
-    pub(super) fn counting<Q>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn counting<Q: AsKey<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+    ) -> Option<Arc<LimitHandle<P>>> {
         let now = self.clock.now();
-        if self.entries.contains_key(key) || self.make_room(now).is_ok() {
+        if key.find_in(&self.entries).is_some() || self.make_room(now).is_ok() {
             return Some(self.activate(key, &mut None));
         }
         match &self.when_full {
@@ -258,18 +273,14 @@ where
     }
 
     /// Keeps no more of the key than is needed. Returns its limit, if that is not needed any more.
-    pub(super) fn release<Q>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn release<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Arc<LimitHandle<P>>> {
         let now = self.clock.now();
-        let entry = self.entries.get_mut(key)?;
+        let entry = key.find_in_mut(&mut self.entries)?;
         let limit = entry.make_idle(now, &mut self.stats);
         if let Entry::Idle(state) = entry {
             let state = state.clone();
             if self.policy_of(key).is_settled(&state, now) {
-                self.entries.remove(key);
+                key.remove_from(&mut self.entries);
             }
         }
         limit
@@ -330,38 +341,26 @@ where
         active.chain(shared)
     }
 
-    pub(super) fn policy_of<Q>(&self, key: &Q) -> P
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub(super) fn policy_of<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> P {
         match &*self.policies {
             Policies::Same(policy, clone) => clone(policy),
-            Policies::ByKey(policy_of) => match self.entries.get_key_value(key) {
+            Policies::ByKey(policy_of) => match key.find_in(&self.entries) {
                 Some((key, _)) => policy_of(key),
-                None => policy_of(&key.to_owned()),
+                None => policy_of(&key.to_key()),
             },
         }
     }
 
-    fn insert<Q>(&mut self, key: &Q, entry: Entry<P>)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        match self.entries.get_mut(key) {
+    fn insert<Q: AsKey<K> + ?Sized>(&mut self, key: &Q, entry: Entry<P>) {
+        match key.find_in_mut(&mut self.entries) {
             Some(known) => *known = entry,
-            None => drop(self.entries.insert(key.to_owned(), entry)),
+            None => drop(self.entries.insert(key.to_key(), entry)),
         }
     }
 
     /// Starts the clock of a new key, if that makes a difference and there is room.
-    fn start_clock<Q>(&mut self, key: &Q, now: Tick)
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        if self.entries.contains_key(key) {
+    fn start_clock<Q: AsKey<K> + ?Sized>(&mut self, key: &Q, now: Tick) {
+        if key.find_in(&self.entries).is_some() {
             return;
         }
         let policy = self.policy_of(key);
@@ -372,18 +371,14 @@ where
     }
 
     /// Answers for a new key, and remembers it if that is needed; or says when there may be room for it.
-    fn decide_new<Q>(
+    fn decide_new<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
         policy: &P,
         intent: Intent,
         now: Tick,
         cost: u32,
-    ) -> Result<Decision, Duration>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Result<Decision, Duration> {
         let mut state = policy.fresh(now);
         let decision = intent.decide(policy, &mut state, now, cost);
         if matches!(decision, Decision::Never { .. }) {

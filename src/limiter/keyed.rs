@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
 use core::task::{Context, Poll};
@@ -7,18 +6,22 @@ use std::convert::Infallible;
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tokio::time::Instant;
+
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::{Intent, Priority};
+use crate::wait::{Intent, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin};
+use super::as_key::AsKey;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
+use super::settle::{Reserve, ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Method, Observer};
+use super::{Answer, Event, Limiter, Limits, Method, Mode, Obey, Obeying, Observer, Stats};
 
 /// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
 /// sixteenth of the keys.
@@ -69,12 +72,7 @@ pub struct Keyed<K, P: Policy> {
     pub(super) observer: Option<Arc<KeyedObserver<K>>>,
 }
 
-impl<K, P> Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
     /// The same `policy` for every key.
     #[must_use]
     pub fn new(policy: P) -> Self
@@ -399,21 +397,13 @@ where
     }
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
-    pub fn try_acquire<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         let ask = |shadowed: &mut _| self.try_decide(key, Intent::Acquire, cost, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_owned(), cost, ask)
+        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
-    pub fn peek<Q>(&self, key: &Q, cost: u32) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
         self.try_decide(key, Intent::Peek, cost, &mut None)
     }
 
@@ -444,17 +434,13 @@ where
         shards.for_each(|shard| lock(shard).evict_settled());
     }
 
-    fn try_decide<Q>(
+    fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
         key: &Q,
         intent: Intent,
         cost: u32,
         shadowed: &mut Option<Decision>,
-    ) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    ) -> Decision {
         let mut shard = self.shard(key);
         let decision = match shard.ask(key, intent, cost, shadowed) {
             Reply::Decided(decision) => decision,
@@ -481,6 +467,408 @@ where
             len => (hash_from(self.seed, key) >> 32) as usize % len,
         };
         lock(&self.shards[index])
+    }
+}
+
+/// Changes of a key, and of the mode.
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
+    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`](super::Shared::refund).
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 2).is_pass());
+    ///
+    /// users.refund("ann", 1);
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.refund(now, cost));
+        });
+    }
+
+    /// Counts `cost` permits of this key that were used without having been asked for: see
+    /// [`Shared::charge`](super::Shared::charge).
+    ///
+    /// A key that finds no room is charged to the limit of [`WhenFull::Share`](super::WhenFull::Share), if there is one, and
+    /// else not at all.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let start = tokio::time::Instant::now();
+    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<&str>();
+    ///
+    /// users.charge(&"ann", 3);
+    /// users.acquire_one("ann").await;
+    /// # assert_eq!(start.elapsed(), Duration::from_secs(2));
+    /// # }
+    /// ```
+    pub fn charge<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
+        let limit = self.shard(key).counting(key);
+        if let Some(limit) = limit {
+            limit.update(|limit, now| limit.charge(now, cost));
+            drop(limit);
+            self.shard(key).release(key);
+        }
+    }
+
+    pub(super) fn refund_from<Q: AsKey<K> + ?Sized>(&self, key: &Q, spent_at: Instant, cost: u32) {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.refund_from(now, spent_at, cost));
+        });
+    }
+
+    /// Waits for an estimate of what a request for this key costs: [`at`](Self::at) and [`Settle::reserve`].
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), paceline::limiter::TooCostly> {
+    /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed::<&str>();
+    ///
+    /// let reserved = tokens.reserve("ann", 800).await?;
+    /// reserved.settle(300);
+    /// assert_eq!(tokens.status(&"ann").unwrap().remaining, 700);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// At once, if that many can never pass.
+    ///
+    /// # Panics
+    ///
+    /// If it has to wait outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves the queue; nothing was counted.
+    pub fn reserve(&self, key: K, estimate: u32) -> Reserve<KeyedAt<K, P>> {
+        self.at(key).reserve(estimate)
+    }
+
+    /// Gives this key parameters of its own. They take effect at once, for queued requests too. What was spent stays spent.
+    ///
+    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
+    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
+    /// and had settled may have been forgotten: slower parameters do not count it then.
+    pub fn retune<Q: AsKey<K> + ?Sized>(&self, key: &Q, policy: P)
+    where
+        P: PartialEq,
+    {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = policy != of_all;
+                limit.retune(now, policy);
+            });
+        });
+        self.report(key, Event::Retuned);
+    }
+
+    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
+    pub fn pause_for<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) {
+        let duration = self.pause(key, duration);
+        self.report(key, Event::Paused { duration });
+    }
+
+    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see
+    /// [`Shared::set_remaining`](super::Shared::set_remaining). It is remembered as long, even if there is no room for it.
+    ///
+    /// ```
+    /// use paceline::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = TokenBucket::new(Rate::per_second(100), 100).keyed::<String>();
+    ///
+    /// hosts.set_remaining("a.example", 1, Duration::from_secs(30));
+    /// assert!(hosts.try_acquire("a.example", 1).is_pass());
+    /// assert!(!hosts.try_acquire("a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire("b.example", 2).is_pass());
+    /// # }
+    /// ```
+    pub fn set_remaining<Q: AsKey<K> + ?Sized>(&self, key: &Q, remaining: u32, reset_in: Duration) {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.set_remaining(now, remaining, reset_in));
+        });
+    }
+
+    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
+    ///
+    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
+    ///
+    /// ```
+    /// use paceline::feedback::Feedback;
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
+    ///
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
+    ///
+    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn apply_feedback<Q: AsKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        feedback: &Feedback,
+    ) -> Option<Duration> {
+        let asked = feedback.pause()?;
+        let pause = self.pause(key, asked);
+        self.report(key, Event::FeedbackApplied { pause });
+        Some(asked)
+    }
+
+    /// Ends every pause of this key, and what [`set_remaining`](Self::set_remaining) has said.
+    pub fn resume<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
+        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
+        self.report(key, Event::Resumed);
+    }
+
+    /// Takes back what was particular to this key: parameters of its own, pauses, and what
+    /// [`set_remaining`](Self::set_remaining) has said. What it has spent stays spent; the key goes at once if it has settled, and
+    /// otherwise when it settles, like any other.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
+    /// assert_eq!(hosts.len(), 1);
+    ///
+    /// hosts.forget("a.example");
+    /// assert_eq!(hosts.len(), 0);
+    /// # }
+    /// ```
+    pub fn forget<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.retune(now, of_all);
+                limit.resume();
+            });
+        });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
+    }
+
+    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
+    /// pause. It takes effect at once, for queued requests too.
+    ///
+    /// What it had spent comes on top of the window bound.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    ///
+    /// users.reset("ann");
+    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// # }
+    /// ```
+    pub fn reset<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
+        self.change(key, |limit, of_all| {
+            limit.update_all(|limit, now| {
+                limit.is_tuned = false;
+                limit.policy = of_all;
+                limit.reset(now);
+            });
+        });
+        self.report(key, Event::Retuned);
+        self.report(key, Event::Resumed);
+    }
+
+    /// Makes the limits of all keys active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
+    pub fn set_mode(&self, mode: Mode) {
+        // All shards at once, so that of two modes one is the last for every key.
+        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
+        let limits: Vec<Arc<LimitHandle<P>>> = shards
+            .iter_mut()
+            .flat_map(|shard| shard.set_mode(mode))
+            .collect();
+        drop(shards);
+        for limit in limits {
+            limit.wake_all();
+        }
+        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
+            observer.report(Event::ModeChanged { mode });
+        }
+    }
+
+    fn report<Q: AsKey<K> + ?Sized>(&self, key: &Q, event: Event) {
+        if let Some(observer) = self.observer_of(|| key.to_key()) {
+            observer.report(event);
+        }
+    }
+
+    /// Pauses a key, and returns for how long.
+    fn pause<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) -> Duration {
+        self.change(key, |limit, _| {
+            limit.update(|limit, now| limit.pause_for(now, duration))
+        })
+    }
+
+    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
+    fn change<Q: AsKey<K> + ?Sized, T>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T,
+    ) -> T {
+        let mut shard = self.shard(key);
+        let policy = shard.policy_of(key);
+        let limit = shard.activate(key, &mut None);
+        drop(shard);
+        let changed = change(&limit, policy);
+        drop(limit);
+        self.shard(key).release(key);
+        changed
+    }
+}
+
+/// Reading a key, or all of them. None of these creates a key or keeps it.
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
+    /// What this key has left now: see [`Shared::status`](super::Shared::status).
+    ///
+    /// A key that is not remembered has everything left. While there is no room for it, the answer is that of the limit for all
+    /// such keys, or what [`with_when_full`](Self::with_when_full) does with its requests: nothing remains if they wait.
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::TokenBucket;
+    /// use paceline::time::Rate;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let users = TokenBucket::new(Rate::per_second(1), 5).keyed::<String>();
+    /// assert!(users.try_acquire("ann", 2).is_pass());
+    ///
+    /// assert_eq!(users.status("ann").unwrap().remaining, 3);
+    /// assert_eq!(users.status("bob").unwrap().remaining, 5);
+    /// assert_eq!(users.len(), 1);
+    /// # }
+    /// ```
+    pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
+        self.shard(key).status(key)
+    }
+
+    /// The policy of this key: that of [`retune`](Self::retune), or else the one of [`new`](Self::new) or [`by`](Self::by).
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let (usual, slow) = (Duration::from_millis(100), Duration::from_secs(1));
+    /// let hosts = Interval::every(usual).keyed::<String>();
+    /// hosts.retune("a.example", Interval::every(slow));
+    ///
+    /// assert_eq!(hosts.policy("a.example").interval(), slow);
+    /// assert_eq!(hosts.policy("b.example").interval(), usual);
+    /// # }
+    /// ```
+    pub fn policy<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> P
+    where
+        P: Clone,
+    {
+        let shard = self.shard(key);
+        let own = shard.active(key);
+        let own = own.map(|limit| limit.with(|limit, _| limit.policy.clone()));
+        own.unwrap_or_else(|| shard.policy_of(key))
+    }
+
+    /// How long the pause of this key still lasts; `None` if there is none: see
+    /// [`Shared::paused_for`](super::Shared::paused_for).
+    ///
+    /// ```
+    /// use paceline::limiter::PolicyExt;
+    /// use paceline::policy::Interval;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
+    /// hosts.pause_for("a.example", Duration::from_secs(2));
+    ///
+    /// assert_eq!(hosts.paused_for("a.example"), Some(Duration::from_secs(2)));
+    /// assert_eq!(hosts.paused_for("b.example"), None);
+    /// # }
+    /// ```
+    pub fn paused_for<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
+        let shard = self.shard(key);
+        shard.active(key)?.with(|limit, _| limit.paused_for())
+    }
+
+    /// How many requests for this key are queued now.
+    pub fn waiting<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> usize {
+        let shard = self.shard(key);
+        let limit = shard.active(key);
+        limit.map_or(0, |limit| limit.with(|_, waiters| waiters.len()))
+    }
+
+    /// How many keys are remembered now, those included that have settled and are not evicted yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Whether no key is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The mode of all limits: see [`set_mode`](Self::set_mode).
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        lock(&self.shards[0]).mode
+    }
+
+    /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::new();
+        for shard in self.shards.iter() {
+            stats.add(lock(shard).stats());
+        }
+        stats
+    }
+}
+
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limits<K> for Keyed<K, P> {
+    type Limiter = KeyedAt<K, P>;
+    type Error = Infallible;
+
+    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
+        Ok(Self::at(self, key))
     }
 }
 
@@ -511,12 +899,7 @@ pub type AcquireAt<K, P> = Acquire<KeyedAt<K, P>>;
 pub type AcquireWithinAt<K, P> = AcquireWithin<KeyedAt<K, P>>;
 
 /// The limit of one key, for an adapter. Made by [`Keyed::at`]. A clone queues for the same limit.
-pub struct KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> {
     pub(super) keyed: Keyed<K, P>,
     pub(super) key: K,
     /// While it waits.
@@ -526,12 +909,7 @@ where
     pub(super) watch: Watch,
 }
 
-impl<K, P> KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P> {
     /// Waits for `cost` permits, if they can be had `within` this time: see [`Keyed::acquire_within`].
     pub fn acquire_within(&self, cost: u32, within: Duration) -> AcquireWithinAt<K, P> {
         self.keyed.acquire_within(self.key.clone(), cost, within)
@@ -634,12 +1012,7 @@ where
     }
 }
 
-impl<K, P> Limiter for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for KeyedAt<K, P> {
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -686,36 +1059,50 @@ where
     }
 }
 
-impl<K, P> Clone for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Settle for KeyedAt<K, P> {
+    fn charge(&self, cost: u32) {
+        self.keyed.charge(&self.key, cost);
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        self.keyed.refund_from(&self.key, spent_at, cost);
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        Some(passed.shadowed().is_none() && passed.keyed.mode() != Mode::Off)
+    }
+
+    fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
+        ReserveWithin {
+            acquire: self.acquire_within(estimate, within),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Obey for KeyedAt<K, P> {
+    type Error = Infallible;
+
+    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
+        self.apply_feedback(feedback);
+        None
+    }
+}
+
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Clone for KeyedAt<K, P> {
     fn clone(&self) -> Self {
         self.keyed.at(self.key.clone())
     }
 }
 
 /// Leaves the queue.
-impl<K, P> Drop for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Drop for KeyedAt<K, P> {
     fn drop(&mut self) {
         self.give_up();
     }
 }
 
 /// Does not print the key: it may be secret.
-impl<K, P> fmt::Debug for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> fmt::Debug for KeyedAt<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedAt")
             .field("is_waiting", &self.handle.is_some())

@@ -1,4 +1,3 @@
-use core::borrow::Borrow;
 use core::fmt;
 use core::hash::Hash;
 use std::collections::HashMap;
@@ -8,6 +7,7 @@ use metrics::{Counter, Gauge, Histogram, Label, SharedString, counter, gauge, hi
 
 use crate::time::since_1970;
 
+use super::as_key::AsKey;
 use super::{Event, Observer};
 
 /// An observer that counts in the [`metrics`](https://docs.rs/metrics) facade. Feature `metrics`.
@@ -278,30 +278,26 @@ impl<K: Hash + Eq + Clone> Busiest<K> {
     }
 
     /// Counts a request for `key`. Returns the counters of its label, if it has one.
-    fn count<Q>(&mut self, key: &Q) -> Option<Arc<OnceLock<Requests>>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
-    {
+    fn count<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Arc<OnceLock<Requests>>> {
         self.requests += 1;
         let room = self.labels.saturating_mul(COUNTED);
-        if !self.counted.contains_key(key) && room > 0 {
+        if key.find_in(&self.counted).is_none() && room > 0 {
             let new = Count {
                 most: self.make_room(room),
                 least: 0,
                 label: None,
             };
-            self.counted.insert(key.to_owned(), new);
+            self.counted.insert(key.to_key(), new);
         }
-        let count = self.counted.get_mut(key)?;
+        let count = key.find_in_mut(&mut self.counted)?;
         count.most += 1;
         count.least += 1;
         let least = count.least;
         let is_busy = least.saturating_mul(room as u64) > self.requests;
         if count.label.is_none() && is_busy && self.frees_label(least) {
-            self.counted.get_mut(key)?.label = Some(Arc::default());
+            key.find_in_mut(&mut self.counted)?.label = Some(Arc::default());
         }
-        self.counted.get(key)?.label.clone()
+        key.find_in(&self.counted)?.1.label.clone()
     }
 
     /// Forgets the least busy key if there is no room. Returns how many requests it may have had.

@@ -29,6 +29,7 @@
 //! adapter.
 
 mod acquire;
+mod as_key;
 mod blocking;
 mod combined;
 mod dyn_limiter;
@@ -36,15 +37,10 @@ mod error;
 mod estimate;
 mod fair;
 mod fair_clients;
-mod fair_control;
-mod fair_status;
 mod gate;
 mod hold;
-mod key_entry;
 mod key_map;
 mod keyed;
-mod keyed_control;
-mod keyed_status;
 mod limit;
 mod line;
 mod line_error;
@@ -61,7 +57,6 @@ mod reporter;
 mod settle;
 mod share;
 mod shared;
-mod shared_control;
 mod switch;
 mod switched;
 #[cfg(feature = "tracing")]
@@ -78,11 +73,12 @@ use crate::time::Resolution;
 pub use crate::policy::{Quota, Status};
 pub use crate::wait::Priority;
 pub use acquire::{Acquire, AcquireOne, AcquireWithin, LimiterExt};
+pub use as_key::AsKey;
 pub use combined::Combined;
 pub use dyn_limiter::DynLimiter;
 pub use error::{AcquireError, Exceeded, PassError, TooCostly};
 pub use fair::{Fair, FairAt};
-pub use fair_status::{ClientShare, FairCycle};
+pub use fair_clients::{ClientShare, FairCycle};
 pub use gate::Gate;
 pub use key_map::WhenFull;
 pub use keyed::{AcquireAt, AcquireWithinAt, Keyed, KeyedAt};
@@ -354,20 +350,6 @@ pub trait Limits<K> {
     ///
     /// If the key cannot be used.
     fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
-}
-
-impl<K, P> Limits<K> for Keyed<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Limiter = KeyedAt<K, P>;
-    type Error = Infallible;
-
-    fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {
-        Ok(Self::at(self, key))
-    }
 }
 
 /// Makes limiters from a policy.

@@ -65,11 +65,3 @@ impl fmt::Display for ParseModeError {
 }
 
 impl Error for ParseModeError {}
-
-impl Mode {
-    /// The former name of [`Mode::Active`].
-    #[doc(hidden)]
-    #[deprecated(note = "`Mode::Active`")]
-    #[expect(non_upper_case_globals, reason = "it was a variant")]
-    pub const Enforce: Self = Self::Active;
-}

@@ -1,16 +1,11 @@
-use core::convert::Infallible;
 use core::fmt;
 use core::future::Future;
-use core::hash::Hash;
 use core::pin::Pin;
 
 use crate::feedback::Feedback;
-use crate::policy::Policy;
 
-use super::{KeyedAt, Limiter, Observed, Observer, Shared, Switched};
-
-/// A limit that a provider can pause, by the headers of a response: a [`Shared`], that of a key of a [`Keyed`](super::Keyed), or one
-/// in Redis; also inside a [`Switched`] or an [`Observed`].
+/// A limit that a provider can pause, by the headers of a response: a [`Shared`](super::Shared), that of a key of a [`Keyed`](super::Keyed), or one
+/// in Redis; also inside a [`Switched`](super::Switched) or an [`Observed`](super::Observed).
 ///
 /// Code that is generic over it works with limits in memory and with limits in Redis, as `FeedbackLayer` of feature `tower` does.
 #[diagnostic::on_unimplemented(
@@ -18,10 +13,10 @@ use super::{KeyedAt, Limiter, Observed, Observer, Shared, Switched};
     note = "it has to be a `Shared`, a `Keyed`, or a limit in Redis; `Switched` and `Observed` may wrap it"
 )]
 pub trait Obey {
-    /// Why other processes may not know of a pause; [`Infallible`] in memory.
+    /// Why other processes may not know of a pause; [`Infallible`](core::convert::Infallible) in memory.
     type Error: fmt::Display;
 
-    /// Pauses for as long as a provider asks: [`Shared::apply_feedback`].
+    /// Pauses for as long as a provider asks: [`Shared::apply_feedback`](super::Shared::apply_feedback).
     ///
     /// `None`: all is done. A future, for a limit on a server: this process has changed as soon as it was polled, and other
     /// processes know when it is ready.
@@ -30,43 +25,3 @@ pub trait Obey {
 
 /// What remains to be done after [`Obey::obey`].
 pub type Obeying<E> = Pin<Box<dyn Future<Output = Result<(), E>> + Send>>;
-
-impl<P: Policy> Obey for Shared<P> {
-    type Error = Infallible;
-
-    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
-        self.apply_feedback(feedback);
-        None
-    }
-}
-
-impl<K, P> Obey for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    type Error = Infallible;
-
-    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
-        self.apply_feedback(feedback);
-        None
-    }
-}
-
-/// Whatever the switch says: the pause holds where the limit does.
-impl<L: Obey> Obey for Switched<L> {
-    type Error = L::Error;
-
-    fn obey(&self, feedback: &Feedback) -> Option<Obeying<L::Error>> {
-        self.limiter()?.obey(feedback)
-    }
-}
-
-impl<L: Limiter + Obey, O: Observer> Obey for Observed<L, O> {
-    type Error = <L as Obey>::Error;
-
-    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Self::Error>> {
-        self.limiter().obey(feedback)
-    }
-}

@@ -2,12 +2,15 @@ use core::fmt;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::feedback::Feedback;
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 
 use super::observer::Observer;
 use super::reporter::Reporter;
-use super::{Limiter, Limits, Method, forward_views};
+use super::{Limiter, Limits, Method, Obey, Obeying, Settle, forward_views};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
 ///
@@ -145,5 +148,28 @@ impl<L: fmt::Debug, O: Observer> fmt::Debug for Observed<L, O> {
         f.debug_struct("Observed")
             .field("limiter", &self.limiter)
             .finish_non_exhaustive()
+    }
+}
+
+/// It reports none of these: they are no requests.
+impl<L: Settle, O: Observer> Settle for Observed<L, O> {
+    fn charge(&self, cost: u32) {
+        self.limiter().charge(cost);
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        self.limiter().refund_from(spent_at, cost);
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        self.parts().0.keep_counted(passed.limiter())
+    }
+}
+
+impl<L: Limiter + Obey, O: Observer> Obey for Observed<L, O> {
+    type Error = <L as Obey>::Error;
+
+    fn obey(&self, feedback: &Feedback) -> Option<Obeying<Self::Error>> {
+        self.limiter().obey(feedback)
     }
 }

@@ -350,12 +350,7 @@ impl<P: Policy> sealed::Part for Shared<P> {
 }
 
 /// A key has a queue only while a request of it is under way.
-impl<K, P> sealed::Part for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
+impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part for KeyedAt<K, P> {
     fn enter(&mut self, cost: u32) -> Decision {
         if cost == 0 || self.handle.is_some() {
             return Decision::Pass;

@@ -1,19 +1,16 @@
 use core::convert::Infallible;
 use core::future::Future;
-use core::hash::Hash;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::policy::{Decision, Policy};
+use crate::policy::Decision;
 use crate::time::instant;
 
 use super::acquire::{Acquire, AcquireWithin};
-use super::{
-    AcquireError, KeyedAt, Limiter, Mode, Observed, Observer, Shared, Switched, TooCostly,
-};
+use super::{AcquireError, Limiter, TooCostly};
 
 /// A limit for requests whose cost is known when they are done: reserve an estimate, and settle it afterwards.
 ///
@@ -52,7 +49,7 @@ use super::{
 )]
 pub trait Settle {
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
-    /// owed: see [`Shared::charge`].
+    /// owed: see [`Shared::charge`](super::Shared::charge).
     fn charge(&self, cost: u32);
 
     /// Returns `cost` permits that were spent when a request passed at `spent_at`, as far as they still count.
@@ -97,7 +94,7 @@ pub trait Settle {
 
     /// Waits until the `estimate` passes, if it can `within` this time.
     ///
-    /// It fails as `acquire_within` of the limiter does: [`Shared::acquire_within`] and
+    /// It fails as `acquire_within` of the limiter does: [`Shared::acquire_within`](super::Shared::acquire_within) and
     /// [`Keyed::acquire_within`](super::Keyed::acquire_within) at once when the wait is known to be too long, a limiter around
     /// another when the time is over.
     ///
@@ -186,7 +183,7 @@ pub trait Settle {
 /// **Dropped** without being settled, the estimate stays spent. A call that was cancelled or that failed may have been made and
 /// paid for all the same, and the limit cannot know. Where it was not made, `settle(0)` gives all of it back.
 ///
-/// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
+/// A request that has passed only because the limit is in [`Mode::Shadow`](super::Mode::Shadow) was not counted, and what it has cost is not either.
 /// While the limit is off, settling changes nothing. It does not know that the limit was off when the request passed: if the limit
 /// is active again, what was not used comes back although it was not spent.
 #[derive(Debug)]
@@ -286,7 +283,7 @@ impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for Reserve
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct ReserveWithin<L: Limiter> {
-    acquire: AcquireWithin<L>,
+    pub(super) acquire: AcquireWithin<L>,
 }
 
 impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for ReserveWithin<L> {
@@ -294,97 +291,5 @@ impl<L: Limiter<Error = Infallible> + Settle + Clone + Unpin> Future for Reserve
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.acquire.poll_with(cx, poll_reserve)
-    }
-}
-
-impl<P: Policy> Settle for Shared<P> {
-    fn charge(&self, cost: u32) {
-        self.charge(cost);
-    }
-
-    fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.queue
-            .update(|limit, now| limit.refund_from(now, spent_at, cost));
-    }
-
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        Some(passed.shadowed().is_none() && passed.mode() != Mode::Off)
-    }
-
-    fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
-        ReserveWithin {
-            acquire: self.acquire_within(estimate, within),
-        }
-    }
-}
-
-impl<K, P> Settle for KeyedAt<K, P>
-where
-    K: Hash + Eq + Clone,
-    P: Policy + Send + 'static,
-    P::State: Send,
-{
-    fn charge(&self, cost: u32) {
-        self.keyed.charge(&self.key, cost);
-    }
-
-    fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.keyed.refund_from(&self.key, spent_at, cost);
-    }
-
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        Some(passed.shadowed().is_none() && passed.keyed.mode() != Mode::Off)
-    }
-
-    fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
-        ReserveWithin {
-            acquire: self.acquire_within(estimate, within),
-        }
-    }
-}
-
-/// Counts nothing while the switch is off, or for a key without a limit.
-impl<L: Settle> Settle for Switched<L> {
-    fn charge(&self, cost: u32) {
-        if let Some(limit) = self.settled() {
-            limit.charge(cost);
-        }
-    }
-
-    fn refund_from(&self, spent_at: Instant, cost: u32) {
-        if let Some(limit) = self.settled() {
-            limit.refund_from(spent_at, cost);
-        }
-    }
-
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        if passed.is_shadowed() {
-            return Some(false);
-        }
-        match (self.limiter_mut(), passed.settled()) {
-            (Some(limit), Some(passed)) => limit.keep_counted(passed),
-            _ => Some(false),
-        }
-    }
-}
-
-impl<L> Switched<L> {
-    fn settled(&self) -> Option<&L> {
-        self.limiter().filter(|_| self.switch().mode() != Mode::Off)
-    }
-}
-
-/// It reports none of these: they are no requests.
-impl<L: Settle, O: Observer> Settle for Observed<L, O> {
-    fn charge(&self, cost: u32) {
-        self.limiter().charge(cost);
-    }
-
-    fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.limiter().refund_from(spent_at, cost);
-    }
-
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        self.parts().0.keep_counted(passed.limiter())
     }
 }

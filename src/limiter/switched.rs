@@ -3,13 +3,16 @@ use core::hash::Hash;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::feedback::Feedback;
 use crate::policy::Decision;
 use crate::time::Resolution;
 
 use super::mode::Mode;
 use super::share::{Share, point_of, point_of_request};
 use super::switch::Switch;
-use super::{Limiter, Limits, Method, Status};
+use super::{Limiter, Limits, Method, Obey, Obeying, Settle, Status};
 
 /// A limiter or permits, or those for each key, with a [`Switch`]: active, in shadow mode or off, for all requests or for a share of
 /// them.
@@ -422,6 +425,46 @@ impl<K: Hash, L: Limits<K>> Limits<K> for Switched<L> {
     /// The error reaches the caller only if the key is limited now.
     fn at(&self, key: K) -> Result<Switched<L::Limiter>, L::Error> {
         self.at_key(key, L::at)
+    }
+}
+
+/// Counts nothing while the switch is off, or for a key without a limit.
+impl<L: Settle> Settle for Switched<L> {
+    fn charge(&self, cost: u32) {
+        if let Some(limit) = self.settled() {
+            limit.charge(cost);
+        }
+    }
+
+    fn refund_from(&self, spent_at: Instant, cost: u32) {
+        if let Some(limit) = self.settled() {
+            limit.refund_from(spent_at, cost);
+        }
+    }
+
+    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
+        if passed.is_shadowed() {
+            return Some(false);
+        }
+        match (self.limiter_mut(), passed.settled()) {
+            (Some(limit), Some(passed)) => limit.keep_counted(passed),
+            _ => Some(false),
+        }
+    }
+}
+
+impl<L> Switched<L> {
+    fn settled(&self) -> Option<&L> {
+        self.limiter().filter(|_| self.switch().mode() != Mode::Off)
+    }
+}
+
+/// Whatever the switch says: the pause holds where the limit does.
+impl<L: Obey> Obey for Switched<L> {
+    type Error = L::Error;
+
+    fn obey(&self, feedback: &Feedback) -> Option<Obeying<L::Error>> {
+        self.limiter()?.obey(feedback)
     }
 }
 

@@ -8,11 +8,10 @@ use std::future::Ready;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use futures::Stream;
 use futures::sink::Drain;
 use futures::stream::{Iter, Pending};
-use futures::{Stream, StreamExt};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
     AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
@@ -23,10 +22,11 @@ use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
 use paceline::feedback::{Caps, Feedback, Ignored, InvalidName, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
-    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, ClientShare,
-    Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter, LimiterExt, Limits,
-    Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError, PolicyExt, Quota,
-    Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
+    Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
+    ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
+    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, ParseModeError, PassError,
+    PolicyExt, Quota, Share, ShareError, Shared, Stats, Status, Switch, SwitchStats, Switched,
+    TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -366,6 +366,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
+    fn keys<Q: AsKey<String> + ?Sized>() {}
     fn handles<L: LimiterExt>() {}
     fn obeys<L: Obey>() {}
     fn guards<L: AdmitByKey<u8>>() {}
@@ -377,6 +378,7 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    keys::<str>();
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
     handles::<Switched<KeyedAt<u8, Interval>>>();
@@ -394,33 +396,6 @@ fn traits_can_be_named_and_limiters_made_objects() {
     let _: Box<dyn Admit<Guard = Permit, Error = std::convert::Infallible>> =
         Box::new(Permits::new(1));
     let _: Box<dyn Controller> = Box::new(Aimd::new(1, 2));
-}
-
-/// Each option is called `with_…`. Programs that were written before still compile.
-#[test]
-#[expect(deprecated, reason = "the former names are the test")]
-fn the_former_names_of_options_still_work() {
-    let (every, input) = (Duration::from_millis(1), futures::stream::pending::<u8>);
-    let bucket = TokenBucket::new(Rate::per_second(1), 2);
-    assert_eq!(
-        Interval::every(every).delayed(),
-        Interval::every(every).with_delayed_start()
-    );
-    assert_eq!(bucket.empty(), bucket.with_empty_start());
-    assert_eq!(Aimd::new(1, 9).starting_at(5).limit(), 5);
-    assert_eq!(Gradient::new(1, 9).starting_at(5).limit(), 5);
-
-    let keyed = bucket.keyed::<u8>().max_keys(1).when_full(WhenFull::Pass);
-    assert!(keyed.try_acquire(&1, 1).is_pass() && keyed.try_acquire(&2, 1).is_pass());
-    assert!(bucket.keyed::<u8>().try_max_keys(0).is_err());
-
-    let _ = input().min_interval(every).from_next_poll();
-    let _ = input().sample(every).keep_last();
-    let _ = input().grouped_within(1, every).window(Window::Grid);
-    let results = input().map(Ok::<_, ()>).try_grouped_within(1, every);
-    let _ = results.window(Window::Grid).on_error(OnError::Discard);
-    let sink = futures::sink::drain::<Vec<u8>>().group_sends(1, every);
-    let _ = sink.window(Window::Grid);
 }
 
 /// A type that is added has to be named above.

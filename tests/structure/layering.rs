@@ -15,7 +15,7 @@ use map::Map;
 use crate::source::{code_lines, is_of_word, rust_files};
 
 /// Files that only list and re-export, or forward. They may import everything.
-const EXEMPT: [&str; 4] = ["lib", "prelude", "_docs", "former_names"];
+const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
 
 /// Folders of pure code, which gets the time as an argument.
 const PURE: [&str; 4] = ["policy", "batch", "fair", "feedback"];

@@ -7,5 +7,6 @@ mod layering;
 mod links;
 mod measures;
 mod pictures;
+mod scripts;
 mod source;
 mod tree;

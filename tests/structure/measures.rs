@@ -31,8 +31,8 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folders: &["src"],
-        lines: at_most(20_283, 19_700),
-        types: at_most(322, 310),
+        lines: at_most(19_862, 19_700),
+        types: at_most(323, 310),
     },
     Crate {
         name: "paceline-redis",

@@ -1,0 +1,39 @@
+use core::borrow::Borrow;
+use core::hash::Hash;
+use std::collections::HashMap;
+
+/// A key, or a borrowed form of it, such as `str` for keys of type `String`. Implemented for every `Q` with `K: Borrow<Q>`.
+pub trait AsKey<K>: Hash {
+    /// The key, to be kept.
+    fn to_key(&self) -> K;
+
+    /// The key in the map and its value.
+    #[doc(hidden)]
+    fn find_in<'a, V>(&self, map: &'a HashMap<K, V>) -> Option<(&'a K, &'a V)>;
+
+    #[doc(hidden)]
+    fn find_in_mut<'a, V>(&self, map: &'a mut HashMap<K, V>) -> Option<&'a mut V>;
+
+    #[doc(hidden)]
+    fn remove_from<V>(&self, map: &mut HashMap<K, V>) -> Option<V>;
+}
+
+impl<K: Hash + Eq + Borrow<Q>, Q: Hash + Eq + ToOwned<Owned = K> + ?Sized> AsKey<K> for Q {
+    fn to_key(&self) -> K {
+        self.to_owned()
+    }
+
+    #[inline]
+    fn find_in<'a, V>(&self, map: &'a HashMap<K, V>) -> Option<(&'a K, &'a V)> {
+        map.get_key_value(self)
+    }
+
+    #[inline]
+    fn find_in_mut<'a, V>(&self, map: &'a mut HashMap<K, V>) -> Option<&'a mut V> {
+        map.get_mut(self)
+    }
+
+    fn remove_from<V>(&self, map: &mut HashMap<K, V>) -> Option<V> {
+        map.remove(self)
+    }
+}
