@@ -19,19 +19,7 @@
 //! # }
 //! ```
 //!
-//! # The map
-//!
-//! ```text
-//!   time ◀── policy ◀── limiter ◀──┬── stream ──▶ batch, concurrency, shed
-//!                          │       ├── sink   ──▶ batch
-//!                          │       ├── io
-//!                          │       ├── config
-//!                          │       ├── concurrency ◀── shed
-//!                          │       ├── tower  ──▶ concurrency, shed
-//!                          │       └── redis  ──▶ concurrency, shed
-//!                          ├──▶ feedback
-//!                          └──▶ fair
-//! ```
+//! # What is where
 //!
 //! * A **[policy]** is arithmetic: parameters, a small state and the time give a decision.
 //!   [`Interval`](policy::Interval) keeps two requests apart, whatever is late; a
@@ -69,67 +57,26 @@
 //! | keep calls 50 ms apart | `calls.min_interval(Duration::from_millis(50))` |
 //! | let 5 through at once, then 30 a second | `calls.pace(TokenBucket::new(Rate::per_second(30), 5).owned())` |
 //! | a limit for each key | `let users = policy.keyed();` and `users.acquire_one(user).await`, `calls.pace_by_key(hosts, \|call\| call.host, 1000)` |
-//! | another limit for each tier of users | `Keyed::by(policy_of)`; for permits `KeyedPermits::by(limit_of)` |
-//! | a limit for each key in a whole fleet, with feature `redis` | `redis.keyed("users", policy)?`, and `calls.try_pace_by_key(users, \|call\| call.user, 1000)` |
-//! | bound the memory of the keys | `policy.keyed().with_max_keys(10_000).with_when_full(WhenFull::Share(policy))` |
 //! | share one limit among tasks | `let limit = policy.shared();` and `.pace(limit.clone())` or `limit.acquire_one().await` |
-//! | keep calls 200 µs apart, and not 1 ms | `calls.min_interval(Duration::from_micros(200))` |
-//! | wait with tokio's timers, to save power | `limit.with_resolution(Resolution::Millis)` |
-//! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
-//! | take limits from a file, and reload it | `let limits = NamedLimits::new(&config);`, `limits.get("api")` and `limits.reload(&changed)` |
-//! | take numbers from a configuration | `TokenBucket::try_new(rate, burst)?`, `Permits::try_new(n)?`, `GroupedWithin::try_new(rows, max, d)?` |
-//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
-//! | end a stream when Redis refuses its limit | `calls.try_pace(limit.fail_fast())` |
-//! | launch a limit for 1 % of the users first, and switch it while it runs | `Switched::new(limits, switch)`, `switch.set_share(Share::percent(1))` |
-//! | pay by size, each key for itself | `prompts.pace_by_key_and_cost(users, \|p\| p.user, \|p\| p.tokens, 1000)` |
-//! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
-//! | one call for all that has arrived | `rows.pace_batches(limit, 100)` |
-//! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
-//! | groups of 1 MB at most | `rows.grouped_weighted_within(1_000_000, d, \|row\| row.len() as u64)` |
-//! | groups of what went well, errors apart | `rows.try_grouped_within(100, d).with_on_error(OnError::Discard)` |
-//! | groups first, then spacing | `rows.grouped_within(n, d).pace(Interval::every(d).owned())` |
-//! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
-//! | ten calls at once, and 20 a second | `calls.concurrent(permits, call)`, with `limit.acquire_one().await` in `call`: see [`Concurrent`](stream::Concurrent) |
-//! | ten calls at once for each user | `let users = KeyedPermits::new(10);` and `users.acquire(user).await` |
-//! | one capacity that tenants share and lend | `let tenants = Fair::new(FairShare::new(40, cycle));` and `tenants.acquire_one(tenant).await` |
-//! | never more than ten *arrivals* in a second at the provider | `Permits::new(10).with_cooldown(Duration::from_secs(1))` |
-//! | under overload, serve the newest first and refuse at once what would be late | `Permits::new(10).with_newest_first(Duration::from_millis(100))`, `permits.acquire_within(d)` and `with_estimated_wait` |
-//! | find out how many it bears | `let adaptive = Adaptive::new(Aimd::new(1, 100));`, `adaptive.acquire().await` and `permit.success()` or `dropped()`; see [`Adaptive`](concurrency::Adaptive) |
-//! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
 //! | refuse instead of wait | `calls.enforce(limit)` |
 //! | drop instead of wait | `samples.shed(limit)` |
-//! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
-//! | limit bandwidth, a byte a permit | `file.pace_reads(limit)`, `socket.pace_writes(limit)` |
-//! | only the last of each burst | `typed.debounce(Duration::from_millis(300))` |
-//! | the newest, four times a second | `progress.sample(Duration::from_millis(250))` |
-//! | the first, then none for a second | `clicks.throttle_first(Duration::from_secs(1))` |
-//! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
-//! | groups for a sink that takes them | `database.group_sends(100, Duration::from_millis(20))` |
-//! | several quotas at once, all or none | `All::new((Interval::every(d), SlidingLog::new(500, day)))` |
-//! | a limit for each user and one for all users, all or none | `Combined::new((users.at(user), account.clone()))` |
-//! | pay requests and tokens at once | `Combined::new((requests, tokens)).acquire_each([1, 1_200]).await?` |
-//! | a limit of requests beside one of tokens, as one policy | `All::new((PerRequest::new(SlidingLog::new(60, minute)), TokenBucket::new(rate, burst)))` |
-//! | pay what a call has cost in fact | `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);` |
-//! | 5,000 a day, from midnight UTC | `AlignedWindow::new(5_000, Alignment::Day)` |
-//! | start a bucket with what was left before a restart | `TokenBucket::new(rate, burst).with_start(tokens)` |
-//! | serve important requests first | `let urgent = limit.clone().with_priority(Priority::High);` |
-//! | let 100 requests wait at most | `let line = Line::new(limit).with_max_waiting(100);` |
-//! | fail every request that waits, at shutdown | `line.close()` |
-//! | do not wake up all at once | `Line::new(limit).with_jitter(Duration::from_millis(200))` |
-//! | wait in a thread, without a runtime | `limit.acquire_blocking(1, Duration::from_secs(5))?` |
-//! | keep limits of any kind in one field | `DynLimiter::new(limit)` |
 //! | give up after a timeout | `limit.acquire_within(1, Duration::from_millis(200)).await` |
+//! | a limit for each user and one for all users, all or none | `Combined::new((users.at(user), account.clone()))` |
+//! | pay by size | `texts.pace_by_cost(limit, \|text\| text.len() as u32)` |
+//! | pay what a call has cost in fact | `let reserved = limit.reserve(800).await?;` and `reserved.settle(1234);` |
+//! | wait as long as a 429 asks | `limit.apply_feedback(&Feedback::parse(response.headers(), now_unix))` |
+//! | ten calls at once, over all tasks | `let permits = Permits::new(10);` and `calls.concurrent(permits.clone(), call)` or `permits.acquire().await` |
+//! | groups of 100, or what there is after 20 ms | `rows.grouped_within(100, Duration::from_millis(20))` |
+//! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
+//! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
+//! | pause or change a limit | `limit.pause_for(d)`, `limit.retune(policy)` |
+//! | observe only, switch off, or launch a limit for 1 % of the users first | `Switched::new(limits, switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))` |
 //! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
-//! | obey each host that answers 429, as a client | `PaceLayer::by_key(limits, host_key()).obeying()` |
-//! | let the number of requests under way follow what the server bears | `AdaptiveLayer::new(Adaptive::new(Aimd::new(1, 100)))` |
-//! | refuse requests while this worker is overloaded | `ShedLayer::new(WorkerUtilization::new(sensor), class_of)` |
-//! | a limit for each user of a fleet, by tier | `redis.keyed_by("users", policy_of)?` and `.acquire(user, 1).await?` |
-//! | run at most 3 at once in a whole fleet | `redis.permits("name", 3, Duration::from_secs(10))?` and `.acquire().await?` |
-//! | shed load when a whole fleet is full, critical work last | `redis.fleet_usage("name", 100, 20, lease)?` and `.admit(importance).await?` |
-//! | pause, change, observe only or switch off a limit | `limit.pause_for(d)`, `limit.retune(policy)`, `limit.set_mode(Mode::Shadow)` |
-//! | begin anew, or go on with what the provider has left | `limit.reset()`, `limit.set_remaining(left, reset_in)` |
+//! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
+//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
 //!
-//! The [guides](_docs) are pages of the repository. `docs/choosing.md` says which policy, and whether to wait or to refuse.
+//! [Choosing](_docs::choosing) has the rest: which policy, whether to wait or to refuse, groups, several limits, services and fleets. The
+//! [guides](_docs) are pages of the repository.
 //!
 //! # What is promised
 //!
@@ -224,10 +171,13 @@ pub mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-/// The guides, the design, and what has changed: pages of the repository.
+/// The guides and the design: pages of the repository.
 pub mod _docs {
     #[doc = include_str!("../DESIGN.md")]
     pub mod design {}
+
+    #[doc = include_str!("../docs/choosing.md")]
+    pub mod choosing {}
 
     #[doc = include_str!("../docs/semantics.md")]
     pub mod semantics {}
@@ -241,9 +191,6 @@ pub mod _docs {
     #[cfg(feature = "redis")]
     #[doc = include_str!("../docs/fleet.md")]
     pub mod fleet {}
-
-    #[doc = include_str!("../CHANGELOG.md")]
-    pub mod changelog {}
 
     // One of its examples uses the layers.
     #[cfg(feature = "tower")]

@@ -136,8 +136,16 @@ const fn extent(quick: bool) -> Extent {
 
 fn stored(folder: &Path) -> io::Result<Figures> {
     let path = folder.join(report::STORED);
-    Figures::load(&path)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    Figures::load(&path).map_err(|error| {
+        let path = path.display();
+        let what = match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("{path} is not there; `report` measures everything and writes it")
+            }
+            _ => format!("{path}: {error}"),
+        };
+        io::Error::new(error.kind(), what)
+    })
 }
 
 fn measure(section: Section, extent: Extent, figures: &mut Figures) {

@@ -1,62 +1,18 @@
 //! Reads the source and fails on a broken layer: an import from a layer above, a clock or a lock in a pure folder, an atomic
 //! without a model.
 //!
-//! Each rule is a pure function of a path and a text, and has tests with small texts.
+//! The layers are those of the map in `DESIGN.md`. Each rule is a pure function of a path and a text, and has tests with small texts.
 
+mod map;
 mod planted;
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use crate::source::{code_lines, is_of_word, rust_files};
+use map::Map;
 
-/// The folders that each folder may import from, besides itself. Test code is exempt.
-const LAYERS: [(&str, &[&str]); 16] = [
-    ("time", &[]),
-    ("policy", &["time"]),
-    ("batch", &["time"]),
-    ("wait", &["time", "policy"]),
-    ("fair", &["time", "policy"]),
-    ("feedback", &["time", "policy"]),
-    ("limiter", &["time", "policy", "wait", "fair", "feedback"]),
-    ("config", &["time", "policy", "limiter"]),
-    ("concurrency", &["time", "policy", "wait", "limiter"]),
-    ("shed", &["time", "limiter", "concurrency"]),
-    ("io", &["time", "policy", "limiter"]),
-    (
-        "stream",
-        &["time", "policy", "limiter", "batch", "concurrency", "shed"],
-    ),
-    (
-        "sink",
-        &["time", "policy", "limiter", "batch", "concurrency", "shed"],
-    ),
-    (
-        "tower",
-        &[
-            "time",
-            "policy",
-            "feedback",
-            "limiter",
-            "concurrency",
-            "shed",
-        ],
-    ),
-    ("remote", &["time", "policy", "limiter"]),
-    (
-        "redis",
-        &[
-            "time",
-            "policy",
-            "feedback",
-            "limiter",
-            "concurrency",
-            "shed",
-            "remote",
-        ],
-    ),
-];
+use crate::source::{code_lines, is_of_word, rust_files};
 
 /// Files that only list and re-export, or forward. They may import everything.
 const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
@@ -116,6 +72,16 @@ const MODELLED: [(&str, &str); 3] = [
 #[test]
 fn no_file_imports_from_a_layer_above() {
     assert_none(&in_src(layering));
+}
+
+#[test]
+fn the_map_has_the_folders_of_src_and_no_others() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let entries = fs::read_dir(src).unwrap().map(|entry| entry.unwrap());
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let folders = folders.map(|entry| entry.file_name().into_string().unwrap());
+    let differences = Map::of_this_house().differences(&folders.collect());
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
 #[test]
@@ -191,11 +157,8 @@ fn layering(path: &str, text: &str) -> Vec<Fault> {
     if EXEMPT.contains(&place.layer) {
         return Vec::new();
     }
-    let Some(&(_, below)) = LAYERS.iter().find(|(layer, _)| *layer == place.layer) else {
-        let what = format!(
-            "`{}` has no layer; give it one in tests/structure/layering.rs",
-            place.layer
-        );
+    let Some(below) = Map::of_this_house().below(place.layer) else {
+        let what = format!("`{}` is not on the map in DESIGN.md", place.layer);
         return vec![fault(path, 1, what)];
     };
     let mut faults = Vec::new();
@@ -212,7 +175,7 @@ fn layering(path: &str, text: &str) -> Vec<Fault> {
                     number,
                     "`crate::{…}`: one `use` per module path",
                 ));
-            } else if target != place.layer && !below.contains(&target) {
+            } else if target != place.layer && !below.contains(target) {
                 let what = format!("`{}` must not know `{target}`", place.layer);
                 faults.push(fault(path, number, what));
             }

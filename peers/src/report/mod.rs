@@ -17,7 +17,7 @@ use crate::figures::{Figure, Figures};
 use crate::sections::Section;
 
 use table::Table;
-use words::Words;
+use words::{Metric, Shown, Words};
 
 /// Where the figures are, beside the page.
 pub(crate) const STORED: &str = "figures.json";
@@ -29,8 +29,11 @@ pub(crate) fn write(figures: &Figures, folder: &Path) -> io::Result<()> {
     page += &summary::table(&figures.all().collect::<Vec<_>>());
     for &section in Section::value_variants() {
         let of: Vec<&Figure> = figures.of(section.name()).collect();
-        if !of.is_empty() {
-            page += &chapter(section, &of, folder)?;
+        if of.is_empty() {
+            continue;
+        }
+        for words in words::of(section) {
+            page += &chapter(words, &of, folder)?;
         }
     }
     fs::write(folder.join("README.md"), page)?;
@@ -40,7 +43,8 @@ pub(crate) fn write(figures: &Figures, folder: &Path) -> io::Result<()> {
 /// The tables of a section, to be read in a terminal.
 pub(crate) fn tables(section: Section, figures: &Figures) -> String {
     let figures: Vec<&Figure> = figures.of(section.name()).collect();
-    all_tables(&words::of(section), &figures)
+    let tables = words::of(section).iter();
+    tables.map(|words| all_tables(words, &figures)).collect()
 }
 
 fn head(figures: &Figures) -> String {
@@ -67,49 +71,69 @@ fn head(figures: &Figures) -> String {
     )
 }
 
-fn chapter(section: Section, figures: &[&Figure], folder: &Path) -> io::Result<String> {
-    let words = words::of(section);
+fn chapter(words: &Words, figures: &[&Figure], folder: &Path) -> io::Result<String> {
     let mut text = format!("## {}\n\n{}\n\n", words.title, words.question);
-    for drawing in words.drawings {
-        let file = format!("{}.svg", drawing.name);
-        if drawing.draw(figures, &folder.join(&file))? {
-            let _ = writeln!(text, "![{}]({file})\n", drawing.title);
+    match &words.shown {
+        Shown::Table { metric, part } => {
+            let shown = words.metrics.iter().filter(|of| of.name == *metric);
+            text.extend(shown.filter_map(|metric| table_of(metric, part, figures)));
+        }
+        Shown::Plot(drawing) => {
+            let file = format!("{}.svg", drawing.name);
+            if drawing.draw(figures, &folder.join(&file))? {
+                let _ = writeln!(text, "![{}]({file})\n", drawing.title);
+            }
         }
     }
-    let behind = verdict::behind(&words, figures);
+    let behind = verdict::behind(words, figures);
     if !behind.is_empty() {
         let _ = writeln!(text, "**Where another is ahead:** {}.\n", behind.join("; "));
     }
-    if !words.why.is_empty() {
-        let _ = writeln!(text, "{}\n", words.why);
-    }
-    text += &all_tables(&words, figures);
+    let _ = writeln!(text, "{}\n", words.why);
     Ok(text)
 }
 
 fn all_tables(words: &Words, figures: &[&Figure]) -> String {
     let mut text = String::new();
     for metric in words.metrics {
-        for part in parts(figures) {
-            let Some(table) = Table::of(metric.name, part, figures) else {
-                continue;
-            };
-            let part = if part.is_empty() {
-                String::new()
-            } else {
-                format!(" ({part})")
-            };
-            let _ = writeln!(
-                text,
-                "{}{part}:\n\n{}",
-                metric.heading,
-                table.markdown(metric)
-            );
-        }
+        let parts = parts(figures).into_iter();
+        text.extend(parts.filter_map(|part| table_of(metric, part, figures)));
     }
     text
 }
 
+/// `None` if nothing was measured.
+fn table_of(metric: &Metric, part: &str, figures: &[&Figure]) -> Option<String> {
+    let table = Table::of(metric.name, part, figures)?.markdown(metric);
+    let heading = metric.heading;
+    Some(if part.is_empty() {
+        format!("{heading}:\n\n{table}\n")
+    } else {
+        format!("{heading} ({part}):\n\n{table}\n")
+    })
+}
+
 fn parts<'a>(figures: &[&'a Figure]) -> Vec<&'a str> {
     table::in_order(figures.iter().map(|figure| figure.part.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_subject_shows_a_metric_of_its_own_and_titles_are_distinct() {
+        let mut titles = HashSet::new();
+        for &section in Section::value_variants() {
+            for words in words::of(section) {
+                assert!(titles.insert(words.title), "{}", words.title);
+                if let Shown::Table { metric, .. } = words.shown {
+                    let is_own = words.metrics.iter().any(|of| of.name == metric);
+                    assert!(is_own, "{metric}");
+                }
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::figures::{Figure, Value};
 
 use super::table::short;
 
-/// What is drawn of a section.
+/// A plot of a section.
 pub(super) struct Drawing {
     pub(super) name: &'static str,
     pub(super) title: &'static str,

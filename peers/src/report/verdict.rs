@@ -42,16 +42,25 @@ pub(super) fn behind(words: &Words, figures: &[&Figure]) -> Vec<String> {
                 } else {
                     format!("by {}", short(factor))
                 };
-                is_worth_saying.then(|| format!("{case}: {name}, {by}"))
+                is_worth_saying.then(|| (name, format!("{case}, {by}")))
             });
-            let factors: Vec<String> = factors.collect();
-            if !factors.is_empty() {
+            let mut ahead: Vec<(&str, Vec<String>)> = Vec::new();
+            for (name, factor) in factors {
+                match ahead.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, factors)) => factors.push(factor),
+                    None => ahead.push((name, vec![factor])),
+                }
+            }
+            if !ahead.is_empty() {
                 let part = if part.is_empty() {
                     ""
                 } else {
                     &format!(", {part}")
                 };
-                all.push(format!("in {}{part} ({})", metric.name, factors.join("; ")));
+                let ahead = ahead.iter();
+                let ahead = ahead.map(|(name, factors)| format!("{name} ({})", factors.join("; ")));
+                let ahead: Vec<String> = ahead.collect();
+                all.push(format!("in {}{part}: {}", metric.name, ahead.join(", ")));
             }
         }
     }
@@ -64,7 +73,7 @@ pub(super) fn is_ours(contender: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::Metric;
+    use super::super::words::{Metric, Shown};
     use super::*;
     use crate::figures::Value;
 
@@ -85,7 +94,10 @@ mod tests {
             title: "",
             question: "",
             metrics,
-            drawings: &[],
+            shown: Shown::Table {
+                metric: "ns",
+                part: "",
+            },
             why: "",
         }
     }
@@ -111,14 +123,14 @@ mod tests {
 
     #[test]
     fn says_by_what_factor_another_is_ahead_and_of_whom() {
-        assert_eq!(said(30.0, 10.0), ["in ns (hot: other, by 3.00)"]);
-        let countless = "in ns (hot: other, more than a thousand times)";
+        assert_eq!(said(30.0, 10.0), ["in ns: other (hot, by 3.00)"]);
+        let countless = "in ns: other (hot, more than a thousand times)";
         assert_eq!(said(30.0, 0.01), [countless]);
     }
 
     #[test]
     fn where_more_is_better_whoever_has_more_is_ahead() {
-        let ahead = ["in ns (hot: other, by 3.00)"];
+        let ahead = ["in ns: other (hot, by 3.00)"];
         assert_eq!(said_of(&MORE, 10.0, 30.0), ahead);
         assert!(said_of(&MORE, 30.0, 10.0).is_empty());
     }

@@ -13,14 +13,25 @@ use crate::sections::Section;
 
 use super::plot::Drawing;
 
+/// A subject of the page: one question, and one table or plot.
 pub(super) struct Words {
     pub(super) title: &'static str,
     pub(super) question: &'static str,
-    /// In the order in which their tables come.
+    /// In the order in which their tables are printed. The page says where another contender is ahead in any of them.
     pub(super) metrics: &'static [Metric],
-    pub(super) drawings: &'static [Drawing],
+    /// What the page shows.
+    pub(super) shown: Shown,
     /// Why it is as it is, also where another is ahead.
     pub(super) why: &'static str,
+}
+
+pub(super) enum Shown {
+    /// Of one of the metrics, and of one part of the section.
+    Table {
+        metric: &'static str,
+        part: &'static str,
+    },
+    Plot(Drawing),
 }
 
 pub(super) struct Metric {
@@ -54,27 +65,29 @@ scripts/measure
 ```
 
 Times are those of the clock on the wall, and others may have worked on the machine meanwhile: compare the figures of a table
-with each other, not with those of other machines. The best of each column is in bold. [`figures.json`](figures.json) has every
-figure; this page is drawn from it, and not written by hand.
+with each other, not with those of other machines. The best of each column is in bold. A section has one table or plot, and names
+every case in which another crate is ahead. `scripts/measure section keyed` prints all tables of a section, and the whole run writes
+every figure to `figures.json`, from which this page is drawn.
 ";
 
-pub(super) const fn of(section: Section) -> Words {
+/// The subjects of a section.
+pub(super) const fn of(section: Section) -> &'static [Words] {
     match section {
-        Section::Precision => pacing::PRECISION,
-        Section::Load => pacing::LOAD,
-        Section::Gaps => pacing::GAPS,
-        Section::Timers => own::TIMERS,
-        Section::Hot => rates::HOT,
-        Section::Keyed => rates::KEYED,
-        Section::Fair => own::FAIR,
-        Section::Contention => rates::CONTENTION,
-        Section::Virtual => pacing::VIRTUAL,
-        Section::Queues => own::QUEUES,
-        Section::Growth => own::GROWTH,
-        Section::Adaptive => adaptive::ADAPTIVE,
+        Section::Precision => &[pacing::PRECISION],
+        Section::Load => &[pacing::LOAD],
+        Section::Gaps => &[pacing::GAPS],
+        Section::Timers => &[own::TIMERS],
+        Section::Hot => &[rates::HOT],
+        Section::Keyed => &[rates::KEYED],
+        Section::Fair => &[own::FAIR],
+        Section::Contention => &[rates::CONTENTION],
+        Section::Virtual => &[pacing::VIRTUAL],
+        Section::Queues => &[own::QUEUES],
+        Section::Growth => &[own::GROWTH],
+        Section::Adaptive => &[adaptive::ADAPTIVE],
         Section::Redis => redis::REDIS,
-        Section::Tower => tower::TOWER,
-        Section::Shed => shed::SHED,
-        Section::Sidecar => sidecar::SIDECAR,
+        Section::Tower => &[tower::TOWER],
+        Section::Shed => &[shed::SHED],
+        Section::Sidecar => &[sidecar::SIDECAR],
     }
 }

@@ -1,24 +1,16 @@
 //! What decisions in Redis cost, and what happens without it.
 
 use super::super::plot::{Drawing, Shape};
-use super::{Better, Metric, Words};
+use super::{Better, Shown, Words, metric};
 
-pub(super) const REDIS: Words = Words {
-    title: "Limits in Redis",
-    question: "A server of the section's own on the same machine, and a client of one thread: a core each. Each caller requests one \
-               permit after the other from a limit that does not bind. With one caller, the round trip counts. Otherwise one \
-               connection carries the requests of many callers, or each caller has a connection, as the processes of a fleet \
-               have. `SET` is the same client library on the same connections, and decides nothing. Stripe's script is written \
-               anew from its description: a token bucket in two keys, in whole seconds of the client's clock. The contenders \
-               take turns, round by round. A ratio compares two contenders in the same round, and the median of the rounds is \
-               shown. With known keys, a second client requests a permit of each key once, so no refusal comes from its \
-               cache.\n\n\
-               A client in a process of its own has a limit of 1/s for each of many keys, and a waiter for each key. The \
-               deadline is the default of 25 ms. Beyond what is allowed, permits can pass only if the client takes the server \
-               for down and the outage policy is `open`.\n\n\
-               Outages are made with real servers, which are stopped (`SIGSTOP`), killed, and put behind a relay that delays \
-               replies. Callers ask again a millisecond after each answer. The deadline is the default of 25 ms. Where the \
-               longest calls are measured, callers come at random times, four to a key.",
+pub(super) const REDIS: &[Words] = &[DECISIONS, HERDS, OUTAGES];
+
+const DECISIONS: Words = Words {
+    title: "Decisions in Redis",
+    question: "A server on the same machine, and a client of one thread: a core each. Each caller requests one permit after the other \
+               from a limit that does not bind, on one connection or on one each. `SET` is the same client library, and decides \
+               nothing. Stripe's script is written anew from its description: a token bucket in two keys, in whole seconds of the \
+               client's clock.",
     metrics: &[
         metric(
             "thousand decisions a second",
@@ -66,21 +58,6 @@ pub(super) const REDIS: Words = Words {
             Better::Less,
         ),
         metric(
-            "permits in 3.5 s",
-            "Permits in 3.5 s of keys that have 1 a second each, with a waiter for each key",
-            Better::Neither,
-        ),
-        metric(
-            "share of the allowed permits",
-            "The same as a share of what is allowed. More than 1 is too much",
-            Better::Neither,
-        ),
-        metric(
-            "outages of a server that works",
-            "Outages that the client counted meanwhile. The server worked all the time",
-            Better::Neither,
-        ),
-        metric(
             "µs of the server a decision",
             "Processor time of the server, in µs, for each decision",
             Better::Less,
@@ -101,6 +78,63 @@ pub(super) const REDIS: Words = Words {
             Better::Neither,
         ),
         metric(
+            "bytes a limit in Redis",
+            "Bytes of the server's memory for a limit that is spent",
+            Better::Less,
+        ),
+    ],
+    shown: Shown::Table {
+        metric: "thousand decisions a second",
+        part: "",
+    },
+    why: "Keys that ask at the same time share a call of up to 64 keys, and the callers of one key share its part. So with many callers a \
+          decision costs less than a call of its own. With one caller the round trip outweighs the script, and with 50 connections \
+          nothing is shared. A bucket and a window take a short path in the script, counters and logs the long one. All of them read the \
+          server's clock, count exact fractions, and find a state that is lost; Stripe's script trusts the clock of each client. A \
+          refusal is cached until its retry time.",
+};
+
+const HERDS: Words = Words {
+    title: "A herd of keys in Redis",
+    question: "One process has a limit of 1/s for each of many keys, and a waiter for each key. The deadline is the default of 25 ms. More \
+               than the allowed permits can pass only if the client takes the server for down and the outage policy is `open`.",
+    metrics: &[
+        metric(
+            "permits in 3.5 s",
+            "Permits in 3.5 s of keys that have 1 a second each, with a waiter for each key",
+            Better::Neither,
+        ),
+        metric(
+            "share of the allowed permits",
+            "The same as a share of what is allowed. More than 1 is too much",
+            Better::Neither,
+        ),
+        metric(
+            "outages of a server that works",
+            "Outages that the client counted meanwhile. The server worked all the time",
+            Better::Neither,
+        ),
+    ],
+    shown: Shown::Plot(Drawing {
+        name: "redis-herd",
+        title: "Permits in 3.5 s of keys with 1/s each, one process: allowed, and passed",
+        metric: "permits in 3.5 s",
+        part: "",
+        shape: Shape::Lines {
+            x: "keys, with a waiter each",
+            is_y_log: true,
+        },
+    }),
+    why: "How many keys are under way follows the measured time of calls, so a herd waits in the client and not at the server, and all that \
+          is allowed passes, with no outage and no surplus.",
+};
+
+const OUTAGES: Words = Words {
+    title: "Outages of Redis",
+    question: "Real servers are stopped (`SIGSTOP`), killed, and put behind a relay that delays replies. Callers come at random times, four \
+               to a key. The deadline is the default of 25 ms.",
+    metrics: &[
+        metric(
             "ms to notice",
             "From the start of an outage to the first call that did not wait for Redis, in ms",
             Better::Neither,
@@ -117,55 +151,13 @@ pub(super) const REDIS: Words = Words {
             Better::Neither,
         ),
         metric("calls", "Calls", Better::Neither),
-        metric(
-            "bytes a limit in Redis",
-            "Bytes of the server's memory for a limit that is spent",
-            Better::Less,
-        ),
     ],
-    drawings: &[
-        Drawing {
-            name: "redis-decisions",
-            title: "Thousand decisions a second, 64 callers on one connection, each with a key of its own",
-            metric: "thousand decisions a second",
-            part: "",
-            shape: Shape::Bars {
-                case: "64 callers, own keys",
-            },
-        },
-        Drawing {
-            name: "redis-herd",
-            title: "Permits in 3.5 s of keys with 1/s each, one process: allowed, and passed",
-            metric: "permits in 3.5 s",
-            part: "",
-            shape: Shape::Lines {
-                x: "keys, with a waiter each",
-                is_y_log: true,
-            },
-        },
-    ],
-    why: "Keys that ask at the same time share a call of up to 64 keys, and the callers of one key share its part. So with many \
-          callers a decision costs less than a call of its own, and on one key less than a `SET` for each. A bucket and a \
-          window take a short path in the script: a packed argument, state and reply, nothing defined that is not used. Counters \
-          and logs take the long one. All of them read the server's clock, count exact fractions, find a state that is lost or older \
-          than known, and can ask several limits at once, all or none. Stripe's script trusts the clock of each client, and \
-          counts in whole seconds. With 50 connections nothing is shared, and only the script counts. \
-          With one caller the round trip outweighs the script. A sliding log keeps a member of a set for each instant: its bytes \
-          grow with the instants of a window, and those of the other policies do not. A refusal is cached until its retry time, and needs no \
-          round trip until then.\n\n\
-          Only silence shows that a server is frozen: three deadlines in a row without any answer, for one caller as for many. A killed server closes its connections, so the client \
-          knows at once. During an outage a task tries to connect, at most a quarter of a second apart, and a server that was \
-          started again waits that long to be found. A frozen server has a connection attempt pending when it goes on. A call \
-          that times out ends as exactly as tokio's timers allow: compare it with the bare timeout. A waiter in `acquire` passes \
-          when its call has failed. If a round trip takes most of the deadline, a longer deadline is better.\n\n\
-          How many keys are under way follows the measured time of calls, so a herd of keys waits in the client and not at the \
-          server, and all that is allowed passes, with no outage and no surplus.",
+    shown: Shown::Table {
+        metric: "ms a call",
+        part: "",
+    },
+    why: "Only silence shows that a server is frozen: three deadlines in a row without any answer, for one caller as for many. A killed \
+          server closes its connections, so the client knows at once. During an outage a task tries to connect, at most a quarter of a \
+          second apart. A call that times out ends as exactly as tokio's timers allow. A waiter in `acquire` passes when its call has \
+          failed. If a round trip takes most of the deadline, a longer deadline is better.",
 };
-
-const fn metric(name: &'static str, heading: &'static str, better: Better) -> Metric {
-    Metric {
-        name,
-        heading,
-        better,
-    }
-}
