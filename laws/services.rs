@@ -8,7 +8,7 @@ use fastrand::Rng;
 use http::{Request, Response};
 use http_body::Body;
 use paceline::concurrency::Permits;
-use paceline::limiter::Switch;
+use paceline::limiter::{Switch, SwitchExt};
 use paceline::tower::ConcurrencyLayer;
 use testkit::probe::service::{Inner, Part};
 use testkit::wakes::Driven;
@@ -49,7 +49,7 @@ async fn while_some_wait_and_some_are_refused_in_flight_is_never_above_the_limit
 #[tokio::test(start_paused = true)]
 async fn with_an_active_switch_in_flight_is_never_above_the_limit() {
     schedules(3, |permits| {
-        ConcurrencyLayer::new(permits).switched(Switch::new())
+        ConcurrencyLayer::new(permits.switched(&Switch::new()))
     })
     .await;
 }

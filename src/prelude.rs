@@ -18,6 +18,7 @@ pub use crate::io::{PaceReadExt as _, PaceWriteExt as _};
 pub use crate::limiter::LimiterExt as _;
 pub use crate::limiter::PolicyExt as _;
 pub use crate::limiter::Settle as _;
+pub use crate::limiter::SwitchExt as _;
 pub use crate::policy::{Interval, SlidingLog, TokenBucket};
 pub use crate::sink::PaceSinkExt as _;
 pub use crate::stream::PaceStreamExt as _;

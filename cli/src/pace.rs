@@ -191,7 +191,7 @@ impl KeyLimits {
 }
 
 impl Limits<Vec<u8>> for KeyLimits {
-    type Limiter = DynLimiter;
+    type Limit = DynLimiter;
     type Error = String;
 
     fn at(&self, key: Vec<u8>) -> Result<DynLimiter, String> {

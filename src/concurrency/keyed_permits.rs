@@ -9,13 +9,13 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::limiter::{AsKey, Event, Observer, SharedObserver, Stats};
+use crate::limiter::{AsKey, Event, Limits, Observer, SharedObserver, Stats};
 use crate::time::{Clock, OutOfRange, Resolution, Tick, Timer, or_panic};
 use crate::wait::WaitQueue;
 
 use super::permits::{AcquirePermit, Permit, Permits};
 use super::semaphore::{Keeper, SemaphoreState};
-use super::{AcquirePermitWithin, Admit, AdmitByKey, Admitted};
+use super::{AcquirePermitWithin, Admit, Admitted};
 
 /// The number of locks: tasks that ask for different keys seldom block each other.
 const SHARDS: usize = 16;
@@ -398,8 +398,8 @@ impl<K> fmt::Debug for KeyedPermits<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static> AdmitByKey<K> for KeyedPermits<K> {
-    type Admit = PermitsAt<K>;
+impl<K: Hash + Eq + Clone + Send + Sync + 'static> Limits<K> for KeyedPermits<K> {
+    type Limit = PermitsAt<K>;
     type Error = Infallible;
 
     fn at(&self, key: K) -> Result<PermitsAt<K>, Infallible> {

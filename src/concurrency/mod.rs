@@ -241,43 +241,5 @@ macro_rules! forward_admit {
 forward_admit!(&mut A);
 forward_admit!(Box<A>);
 
-/// Permits for each key: [`KeyedPermits`], or permits whose state is elsewhere.
-///
-/// Code that is generic over it works with permits in memory and with permits in Redis, as with [`Limits`](crate::limiter::Limits)
-/// for rates.
-///
-/// ```
-/// use core::future::poll_fn;
-/// use paceline::concurrency::{Admit, AdmitByKey, KeyedPermits};
-///
-/// async fn is_free<K, L: AdmitByKey<K>>(limits: &L, key: K) -> Result<bool, L::Error> {
-///     let mut handle = limits.at(key)?;
-///     let admitted = poll_fn(|cx| handle.poll_try_admit((), cx)).await;
-///     Ok(admitted.is_ok_and(|guard| guard.is_some()))
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() {
-/// let users = KeyedPermits::new(1);
-/// let _permit = users.acquire("ann").await;
-/// assert_eq!(is_free(&users, "ann").await, Ok(false));
-/// assert_eq!(is_free(&users, "bob").await, Ok(true));
-/// # }
-/// ```
-pub trait AdmitByKey<K> {
-    /// A handle on the permits of one key.
-    type Admit: Admit;
-
-    /// Why a key may have no permits; [`Infallible`] in memory.
-    type Error;
-
-    /// The permits of this key.
-    ///
-    /// # Errors
-    ///
-    /// If the key cannot be used.
-    fn at(&self, key: K) -> Result<Self::Admit, Self::Error>;
-}
-
 /// What permits in memory return.
 type Admitted = Poll<Result<Option<Permit>, Infallible>>;

@@ -3,8 +3,8 @@ use core::task::{Context, Poll};
 use crate::limiter::{Method, Observed, Observer};
 use crate::policy::Decision;
 
+use super::Admit;
 use super::switched::decision_of;
-use super::{Admit, AdmitByKey};
 
 /// Each request has cost 1. That work has ended is not reported.
 impl<C, A: Admit<C>, O: Observer> Admit<C> for Observed<A, O> {
@@ -39,15 +39,6 @@ impl<C, A: Admit<C>, O: Observer> Admit<C> for Observed<A, O> {
 
     fn shadowed(&self) -> Option<Decision> {
         self.limiter().shadowed()
-    }
-}
-
-impl<K, A: AdmitByKey<K>, O: Observer + Clone> AdmitByKey<K> for Observed<A, O> {
-    type Admit = Observed<A::Admit, O>;
-    type Error = A::Error;
-
-    fn at(&self, key: K) -> Result<Observed<A::Admit, O>, A::Error> {
-        self.limiter().at(key).map(|permits| self.handle(permits))
     }
 }
 

@@ -1,11 +1,10 @@
-use core::hash::Hash;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::limiter::{Mode, Switched};
 use crate::policy::Decision;
 
-use super::{Admit, AdmitByKey};
+use super::Admit;
 
 /// The guard is `None` for work that holds no permit: while the switch is off, and where there was none for shadowed work.
 impl<C: Clone, A: Admit<C>> Admit<C> for Switched<A> {
@@ -26,16 +25,6 @@ impl<C: Clone, A: Admit<C>> Admit<C> for Switched<A> {
 
     fn shadowed(&self) -> Option<Decision> {
         self.shadowed
-    }
-}
-
-/// The error reaches the caller only if the key is limited now.
-impl<K: Hash, A: AdmitByKey<K>> AdmitByKey<K> for Switched<A> {
-    type Admit = Switched<A::Admit>;
-    type Error = A::Error;
-
-    fn at(&self, key: K) -> Result<Switched<A::Admit>, A::Error> {
-        self.at_key(key, A::at)
     }
 }
 

@@ -548,7 +548,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> Limits<K> for Fair<K> {
-    type Limiter = FairAt<K>;
+    type Limit = FairAt<K>;
     type Error = Infallible;
 
     fn at(&self, key: K) -> Result<FairAt<K>, Infallible> {

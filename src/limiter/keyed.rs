@@ -868,7 +868,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 }
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limits<K> for Keyed<K, P> {
-    type Limiter = KeyedAt<K, P>;
+    type Limit = KeyedAt<K, P>;
     type Error = Infallible;
 
     fn at(&self, key: K) -> Result<KeyedAt<K, P>, Infallible> {

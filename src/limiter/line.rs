@@ -456,10 +456,10 @@ impl<L: Limiter> Limiter for Line<L> {
 
 /// One line for all keys.
 impl<K, L: Limits<K>> Limits<K> for Line<L> {
-    type Limiter = Line<L::Limiter>;
+    type Limit = Line<L::Limit>;
     type Error = L::Error;
 
-    fn at(&self, key: K) -> Result<Line<L::Limiter>, L::Error> {
+    fn at(&self, key: K) -> Result<Line<L::Limit>, L::Error> {
         self.limiter.at(key).map(|limiter| self.handle(limiter))
     }
 }

@@ -98,7 +98,7 @@ pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
 pub use share::Share;
 pub use shared::Shared;
 pub use switch::{Switch, SwitchStats};
-pub use switched::Switched;
+pub use switched::{SwitchExt, Switched};
 #[cfg(feature = "tracing")]
 pub use tracing_observer::TracingObserver;
 
@@ -353,28 +353,70 @@ impl<L: Limiter + ?Sized> Limiter for Box<L> {
     forward_all!(self => (**self));
 }
 
-/// A limiter for each key: [`Keyed`], [`Fair`], or one whose state is elsewhere.
+/// A limit for each key: a [`Keyed`], a [`Fair`], permits for each key, or one whose state is elsewhere.
 ///
-/// Code that is generic over it works with limits in memory and with limits in Redis.
+/// Code that is generic over it works with limits in memory and with limits in Redis, with rates
+/// (`L: Limits<K, Limit: Limiter>`) and with permits (`L: Limits<K, Limit: Admit>`).
+///
+/// ```
+/// use paceline::limiter::{Limiter, LimiterExt, Limits};
+/// use paceline::prelude::*;
+/// use std::convert::Infallible;
+///
+/// async fn call<L>(limits: &L, host: &'static str)
+/// where
+///     L: Limits<&'static str, Limit: LimiterExt<Error = Infallible>, Error = Infallible>,
+/// {
+///     let Ok(limit) = limits.at(host);
+///     limit.acquire_one().await;
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let hosts = Interval::every(Duration::from_millis(100)).keyed();
+/// call(&hosts, "a.example").await;
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a limit for each key",
+    message = "`{Self}` is not a limit for each key of type `{K}`",
     label = "expected a limit for each key",
-    note = "a policy becomes one with `.keyed()`",
-    note = "a `Shared` is one limit for all requests: a layer takes it with `new` instead of `by_key`"
+    note = "a policy becomes one with `.keyed()`, and `KeyedPermits` are permits for each key",
+    note = "a `Shared` is one limit for all requests: a layer takes it with `new` instead of `by_key`",
+    note = "the value of a header is a key of type `String`"
 )]
 pub trait Limits<K> {
-    /// A handle on the limit of one key.
-    type Limiter: Limiter;
+    /// A handle on the limit of one key: a [`Limiter`], or what [admits](crate::concurrency::Admit) work.
+    type Limit;
 
     /// Why a key may have no limit; [`Infallible`] in memory.
     type Error;
 
-    /// The limiter of this key.
+    /// The limit of this key.
     ///
     /// # Errors
     ///
     /// If the key cannot be used.
-    fn at(&self, key: K) -> Result<Self::Limiter, Self::Error>;
+    fn at(&self, key: K) -> Result<Self::Limit, Self::Error>;
+
+    /// Waits for `cost` permits of this key, as [`LimiterExt::acquire`] of its limit. For keys that all have a limit.
+    fn acquire(&self, key: K, cost: u32) -> Acquire<Self::Limit>
+    where
+        Self: Limits<K, Error = Infallible>,
+        Self::Limit: LimiterExt,
+    {
+        let Ok(limit) = self.at(key);
+        Acquire::new(limit, cost)
+    }
+
+    /// Waits for one permit of this key, as [`LimiterExt::acquire_one`] of its limit. For keys that all have a limit.
+    fn acquire_one(&self, key: K) -> AcquireOne<Self::Limit>
+    where
+        Self: Limits<K, Error = Infallible>,
+        Self::Limit: LimiterExt<Error = Infallible>,
+    {
+        let Ok(limit) = self.at(key);
+        AcquireOne::new(limit)
+    }
 }
 
 /// Makes limiters from a policy.

@@ -43,7 +43,7 @@ use super::{Limiter, Limits, Method, Obey, Obeying, Settle};
 ///
 /// # For each key
 ///
-/// Around [`Limits`], such as a [`Keyed`](super::Keyed), or [permits for each key](crate::concurrency::AdmitByKey), it has an observed
+/// Around [`Limits`], such as a [`Keyed`](super::Keyed), or permits for each key, it has an observed
 /// handle for each key. Each handle has a clone of the observer, which does not get the key.
 ///
 /// # Permits
@@ -117,10 +117,10 @@ impl<L: Limiter, O: Observer> Limiter for Observed<L, O> {
 }
 
 impl<K, L: Limits<K>, O: Observer + Clone> Limits<K> for Observed<L, O> {
-    type Limiter = Observed<L::Limiter, O>;
+    type Limit = Observed<L::Limit, O>;
     type Error = L::Error;
 
-    fn at(&self, key: K) -> Result<Observed<L::Limiter, O>, L::Error> {
+    fn at(&self, key: K) -> Result<Observed<L::Limit, O>, L::Error> {
         self.limiter.at(key).map(|limiter| self.handle(limiter))
     }
 }

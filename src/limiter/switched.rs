@@ -65,7 +65,7 @@ use super::{Limiter, Limits, Method, Obey, Obeying, Settle, Status};
 ///
 /// # Permits
 ///
-/// Around what [admits](crate::concurrency::Admit) work, or does so [for each key](crate::concurrency::AdmitByKey), it admits work
+/// Around what [admits](crate::concurrency::Admit) work, or does so for each key, it admits work
 /// as the switch says. A request that is shadowed asks without being queued, and begins in any case. Its guard is `Some` if there was
 /// a permit for it, so that the permits in use are those that a limit would see. It is `None` if there was none, and in
 /// [`Mode::Off`].
@@ -141,6 +141,33 @@ pub struct Switched<L> {
     /// What the last request would have been answered if the switch were on.
     pub(crate) shadowed: Option<Decision>,
 }
+
+/// Puts a [`Switch`] around a limit, in one word: a dark launch, a shadow mode, a kill switch.
+///
+/// ```
+/// use paceline::limiter::{Mode, Switch};
+/// use paceline::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let switch = Switch::new().with_mode(Mode::Shadow);
+/// let limit = Interval::every(Duration::from_millis(100)).shared().switched(&switch);
+///
+/// for _ in 0..3 {
+///     limit.acquire_one().await;
+/// }
+/// assert_eq!(switch.stats().held_back, 2);
+/// # }
+/// ```
+pub trait SwitchExt: Sized {
+    /// [`Switched::new`] of this limiter, these [`Limits`] or these permits, with a clone of the switch.
+    #[doc(alias("set_mode", "dark launch", "kill switch", "shadow mode"))]
+    fn switched(self, switch: &Switch) -> Switched<Self> {
+        Switched::new(self, switch.clone())
+    }
+}
+
+impl<L> SwitchExt for L {}
 
 impl<L> Switched<L> {
     /// Asks `limiter` as `switch` says.
@@ -344,23 +371,6 @@ impl<L> Switched<L> {
         self.switch.deregister(&mut self.ticket);
         self.end_request();
     }
-
-    /// The limiter of one key, or its permits. An error reaches the caller only if the key is limited now.
-    pub(crate) fn at_key<K: Hash, H, E>(
-        &self,
-        key: K,
-        at: impl FnOnce(&L, K) -> Result<H, E>,
-    ) -> Result<Switched<H>, E> {
-        let point = point_of(&key);
-        let handle = self.limiter.as_ref().map(|limits| at(limits, key));
-        let handle = handle
-            .transpose()
-            .or_else(|error| match self.switch.setting() {
-                (Mode::Active, share) if share.includes_point(point) => Err(error),
-                _ => Ok(None),
-            });
-        Ok(Switched::of(handle?, self.switch.clone(), Some(point)))
-    }
 }
 
 impl<L: Limiter> Limiter for Switched<L> {
@@ -419,12 +429,20 @@ impl<L: Limiter> Limiter for Switched<L> {
 }
 
 impl<K: Hash, L: Limits<K>> Limits<K> for Switched<L> {
-    type Limiter = Switched<L::Limiter>;
+    type Limit = Switched<L::Limit>;
     type Error = L::Error;
 
     /// The error reaches the caller only if the key is limited now.
-    fn at(&self, key: K) -> Result<Switched<L::Limiter>, L::Error> {
-        self.at_key(key, L::at)
+    fn at(&self, key: K) -> Result<Switched<L::Limit>, L::Error> {
+        let point = point_of(&key);
+        let limit = self.limiter.as_ref().map(|limits| limits.at(key));
+        let limit = limit
+            .transpose()
+            .or_else(|error| match self.switch.setting() {
+                (Mode::Active, share) if share.includes_point(point) => Err(error),
+                _ => Ok(None),
+            });
+        Ok(Switched::of(limit?, self.switch.clone(), Some(point)))
     }
 }
 

@@ -384,7 +384,7 @@ impl<P: RedisPolicy> Keyed<P> {
 }
 
 impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for Keyed<P> {
-    type Limiter = RedisLimiter<P>;
+    type Limit = RedisLimiter<P>;
     type Error = ConfigError;
 
     fn at(&self, key: K) -> Result<RedisLimiter<P>, ConfigError> {

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::concurrency::{Admit, AdmitByKey};
-use crate::limiter::{AcquireError, Event, Observer, SharedObserver};
+use crate::concurrency::Admit;
+use crate::limiter::{AcquireError, Event, Limits, Observer, SharedObserver};
 use crate::remote::{CallError, ServerError, within};
 
 use super::config::{Redis, tagged};
@@ -350,8 +350,8 @@ impl KeyedPermits {
     }
 }
 
-impl<K: AsRef<str>> AdmitByKey<K> for KeyedPermits {
-    type Admit = RedisPermits;
+impl<K: AsRef<str>> Limits<K> for KeyedPermits {
+    type Limit = RedisPermits;
     type Error = ConfigError;
 
     fn at(&self, key: K) -> Result<RedisPermits, ConfigError> {

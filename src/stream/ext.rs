@@ -277,7 +277,7 @@ pub trait PaceStreamExt: Stream {
     where
         Self: Sized,
         K: Hash + Eq + Clone,
-        L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+        L: Limits<K, Limit: Limiter<Error = Infallible>>,
         F: FnMut(&Self::Item) -> K,
     {
         or_panic(TryPaceByKey::try_new(self, limits, key_of, held))
@@ -325,7 +325,7 @@ pub trait PaceStreamExt: Stream {
     where
         Self: Sized,
         K: Hash + Eq + Clone,
-        L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+        L: Limits<K, Limit: Limiter<Error = Infallible>>,
         F: FnMut(&Self::Item) -> K,
         C: FnMut(&Self::Item) -> u32,
     {

@@ -175,6 +175,7 @@ pin_project! {
     where
         S: Stream,
         L: Limits<K>,
+        L::Limit: Limiter,
     {
         #[pin]
         inner: PaceByKeyAndCost<S, K, L, F, fn(&S::Item) -> u32>,
@@ -185,7 +186,7 @@ impl<S, K, L, F> TryPaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
 {
     /// The same as [`try_pace_by_key`](super::PaceStreamExt::try_pace_by_key), for a size from a configuration.
     ///
@@ -208,7 +209,7 @@ impl<S, K, L, F> Stream for TryPaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
 {
     type Item = Result<S::Item, NoLimit<S::Item, L::Error>>;
@@ -227,7 +228,7 @@ impl<S, K, L, F> FusedStream for TryPaceByKey<S, K, L, F>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
 {
     fn is_terminated(&self) -> bool {
@@ -240,7 +241,7 @@ impl<S, K, L, F> fmt::Debug for TryPaceByKey<S, K, L, F>
 where
     S: Stream + fmt::Debug,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt_as("TryPaceByKey", f)

@@ -52,6 +52,7 @@ pin_project! {
     where
         S: Stream,
         L: Limits<K>,
+        L::Limit: Limiter,
     {
         #[pin]
         input: Input<S>,
@@ -59,7 +60,7 @@ pin_project! {
         cost_of: C,
         max: usize,
         limits: L,
-        queues: KeyQueues<S::Item, K, L::Limiter>,
+        queues: KeyQueues<S::Item, K, L::Limit>,
     }
 }
 
@@ -67,7 +68,7 @@ impl<S, K, L, F, C> PaceByKeyAndCost<S, K, L, F, C>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
 {
     /// The same as [`pace_by_key_and_cost`](super::PaceStreamExt::pace_by_key_and_cost), for a size from a configuration.
     ///
@@ -146,7 +147,7 @@ impl<S, K, L, F, C> Stream for PaceByKeyAndCost<S, K, L, F, C>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
     C: FnMut(&S::Item) -> u32,
 {
@@ -179,7 +180,7 @@ impl<S, K, L, F, C> FusedStream for PaceByKeyAndCost<S, K, L, F, C>
 where
     S: Stream,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
     F: FnMut(&S::Item) -> K,
     C: FnMut(&S::Item) -> u32,
 {
@@ -193,7 +194,7 @@ impl<S, K, L, F, C> fmt::Debug for PaceByKeyAndCost<S, K, L, F, C>
 where
     S: Stream + fmt::Debug,
     K: Hash + Eq + Clone,
-    L: Limits<K, Limiter: Limiter<Error = Infallible>>,
+    L: Limits<K, Limit: Limiter<Error = Infallible>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_as("PaceByKeyAndCost", f)

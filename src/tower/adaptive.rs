@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::concurrency::{Adaptive, AdaptivePermit, Admit, Controller, Outcome};
+use crate::concurrency::{AdaptivePermit, Admit, Controller, Outcome};
 
 use super::admission::{AskPermit, Patience};
 use super::answer::{AsError, Respond};
@@ -19,7 +19,7 @@ use super::failure::{Fault, catch};
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, Direct, Terms, WrapLimit};
+use super::terms::{BadKey, Direct, Terms};
 
 /// Bounds how many requests are under way. The bound follows what the responses show of the server's capacity.
 ///
@@ -97,10 +97,10 @@ pub struct Adapting<H> {
 
 impl<H> Waits for Adapting<H> {}
 
-impl<C: Controller> AdaptiveLayer<Direct<Adaptive<C>>> {
+impl<P: Admit<Guard: ReportOutcome> + Clone> AdaptiveLayer<Direct<P>> {
     /// One limit for all requests.
     #[must_use]
-    pub fn new(adaptive: Adaptive<C>) -> Self {
+    pub fn new(adaptive: P) -> Self {
         Self::with_terms(Direct { limit: adaptive })
     }
 }
@@ -327,17 +327,5 @@ impl<R, T: Terms<R>, F> Terms<R> for Classified<T, F> {
 
     fn limit(&self, request: &R) -> Result<Option<T::Limit>, BadKey> {
         self.terms.limit(request)
-    }
-}
-
-impl<T: WrapLimit, F> WrapLimit for Classified<T, F> {
-    type Inner = T::Inner;
-    type With<N> = Classified<T::With<N>, F>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> Classified<T::With<N>, F> {
-        Classified {
-            terms: self.terms.wrap(wrap),
-            classify: self.classify,
-        }
     }
 }

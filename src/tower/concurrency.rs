@@ -7,7 +7,8 @@ use core::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::concurrency::{Admit, AdmitByKey};
+use crate::concurrency::Admit;
+use crate::limiter::Limits;
 
 use super::admission::{AskPermit, Patience};
 use super::answer::{AsError, Respond};
@@ -15,7 +16,7 @@ use super::call::Call;
 use super::held::{Hold, UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited, Waits};
 use super::refusal::RefusalKind;
-use super::terms::{Direct, PermitsByKey, Terms};
+use super::terms::{ByKey, Direct, Terms};
 
 /// Bounds how many requests are under way.
 ///
@@ -85,17 +86,17 @@ impl<P: Admit + Clone> ConcurrencyLayer<Direct<P>> {
     }
 }
 
-impl<M, F> ConcurrencyLayer<PermitsByKey<M, F>> {
+impl<M, F> ConcurrencyLayer<ByKey<M, F>> {
     /// Permits for each key, such as [`KeyedPermits`](crate::concurrency::KeyedPermits). A request without a key is not limited.
     ///
     /// The closure needs the type of the request: `|request: &http::Request<Body>| …`.
     #[must_use]
     pub fn by_key<R, K>(permits: M, key: F) -> Self
     where
-        M: AdmitByKey<K>,
+        M: Limits<K>,
         F: Fn(&R) -> Option<K>,
     {
-        Self::with_terms(PermitsByKey::new(permits, key))
+        Self::with_terms(ByKey::new(permits, key))
     }
 }
 

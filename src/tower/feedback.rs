@@ -103,7 +103,7 @@ impl<M, F> FeedbackLayer<ByKey<M, F>> {
     #[must_use]
     pub fn by_key<R, K>(limits: M, key: F) -> Self
     where
-        M: Limits<K, Limiter: Obey>,
+        M: Limits<K, Limit: Obey>,
         F: Fn(&R) -> Option<K>,
     {
         Self::with_terms(ByKey::new(limits, key))

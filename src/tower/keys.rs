@@ -1,10 +1,10 @@
-use core::marker::PhantomData;
-
 use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Request, Uri};
 
-use super::terms::{BadKey, Handles, Rates, Terms, WrapLimit};
+use crate::limiter::Limits;
+
+use super::terms::{BadKey, Terms};
 
 /// The value of a header as the key of a request; for [`by_key`](super::EnforceLayer::by_key). `None` without the header.
 ///
@@ -104,15 +104,14 @@ pub fn host_key<B>() -> impl Fn(&Request<B>) -> Option<String> + Clone {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct ByHeader<M, W = Rates> {
+pub struct ByHeader<M> {
     limits: M,
     /// As it was given, for the refusal.
     name: &'static str,
     header: HeaderName,
-    of: PhantomData<fn() -> W>,
 }
 
-impl<M: Handles<String, W>, W> ByHeader<M, W> {
+impl<M: Limits<String>> ByHeader<M> {
     /// A limit, or permits, for each value of this header. A request without the header is **not limited**.
     ///
     /// # Panics
@@ -126,33 +125,18 @@ impl<M: Handles<String, W>, W> ByHeader<M, W> {
             limits,
             name,
             header,
-            of: PhantomData,
         }
     }
 }
 
-impl<B, M: Handles<String, W>, W> Terms<Request<B>> for ByHeader<M, W> {
-    type Limit = M::Handle;
+impl<B, M: Limits<String>> Terms<Request<B>> for ByHeader<M> {
+    type Limit = M::Limit;
 
-    fn limit(&self, request: &Request<B>) -> Result<Option<M::Handle>, BadKey> {
+    fn limit(&self, request: &Request<B>) -> Result<Option<M::Limit>, BadKey> {
         let key = value(request.headers(), &self.header);
         let bad = BadKey::in_header(self.name);
-        let handle = key.map(|key| self.limits.handle(key).ok_or(bad));
+        let handle = key.map(|key| self.limits.at(key).map_err(|_| bad));
         handle.transpose()
-    }
-}
-
-impl<M, W> WrapLimit for ByHeader<M, W> {
-    type Inner = M;
-    type With<N> = ByHeader<N, W>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(M) -> N) -> ByHeader<N, W> {
-        ByHeader {
-            limits: wrap(self.limits),
-            name: self.name,
-            header: self.header,
-            of: PhantomData,
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::limiter::{Limiter, Limits, Observed, Observer, Switch, Switched};
+use crate::limiter::{Limiter, Limits};
 use crate::time::OutOfRange;
 
 use super::Refusal;
@@ -21,7 +21,7 @@ use super::answer::{AsError, AsResponse, Respond};
 use super::call::{Call, Config};
 use super::failure::{Failures, OnFailure};
 use super::refusal::RefusalKind;
-use super::terms::{ByKey, Costed, Direct, Terms, WrapLimit};
+use super::terms::{ByKey, Costed, Direct, Terms};
 
 /// A layer with a limit. `K` says what becomes of a request that does not pass now: it is an
 /// [`EnforceLayer`](super::EnforceLayer), a [`PaceLayer`](super::PaceLayer), a [`ConcurrencyLayer`](super::ConcurrencyLayer), an
@@ -71,105 +71,6 @@ impl<K, T, A> LimitLayer<K, T, A> {
     #[must_use]
     pub fn failures(&self) -> Failures {
         self.config.failures.failures()
-    }
-
-    /// Puts a [`Switch`] around the limit: active, in shadow mode or off, for all requests or for a share of them, while the service
-    /// runs.
-    ///
-    /// By key, the same keys are in the share in all processes. With one limit for all, the requests are numbered: see
-    /// [`Switched`]. Permits have a switch too: a request that is not limited is under way with a permit if there is one, and without
-    /// if there is none. A shedder has one as well, and its requests are numbered. In an
-    /// [`AdaptiveLayer`](super::AdaptiveLayer) a request without a permit reports nothing, so the number of permits stays while the
-    /// switch is off.
-    ///
-    /// With an observer, the order says what it sees. [`observed`](Self::observed) after this method is around the switch, and sees
-    /// [`Event::Shadowed`](crate::limiter::Event::Shadowed) for a request that passed only because of the switch. Before this
-    /// method it is inside, and sees what the limit says: the same request is `Refused` there, and none is seen in
-    /// [`Mode::Off`](crate::limiter::Mode::Off).
-    ///
-    /// ```
-    /// use paceline::limiter::{Mode, Share, Switch};
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::prelude::*;
-    /// use paceline::tower::EnforceLayer;
-    /// use std::convert::Infallible;
-    /// use tower::{Layer, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let switch = Switch::new().with_share(Share::percent(30));
-    /// let users = TokenBucket::new(Rate::per_second(1), 1).keyed::<&str>();
-    /// let layer = EnforceLayer::by_key(users, |user: &&'static str| Some(*user));
-    /// let inner = service_fn(|_: &'static str| async { Ok::<_, Infallible>(()) });
-    /// let service = layer.switched(switch.clone()).layer(inner);
-    ///
-    /// let mut passed = Vec::new();
-    /// for user in ["ann", "bob", "ann", "bob"] {
-    ///     passed.push(service.clone().oneshot(user).await.is_ok());
-    /// }
-    /// assert_eq!(passed, [true, true, true, false], "the share has bob");
-    /// assert_eq!(switch.stats().held_back, 1);
-    ///
-    /// switch.set_mode(Mode::Off);
-    /// assert!(service.oneshot("bob").await.is_ok());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn switched(self, switch: Switch) -> LimitLayer<K, T::With<Switched<T::Inner>>, A>
-    where
-        T: WrapLimit,
-    {
-        self.wrapping(|limit| Switched::new(limit, switch))
-    }
-
-    /// Reports what becomes of each request to `observer`, of which each request has a clone.
-    ///
-    /// It sees the requests of this layer: see [`Observed`]. A limit that has other users too can carry an observer of its own, as
-    /// with [`Shared::with_observer`](crate::limiter::Shared::with_observer). For the order with a switch see
-    /// [`switched`](Self::switched).
-    ///
-    /// ```
-    /// use paceline::limiter::{Event, Mode, Switch};
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::prelude::*;
-    /// use paceline::tower::EnforceLayer;
-    /// use std::convert::Infallible;
-    /// use std::sync::mpsc;
-    /// use tower::{Layer, ServiceExt, service_fn};
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let (sender, events) = mpsc::channel();
-    /// let limit = TokenBucket::new(Rate::per_second(1), 1).shared();
-    /// let layer = EnforceLayer::new(limit)
-    ///     .switched(Switch::new().with_mode(Mode::Shadow))
-    ///     .observed(move |event| sender.send(event).unwrap());
-    /// let service = layer.layer(service_fn(|_: u32| async { Ok::<_, Infallible>(()) }));
-    ///
-    /// assert!(service.clone().oneshot(1).await.is_ok());
-    /// assert!(service.clone().oneshot(2).await.is_ok());
-    /// assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
-    /// assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
-    /// # }
-    /// ```
-    #[must_use]
-    #[expect(
-        clippy::type_complexity,
-        reason = "an alias would hide what wraps what"
-    )]
-    pub fn observed<O>(self, observer: O) -> LimitLayer<K, T::With<Observed<T::Inner, O>>, A>
-    where
-        T: WrapLimit,
-        O: Observer + Clone,
-    {
-        self.wrapping(|limit| Observed::new(limit, observer))
-    }
-
-    fn wrapping<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> LimitLayer<K, T::With<N>, A>
-    where
-        T: WrapLimit,
-    {
-        self.map_terms(|terms| terms.wrap(wrap))
     }
 
     pub(super) fn map_terms<N>(self, map: impl FnOnce(T) -> N) -> LimitLayer<K, N, A> {

@@ -61,11 +61,12 @@
 //!   [`Terms`].
 //! * **Refused** is an error, [`Error`], which keeps the inner error as it is. With `answering` or `answering_with` it is an HTTP
 //!   response, and the error type is that of the inner service: axum needs no error handler.
-//! * **A kill switch, a shadow mode and a share**: [`switched`](LimitLayer::switched). **Events**: [`observed`](LimitLayer::observed).
-//!   All but [`FeedbackLayer`] have them.
-//!   Each puts the limit into another, a [`Switched`](crate::limiter::Switched) or an [`Observed`](crate::limiter::Observed) one. An
-//!   observer around the switch, `.switched(…).observed(…)`, sees a request that passed only because of the switch as
-//!   [`Shadowed`](crate::limiter::Event::Shadowed). One inside it sees what the limit says.
+//! * **A kill switch, a shadow mode, a share, an observer** are put around the limit before the layer gets it:
+//!   `EnforceLayer::by_key(users.switched(&switch), key)`, see [`Switched`](crate::limiter::Switched) and
+//!   [`Observed`](crate::limiter::Observed). An observer around the switch sees a request that passed only because of the switch as
+//!   [`Shadowed`](crate::limiter::Event::Shadowed); one inside the switch sees the answer of the limit. By key, the share has the same
+//!   keys in all processes. A shadowed request is under way with a permit if there is one, and else without; in an
+//!   [`AdaptiveLayer`] it then reports nothing.
 //! * **A limiter that fails** lets requests pass, or refuses them: [`OnFailure`]. Failures are counted by cause.
 //! * **Under way is not refused.** While the answer of a limit on a server is under way, a request waits for the answer. No request
 //!   is shed because a task has used up its cooperative budget.
@@ -191,6 +192,4 @@ pub use layer::{Charges, LimitLayer, Limited, LimitedFuture, Waits};
 pub use pace::{Pace, PaceFuture, PaceLayer, Pacing};
 pub use refusal::Refusal;
 pub use shed::{AtClass, ByClass, Shed, ShedLayer, Shedding, http_class};
-pub use terms::{
-    BadKey, ByKey, Costed, Direct, Guards, Handles, PermitsByKey, Rates, Terms, WrapLimit,
-};
+pub use terms::{BadKey, ByKey, Costed, Direct, Terms};

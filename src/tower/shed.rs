@@ -11,7 +11,7 @@ use super::concurrency::Admitting;
 use super::held::{UntilBody, UntilResponse};
 use super::layer::{LimitLayer, Limited};
 use super::refusal::RefusalKind;
-use super::terms::{BadKey, Terms, WrapLimit};
+use super::terms::{BadKey, Terms};
 
 /// Refuses requests that a load shedder does not admit, at once.
 ///
@@ -125,18 +125,6 @@ where
         let class = (self.class)(request);
         let shedder = self.shedder.clone();
         Ok(Some(AtClass { shedder, class }))
-    }
-}
-
-impl<D, F> WrapLimit for ByClass<D, F> {
-    type Inner = D;
-    type With<N> = ByClass<N, F>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(D) -> N) -> ByClass<N, F> {
-        ByClass {
-            shedder: wrap(self.shedder),
-            class: self.class,
-        }
     }
 }
 

@@ -1,8 +1,6 @@
 use core::error::Error;
 use core::fmt;
-use core::marker::PhantomData;
 
-use crate::concurrency::AdmitByKey;
 use crate::limiter::Limits;
 
 /// Which limit a request has, and what it costs.
@@ -125,78 +123,30 @@ impl<R, L: Clone> Terms<R> for Direct<L> {
     }
 }
 
-/// A limit for each key, or permits for each key: `W` says which.
+/// A limit for each key, or permits for each key.
 #[derive(Clone, Debug)]
-pub struct ByKey<M, F, W = Rates> {
+pub struct ByKey<M, F> {
     limits: M,
     key: F,
-    of: PhantomData<fn() -> W>,
 }
 
-/// Permits for each key.
-pub type PermitsByKey<M, F> = ByKey<M, F, Guards>;
-
-impl<M, F, W> ByKey<M, F, W> {
+impl<M, F> ByKey<M, F> {
     pub(super) const fn new(limits: M, key: F) -> Self {
-        Self {
-            limits,
-            key,
-            of: PhantomData,
-        }
+        Self { limits, key }
     }
 }
 
-impl<R, K, M, F, W> Terms<R> for ByKey<M, F, W>
+impl<R, K, M, F> Terms<R> for ByKey<M, F>
 where
-    M: Handles<K, W>,
+    M: Limits<K>,
     F: Fn(&R) -> Option<K>,
 {
-    type Limit = M::Handle;
+    type Limit = M::Limit;
 
-    fn limit(&self, request: &R) -> Result<Option<M::Handle>, BadKey> {
+    fn limit(&self, request: &R) -> Result<Option<M::Limit>, BadKey> {
         let key = (self.key)(request);
-        let handle = key.map(|key| self.limits.handle(key).ok_or(BadKey::default()));
+        let handle = key.map(|key| self.limits.at(key).map_err(|_| BadKey::default()));
         handle.transpose()
-    }
-}
-
-/// A handle for each key: on a limit, of [`Limits`], or on permits, of [`AdmitByKey`]. `W` says which, and is inferred.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has neither limits nor permits for keys of type `{K}`",
-    note = "a `Keyed` has a limit for each key, and a `KeyedPermits` has permits",
-    note = "a header's value is a key of type `String`"
-)]
-pub trait Handles<K, W> {
-    /// The handle of one key.
-    type Handle;
-
-    /// The handle of this key; `None` if the key cannot be used.
-    fn handle(&self, key: K) -> Option<Self::Handle>;
-}
-
-/// Of a limit of rate: a request passes, and holds nothing.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Rates;
-
-impl<K, M: Limits<K>> Handles<K, Rates> for M {
-    type Handle = M::Limiter;
-
-    fn handle(&self, key: K) -> Option<M::Limiter> {
-        self.at(key).ok()
-    }
-}
-
-/// Of permits: a request holds a guard while it is under way.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Guards;
-
-impl<K, M: AdmitByKey<K>> Handles<K, Guards> for M {
-    type Handle = M::Admit;
-
-    fn handle(&self, key: K) -> Option<M::Admit> {
-        self.at(key).ok()
     }
 }
 
@@ -224,54 +174,5 @@ where
 
     fn shared(&self) -> Option<&T::Limit> {
         self.terms.shared()
-    }
-}
-
-/// Terms whose limit can be put into another: for [`switched`](super::LimitLayer::switched) and
-/// [`observed`](super::LimitLayer::observed). Terms of your own wrap their limits themselves, or implement it.
-#[diagnostic::on_unimplemented(
-    message = "the limit of `{Self}` cannot be wrapped from outside",
-    note = "put a `Switched` or an `Observed` around the limits in it, or implement `WrapLimit` for it"
-)]
-pub trait WrapLimit {
-    /// The limit of all requests, or the limits by key.
-    type Inner;
-
-    /// The same terms with another limit.
-    type With<N>;
-
-    /// Puts the limit into another. What the key of a request is, and what it costs, stays.
-    fn wrap<N>(self, wrap: impl FnOnce(Self::Inner) -> N) -> Self::With<N>;
-}
-
-impl<L> WrapLimit for Direct<L> {
-    type Inner = L;
-    type With<N> = Direct<N>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(L) -> N) -> Direct<N> {
-        Direct {
-            limit: wrap(self.limit),
-        }
-    }
-}
-
-impl<M, F, W> WrapLimit for ByKey<M, F, W> {
-    type Inner = M;
-    type With<N> = ByKey<N, F, W>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(M) -> N) -> ByKey<N, F, W> {
-        ByKey::new(wrap(self.limits), self.key)
-    }
-}
-
-impl<T: WrapLimit, F> WrapLimit for Costed<T, F> {
-    type Inner = T::Inner;
-    type With<N> = Costed<T::With<N>, F>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(T::Inner) -> N) -> Costed<T::With<N>, F> {
-        Costed {
-            terms: self.terms.wrap(wrap),
-            cost: self.cost,
-        }
     }
 }

@@ -15,8 +15,8 @@ use futures::stream::{Iter, Pending};
 use paceline::batch::{Group, Window};
 use paceline::concurrency::{
     AcquireAdaptive, AcquirePermit, AcquirePermitAt, AcquirePermitWithin, AcquirePermits, Adaptive,
-    AdaptivePermit, Admit, AdmitByKey, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit,
-    Permits, PermitsAt,
+    AdaptivePermit, Admit, Aimd, Controller, Gradient, KeyedPermits, Outcome, Permit, Permits,
+    PermitsAt,
 };
 use paceline::config::ConfigError;
 use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
@@ -26,7 +26,7 @@ use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
     ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
     LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, PolicyExt, Quota, Share,
-    Shared, Stats, Status, Switch, SwitchStats, Switched, TooCostly, WhenFull,
+    Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -359,10 +359,10 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn policy<P: Policy + PolicyExt>() {}
     fn observer<O: Observer>() {}
     fn limits<L: Limits<u8>>() {}
+    fn switches<L: SwitchExt>() {}
     fn keys<Q: AsKey<String> + ?Sized>() {}
     fn handles<L: LimiterExt>() {}
     fn obeys<L: Obey>() {}
-    fn guards<L: AdmitByKey<u8>>() {}
     fn readers<R: PaceReadExt>() {}
     fn writers<W: PaceWriteExt>() {}
     fn sensors<S: Sensor>() {}
@@ -371,6 +371,8 @@ fn traits_can_be_named_and_limiters_made_objects() {
     fn sinks<S: PaceSinkExt<u8>>() {}
     policy::<Interval>();
     observer::<fn(Event)>();
+    limits::<KeyedPermits<u8>>();
+    switches::<Permits>();
     keys::<str>();
     limits::<Keyed<u8, Interval>>();
     limits::<Switched<Keyed<u8, Interval>>>();
@@ -378,7 +380,6 @@ fn traits_can_be_named_and_limiters_made_objects() {
     obeys::<Switched<KeyedAt<u8, Interval>>>();
     obeys::<Observed<Shared<Interval>, fn(Event)>>();
     movable::<Obeying<()>>();
-    guards::<KeyedPermits<u8>>();
     sensors::<fn() -> f64>();
     readers::<tokio::io::Empty>();
     writers::<tokio::io::Sink>();
@@ -459,10 +460,10 @@ fn layers_and_services_can_be_shared_and_moved() {
         AsError, AsResponse, AtClass, BadKey, ByClass, ByHeader, ByKey, ByStatus, Charges,
         Classified, Classify, ClientIp, ClientKey, Concurrency, ConcurrencyFuture,
         ConcurrencyLayer, Costed, Direct, Enforce, EnforceFuture, EnforceLayer, Enforcing, Error,
-        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Guards, Handles, Held, Hold,
-        LimitLayer, Limited, LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing,
-        PermitsByKey, Proxies, ProxyHeader, Rates, Refusal, ReportOutcome, Respond, Shed,
-        ShedLayer, Shedding, Terms, UntilBody, UntilResponse, Waits, WrapLimit,
+        Failures, FeedbackFuture, FeedbackLayer, FeedbackService, Held, Hold, LimitLayer, Limited,
+        LimitedFuture, OnFailure, Pace, PaceFuture, PaceLayer, Pacing, Proxies, ProxyHeader,
+        Refusal, ReportOutcome, Respond, Shed, ShedLayer, Shedding, Terms, UntilBody,
+        UntilResponse, Waits,
     };
 
     type Key = fn(&u8) -> Option<u8>;
@@ -471,7 +472,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     type Inner = tower::util::ServiceFn<fn(u8) -> Ready<Result<u8, ()>>>;
     type Answered = AsResponse<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>;
     type Many = Direct<Permits>;
-    type Permit = PermitsByKey<KeyedPermits<u8>, Key>;
+    type Permit = ByKey<KeyedPermits<u8>, Key>;
     type Following = Direct<Adaptive<Aimd>>;
     fn answer<A: Answer<u8>>() {}
     fn answer_text<A: Answer<String>>() {}
@@ -480,8 +481,6 @@ fn layers_and_services_can_be_shared_and_moved() {
     fn terms<T: Terms<u8>>() {}
     fn waits<K: Waits>() {}
     fn charges<K: Charges>() {}
-    fn handles<M: Handles<u8, W>, W>() {}
-    fn wraps<T: WrapLimit>() {}
     fn reports<G: ReportOutcome>() {}
     fn classify<C: Classify<http::Response<u8>, u8>>() {}
     answer::<fn(&http::request::Parts, &Refusal) -> http::Response<u8>>();
@@ -493,11 +492,6 @@ fn layers_and_services_can_be_shared_and_moved() {
     terms::<Permit>();
     waits::<Pacing>();
     charges::<Enforcing>();
-    handles::<Keyed<u8, Interval>, Rates>();
-    handles::<KeyedPermits<u8>, Guards>();
-    wraps::<Each>();
-    wraps::<Permit>();
-    wraps::<Classified<Following, ByStatus>>();
     reports::<Option<AdaptivePermit<Aimd>>>();
     waits::<Admitting<UntilBody>>();
     waits::<Adapting<UntilBody>>();
@@ -513,7 +507,7 @@ fn layers_and_services_can_be_shared_and_moved() {
     free::<Answers>();
     free::<AnswersWithBody<u8>>();
     free::<ByHeader<Keyed<String, Interval>>>();
-    free::<ByHeader<KeyedPermits<String>, Guards>>();
+    free::<ByHeader<KeyedPermits<String>>>();
     free::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();
     free::<Proxies>();
     shown::<ClientIp<fn(&http::Extensions) -> Option<std::net::IpAddr>>>();

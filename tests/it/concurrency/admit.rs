@@ -3,7 +3,8 @@
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
-use paceline::concurrency::{Admit, AdmitByKey, KeyedPermits, Permit, Permits, PermitsAt};
+use paceline::concurrency::{Admit, KeyedPermits, Permit, Permits, PermitsAt};
+use paceline::limiter::Limits;
 use testkit::clock::{Stopwatch, jump};
 use testkit::wakes::Driven;
 
@@ -25,10 +26,10 @@ async fn the_permits_of_one_key_keep_the_claims() {
 
 #[tokio::test(start_paused = true)]
 async fn code_that_is_generic_over_keys_gets_a_handle_for_each() {
-    async fn admit<K, L: AdmitByKey<K>>(limits: &L, key: K) -> bool
+    async fn admit<K, L: Limits<K, Limit: Admit>>(limits: &L, key: K) -> bool
     where
         L::Error: std::fmt::Debug,
-        <L::Admit as Admit>::Error: std::fmt::Debug,
+        <L::Limit as Admit>::Error: std::fmt::Debug,
     {
         let mut handle = limits.at(key).unwrap();
         let admitted = std::future::poll_fn(|cx| handle.poll_try_admit((), cx)).await;

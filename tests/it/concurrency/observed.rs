@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use paceline::concurrency::{Admit, AdmitByKey, KeyedPermits, Permits};
-use paceline::limiter::{Event, Observed, Observer};
+use paceline::concurrency::{Admit, KeyedPermits, Permits};
+use paceline::limiter::{Event, Limits, Observed, Observer};
 use testkit::clock::jump;
 
 use super::claims;

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
 use fastrand::Rng;
-use paceline::concurrency::{Admit, AdmitByKey, KeyedPermits, Permit, Permits, PermitsAt};
-use paceline::limiter::{Event, Mode, Observed, Share, Switch, Switched};
+use paceline::concurrency::{Admit, KeyedPermits, Permit, Permits, PermitsAt};
+use paceline::limiter::{Event, Limits, Mode, Observed, Share, Switch, Switched};
 use testkit::wakes::Driven;
 
 use super::claims;
@@ -311,8 +311,8 @@ fn off_it_does_not_wait_for_an_answer_under_way() {
 /// Permits that refuse odd keys.
 struct EvenKeys(KeyedPermits<u32>);
 
-impl AdmitByKey<u32> for EvenKeys {
-    type Admit = PermitsAt<u32>;
+impl Limits<u32> for EvenKeys {
+    type Limit = PermitsAt<u32>;
     type Error = &'static str;
 
     fn at(&self, key: u32) -> Result<PermitsAt<u32>, &'static str> {

@@ -89,7 +89,7 @@ async fn a_finished_request_is_not_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_chosen_while_the_program_runs_is_asked_by_a_function_over_any() {
-    async fn call<L: Limiter<Error = std::convert::Infallible> + Clone + Unpin>(limit: &L) {
+    async fn call<L: Limiter<Error = Infallible> + Clone + Unpin>(limit: &L) {
         limit.acquire_one().await;
     }
     let start = now();

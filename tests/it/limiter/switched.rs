@@ -530,3 +530,18 @@ async fn a_dark_launch_goes_from_no_key_to_one_in_a_hundred_to_all() {
         jump(ms(1_000)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn limits_by_key_behind_a_switch_are_asked_by_key_as_those_without_one() {
+    let start = now();
+    let switch = Switch::new();
+    let users = Interval::every(ms(100)).keyed().switched(&switch);
+    users.acquire("ann", 1).await.unwrap();
+    users.acquire_one("bob").await;
+    users.acquire_one("ann").await;
+    assert_eq!(since(start), 100);
+
+    switch.set_mode(Mode::Off);
+    users.acquire_one("ann").await;
+    assert_eq!(since(start), 100);
+}

@@ -18,10 +18,10 @@ use crate::timed::{arriving, assert_left, drained, ms, now, since};
 pub(crate) struct EvenKeys<K>(pub(crate) Keyed<K, Interval>);
 
 impl<K: Copy + Eq + Hash + Into<u64>> Limits<K> for EvenKeys<K> {
-    type Limiter = KeyedAt<K, Interval>;
+    type Limit = KeyedAt<K, Interval>;
     type Error = ParseIntError;
 
-    fn at(&self, key: K) -> Result<Self::Limiter, ParseIntError> {
+    fn at(&self, key: K) -> Result<Self::Limit, ParseIntError> {
         match key.into() % 2 {
             0 => Ok(self.0.at(key)),
             _ => Err("odd".parse::<u8>().unwrap_err()),

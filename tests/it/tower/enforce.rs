@@ -351,7 +351,7 @@ async fn a_switch_around_the_limits_turns_the_layer_off_and_on() {
 struct NoThirteen;
 
 impl Limits<u32> for NoThirteen {
-    type Limiter = Remote;
+    type Limit = Remote;
     type Error = &'static str;
 
     fn at(&self, key: u32) -> Result<Remote, &'static str> {

@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
-use paceline::concurrency::{AdmitByKey, KeyedPermits, PermitsAt};
+use paceline::concurrency::{KeyedPermits, PermitsAt};
 use paceline::limiter::{Limits, PolicyExt, Shared};
 use paceline::policy::FixedWindow;
 use paceline::tower::{
@@ -18,10 +18,10 @@ use crate::timed::ms;
 struct Short(Shared<FixedWindow>);
 
 impl Limits<String> for Short {
-    type Limiter = Shared<FixedWindow>;
+    type Limit = Shared<FixedWindow>;
     type Error = ();
 
-    fn at(&self, key: String) -> Result<Self::Limiter, ()> {
+    fn at(&self, key: String) -> Result<Self::Limit, ()> {
         let is_short = matches!(key.len(), 1..=200);
         is_short.then(|| self.0.clone()).ok_or(())
     }
@@ -65,11 +65,11 @@ async fn a_key_that_the_limits_refuse_is_400_and_names_the_header_but_not_the_va
 #[derive(Clone)]
 struct ShortPermits(KeyedPermits<String>);
 
-impl AdmitByKey<String> for ShortPermits {
-    type Admit = PermitsAt<String>;
+impl Limits<String> for ShortPermits {
+    type Limit = PermitsAt<String>;
     type Error = ();
 
-    fn at(&self, key: String) -> Result<Self::Admit, ()> {
+    fn at(&self, key: String) -> Result<Self::Limit, ()> {
         let is_short = matches!(key.len(), 1..=200);
         is_short.then(|| self.0.at(key)).ok_or(())
     }

@@ -39,19 +39,19 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
 #[cfg(feature = "redis")]
 #[test]
 fn limits_in_redis_go_into_every_layer() {
-    use paceline::limiter::Switch;
+    use paceline::limiter::{Observed, Switch, SwitchExt};
     use paceline::redis::{Keyed, KeyedPermits, RedisLimiter, RedisPermits};
     use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
 
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
     fn rates(one: RedisLimiter<TokenBucket>, users: Keyed<TokenBucket>) {
         let user = |n: &u32| Some(n.to_string());
-        let switch = Switch::new;
         is_service(EnforceLayer::new(one.clone()).layer(echo()));
-        let layer = EnforceLayer::new(one.clone()).switched(switch());
-        is_service(layer.observed(drop).layer(echo()));
-        let layer = EnforceLayer::by_key(users.clone(), user).switched(switch());
-        is_service(layer.observed(drop).layer(echo()));
+        let switched = one.clone().switched(&Switch::new());
+        is_service(EnforceLayer::new(Observed::new(switched, drop)).layer(echo()));
+        let switched = users.clone().switched(&Switch::new());
+        let layer = EnforceLayer::by_key(Observed::new(switched, drop), user);
+        is_service(layer.layer(echo()));
         is_service(EnforceLayer::by_key(users.clone(), user).layer(echo()));
         is_service(PaceLayer::new(one).layer(echo()));
         is_service(PaceLayer::by_key(users, user).layer(echo()));
@@ -62,8 +62,9 @@ fn limits_in_redis_go_into_every_layer() {
         is_service(layer.until_response().layer(echo()));
         let layer = ConcurrencyLayer::by_key(users.clone(), user);
         is_service(layer.until_response().layer(echo()));
-        let layer = ConcurrencyLayer::by_key(users, user).switched(Switch::new());
-        is_service(layer.observed(drop).until_response().layer(echo()));
+        let switched = users.switched(&Switch::new());
+        let layer = ConcurrencyLayer::by_key(Observed::new(switched, drop), user);
+        is_service(layer.until_response().layer(echo()));
     }
     // That it compiles is the test.
     let _ = (rates, permits);

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use paceline::limiter::{Mode, Switch};
+use paceline::limiter::{Mode, Switch, SwitchExt};
 use paceline::shed::{Class, FleetUsage, Importance, WorkerUtilization};
 use paceline::tower::{Answers, Error, Failures, Held, OnFailure, ShedLayer, http_class};
 use testkit::probe::service::{Inner, InnerError, Part, TestBody};
@@ -273,8 +273,7 @@ async fn both_shedders_can_be_stacked() {
 #[tokio::test(start_paused = true)]
 async fn in_shadow_mode_it_counts_what_it_would_shed_and_holds_what_it_would_admit() {
     let (usage, switch) = (FleetUsage::new(1, 0), Switch::new().with_mode(Mode::Shadow));
-    let layer = ShedLayer::new(usage.clone(), sheddable).until_response();
-    let layer = layer.switched(switch.clone());
+    let layer = ShedLayer::new(usage.clone().switched(&switch), sheddable).until_response();
     let service = layer.layer(Inner::new().taking(ms(10)));
     let both = || join_all([1, 2].map(|n| service.clone().oneshot(n)));
     let mut shadowed = both();

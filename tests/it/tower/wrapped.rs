@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use ::tower::{Layer, Service, ServiceExt, service_fn};
 use http::{Request, Response};
 use paceline::concurrency::{Adaptive, KeyedPermits, Outcome, Permits};
-use paceline::limiter::{Event, Line, Mode, PolicyExt, Share, Shared, Switch, Switched};
+use paceline::limiter::{
+    Event, Line, Mode, Observed, PolicyExt, Share, Shared, Switch, SwitchExt, Switched,
+};
 use paceline::policy::{FixedWindow, Interval};
 use paceline::tower::{
     AdaptiveLayer, BadKey, ByHeader, ConcurrencyLayer, Direct, EnforceLayer, PaceLayer, Terms,
-    WrapLimit,
 };
 use testkit::probe::service::{Inner, Part};
 
@@ -45,15 +46,13 @@ const MODES: [(Mode, bool); 4] = [
 async fn a_switch_turns_every_layer_off_and_on_while_it_serves() {
     let key = |n: &u32| Some(*n);
     let switch = Switch::new();
-    let enforce = EnforceLayer::new(once().shared()).switched(switch.clone());
-    let enforce = enforce.layer(echo());
-    let by_key = EnforceLayer::by_key(once().keyed(), key).switched(switch.clone());
-    let by_key = by_key.layer(echo());
-    let costed = EnforceLayer::by_key(once().keyed(), key).costing(|_: &u32| 1);
-    let costed = costed.switched(switch.clone()).layer(echo());
-    let pace = PaceLayer::new(once().shared()).within(ms(10));
-    let pace = pace.switched(switch.clone()).layer(echo());
-    let paced = PaceLayer::by_key(once().keyed(), key).switched(switch.clone());
+    let enforce = EnforceLayer::new(once().shared().switched(&switch)).layer(echo());
+    let by_key = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
+    let costed = EnforceLayer::by_key(once().keyed().switched(&switch), key);
+    let costed = costed.costing(|_: &u32| 1).layer(echo());
+    let pace = PaceLayer::new(once().shared().switched(&switch));
+    let pace = pace.within(ms(10)).layer(echo());
+    let paced = PaceLayer::by_key(once().keyed().switched(&switch), key);
     let paced = paced.within(ms(10)).layer(echo());
     for (mode, passes) in MODES {
         switch.set_mode(mode);
@@ -70,13 +69,13 @@ async fn a_switch_turns_permits_off_and_on_while_they_serve() {
     let body = [Part::Data(b"a"), Part::Data(b"b")];
     let inner = Inner::new().with_body(&body);
     let switch = Switch::new();
-    let one = ConcurrencyLayer::new(Permits::new(1)).at_once();
-    let mut one = one.switched(switch.clone()).layer(inner.clone());
+    let one = ConcurrencyLayer::new(Permits::new(1).switched(&switch));
+    let mut one = one.at_once().layer(inner.clone());
     let path = |request: &Request<()>| Some(request.uri().path().to_owned());
-    let by_key = ConcurrencyLayer::by_key(KeyedPermits::new(1), path).switched(switch.clone());
+    let by_key = ConcurrencyLayer::by_key(KeyedPermits::new(1).switched(&switch), path);
     let mut by_key = by_key.at_once().layer(inner.clone());
-    let header = ByHeader::new(KeyedPermits::new(1), "x-user");
-    let header = ConcurrencyLayer::with_terms(header).switched(switch.clone());
+    let header = ByHeader::new(KeyedPermits::new(1).switched(&switch), "x-user");
+    let header = ConcurrencyLayer::with_terms(header);
     let mut header = header.at_once().layer(inner);
     let ann = || Request::get("/").header("x-user", "ann").body(()).unwrap();
     for (mode, passes) in MODES {
@@ -100,8 +99,8 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
     let adaptive = Adaptive::new(Recorded::at(1));
     let reports = Reports::default();
     let switch = Switch::new();
-    let layer = AdaptiveLayer::new(adaptive.clone()).switched(switch.clone());
-    let layer = layer.at_once().observed(reports.observer());
+    let permits = Observed::new(adaptive.clone().switched(&switch), reports.observer());
+    let layer = AdaptiveLayer::new(permits).at_once();
     let layer = layer.classifying(|_: &Result<_, _>, latency| Outcome::Success { latency });
     let service = layer.layer(Inner::new().taking(ms(10)));
     for (mode, passes) in MODES {
@@ -127,11 +126,10 @@ async fn a_switched_adaptive_layer_reports_for_the_requests_that_have_a_permit()
 async fn the_keys_in_the_share_are_those_of_the_switch_for_rates_and_for_permits() {
     let switch = Switch::new().with_share(Share::percent(30));
     let key = |n: &u32| Some(*n);
-    let rates = EnforceLayer::by_key(once().keyed(), key).switched(switch.clone());
-    let rates = rates.layer(echo());
+    let rates = EnforceLayer::by_key(once().keyed().switched(&switch), key).layer(echo());
     let permits = KeyedPermits::new(1);
     let held: Vec<_> = (0..200_u32).map(|n| permits.try_acquire(&n)).collect();
-    let layer = ConcurrencyLayer::by_key(permits, key).switched(switch.clone());
+    let layer = ConcurrencyLayer::by_key(permits.switched(&switch), key);
     let mut permits = layer.until_response().at_once().layer(echo());
     for n in 0..200_u32 {
         let is_limited = switch.share().includes(&n);
@@ -151,7 +149,7 @@ async fn in_shadow_mode_more_requests_are_under_way_than_there_are_permits() {
     let permits = Permits::new(2);
     let switch = Switch::new().with_mode(Mode::Shadow);
     let inner = Inner::new().taking(ms(100));
-    let layer = ConcurrencyLayer::new(permits.clone()).switched(switch.clone());
+    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
     let service = layer.until_response().layer(inner.clone());
     let calls = (0..5).map(|_| tokio::spawn(service.clone().oneshot(get("/"))));
     let calls: Vec<_> = calls.collect();
@@ -169,13 +167,11 @@ async fn a_change_of_the_switch_lets_requests_go_that_wait() {
     let switch = Switch::new();
     let limit = Interval::every(ms(1_000)).shared();
     assert!(limit.try_acquire(1).is_pass());
-    let paced = PaceLayer::new(limit.clone())
-        .switched(switch.clone())
-        .layer(echo());
+    let paced = PaceLayer::new(limit.clone().switched(&switch)).layer(echo());
     let permits = Permits::new(1);
     let _held = permits.try_acquire();
-    let layer = ConcurrencyLayer::new(permits.clone()).until_response();
-    let held = layer.switched(switch.clone()).layer(echo());
+    let layer = ConcurrencyLayer::new(permits.clone().switched(&switch));
+    let held = layer.until_response().layer(echo());
     let waiting = [
         tokio::spawn(async move { paced.oneshot(1).await.is_ok() }),
         tokio::spawn(async move { held.oneshot(1).await.is_ok() }),
@@ -217,14 +213,15 @@ impl Reports {
 async fn an_observer_sees_what_becomes_of_each_request_with_each_key() {
     let key = |n: &u32| Some(*n);
     let reports = Reports::default();
-    let layer = EnforceLayer::by_key(once().keyed(), key).observed(reports.observer());
+    let keys = Observed::new(once().keyed(), reports.observer());
+    let layer = EnforceLayer::by_key(keys, key);
     let mut service = layer.layer(echo());
     for n in [1, 2, 1] {
         let _ = call(&mut service, n).await;
     }
     assert_eq!(reports.taken(), ["passed", "passed", "refused"]);
 
-    let layer = PaceLayer::new(once().shared()).observed(reports.observer());
+    let layer = PaceLayer::new(Observed::new(once().shared(), reports.observer()));
     let service = layer.layer(echo());
     call(&mut service.clone(), 1).await.unwrap();
     let waiting = tokio::spawn(service.oneshot(2));
@@ -234,7 +231,7 @@ async fn an_observer_sees_what_becomes_of_each_request_with_each_key() {
     assert_eq!(reports.taken(), ["passed", "gave up"]);
 
     let permits = Permits::new(1);
-    let layer = ConcurrencyLayer::new(permits.clone()).observed(reports.observer());
+    let layer = ConcurrencyLayer::new(Observed::new(permits.clone(), reports.observer()));
     let mut service = layer.at_once().until_response().layer(echo());
     call(&mut service, 1).await.unwrap();
     let held = permits.try_acquire();
@@ -247,12 +244,11 @@ async fn an_observer_sees_what_becomes_of_each_request_with_each_key() {
 async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refused_ones() {
     let (inside, outside) = (Reports::default(), Reports::default());
     let switch = Switch::new().with_mode(Mode::Shadow);
-    let rates = EnforceLayer::new(once().shared()).observed(inside.observer());
-    let rates = rates.switched(switch.clone()).observed(outside.observer());
-    let rates = rates.layer(echo());
+    let rates = Observed::new(once().shared(), inside.observer()).switched(&switch);
+    let rates = EnforceLayer::new(Observed::new(rates, outside.observer())).layer(echo());
     let permits = Permits::new(1);
-    let layer = ConcurrencyLayer::new(permits.clone()).observed(inside.observer());
-    let layer = layer.switched(switch.clone()).observed(outside.observer());
+    let limit = Observed::new(permits.clone(), inside.observer()).switched(&switch);
+    let layer = ConcurrencyLayer::new(Observed::new(limit, outside.observer()));
     let mut held = layer.at_once().until_response().layer(echo());
 
     assert!(second(&rates).await);
@@ -276,7 +272,7 @@ async fn around_the_switch_an_observer_sees_shadowed_requests_and_inside_it_refu
     drop(permit);
 }
 
-/// A rule of its own whose limit can be wrapped.
+/// A rule of its own.
 #[derive(Clone)]
 struct Even<L>(L);
 
@@ -288,21 +284,12 @@ impl<L: Clone> Terms<u32> for Even<L> {
     }
 }
 
-impl<L> WrapLimit for Even<L> {
-    type Inner = L;
-    type With<N> = Even<N>;
-
-    fn wrap<N>(self, wrap: impl FnOnce(L) -> N) -> Even<N> {
-        Even(wrap(self.0))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn terms_of_your_own_can_have_both_too() {
     let reports = Reports::default();
     let switch = Switch::new();
-    let layer = EnforceLayer::with_terms(Even(once().shared())).observed(reports.observer());
-    let mut service = layer.switched(switch.clone()).layer(echo());
+    let limit = Observed::new(once().shared(), reports.observer()).switched(&switch);
+    let mut service = EnforceLayer::with_terms(Even(limit)).layer(echo());
     for n in [0, 1, 2, 3] {
         assert_eq!(call(&mut service, n).await.is_ok(), n != 2);
     }
@@ -320,7 +307,7 @@ async fn the_type_of_a_layer_says_what_wraps_its_limit() {
     }
     let keys = ByHeader::new(once().keyed(), "x-user");
     let app = App {
-        layer: EnforceLayer::new(once().shared()).switched(Switch::new()),
+        layer: EnforceLayer::new(once().shared().switched(&Switch::new())),
         keys: EnforceLayer::with_terms(keys),
     };
     let answer = |_: Request<()>| async { Ok::<_, Infallible>(Response::new(())) };
@@ -337,7 +324,7 @@ async fn what_a_line_refuses_does_not_pass_a_layer_that_is_open_on_failure() {
     let lines = Line::new(once().keyed()).with_max_waiting(1);
     let pace = PaceLayer::new(line.clone());
     let by_key = PaceLayer::by_key(lines.clone(), key);
-    let seen = PaceLayer::new(Switched::new(line.clone(), Switch::new())).observed(drop);
+    let seen = PaceLayer::new(Observed::new(line.clone().switched(&Switch::new()), drop));
     let answers = {
         let (pace, by_key) = (pace.layer(echo()), by_key.layer(echo()));
         let pace = [1; 4].map(|n| pace.clone().oneshot(n));

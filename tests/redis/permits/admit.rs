@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::future::poll_fn;
 
 use futures::poll;
-use paceline::concurrency::{Admit, AdmitByKey};
+use paceline::concurrency::Admit;
+use paceline::limiter::Limits;
 
 use super::*;
 
@@ -24,7 +25,7 @@ async fn permits_in_redis_keep_the_claims() {
 
 #[tokio::test]
 async fn keyed_permits_in_redis_keep_the_claims() {
-    fn at<L: AdmitByKey<String>>(permits: &L, number: u32) -> L::Admit
+    fn at<L: Limits<String>>(permits: &L, number: u32) -> L::Limit
     where
         L::Error: std::fmt::Debug,
     {
@@ -43,7 +44,7 @@ async fn keyed_permits_in_redis_keep_the_claims() {
         at(if n == 1 { &one } else { &two }, number.get())
     };
     claims::hold_for(make).await;
-    let key: Result<RedisPermits, _> = AdmitByKey::at(&one, "");
+    let key: Result<RedisPermits, _> = Limits::at(&one, "");
     assert!(key.is_err());
 }
 

@@ -131,7 +131,7 @@ struct Site {
 fn public<M>(limits: M, site: &Arc<Site>) -> Router
 where
     M: Limits<String> + Clone + Send + Sync + 'static,
-    M::Limiter: Limiter<Error: fmt::Display + Send> + Clone + Send + 'static,
+    M::Limit: Limiter<Error: fmt::Display + Send> + Clone + Send + 'static,
 {
     let limits = Switched::new(limits, site.switch.clone());
     let limit = EnforceLayer::with_terms(ByCaller { limits });
@@ -222,9 +222,9 @@ struct ByCaller<M> {
 }
 
 impl<M: Limits<String>> Terms<Request> for ByCaller<M> {
-    type Limit = M::Limiter;
+    type Limit = M::Limit;
 
-    fn limit(&self, request: &Request) -> Result<Option<M::Limiter>, BadKey> {
+    fn limit(&self, request: &Request) -> Result<Option<M::Limit>, BadKey> {
         let caller = request.extensions().get::<Caller>().map(Caller::to_string);
         let limit = caller.and_then(|caller| self.limits.at(caller).ok());
         limit.map(Some).ok_or(BadKey::in_header(KEY))
