@@ -46,7 +46,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(changes.retuned, ["api"]);
     assert_eq!(changes.closed, ["mail"]);
     assert_eq!(changes.added, ["search"]);
-    assert_eq!(api.limiter().status().map(|left| left.remaining), Some(5));
+    assert_eq!(
+        api.limiter().limiter().status().map(|left| left.remaining),
+        Some(5)
+    );
     assert!(mail.acquire(1).await.unwrap_err().is_closed());
 
     // Limiters of several types in one field or list:

@@ -20,7 +20,7 @@ async fn main() {
     // Each user may send two requests at once, then one a minute. So far no user is limited.
     let switch = Switch::new().with_share(Share::NONE);
     let users = TokenBucket::new(Rate::per_minute(1), 2).keyed();
-    let users = Switched::new(users, switch.clone());
+    let users = users.switched(&switch);
 
     // Day 1: nothing is refused, and the switch counts what would be.
     assert_eq!(traffic(&users).await, 0);

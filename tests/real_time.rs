@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use paceline::concurrency::Permits;
-use paceline::limiter::Mode;
 use paceline::policy::{Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::{Rate, Resolution, Timer};
@@ -182,11 +181,10 @@ fn no_window_of_a_shared_log_holds_more_than_its_limit_whatever_is_changed() {
     let mut passed: Vec<Passed> = thread::scope(|scope| {
         let askers = [1, 1, 3].map(|cost| scope.spawn(move || asks(cost)));
         for n in 0.. {
-            match n % 5 {
+            match n % 4 {
                 0 => limit.retune(log),
                 1 => assert!(limit.stats().waiting == 0),
                 2 => limit.pause_for(Duration::from_micros(100)),
-                3 => limit.set_mode(Mode::Active),
                 _ => assert!(!format!("{limit:?}").is_empty()),
             }
             if Instant::now() >= end {

@@ -330,7 +330,7 @@ impl Permits {
     /// assert_eq!(both.count(), 2);
     ///
     /// let never = permits.acquire_many(4).await.unwrap_err();
-    /// assert_eq!(never.to_string(), "4 permits can never be had at once of 3");
+    /// assert_eq!(never.to_string(), "a cost of 4 can never pass a limit of 3 at once");
     /// # }
     /// ```
     ///
@@ -592,8 +592,7 @@ fn try_take(
             retry_in: Duration::MAX,
         }
     };
-    let (intent, shadowed) = (Intent::Acquire, &mut None);
-    let decision = queue.try_acquire(position, count, intent, shadowed, wait_behind);
+    let decision = queue.try_acquire(position, count, Intent::Acquire, wait_behind);
     // An observer that panics keeps no permit.
     let permit = decision.is_pass().then(|| Permit {
         queue: Arc::clone(queue),
@@ -750,10 +749,10 @@ impl Limiter for PermitQueue {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, Infallible>> {
         let caller = Caller::new(cx, self.resolution, self.priority);
-        let (position, shadowed) = (&mut self.position, &mut None);
+        let position = &mut self.position;
         let decision = self
             .queue
-            .poll_acquire(position, cost, Intent::Acquire, &caller, shadowed);
+            .poll_acquire(position, cost, Intent::Acquire, &caller);
         let is_reported = self.watch.observer().is_some();
         let has_passed = matches!(decision, Poll::Ready(Decision::Pass));
         // Given back if the observer panics. Else the future has it.

@@ -149,13 +149,7 @@ impl Resource for SemaphoreState {
         now
     }
 
-    fn decide(
-        &mut self,
-        intent: Intent,
-        now: Tick,
-        cost: u32,
-        _shadowed: &mut Option<Decision>,
-    ) -> Decision {
+    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
         let decision = self.availability(now, cost);
         if decision.is_pass() && intent == Intent::Acquire {
             self.in_use += cost;
@@ -192,7 +186,7 @@ mod tests {
 
     impl SemaphoreState {
         fn outlook(&mut self, now: Tick, count: u32) -> Outlook {
-            match self.decide(Intent::Peek, now, count, &mut None) {
+            match self.decide(Intent::Peek, now, count) {
                 Decision::Pass => Outlook::Now,
                 Decision::Wait { retry_in } if retry_in == Duration::MAX => Outlook::Unknown,
                 Decision::Wait { retry_in } => Outlook::At(now.after(retry_in)),

@@ -7,7 +7,7 @@ use crate::policy::Decision;
 use super::Admit;
 
 /// The guard is `None` for work that holds no permit: while the switch is off, and where there was none for shadowed work.
-impl<C: Clone, A: Admit<C>> Admit<C> for Switched<A> {
+impl<C: Clone, A: Admit<C>, E> Admit<C> for Switched<A, E> {
     type Guard = Option<A::Guard>;
     type Error = A::Error;
 
@@ -34,8 +34,8 @@ type Answer<C, A> = Poll<Result<Option<<A as Admit<C>>::Guard>, <A as Admit<C>>:
 type SwitchedAnswer<C, A> =
     Poll<Result<Option<Option<<A as Admit<C>>::Guard>>, <A as Admit<C>>::Error>>;
 
-fn poll_as<C: Clone, A: Admit<C>>(
-    switched: &mut Switched<A>,
+fn poll_as<C: Clone, A: Admit<C>, E>(
+    switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
     ask: fn(&mut A, C, &mut Context<'_>) -> Answer<C, A>,
@@ -54,8 +54,8 @@ fn poll_as<C: Clone, A: Admit<C>>(
     answer
 }
 
-fn poll_active<C, A: Admit<C>>(
-    switched: &mut Switched<A>,
+fn poll_active<C, A: Admit<C>, E>(
+    switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
     ask: fn(&mut A, C, &mut Context<'_>) -> Answer<C, A>,
@@ -71,8 +71,8 @@ fn poll_active<C, A: Admit<C>>(
 }
 
 /// Admits the work, except while the answer is under way.
-fn poll_shadow<C, A: Admit<C>>(
-    switched: &mut Switched<A>,
+fn poll_shadow<C, A: Admit<C>, E>(
+    switched: &mut Switched<A, E>,
     class: C,
     cx: &mut Context<'_>,
 ) -> SwitchedAnswer<C, A> {

@@ -2,20 +2,21 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::limiter::{Line, Mode, PolicyExt, Shared};
+use crate::limiter::{Line, Mode, PolicyExt, Shared, Switch, SwitchExt, Switched};
 use crate::policy::AnyPolicy;
 
 use super::{LimitConfig, LimitsConfig};
 
 /// Named limits, from a configuration that may change while they are in use.
 ///
-/// Clones have the same limits. A name's handle is a [`Line`] in front of a [`Shared`] limit, which
-/// [`Line::limiter`] gives for its status, a pause and so on. Fetch it once or for each request: a handle stays that of its limit,
+/// Clones have the same limits. A name's handle is a [`Line`] in front of a [`Shared`] limit with a [`Switch`] for its mode:
+/// `line.limiter().limiter()` is the limit, for its status, a pause and so on, and `line.limiter().switch()` the switch. Fetch it once or for each request: a handle stays that of its limit,
 /// whatever is reloaded.
 ///
 /// ```
 /// use paceline::config::{LimitConfig, LimitsConfig, NamedLimits};
 /// use paceline::policy::AnyPolicy;
+/// use paceline::prelude::*;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +31,7 @@ use super::{LimitConfig, LimitsConfig};
 /// // The file has changed. What is spent stays spent.
 /// let changes = limits.reload(&config("80/min"));
 /// assert_eq!(changes.retuned, ["api"]);
-/// assert_eq!(api.limiter().status().unwrap().remaining, 50);
+/// assert_eq!(api.limiter().limiter().status().unwrap().remaining, 50);
 ///
 /// limits.reload(&LimitsConfig::new());
 /// assert!(api.acquire(1).await.unwrap_err().is_closed());
@@ -46,7 +47,7 @@ pub struct NamedLimits {
     reloads: Arc<Mutex<()>>,
 }
 
-type NamedLimit = Line<Shared<AnyPolicy>>;
+type NamedLimit = Line<Switched<Shared<AnyPolicy>>>;
 
 /// A limit with its new mode, and its new policy if that has changed.
 type Retuned = (NamedLimit, Mode, Option<AnyPolicy>);
@@ -71,7 +72,7 @@ impl NamedLimits {
 
     /// A handle on the limit of this name; `None` if the configuration has none.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Line<Shared<AnyPolicy>>> {
+    pub fn get(&self, name: &str) -> Option<Line<Switched<Shared<AnyPolicy>>>> {
         let limits = self.read();
         limits.get(name).map(|named| named.line.clone())
     }
@@ -95,10 +96,11 @@ impl NamedLimits {
             line.close();
         }
         for (line, mode, policy) in retuned {
+            let switched = line.limiter();
             if let Some(policy) = policy {
-                line.limiter().retune(policy);
+                switched.limiter().retune(policy);
             }
-            line.limiter().set_mode(mode);
+            switched.switch().set_mode(mode);
         }
         changes
     }
@@ -150,10 +152,10 @@ impl fmt::Debug for NamedLimits {
 impl Named {
     fn new(config: &LimitConfig) -> Self {
         let limit = config.policy().clone().shared();
-        limit.set_mode(config.mode());
+        let switch = Switch::new().with_mode(config.mode());
         Self {
             config: config.clone(),
-            line: Line::new(limit),
+            line: Line::new(limit.switched(&switch)),
         }
     }
 

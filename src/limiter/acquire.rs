@@ -32,7 +32,7 @@ use super::{AcquireError, Gate, Limiter};
 /// limit.acquire(1).await.unwrap();
 /// assert!(!limit.try_acquire(1).await.is_pass());
 /// assert!(limit.acquire_within(1, Duration::from_millis(99)).await.is_err());
-/// assert_eq!(start.elapsed(), Duration::from_millis(199));
+/// assert_eq!(start.elapsed(), Duration::from_millis(100));
 /// # }
 /// ```
 ///

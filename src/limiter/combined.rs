@@ -81,8 +81,6 @@ pub struct Combined<T: Together> {
     limits: T,
     /// Of [`acquire_each`](Self::acquire_each); otherwise every limit is charged the same.
     costs: Option<T::Costs>,
-    /// Of a reservation: the limits that have not counted it, a bit for each.
-    uncounted: u8,
 }
 
 impl<T: Together> Combined<T> {
@@ -92,7 +90,6 @@ impl<T: Together> Combined<T> {
         Self {
             limits,
             costs: None,
-            uncounted: 0,
         }
     }
 
@@ -191,7 +188,6 @@ impl<T: Together> Combined<T> {
         Self {
             limits: self.limits.clone(),
             costs: Some(costs),
-            uncounted: 0,
         }
     }
 
@@ -347,19 +343,16 @@ impl<T: Together> Limiter for Combined<T> {
 /// ```
 impl<T: Together> Settle for Combined<T> {
     fn charge(&self, cost: u32) {
-        self.limits
-            .for_each_settled(self.uncounted, |limit| limit.charge(cost));
+        self.limits.for_each_settled(|limit| limit.charge(cost));
     }
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.limits.for_each_settled(self.uncounted, |limit| {
-            limit.refund_from(spent_at, cost);
-        });
+        self.limits
+            .for_each_settled(|limit| limit.refund_from(spent_at, cost));
     }
 
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        self.uncounted = self.limits.uncounted(&passed.limits);
-        Some(self.uncounted != T::ALL)
+    fn settles(&mut self, passed: &Self) {
+        self.limits.settles(&passed.limits);
     }
 }
 

@@ -14,7 +14,7 @@ use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
-use super::{Answer, Event, Limiter, Limits, Method, Mode, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
 ///
@@ -49,8 +49,7 @@ use super::{Answer, Event, Limiter, Limits, Method, Mode, Observer, Stats};
 /// # What counts as demand
 ///
 /// Each request in the cycle counts with its cost: if it passed, was refused, or waits when the cycle ends. A request that can never
-/// pass, since it costs more than the capacity, is no demand. In [`Mode::Shadow`](super::Mode::Shadow) what would have been refused
-/// counts too.
+/// pass, since it costs more than the capacity, is no demand.
 ///
 /// An adapter waits for one item at a time, so the demand of a stream is what it sent, and one more. It borrows one item more in each
 /// cycle. A task for each item, or [`concurrent`](crate::stream::PaceStreamExt::concurrent) work that acquires, shows all of its
@@ -281,8 +280,11 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # }
     /// ```
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        let ask = |shadowed: &mut _| self.try_decide(key, cost, Intent::Acquire, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
+        let decision = self.try_decide(key, cost, Intent::Acquire);
+        if let Some(observer) = self.observer_of(|| key.to_key()) {
+            observer.report_try(cost, decision, None);
+        }
+        decision
     }
 
     const fn resolution(&self) -> Resolution {
@@ -295,15 +297,14 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         key: &Q,
         cost: u32,
         intent: Intent,
-        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let mut clients = self.lock();
-        let reply = clients.try_ask(key, intent, cost, shadowed);
+        let reply = clients.try_ask(key, intent, cost);
         unlock(clients);
         match reply {
             Reply::Decided(decision) => decision,
             Reply::Ask(queue) => {
-                let decision = try_queue(&queue, &mut Position::None, intent, cost, shadowed);
+                let decision = try_queue(&queue, &mut Position::None, intent, cost);
                 let is_refused = intent == Intent::Acquire && !decision.is_pass();
                 self.settle(&queue, if is_refused { cost } else { 0 }, true);
                 decision
@@ -317,11 +318,10 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        shadowed: &mut Option<Decision>,
         spare: &mut Option<Arc<FairQueue<K>>>,
     ) -> Reply<K> {
         let mut clients = self.lock();
-        let reply = clients.ask(key, intent, cost, shadowed, |slot, clock| {
+        let reply = clients.ask(key, intent, cost, |slot, clock| {
             let account = Account::new(Arc::clone(&self.clients), clock, slot);
             match spare.take() {
                 Some(spare) => {
@@ -430,33 +430,19 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         unlock(clients);
         self.report(Event::Resumed);
     }
-
-    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
-    pub fn set_mode(&self, mode: Mode) {
-        let mut clients = self.lock();
-        clients.mode = mode;
-        wake_all(clients);
-        self.report(Event::ModeChanged { mode });
-    }
 }
 
 /// What it has left and what its clients have.
 impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted, and no client is remembered.
     pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        self.try_decide(key, cost, Intent::Peek, &mut None)
+        self.try_decide(key, cost, Intent::Peek)
     }
 
     /// How long the pause still lasts; `None` if there is none.
     #[must_use]
     pub fn paused_for(&self) -> Option<Duration> {
         self.lock().paused_for()
-    }
-
-    /// The mode of the limit: see [`set_mode`](Self::set_mode).
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.lock().mode
     }
 
     /// The parameters, as of the last [`retune`](Self::retune).
@@ -471,7 +457,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
         self.lock().stats
     }
 
-    /// What this client has left now; `None` in [`Mode::Off`].
+    /// What this client has left now.
     ///
     /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
@@ -616,38 +602,29 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
         self.fair.try_acquire(&self.key, cost)
     }
 
-    fn poll_ask(
-        &mut self,
-        intent: Intent,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        cx: &mut Context<'_>,
-    ) -> Answer {
+    fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
         let queue = match &self.queue {
             Some(queue) => queue,
-            None => match self
-                .fair
-                .ask(&self.key, intent, cost, shadowed, &mut self.spare)
-            {
+            None => match self.fair.ask(&self.key, intent, cost, &mut self.spare) {
                 Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
                 Reply::Ask(queue) => self.queue.insert(queue),
             },
         };
         let caller = Caller::new(cx, self.fair.resolution(), Priority::Normal);
         let position = &mut self.position;
-        let answer = queue.poll_acquire(position, cost, intent, &caller, shadowed);
+        let answer = queue.poll_acquire(position, cost, intent, &caller);
         let is_refused = matches!(answer, Poll::Ready(Decision::Never { .. }));
         self.settle(if is_refused { cost } else { 0 });
         answer.map(Ok)
     }
 
-    fn try_ask(&mut self, cost: u32, shadowed: &mut Option<Decision>) -> Answer {
+    fn try_ask(&mut self, cost: u32) -> Answer {
         let intent = Intent::Acquire;
         let Some(queue) = self.queue.as_ref().filter(|_| cost > 0) else {
-            let decision = self.fair.try_decide(&self.key, cost, intent, shadowed);
+            let decision = self.fair.try_decide(&self.key, cost, intent);
             return Poll::Ready(Ok(decision));
         };
-        let decision = try_queue(queue, &mut self.position, intent, cost, shadowed);
+        let decision = try_queue(queue, &mut self.position, intent, cost);
         self.settle(if decision.is_pass() { 0 } else { cost });
         Poll::Ready(Ok(decision))
     }
@@ -686,10 +663,6 @@ impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
 impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     type Error = Infallible;
 
-    fn shadowed(&self) -> Option<Decision> {
-        self.watch.shadowed()
-    }
-
     fn status(&self) -> Option<Status> {
         self.fair.status(&self.key)
     }
@@ -704,23 +677,20 @@ impl<K: Hash + Eq + Clone + Send + 'static> Limiter for FairAt<K> {
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
+        let answer = self.poll_ask(Intent::Peek, cost, cx);
         self.watch.answered(Method::Open, cost, &answer, None);
         answer
     }
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let shadowed = &mut None;
-        let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
-        self.watch
-            .answered(Method::Decide, cost, &answer, *shadowed);
+        let answer = self.poll_ask(Intent::Acquire, cost, cx);
+        self.watch.answered(Method::Decide, cost, &answer, None);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let shadowed = &mut None;
-        let answer = self.try_ask(cost, shadowed);
-        self.watch.answered(Method::Try, cost, &answer, *shadowed);
+        let answer = self.try_ask(cost);
+        self.watch.answered(Method::Try, cost, &answer, None);
         answer
     }
 
@@ -758,9 +728,8 @@ fn try_queue<K>(
     position: &mut Position,
     intent: Intent,
     cost: u32,
-    shadowed: &mut Option<Decision>,
 ) -> Decision {
-    queue.try_acquire(position, cost, intent, shadowed, Account::wait_behind)
+    queue.try_acquire(position, cost, intent, Account::wait_behind)
 }
 
 /// Unlocks, and wakes those who may pass earlier than their timers say.

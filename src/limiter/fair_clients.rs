@@ -10,7 +10,6 @@ use crate::wait::{Intent, Resource, WaitQueue, Waiters};
 
 use super::as_key::AsKey;
 use super::limit::Stats;
-use super::mode::Mode;
 
 /// What one client of a [`Fair`](super::Fair) limit may use and has used in this cycle, in permits.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,7 +23,7 @@ pub struct ClientShare<K> {
     pub demand: u32,
     /// What has passed in this cycle.
     pub used: u32,
-    /// What was refused in this cycle; in [`Mode::Shadow`], what would have been.
+    /// What was refused in this cycle.
     pub refused: u64,
     /// What waits now.
     pub waiting: u64,
@@ -67,7 +66,6 @@ pub(super) struct FairClients<K> {
     queued: BTreeSet<u32>,
     pub(super) terms_of: Box<dyn Fn(&K) -> Terms + Send + Sync>,
     pub(super) clock: Clock,
-    pub(super) mode: Mode,
     pub(super) paused_until: Tick,
     pub(super) stats: Stats,
     /// Whether a cycle began, and the keys of forgotten clients are still here.
@@ -101,7 +99,6 @@ impl<K> FairClients<K> {
             queued: BTreeSet::new(),
             terms_of: Box::new(|_| Terms::new()),
             clock: Clock::new(),
-            mode: Mode::Active,
             paused_until: Tick::ZERO,
             stats: Stats::new(),
             has_to_sweep: false,
@@ -157,15 +154,8 @@ impl<K> FairClients<K> {
     }
 
     #[inline]
-    fn decide(
-        &mut self,
-        slot: u32,
-        intent: Intent,
-        now: Tick,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
-        if cost == 0 || self.mode == Mode::Off {
+    fn decide(&mut self, slot: u32, intent: Intent, now: Tick, cost: u32) -> Decision {
+        if cost == 0 {
             return Decision::Pass;
         }
         let decision = if intent == Intent::Acquire {
@@ -177,11 +167,8 @@ impl<K> FairClients<K> {
         } else {
             self.accounts.peek(slot, cost, now)
         };
-        let is_shadowed = self.mode == Mode::Shadow && !decision.is_pass();
-        if is_shadowed && intent == Intent::Acquire {
-            self.accounts.refuse(slot, cost);
-        }
-        self.mode.apply(intent, decision, &mut self.stats, shadowed)
+        self.stats.count(intent, decision);
+        decision
     }
 
     fn refuse(&mut self, slot: u32, cost: u32) {
@@ -219,25 +206,23 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         key: &Q,
         intent: Intent,
         cost: u32,
-        shadowed: &mut Option<Decision>,
     ) -> Reply<K> {
         let now = self.enter();
-        if cost == 0 || self.mode == Mode::Off {
+        if cost == 0 {
             return Reply::Decided(Decision::Pass);
         }
         let slot = match key.find_in(&self.slots) {
             Some((_, slot)) => *slot,
             None if intent == Intent::Peek && !self.is_full() => {
                 let decision = self.look(key, |accounts, slot| accounts.peek(slot, cost, now));
-                let stats = &mut self.stats;
-                return Reply::Decided(self.mode.apply(intent, decision, stats, shadowed));
+                return Reply::Decided(decision);
             }
             None => self.join(key),
         };
         if let Some(queue) = self.use_queue(slot) {
             return Reply::Ask(queue);
         }
-        let decision = self.decide(slot, intent, now, cost, shadowed);
+        let decision = self.decide(slot, intent, now, cost);
         if intent == Intent::Acquire && !decision.is_pass() {
             self.refuse(slot, cost);
         }
@@ -250,18 +235,17 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         key: &K,
         intent: Intent,
         cost: u32,
-        shadowed: &mut Option<Decision>,
         queue_of: impl FnOnce(u32, Clock) -> Arc<FairQueue<K>>,
     ) -> Reply<K> {
         let now = self.enter();
-        if cost == 0 || self.mode == Mode::Off {
+        if cost == 0 {
             return Reply::Decided(Decision::Pass);
         }
         let slot = self.slot_of(key);
         if let Some(queue) = self.use_queue(slot) {
             return Reply::Ask(queue);
         }
-        let decision = self.decide(slot, intent, now, cost, shadowed);
+        let decision = self.decide(slot, intent, now, cost);
         match decision {
             Decision::Pass => {}
             // A look too: its request is refused, and made no more.
@@ -476,20 +460,10 @@ impl<K> Resource for Account<K> {
         self.clock.now()
     }
 
-    fn decide(
-        &mut self,
-        intent: Intent,
-        now: Tick,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
+    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
         let mut clients = lock(&self.clients);
         clients.advance(now);
-        clients.decide(self.slot, intent, now, cost, shadowed)
-    }
-
-    fn is_unordered(&self) -> bool {
-        lock(&self.clients).mode != Mode::Active
+        clients.decide(self.slot, intent, now, cost)
     }
 
     fn on_queued(&mut self) {
@@ -537,9 +511,6 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
     }
 
     pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
-        if self.mode == Mode::Off {
-            return None;
-        }
         // The clock of an unused limit does not start.
         let now = self.clock.clone().now();
         self.enter_at(now);

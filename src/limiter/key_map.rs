@@ -9,7 +9,6 @@ use crate::wait::Intent;
 
 use super::as_key::AsKey;
 use super::limit::{LimitState, Stats};
-use super::mode::Mode;
 use super::shared::LimitHandle;
 
 /// With fewer keys none is evicted.
@@ -53,6 +52,8 @@ pub(super) enum Reply<P: Policy> {
     Decided(Decision),
     /// There is no room for a new key. There may be after that long.
     AtCapacity(Duration),
+    /// There is no room for a new key, and its request passes. There may be room after that long.
+    PassesUncounted(Duration),
     Ask(Arc<LimitHandle<P>>),
 }
 
@@ -104,7 +105,6 @@ pub(super) struct KeyMap<K, P: Policy> {
     pub(super) max: usize,
     pub(super) when_full: WhenFull<Arc<LimitHandle<P>>>,
     clock: Clock,
-    pub(super) mode: Mode,
     /// Of all requests that were not answered by a limit of one key.
     stats: Stats,
     /// Some keys that may settle next, soonest first. They may have been used since. Only needed where room is limited.
@@ -123,7 +123,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
             max: usize::MAX,
             when_full: WhenFull::Wait,
             clock: Clock::new(),
-            mode: Mode::Active,
             stats: Stats::new(),
             next_to_settle: VecDeque::new(),
             evict_at: LEAST,
@@ -136,7 +135,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         Self {
             max: self.max,
             when_full: self.when_full.clone(),
-            mode: self.mode,
             ..Self::new(Arc::clone(&self.policies))
         }
     }
@@ -161,13 +159,12 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         key: &Q,
         intent: Intent,
         cost: u32,
-        shadowed: &mut Option<Decision>,
     ) -> Reply<P> {
         let now = self.clock.now();
         if cost == 0 {
             self.start_clock(key, now);
         }
-        if cost == 0 || self.mode == Mode::Off {
+        if cost == 0 {
             return Reply::Decided(Decision::Pass);
         }
         let policy = self.policy_of(key);
@@ -176,10 +173,11 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
             Some(Entry::Idle(state)) => intent.decide(&policy, state, now, cost),
             None => match self.decide_new(key, &policy, intent, now, cost) {
                 Ok(decision) => decision,
-                Err(retry_in) => return self.overflow(intent, retry_in, shadowed),
+                Err(retry_in) => return self.overflow(intent, retry_in),
             },
         };
-        Reply::Decided(self.mode.apply(intent, decision, &mut self.stats, shadowed))
+        self.stats.count(intent, decision);
+        Reply::Decided(decision)
     }
 
     /// The limit of the key, for a request that other limits have to pass too.
@@ -188,13 +186,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         key: &K,
         spare: &mut Option<Arc<LimitHandle<P>>>,
     ) -> Reply<P> {
-        if self.mode == Mode::Off {
-            return Reply::Decided(Decision::Pass);
-        }
         let now = self.clock.now();
         if key.find_in(&self.entries).is_none() {
             if let Err(retry_in) = self.make_room(now) {
-                return self.overflow(Intent::Peek, retry_in, &mut None);
+                return self.overflow(Intent::Peek, retry_in);
             }
         }
         Reply::Ask(self.activate(key, spare))
@@ -202,9 +197,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
 
     /// What the key has left. The key is neither created nor kept.
     pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
-        if self.mode == Mode::Off {
-            return None;
-        }
         let now = self.clock.now();
         let policy = self.policy_of(key);
         match key.find_in(&self.entries) {
@@ -245,7 +237,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
             Some((_, Entry::Idle(state))) => state.clone(),
             None => policy.fresh(now),
         };
-        let state = LimitState::with_state(policy, self.clock.clone(), Some(state), self.mode);
+        let state = LimitState::with_state(policy, self.clock.clone(), Some(state));
         let limit = match spare.take() {
             Some(spare) => {
                 spare.with(|limit, _| *limit = state);
@@ -315,16 +307,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         self.entries.shrink_to(self.evict_at);
     }
 
-    /// Changes the mode of every key. The waiters of the limits that it returns have to be woken when no shard is locked.
-    pub(super) fn set_mode(&mut self, mode: Mode) -> Vec<Arc<LimitHandle<P>>> {
-        self.mode = mode;
-        let limits: Vec<_> = self.limits().map(Arc::clone).collect();
-        for limit in &limits {
-            limit.with(|limit, _| limit.set_mode(mode));
-        }
-        limits
-    }
-
     pub(super) fn count_refusal(&mut self) {
         self.stats.refused += 1;
     }
@@ -392,19 +374,14 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         Ok(decision)
     }
 
-    fn overflow(
-        &mut self,
-        intent: Intent,
-        retry_in: Duration,
-        shadowed: &mut Option<Decision>,
-    ) -> Reply<P> {
+    fn overflow(&mut self, intent: Intent, retry_in: Duration) -> Reply<P> {
         match &self.when_full {
             WhenFull::Share(limit) => Reply::Ask(Arc::clone(limit)),
-            WhenFull::Wait if self.mode == Mode::Active => Reply::AtCapacity(retry_in),
-            // It passes, and would have waited.
-            WhenFull::Wait | WhenFull::Pass => {
-                let wait = Decision::Wait { retry_in };
-                Reply::Decided(Mode::Shadow.apply(intent, wait, &mut self.stats, shadowed))
+            WhenFull::Wait => Reply::AtCapacity(retry_in),
+            WhenFull::Pass => {
+                self.stats.count(intent, Decision::Pass);
+                self.stats.held_back += u64::from(intent == Intent::Acquire);
+                Reply::PassesUncounted(retry_in)
             }
         }
     }

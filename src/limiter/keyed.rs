@@ -21,7 +21,7 @@ use super::reporter::{KeyedObserver, SharedObserver, Watch};
 use super::settle::{Reserve, ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
-use super::{Answer, Event, Limiter, Limits, Method, Mode, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
 
 /// The number of locks: tasks that ask for different keys seldom block each other, and an eviction holds one lock and goes through a
 /// sixteenth of the keys.
@@ -124,8 +124,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     fn anew(self, change: impl FnOnce(&mut KeyMap<K, P>)) -> Self {
         let mut map = lock(&self.shards[0]).emptied();
         change(&mut map);
-        // A limit for the keys that find no room may be new.
-        map.set_mode(map.mode);
         Self {
             resolution: self.resolution,
             priority: self.priority,
@@ -166,8 +164,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         self
     }
 
-    /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
-    /// not reported.
+    /// As [`with_observer`](Self::with_observer), with the key of each event.
     ///
     /// `Metrics::by_key` makes such an observer, with a label for each of the busiest keys.
     ///
@@ -308,6 +305,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
             handle: None,
             spare: None,
             watch: Watch::of(observer.as_ref()),
+            uncounted: None,
+            settles_nothing: false,
         }
     }
 
@@ -402,13 +401,16 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
 
     /// Asks for `cost` permits of this key without waiting. It never overtakes a waiter for the same key.
     pub fn try_acquire<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        let ask = |shadowed: &mut _| self.try_decide(key, Intent::Acquire, cost, shadowed);
-        KeyedObserver::tried(self.observer.as_deref(), || key.to_key(), cost, ask)
+        let (decision, uncounted) = self.try_decide(key, Intent::Acquire, cost);
+        if let Some(observer) = self.observer_of(|| key.to_key()) {
+            observer.report_try(cost, decision, uncounted);
+        }
+        decision
     }
 
     /// What [`try_acquire`](Self::try_acquire) would say. Nothing is counted.
     pub fn peek<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) -> Decision {
-        self.try_decide(key, Intent::Peek, cost, &mut None)
+        self.try_decide(key, Intent::Peek, cost).0
     }
 
     /// Evicts every key that has settled, now, and gives back their memory. It goes through all keys.
@@ -438,26 +440,30 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         shards.for_each(|shard| lock(shard).evict_settled());
     }
 
+    /// Asks without waiting. A request that passes without being counted, since there is no room for its key, would have waited: the
+    /// second decision says so.
     fn try_decide<Q: AsKey<K> + ?Sized>(
         &self,
         key: &Q,
         intent: Intent,
         cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
+    ) -> (Decision, Option<Decision>) {
         let mut shard = self.shard(key);
-        let decision = match shard.ask(key, intent, cost, shadowed) {
+        let decision = match shard.ask(key, intent, cost) {
             Reply::Decided(decision) => decision,
             Reply::AtCapacity(retry_in) => Decision::Wait { retry_in },
+            Reply::PassesUncounted(retry_in) => {
+                return (Decision::Pass, Some(Decision::Wait { retry_in }));
+            }
             Reply::Ask(limit) => {
                 drop(shard);
-                return Shared::of(limit).try_decide(intent, cost, shadowed);
+                return (Shared::of(limit).try_decide(intent, cost), None);
             }
         };
         if intent == Intent::Acquire && !decision.is_pass() {
             shard.count_refusal();
         }
-        decision
+        (decision, None)
     }
 
     pub(super) fn observer_of(&self, key: impl FnOnce() -> K) -> Option<SharedObserver> {
@@ -709,23 +715,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         self.report(key, Event::Resumed);
     }
 
-    /// Makes the limits of all keys active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
-    pub fn set_mode(&self, mode: Mode) {
-        // All shards at once, so that of two modes one is the last for every key.
-        let mut shards: Vec<_> = self.shards.iter().map(lock).collect();
-        let limits: Vec<Arc<LimitHandle<P>>> = shards
-            .iter_mut()
-            .flat_map(|shard| shard.set_mode(mode))
-            .collect();
-        drop(shards);
-        for limit in limits {
-            limit.wake_all();
-        }
-        if let Some(KeyedObserver::Same(observer)) = self.observer.as_deref() {
-            observer.report(Event::ModeChanged { mode });
-        }
-    }
-
     fn report<Q: AsKey<K> + ?Sized>(&self, key: &Q, event: Event) {
         if let Some(observer) = self.observer_of(|| key.to_key()) {
             observer.report(event);
@@ -850,12 +839,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         self.len() == 0
     }
 
-    /// The mode of all limits: see [`set_mode`](Self::set_mode).
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        lock(&self.shards[0]).mode
-    }
-
     /// What all the limits have done so far, those of forgotten keys included. It goes through all the keys.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -911,6 +894,10 @@ pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static
     /// Memory for the next time that it waits.
     pub(super) spare: Option<Arc<LimitHandle<P>>>,
     pub(super) watch: Watch,
+    /// What the last request would have been answered, if it passed without being counted because there was no room for the key.
+    pub(super) uncounted: Option<Decision>,
+    /// Made for the settlement of such a request.
+    settles_nothing: bool,
 }
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P> {
@@ -934,20 +921,19 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
         self.keyed.set_remaining(&self.key, remaining, reset_in);
     }
 
-    fn poll_ask(
-        &mut self,
-        intent: Intent,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        cx: &mut Context<'_>,
-    ) -> Answer {
+    fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.uncounted = None;
         let handle = match &mut self.handle {
             Some(handle) => handle,
-            None => match self.ask_map(intent, cost, shadowed) {
+            None => match self.ask_map(intent, cost) {
                 Reply::Decided(decision) => return Poll::Ready(Ok(decision)),
                 Reply::AtCapacity(retry_in) => {
                     let retry_in = retry_in.min(RETRY_FOR_ROOM);
                     return Poll::Ready(Ok(Decision::Wait { retry_in }));
+                }
+                Reply::PassesUncounted(retry_in) => {
+                    self.uncounted = Some(Decision::Wait { retry_in });
+                    return Poll::Ready(Ok(Decision::Pass));
                 }
                 Reply::Ask(limit) => {
                     let handle = self.keyed.handle(limit);
@@ -956,7 +942,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
             },
         };
         let answer = handle.poll_for_key(intent, cost, cx);
-        *shadowed = handle.shadowed();
         // A handle that waits is queued, and a look that has passed reserves the position.
         if handle.is_outside() {
             self.leave();
@@ -964,28 +949,23 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
         answer
     }
 
-    fn try_ask(
-        &mut self,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        cx: &mut Context<'_>,
-    ) -> Answer {
+    fn try_ask(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
+        self.uncounted = None;
         let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) else {
-            let intent = Intent::Acquire;
-            let decision = self.keyed.try_decide(&self.key, intent, cost, shadowed);
+            let (decision, uncounted) = self.keyed.try_decide(&self.key, Intent::Acquire, cost);
+            self.uncounted = uncounted;
             return Poll::Ready(Ok(decision));
         };
         let answer = handle.poll_try(cost, cx);
-        *shadowed = handle.shadowed();
         if matches!(answer, Poll::Ready(Ok(Decision::Pass))) {
             self.leave();
         }
         answer
     }
 
-    fn ask_map(&mut self, intent: Intent, cost: u32, shadowed: &mut Option<Decision>) -> Reply<P> {
+    fn ask_map(&mut self, intent: Intent, cost: u32) -> Reply<P> {
         let mut shard = self.keyed.shard(&self.key);
-        let reply = shard.ask(&self.key, intent, cost, shadowed);
+        let reply = shard.ask(&self.key, intent, cost);
         match reply {
             Reply::Decided(Decision::Wait { .. }) => {
                 return Reply::Ask(shard.activate(&self.key, &mut self.spare));
@@ -1020,22 +1000,21 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
     type Error = Infallible;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let shadowed = &mut None;
-        let answer = self.poll_ask(Intent::Acquire, cost, shadowed, cx);
+        let answer = self.poll_ask(Intent::Acquire, cost, cx);
         self.watch
-            .answered(Method::Decide, cost, &answer, *shadowed);
+            .answered(Method::Decide, cost, &answer, self.uncounted);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let shadowed = &mut None;
-        let answer = self.try_ask(cost, shadowed, cx);
-        self.watch.answered(Method::Try, cost, &answer, *shadowed);
+        let answer = self.try_ask(cost, cx);
+        self.watch
+            .answered(Method::Try, cost, &answer, self.uncounted);
         answer
     }
 
     fn poll_open(&mut self, cost: u32, cx: &mut Context<'_>) -> Answer {
-        let answer = self.poll_ask(Intent::Peek, cost, &mut None, cx);
+        let answer = self.poll_ask(Intent::Peek, cost, cx);
         self.watch.answered(Method::Open, cost, &answer, None);
         answer
     }
@@ -1046,7 +1025,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
     }
 
     fn shadowed(&self) -> Option<Decision> {
-        self.watch.shadowed()
+        self.uncounted
     }
 
     fn status(&self) -> Option<Status> {
@@ -1065,15 +1044,19 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Limiter for 
 
 impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Settle for KeyedAt<K, P> {
     fn charge(&self, cost: u32) {
-        self.keyed.charge(&self.key, cost);
+        if !self.settles_nothing {
+            self.keyed.charge(&self.key, cost);
+        }
     }
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
-        self.keyed.refund_from(&self.key, spent_at, cost);
+        if !self.settles_nothing {
+            self.keyed.refund_from(&self.key, spent_at, cost);
+        }
     }
 
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        Some(passed.shadowed().is_none() && passed.keyed.mode() != Mode::Off)
+    fn settles(&mut self, passed: &Self) {
+        self.settles_nothing = passed.uncounted.is_some();
     }
 
     fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {

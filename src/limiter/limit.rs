@@ -8,7 +8,6 @@ use crate::wait::{Intent, Resource, Waiters};
 
 use super::estimate::QueueEstimate;
 use super::hold::Hold;
-use super::mode::Mode;
 use super::prefetch::{Prefetch, SharedPrefetch};
 
 /// What a limit has done so far, in requests, whatever they cost. Requests of cost 0 are not counted.
@@ -20,35 +19,20 @@ pub struct Stats {
     /// Requests that were refused: by `try_acquire`, `enforce` or `shed`, because it was too late for `acquire_within`, or
     /// because they cost more than can ever pass.
     pub refused: u64,
-    /// Requests that were queued; in [`Mode::Shadow`], those that passed and would have waited or been refused.
+    /// Requests that were queued, and those of keys without room that passed by [`WhenFull::Pass`](super::WhenFull::Pass).
     pub held_back: u64,
     /// Requests that are queued now.
     pub waiting: usize,
 }
 
-impl Mode {
-    /// What a decision becomes in this mode; counted unless it was only a look. One that becomes a pass is left in `shadowed`.
-    pub(super) fn apply(
-        self,
-        intent: Intent,
-        decision: Decision,
-        stats: &mut Stats,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
-        if !decision.is_pass() {
-            if self == Self::Active {
-                return decision;
-            }
-            *shadowed = Some(decision);
-        }
-        let is_counted = u64::from(intent == Intent::Acquire && self != Self::Off);
-        stats.passed += is_counted;
-        stats.held_back += is_counted * u64::from(!decision.is_pass());
-        Decision::Pass
-    }
-}
-
 impl Stats {
+    /// Counts a request that has passed; a look is none.
+    #[inline]
+    pub(super) fn count(&mut self, intent: Intent, decision: Decision) {
+        let is_counted = intent == Intent::Acquire && decision.is_pass();
+        self.passed += u64::from(is_counted);
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.refused += other.refused;
@@ -66,12 +50,11 @@ impl Stats {
     }
 }
 
-/// A policy with its state, its clock, what holds it and a mode: what handles of a shared limit queue for.
+/// A policy with its state, its clock and what holds it: what handles of a shared limit queue for.
 pub(super) struct LimitState<P: Policy> {
     pub(super) policy: P,
     clock: Clock,
     state: Option<P::State>,
-    pub(super) mode: Mode,
     hold: Hold,
     /// Of a key whose parameters differ from those of the others.
     pub(super) is_tuned: bool,
@@ -82,21 +65,15 @@ pub(super) struct LimitState<P: Policy> {
 
 impl<P: Policy> LimitState<P> {
     pub(super) const fn new(policy: P) -> Self {
-        Self::with_state(policy, Clock::new(), None, Mode::Active)
+        Self::with_state(policy, Clock::new(), None)
     }
 
     /// A limit that goes on from a state.
-    pub(super) const fn with_state(
-        policy: P,
-        clock: Clock,
-        state: Option<P::State>,
-        mode: Mode,
-    ) -> Self {
+    pub(super) const fn with_state(policy: P, clock: Clock, state: Option<P::State>) -> Self {
         Self {
             policy,
             clock,
             state,
-            mode,
             hold: Hold::NONE,
             is_tuned: false,
             prefetch: Prefetch::new(),
@@ -139,14 +116,14 @@ impl<P: Policy> LimitState<P> {
     /// Counts nothing while the limit is off.
     pub(super) fn refund_from(&mut self, now: Tick, spent_at: Instant, cost: u32) {
         let spent_at = self.clock.tick_of(spent_at);
-        if let Some(state) = self.state.as_mut().filter(|_| self.mode != Mode::Off) {
+        if let Some(state) = &mut self.state {
             self.policy.refund_from(state, now, spent_at, cost);
         }
     }
 
     /// Counts permits that were used without asking. Counts nothing while the limit is off.
     pub(super) fn charge(&mut self, now: Tick, cost: u32) {
-        if let Some(state) = self.state.as_mut().filter(|_| self.mode != Mode::Off) {
+        if let Some(state) = &mut self.state {
             self.policy.charge(state, now, cost);
             self.hold.take(cost);
         }
@@ -179,15 +156,8 @@ impl<P: Policy> LimitState<P> {
         self.hold = Hold::NONE;
     }
 
-    pub(super) fn set_mode(&mut self, mode: Mode) {
-        self.mode = mode;
-    }
-
     /// What the policy and the hold leave; `None` if it is off. The clock of an unused limit does not start.
     pub(super) fn status(&mut self) -> Option<Status> {
-        if self.mode == Mode::Off {
-            return None;
-        }
         if self.state.is_none() {
             let fresh = self.policy.fresh(Tick::ZERO);
             return Some(self.policy.status(&fresh, Tick::ZERO));
@@ -261,7 +231,7 @@ impl<P: Policy> Resource for LimitState<P> {
     #[inline]
     fn prefetch(&mut self, prefetched: &SharedPrefetch, now: Tick, cost: u32) {
         // Cost 0 passes while the limit is paused, too. What a provider has left is counted by each request.
-        if cost > 0 && self.mode == Mode::Active && now >= self.hold.ends_at() {
+        if cost > 0 && now >= self.hold.ends_at() {
             if let Some(state) = &self.state {
                 self.prefetch.reserve(&self.policy, state, now, cost);
                 prefetched.offer(&self.prefetch);
@@ -278,14 +248,8 @@ impl<P: Policy> Resource for LimitState<P> {
         now
     }
 
-    fn decide(
-        &mut self,
-        intent: Intent,
-        now: Tick,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
-        if cost == 0 || self.mode == Mode::Off {
+    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision {
+        if cost == 0 {
             return Decision::Pass;
         }
         let decision = match &mut self.state {
@@ -298,12 +262,8 @@ impl<P: Policy> Resource for LimitState<P> {
             }
             _ => self.peek(now, cost),
         };
-        let stats = &mut self.stats;
-        self.mode.apply(intent, decision, stats, shadowed)
-    }
-
-    fn is_unordered(&self) -> bool {
-        self.mode != Mode::Active
+        self.stats.count(intent, decision);
+        decision
     }
 
     fn on_queued(&mut self) {

@@ -474,8 +474,8 @@ impl<L: Settle> Settle for Line<L> {
         self.limiter.refund_from(spent_at, cost);
     }
 
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        self.limiter.keep_counted(&passed.limiter)
+    fn settles(&mut self, passed: &Self) {
+        self.limiter.settles(&passed.limiter);
     }
 }
 

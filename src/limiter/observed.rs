@@ -157,8 +157,8 @@ impl<L: Settle, O: Observer> Settle for Observed<L, O> {
         self.limiter().refund_from(spent_at, cost);
     }
 
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        self.parts().0.keep_counted(passed.limiter())
+    fn settles(&mut self, passed: &Self) {
+        self.limiter.settles(&passed.limiter);
     }
 }
 

@@ -40,15 +40,10 @@ pub trait Together: sealed::Together {
     fn look(&self, costs: Self::Costs) -> Decision;
 
     #[doc(hidden)]
-    fn for_each_settled(&self, uncounted: u8, settle: impl FnMut(&dyn Charge));
+    fn for_each_settled(&self, settle: impl FnMut(&dyn Charge));
 
-    /// The parts that have not counted the request that `passed`, a bit for each.
     #[doc(hidden)]
-    fn uncounted(&mut self, passed: &Self) -> u8;
-
-    /// The bits of all parts.
-    #[doc(hidden)]
-    const ALL: u8;
+    fn settles(&mut self, passed: &Self);
 
     #[doc(hidden)]
     fn statuses(&self) -> impl Iterator<Item = Option<Status>>;
@@ -73,7 +68,7 @@ pub(super) mod sealed {
     pub trait Together {}
 
     pub trait Part {
-        /// Goes to the limit. Says what holds if there is none: for a key that finds no room, and for keys whose limit is off.
+        /// Goes to the limit. Says what holds if there is none, for a key that finds no room.
         fn enter(&mut self, cost: u32) -> Decision;
 
         /// Where the queue is; 0 without one.
@@ -89,15 +84,10 @@ pub(super) mod sealed {
         fn reserve(&mut self, next: &mut dyn FnMut());
 
         /// Takes the permits, if all others can be taken under the lock.
-        fn take(
-            &mut self,
-            cost: u32,
-            shadowed: &mut Option<Decision>,
-            next: &mut dyn FnMut() -> bool,
-        ) -> bool;
+        fn take(&mut self, cost: u32, next: &mut dyn FnMut() -> bool) -> bool;
 
         /// Wakes what the other locks kept from being woken, and says that the request has passed.
-        fn passed(&mut self, cost: u32, shadowed: Option<Decision>);
+        fn passed(&mut self, cost: u32);
 
         /// Stands in the queue until the request would pass, and then at its head.
         fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision>;
@@ -142,8 +132,6 @@ pub struct Member<'a> {
     pub(super) cost: u32,
     /// Its number in the tuple.
     number: usize,
-    /// What an active limit would have answered, if it passed only in shadow mode.
-    shadowed: Option<Decision>,
 }
 
 impl Member<'_> {
@@ -196,7 +184,7 @@ pub(super) fn take(members: &mut [Member<'_>]) -> bool {
     let taken = in_order_of_locks(members, take_all);
     if taken {
         for member in members {
-            member.part.passed(member.cost, member.shadowed);
+            member.part.passed(member.cost);
         }
     }
     taken
@@ -209,7 +197,7 @@ fn take_all(members: &mut [Member<'_>]) -> bool {
         Some((member, rest)) if member.cost == 0 => take_all(rest),
         Some((member, rest)) => {
             let next = &mut || take_all(rest);
-            member.part.take(member.cost, &mut member.shadowed, next)
+            member.part.take(member.cost, next)
         }
     }
 }
@@ -301,28 +289,21 @@ impl<P: Policy> sealed::Part for Shared<P> {
         self.queue.reserve_and(&mut self.position, next);
     }
 
-    fn take(
-        &mut self,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        next: &mut dyn FnMut() -> bool,
-    ) -> bool {
-        self.queue.take_if(&mut self.position, cost, shadowed, next)
+    fn take(&mut self, cost: u32, next: &mut dyn FnMut() -> bool) -> bool {
+        self.queue.take_if(&mut self.position, cost, next)
     }
 
-    fn passed(&mut self, cost: u32, shadowed: Option<Decision>) {
+    fn passed(&mut self, cost: u32) {
         if cost > 0 {
             self.queue.wake_deferred();
         }
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch.answered(Method::Decide, cost, &answer, shadowed);
+        self.watch.answered(Method::Decide, cost, &answer, None);
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
         let caller = Caller::new(cx, self.resolution, self.priority);
-        let held = self
-            .queue
-            .poll_hold(&mut self.position, cost, &caller, &mut None);
+        let held = self.queue.poll_hold(&mut self.position, cost, &caller);
         if held != Poll::Ready(Decision::Pass) {
             self.watch
                 .answered(Method::Decide, cost, &held.map(Ok), None);
@@ -355,12 +336,17 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         if cost == 0 || self.handle.is_some() {
             return Decision::Pass;
         }
+        self.uncounted = None;
         let mut shard = self.keyed.shard(&self.key);
         match shard.limit_of(&self.key, &mut self.spare) {
             Reply::Decided(decision) => decision,
             Reply::AtCapacity(retry_in) => Decision::Wait {
                 retry_in: retry_in.min(RETRY_FOR_ROOM),
             },
+            Reply::PassesUncounted(retry_in) => {
+                self.uncounted = Some(Decision::Wait { retry_in });
+                Decision::Pass
+            }
             Reply::Ask(limit) => {
                 drop(shard);
                 self.handle = Some(self.keyed.handle(limit));
@@ -390,25 +376,21 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> sealed::Part
         }
     }
 
-    fn take(
-        &mut self,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-        next: &mut dyn FnMut() -> bool,
-    ) -> bool {
+    fn take(&mut self, cost: u32, next: &mut dyn FnMut() -> bool) -> bool {
         match &mut self.handle {
-            Some(handle) => handle.take(cost, shadowed, next),
+            Some(handle) => handle.take(cost, next),
             None => next(),
         }
     }
 
-    fn passed(&mut self, cost: u32, shadowed: Option<Decision>) {
+    fn passed(&mut self, cost: u32) {
         if let Some(handle) = self.handle.as_mut().filter(|_| cost > 0) {
             handle.queue.wake_deferred();
         }
         self.leave();
         let answer = Poll::Ready(Ok(Decision::Pass));
-        self.watch.answered(Method::Decide, cost, &answer, shadowed);
+        self.watch
+            .answered(Method::Decide, cost, &answer, self.uncounted);
     }
 
     fn hold(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
@@ -469,7 +451,6 @@ macro_rules! together {
                     part: &mut self.$number,
                     cost: costs[$number],
                     number: $number,
-                    shadowed: None,
                 }),+])
             }
 
@@ -477,20 +458,13 @@ macro_rules! together {
                 look_outside(&[$((&self.$number, costs[$number])),+])
             }
 
-            fn for_each_settled(&self, uncounted: u8, mut settle: impl FnMut(&dyn Charge)) {
-                $(if uncounted & (1 << $number) == 0 {
-                    settle(&self.$number);
-                })+
+            fn for_each_settled(&self, mut settle: impl FnMut(&dyn Charge)) {
+                $(settle(&self.$number);)+
             }
 
-            fn uncounted(&mut self, passed: &Self) -> u8 {
-                0 $(| match self.$number.keep_counted(&passed.$number) {
-                    Some(false) => 1 << $number,
-                    _ => 0,
-                })+
+            fn settles(&mut self, passed: &Self) {
+                $(self.$number.settles(&passed.$number);)+
             }
-
-            const ALL: u8 = (1 << $count) - 1;
 
             fn statuses(&self) -> impl Iterator<Item = Option<Status>> {
                 [$(self.$number.status()),+].into_iter()

@@ -149,16 +149,9 @@ pub(crate) fn contained_in_unwind(work: impl FnOnce()) {
     }
 }
 
-/// What a handle keeps if it is observed, or if its last request passed only in shadow mode: nothing otherwise, so that a limit
-/// without an observer pays for one check.
+/// What a handle keeps if it is observed: nothing otherwise, so that a limit without an observer pays for one check.
 #[derive(Default)]
-pub(crate) struct Watch(Option<Box<Watched>>);
-
-#[derive(Default)]
-struct Watched {
-    reporter: Option<Reporter<SharedObserver>>,
-    shadowed: Option<Decision>,
-}
+pub(crate) struct Watch(Option<Box<Reporter<SharedObserver>>>);
 
 impl Watch {
     pub(crate) const NONE: Self = Self(None);
@@ -170,10 +163,7 @@ impl Watch {
 
     #[cold]
     fn new(observer: &SharedObserver) -> Self {
-        Self(Some(Box::new(Watched {
-            reporter: Some(Reporter::new(observer.clone())),
-            shadowed: None,
-        })))
+        Self(Some(Box::new(Reporter::new(observer.clone()))))
     }
 
     /// That of another handle with the same observer.
@@ -184,16 +174,10 @@ impl Watch {
 
     #[inline]
     pub(crate) fn observer(&self) -> Option<&SharedObserver> {
-        let reporter = self.0.as_ref()?.reporter.as_ref();
-        reporter.map(Reporter::observer)
+        self.0.as_deref().map(Reporter::observer)
     }
 
-    /// What the last request would have been answered by an active limit.
-    pub(crate) fn shadowed(&self) -> Option<Decision> {
-        self.0.as_ref()?.shadowed
-    }
-
-    /// Notes an answer, and reports it: see [`Reporter::answered`].
+    /// Reports an answer: see [`Reporter::answered`].
     #[inline]
     pub(crate) fn answered(
         &mut self,
@@ -202,23 +186,12 @@ impl Watch {
         answer: &Answer,
         shadowed: Option<Decision>,
     ) {
-        if self.0.is_some() || shadowed.is_some() {
-            self.note(method, cost, answer, shadowed);
-        }
-    }
-
-    #[cold]
-    fn note(&mut self, method: Method, cost: u32, answer: &Answer, shadowed: Option<Decision>) {
-        let watched = self.0.get_or_insert_default();
-        watched.shadowed = shadowed;
-        watched.report(|reporter| reporter.answered(method, cost, answer, shadowed));
+        self.report(|reporter| reporter.answered(method, cost, answer, shadowed));
     }
 
     /// Its request has left the queue with this decision.
     pub(crate) fn decided(&mut self, cost: u32, decision: Decision) {
-        if let Some(watched) = &mut self.0 {
-            watched.report(|reporter| reporter.decided(cost, decision, None));
-        }
+        self.report(|reporter| reporter.decided(cost, decision, None));
     }
 
     /// Its request has left the queue, since its permits would come too late.
@@ -230,19 +203,24 @@ impl Watch {
     /// See [`Reporter::gave_up`].
     #[inline]
     pub(crate) fn gave_up(&mut self) {
-        if let Some(watched) = &mut self.0 {
-            watched.report(Reporter::gave_up);
+        self.report(Reporter::gave_up);
+    }
+
+    #[inline]
+    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
+        if let Some(reporter) = &mut self.0 {
+            report_to(reporter, report);
         }
     }
 }
 
-impl Watched {
-    #[cold]
-    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
-        if let Some(reporter) = &mut self.reporter {
-            report(reporter);
-        }
-    }
+/// Out of line: most limits have no observer.
+#[cold]
+fn report_to(
+    reporter: &mut Reporter<SharedObserver>,
+    report: impl FnOnce(&mut Reporter<SharedObserver>),
+) {
+    report(reporter);
 }
 
 impl fmt::Debug for Watch {
@@ -277,21 +255,6 @@ impl<K> KeyedObserver<K> {
             let observer = Arc::clone(&observer);
             SharedObserver::new(move |event: Event| observer(&key, event))
         })))
-    }
-
-    /// Asks, and reports a request that does not wait.
-    pub(crate) fn tried(
-        observer: Option<&Self>,
-        key: impl FnOnce() -> K,
-        cost: u32,
-        ask: impl FnOnce(&mut Option<Decision>) -> Decision,
-    ) -> Decision {
-        let shadowed = &mut None;
-        let decision = ask(shadowed);
-        if let Some(observer) = observer {
-            observer.of(key).report_try(cost, decision, *shadowed);
-        }
-        decision
     }
 
     pub(crate) fn of(&self, key: impl FnOnce() -> K) -> SharedObserver {

@@ -58,15 +58,14 @@ pub trait Settle {
     /// has passed, less may come back.
     fn refund_from(&self, spent_at: Instant, cost: u32);
 
-    /// Of the limits behind this clone of a handle whose request has just `passed`, leaves those that have counted it. Says whether
-    /// there are any; `None` if [`shadowed`](Limiter::shadowed) says so.
+    /// This handle, a clone, is used to settle the request that has just `passed` there: it settles nothing where the limit did not
+    /// count the request.
     #[doc(hidden)]
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool>
+    fn settles(&mut self, passed: &Self)
     where
         Self: Sized,
     {
         let _ = passed;
-        None
     }
 
     /// Waits until the `estimate` passes, behind every request that came before, and spends it until it is
@@ -183,14 +182,12 @@ pub trait Settle {
 /// **Dropped** without being settled, the estimate stays spent. A call that was cancelled or that failed may have been made and
 /// paid for all the same, and the limit cannot know. Where it was not made, `settle(0)` gives all of it back.
 ///
-/// A request that has passed only because the limit is in [`Mode::Shadow`](super::Mode::Shadow) was not counted, and what it has cost is not either.
-/// While the limit is off, settling changes nothing. It does not know that the limit was off when the request passed: if the limit
-/// is active again, what was not used comes back although it was not spent.
+/// A request that has passed only because of a [`Switch`](super::Switch) was not counted, and what it has cost is not either. While the
+/// switch is off, settling changes nothing.
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct Reservation<L> {
-    /// `None` if the request was not counted.
-    limit: Option<L>,
+    limit: L,
     estimate: u32,
     passed_at: Instant,
 }
@@ -228,11 +225,11 @@ impl<L> Reservation<L> {
     where
         L: Settle,
     {
-        let Some(limit) = self.limit else { return };
         if actual > self.estimate {
-            limit.charge(actual - self.estimate);
+            self.limit.charge(actual - self.estimate);
         } else if actual < self.estimate {
-            limit.refund_from(self.passed_at, self.estimate - actual);
+            self.limit
+                .refund_from(self.passed_at, self.estimate - actual);
         }
     }
 }
@@ -242,11 +239,10 @@ impl<L: Limiter + Settle + Clone> Reservation<L> {
     /// that has begun a window.
     pub(super) fn of(limit: &L, estimate: u32) -> Self {
         let passed_at = instant();
-        let mut counted = limit.clone();
-        let is_counted = counted.keep_counted(limit);
-        let is_counted = is_counted.unwrap_or_else(|| limit.shadowed().is_none());
+        let mut settling = limit.clone();
+        settling.settles(limit);
         Self {
-            limit: is_counted.then_some(counted),
+            limit: settling,
             estimate,
             passed_at,
         }

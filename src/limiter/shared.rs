@@ -16,7 +16,7 @@ use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::limit::LimitState;
 use super::reporter::{SharedObserver, Watch};
 use super::settle::{ReserveWithin, Settle};
-use super::{Answer, Event, Limiter, Method, Mode, Obey, Obeying, Observer, Stats};
+use super::{Answer, Event, Limiter, Method, Obey, Obeying, Observer, Stats};
 
 /// A limit, with a count of references for each handle, and no two counts on one cache line: tasks that acquire at once, each
 /// through its handle, would slow each other down at a count that they share.
@@ -418,10 +418,9 @@ impl<P: Policy> Shared<P> {
     /// ```
     #[doc(alias("check", "check_n", "tryConsume"))]
     pub fn try_acquire(&self, cost: u32) -> Decision {
-        let shadowed = &mut None;
-        let decision = self.try_decide(Intent::Acquire, cost, shadowed);
+        let decision = self.try_decide(Intent::Acquire, cost);
         if let Some(observer) = self.watch.observer() {
-            observer.report_try(cost, decision, *shadowed);
+            observer.report_try(cost, decision, None);
         }
         decision
     }
@@ -431,14 +430,13 @@ impl<P: Policy> Shared<P> {
     /// The time it says takes the queued requests into account; in a queue of more than 64 it may not know all of them, and say
     /// less.
     pub fn peek(&self, cost: u32) -> Decision {
-        self.try_decide(Intent::Peek, cost, &mut None)
+        self.try_decide(Intent::Peek, cost)
     }
 
-    /// What the limit has left now. Nothing is counted; `None` in [`Mode::Off`].
+    /// What the limit has left now. Nothing is counted.
     ///
     /// It is what the policy has, or less if [`set_remaining`](Self::set_remaining) has said so: the queued requests take theirs of
-    /// it before a new one. During a pause nothing remains, and the reset is not before its end. In [`Mode::Shadow`] it is the same, although every request passes. The clock of an unused
-    /// limit does not start.
+    /// it before a new one. During a pause nothing remains, and the reset is not before its end. The clock of an unused limit does not start.
     ///
     /// ```
     /// use paceline::limiter::{PolicyExt, Quota};
@@ -481,13 +479,7 @@ impl<P: Policy> Shared<P> {
         self.queue.with(|limit, _| limit.policy.clone())
     }
 
-    /// Whether the limit holds, is only watched, or is off: see [`set_mode`](Self::set_mode).
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.queue.with(|limit, _| limit.mode)
-    }
-
-    /// How long no request passes, whatever the policy has and whatever the mode: because of a pause, or since nothing is left of
+    /// How long no request passes, whatever the policy has: because of a pause, or since nothing is left of
     /// what [`set_remaining`](Self::set_remaining) has said. `None` if that does not hold it. A pause without end lasts for
     /// centuries.
     ///
@@ -549,13 +541,8 @@ impl<P: Policy> Shared<P> {
     }
 
     /// Asks as a handle that is not queued, whether or not this one is.
-    pub(super) fn try_decide(
-        &self,
-        intent: Intent,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision {
-        try_decide(&self.queue, &mut Position::None, intent, cost, shadowed)
+    pub(super) fn try_decide(&self, intent: Intent, cost: u32) -> Decision {
+        try_decide(&self.queue, &mut Position::None, intent, cost)
     }
 
     /// Leaves the queue, since it would take too long.
@@ -603,8 +590,7 @@ impl<P: Policy> Shared<P> {
     ///
     /// Permits that are not there are owed. It takes effect at once: queued requests wait until the debt is paid. What a limit
     /// owes at most, and for how long, depends on the policy: a [`TokenBucket`](crate::policy::TokenBucket) pays with the
-    /// tokens that flow in, and a window counts until it is over. In [`Mode::Shadow`] it is counted too, and in [`Mode::Off`]
-    /// nothing is. The statistics do not count it, since it is no request.
+    /// tokens that flow in, and a window counts until it is over. The statistics do not count it, since it is no request.
     ///
     /// ```
     /// use paceline::prelude::*;
@@ -805,31 +791,6 @@ impl<P: Policy> Shared<P> {
         self.report(Event::Resumed);
     }
 
-    /// Makes the limit active, shadow or off: see [`Mode`]. It takes effect at once, for queued requests too.
-    ///
-    /// ```
-    /// use paceline::limiter::{Mode, PolicyExt};
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let limit = Interval::every(Duration::from_millis(100)).shared();
-    ///
-    /// limit.set_mode(Mode::Shadow);
-    /// for _ in 0..3 {
-    ///     assert!(limit.try_acquire(1).is_pass());
-    /// }
-    /// assert_eq!(limit.stats().held_back, 2);
-    /// # }
-    /// ```
-    pub fn set_mode(&self, mode: Mode) {
-        // This does not start the clock of a limit that has not been used yet.
-        self.queue.with(|limit, _| limit.set_mode(mode));
-        self.queue.wake_all();
-        self.report(Event::ModeChanged { mode });
-    }
-
     /// Pauses, and returns for how long.
     fn pause(&self, duration: Duration) -> Duration {
         self.queue
@@ -847,21 +808,18 @@ impl<P: Policy> Limiter for Shared<P> {
             self.watch.answered(Method::Decide, cost, &PASS, None);
             return PASS;
         }
-        let (caller, shadowed) = (Caller::new(cx, self.resolution, self.priority), &mut None);
-        let decision = self
-            .queue
-            .poll_acquire(position, cost, intent, &caller, shadowed);
+        let caller = Caller::new(cx, self.resolution, self.priority);
+        let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
-        self.watch
-            .answered(Method::Decide, cost, &answer, *shadowed);
+        self.watch.answered(Method::Decide, cost, &answer, None);
         answer
     }
 
     fn poll_try(&mut self, cost: u32, _cx: &mut Context<'_>) -> Answer {
-        let (shadowed, position) = (&mut None, &mut self.position);
-        let decision = try_decide(&self.queue, position, Intent::Acquire, cost, shadowed);
+        let position = &mut self.position;
+        let decision = try_decide(&self.queue, position, Intent::Acquire, cost);
         let answer = Poll::Ready(Ok(decision));
-        self.watch.answered(Method::Try, cost, &answer, *shadowed);
+        self.watch.answered(Method::Try, cost, &answer, None);
         answer
     }
 
@@ -871,9 +829,7 @@ impl<P: Policy> Limiter for Shared<P> {
             return Poll::Ready(Ok(Decision::Pass));
         }
         let caller = Caller::new(cx, self.resolution, self.priority);
-        let decision = self
-            .queue
-            .poll_acquire(position, cost, intent, &caller, &mut None);
+        let decision = self.queue.poll_acquire(position, cost, intent, &caller);
         let answer = decision.map(Ok);
         self.watch.answered(Method::Open, cost, &answer, None);
         answer
@@ -882,10 +838,6 @@ impl<P: Policy> Limiter for Shared<P> {
     fn give_up(&mut self) {
         self.queue.cancel(&mut self.position);
         self.watch.gave_up();
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.watch.shadowed()
     }
 
     fn status(&self) -> Option<Status> {
@@ -913,10 +865,6 @@ impl<P: Policy> Settle for Shared<P> {
     fn refund_from(&self, spent_at: Instant, cost: u32) {
         self.queue
             .update(|limit, now| limit.refund_from(now, spent_at, cost));
-    }
-
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        Some(passed.shadowed().is_none() && passed.mode() != Mode::Off)
     }
 
     fn reserve_within(&self, estimate: u32, within: Duration) -> ReserveWithin<Self> {
@@ -967,10 +915,9 @@ fn try_decide<P: Policy>(
     position: &mut Position,
     intent: Intent,
     cost: u32,
-    shadowed: &mut Option<Decision>,
 ) -> Decision {
     if queue.takes_prefetched(*position, cost, intent) {
         return Decision::Pass;
     }
-    queue.try_acquire(position, cost, intent, shadowed, LimitState::wait_behind)
+    queue.try_acquire(position, cost, intent, LimitState::wait_behind)
 }

@@ -1,3 +1,4 @@
+use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
 use core::task::{Context, Poll, ready};
@@ -126,9 +127,9 @@ use super::{Limiter, Limits, Method, Obey, Obeying, Settle, Status};
 ///
 /// That of the limiter. A queued request that is not limited any more, because the switch was changed, passes at once and leaves the
 /// limiter's queue.
-pub struct Switched<L> {
-    /// `None` for a key without a limit.
-    limiter: Option<L>,
+pub struct Switched<L, E = Infallible> {
+    /// The error of a key without a limit.
+    limiter: Result<L, E>,
     switch: Switch,
     /// The number of the key.
     key: Option<u16>,
@@ -140,6 +141,8 @@ pub struct Switched<L> {
     is_asked: bool,
     /// What the last request would have been answered if the switch were on.
     pub(crate) shadowed: Option<Decision>,
+    /// Made for the settlement of a request that was not counted.
+    settles_nothing: bool,
 }
 
 /// Puts a [`Switch`] around a limit, in one word: a dark launch, a shadow mode, a kill switch.
@@ -173,10 +176,21 @@ impl<L> Switched<L> {
     /// Asks `limiter` as `switch` says.
     #[must_use]
     pub const fn new(limiter: L, switch: Switch) -> Self {
-        Self::of(Some(limiter), switch, None)
+        Self::of(Ok(limiter), switch, None)
     }
 
-    const fn of(limiter: Option<L>, switch: Switch, key: Option<u16>) -> Self {
+    /// The limiter inside.
+    #[must_use]
+    pub const fn limiter(&self) -> &L {
+        match &self.limiter {
+            Ok(limiter) => limiter,
+            Err(error) => match *error {},
+        }
+    }
+}
+
+impl<L, E> Switched<L, E> {
+    const fn of(limiter: Result<L, E>, switch: Switch, key: Option<u16>) -> Self {
         Self {
             limiter,
             switch,
@@ -185,6 +199,7 @@ impl<L> Switched<L> {
             ticket: None,
             is_asked: false,
             shadowed: None,
+            settles_nothing: false,
         }
     }
 
@@ -220,20 +235,6 @@ impl<L> Switched<L> {
         &self.switch
     }
 
-    /// `None` for a key without a limit.
-    pub(super) const fn limiter(&self) -> Option<&L> {
-        self.limiter.as_ref()
-    }
-
-    pub(super) const fn limiter_mut(&mut self) -> Option<&mut L> {
-        self.limiter.as_mut()
-    }
-
-    /// Whether the last request passed only in shadow mode.
-    pub(super) const fn is_shadowed(&self) -> bool {
-        self.shadowed.is_some()
-    }
-
     /// Whether the present request is in this share.
     fn is_in(&mut self, share: Share) -> bool {
         if share == Share::FULL {
@@ -247,7 +248,7 @@ impl<L> Switched<L> {
     }
 }
 
-impl<L: Limiter> Switched<L> {
+impl<L: Limiter, E> Switched<L, E> {
     fn poll_method(
         &mut self,
         method: Method,
@@ -281,7 +282,7 @@ impl<L: Limiter> Switched<L> {
         cost: u32,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Decision, L::Error>> {
-        let Some(limiter) = &mut self.limiter else {
+        let Ok(limiter) = &mut self.limiter else {
             return Poll::Ready(Ok(Decision::Pass));
         };
         self.is_asked = true;
@@ -309,7 +310,7 @@ impl<L: Limiter> Switched<L> {
 }
 
 /// How a limiter, or permits, are asked.
-impl<L> Switched<L> {
+impl<L, E> Switched<L, E> {
     /// Asks in the mode that applies to this request, and again if the switch is changed while it `waits`.
     pub(crate) fn poll_ask<T>(
         &mut self,
@@ -339,7 +340,7 @@ impl<L> Switched<L> {
         &mut self,
         ask: impl FnOnce(&mut L) -> Poll<T>,
     ) -> Poll<Option<T>> {
-        let Some(limiter) = &mut self.limiter else {
+        let Ok(limiter) = &mut self.limiter else {
             return Poll::Ready(None);
         };
         let answer = ask(limiter);
@@ -373,7 +374,7 @@ impl<L> Switched<L> {
     }
 }
 
-impl<L: Limiter> Limiter for Switched<L> {
+impl<L: Limiter, E> Limiter for Switched<L, E> {
     type Error = L::Error;
 
     fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Result<Decision, L::Error>> {
@@ -397,57 +398,52 @@ impl<L: Limiter> Limiter for Switched<L> {
     }
 
     fn is_out_of_reach(&self) -> bool {
-        self.limiter.as_ref().is_some_and(L::is_out_of_reach)
+        self.limiter.as_ref().is_ok_and(L::is_out_of_reach)
     }
 
     fn is_refusal(&self, error: &L::Error) -> bool {
         let limiter = self.limiter.as_ref();
-        limiter.is_some_and(|limiter| limiter.is_refusal(error))
+        limiter.is_ok_and(|limiter| limiter.is_refusal(error))
     }
 
     /// `None` while the switch is off.
     fn status(&self) -> Option<Status> {
-        let limiter = self
-            .limiter
-            .as_ref()
-            .filter(|_| self.switch.mode() != Mode::Off);
-        limiter.and_then(L::status)
+        self.settled()?.status()
     }
 
     /// Not known while only a share is limited.
     fn least_wait(&self, cost: u32) -> Duration {
         let is_limited = self.switch.setting() == (Mode::Active, Share::FULL);
-        let limiter = self.limiter.as_ref().filter(|_| is_limited);
-        limiter
-            .map(|limiter| limiter.least_wait(cost))
-            .unwrap_or_default()
+        let limiter = self.limiter.as_ref().ok().filter(|_| is_limited);
+        limiter.map_or(Duration::ZERO, |limiter| limiter.least_wait(cost))
     }
 
     fn resolution(&self) -> Resolution {
-        self.limiter.as_ref().map(L::resolution).unwrap_or_default()
+        self.limiter
+            .as_ref()
+            .map_or_else(|_| Resolution::default(), L::resolution)
     }
 }
 
 impl<K: Hash, L: Limits<K>> Limits<K> for Switched<L> {
-    type Limit = Switched<L::Limit>;
+    type Limit = Switched<L::Limit, L::Error>;
     type Error = L::Error;
 
     /// The error reaches the caller only if the key is limited now.
-    fn at(&self, key: K) -> Result<Switched<L::Limit>, L::Error> {
+    fn at(&self, key: K) -> Result<Switched<L::Limit, L::Error>, L::Error> {
         let point = point_of(&key);
-        let limit = self.limiter.as_ref().map(|limits| limits.at(key));
-        let limit = limit
-            .transpose()
-            .or_else(|error| match self.switch.setting() {
-                (Mode::Active, share) if share.includes_point(point) => Err(error),
-                _ => Ok(None),
-            });
-        Ok(Switched::of(limit?, self.switch.clone(), Some(point)))
+        let limit = self.limiter().at(key);
+        let is_limited = match self.switch.setting() {
+            (Mode::Active, share) => share.includes_point(point),
+            _ => false,
+        };
+        let limit = if is_limited { Ok(limit?) } else { limit };
+        Ok(Switched::of(limit, self.switch.clone(), Some(point)))
     }
 }
 
 /// Counts nothing while the switch is off, or for a key without a limit.
-impl<L: Settle> Settle for Switched<L> {
+impl<L: Settle, E> Settle for Switched<L, E> {
     fn charge(&self, cost: u32) {
         if let Some(limit) = self.settled() {
             limit.charge(cost);
@@ -460,47 +456,46 @@ impl<L: Settle> Settle for Switched<L> {
         }
     }
 
-    fn keep_counted(&mut self, passed: &Self) -> Option<bool> {
-        if passed.is_shadowed() {
-            return Some(false);
-        }
-        match (self.limiter_mut(), passed.settled()) {
-            (Some(limit), Some(passed)) => limit.keep_counted(passed),
-            _ => Some(false),
+    fn settles(&mut self, passed: &Self) {
+        self.settles_nothing = passed.shadowed.is_some() || passed.settled().is_none();
+        if let (Ok(limiter), Ok(passed)) = (&mut self.limiter, &passed.limiter) {
+            limiter.settles(passed);
         }
     }
 }
 
-impl<L> Switched<L> {
+impl<L, E> Switched<L, E> {
+    /// The limiter, unless the switch is off.
     fn settled(&self) -> Option<&L> {
-        self.limiter().filter(|_| self.switch().mode() != Mode::Off)
+        let limiter = self.limiter.as_ref().ok();
+        limiter.filter(|_| !self.settles_nothing && self.switch.mode() != Mode::Off)
     }
 }
 
 /// Whatever the switch says: the pause holds where the limit does.
-impl<L: Obey> Obey for Switched<L> {
+impl<L: Obey, E> Obey for Switched<L, E> {
     type Error = L::Error;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<L::Error>> {
-        self.limiter()?.obey(feedback)
+        self.limiter.as_ref().ok()?.obey(feedback)
     }
 }
 
 /// A new handle, with the same switch and key.
-impl<L: Clone> Clone for Switched<L> {
+impl<L: Clone, E: Clone> Clone for Switched<L, E> {
     fn clone(&self) -> Self {
         Self::of(self.limiter.clone(), self.switch.clone(), self.key)
     }
 }
 
 /// The switch forgets its waker.
-impl<L> Drop for Switched<L> {
+impl<L, E> Drop for Switched<L, E> {
     fn drop(&mut self) {
         self.switch.deregister(&mut self.ticket);
     }
 }
 
-impl<L: fmt::Debug> fmt::Debug for Switched<L> {
+impl<L: fmt::Debug, E: fmt::Debug> fmt::Debug for Switched<L, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Switched")
             .field("limiter", &self.limiter)

@@ -40,7 +40,7 @@ const MAX_KEYS: usize = 100_000;
 /// let users = redis.keyed("calls", TokenBucket::new(Rate::per_second(10), 5))?;
 ///
 /// users.at("ann")?.acquire(1).await?;
-/// users.acquire_within("bob", 2, Duration::from_secs(1)).await?;
+/// users.at("bob")?.acquire_within(2, Duration::from_secs(1)).await?;
 ///
 /// let mut calls = futures::stream::iter(1..=3).pace(users.at("eve")?);
 /// while let Some(call) = calls.next().await {
@@ -138,7 +138,7 @@ impl<P: RedisPolicy> Keyed<P> {
     /// });
     ///
     /// for user in ["ann", "bob", "ann"] {
-    ///     let _ = users.try_acquire(user, 1).await?;
+    ///     let _ = users.at(user)?.try_acquire(1).await?;
     /// }
     /// assert_eq!(refused.try_iter().collect::<Vec<_>>(), ["ann"]);
     /// # Ok(())

@@ -55,6 +55,8 @@ pub struct RedisLimiter<P: RedisPolicy> {
     is_undecided: bool,
     /// When the server counted the last request that passed, by its clock, if it did.
     pub(super) counted_at: Option<u64>,
+    /// What the last request would have been answered, if it passed only because of the mode.
+    shadowed: Option<Decision>,
     watch: Watch,
 }
 
@@ -65,6 +67,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             position: None,
             is_undecided: false,
             counted_at: None,
+            shadowed: None,
             watch,
         }
     }
@@ -607,6 +610,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         answer: &Poll<Decided>,
         shadowed: Option<Decision>,
     ) {
+        self.shadowed = shadowed;
         match answer.clone().map(without_fault) {
             Poll::Ready(Decision::Wait { retry_in }) if mode != WaitMode::Wait => {
                 self.watch.too_late(cost, Some(retry_in));
@@ -650,7 +654,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     }
 
     fn shadowed(&self) -> Option<Decision> {
-        self.watch.shadowed()
+        self.shadowed
     }
 
     fn is_out_of_reach(&self) -> bool {

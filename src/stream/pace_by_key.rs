@@ -146,9 +146,9 @@ pin_project! {
     /// # use {testkit::marble, paceline::{limiter::*, policy::Interval, stream::PaceStreamExt}};
     /// # struct Digits(Keyed<(), Interval>);
     /// # impl Limits<char> for Digits {
-    /// #     type Limiter = KeyedAt<(), Interval>;
+    /// #     type Limit = KeyedAt<(), Interval>;
     /// #     type Error = char;
-    /// #     fn at(&self, key: char) -> Result<Self::Limiter, char> {
+    /// #     fn at(&self, key: char) -> Result<Self::Limit, char> {
     /// #         if key.is_ascii_digit() { Ok(self.0.at(())) } else { Err(key) }
     /// #     }
     /// # }

@@ -57,20 +57,7 @@ pub(crate) trait Resource {
 
     /// Answers a request, and counts it if it passes and `intent` is [`Intent::Acquire`]. A wait of
     /// [`Duration::MAX`](core::time::Duration::MAX) lasts until the resource is changed.
-    ///
-    /// A request that passes only because the resource does not hold leaves in `shadowed` what it would have been answered.
-    fn decide(
-        &mut self,
-        intent: Intent,
-        now: Tick,
-        cost: u32,
-        shadowed: &mut Option<Decision>,
-    ) -> Decision;
-
-    /// Whether the order of the queue does not matter, since every request passes.
-    fn is_unordered(&self) -> bool {
-        false
-    }
+    fn decide(&mut self, intent: Intent, now: Tick, cost: u32) -> Decision;
 
     /// A request was queued.
     fn on_queued(&mut self) {}

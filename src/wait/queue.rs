@@ -67,20 +67,14 @@ impl<R: Resource> Queue<R> {
         reason = "a fifth of what a request costs that need not wait"
     )]
     #[inline(always)]
-    pub(super) fn decide(
-        &mut self,
-        position: Position,
-        cost: u32,
-        intent: Intent,
-        shadowed: &mut Option<Decision>,
-    ) -> Answer {
+    pub(super) fn decide(&mut self, position: Position, cost: u32, intent: Intent) -> Answer {
         let is_empty = self.waiters.is_empty();
         let now = self.resource.now(!is_empty);
         let is_turn = is_empty || self.is_turn_of(position, cost, now);
         let is_queued = matches!(position, Position::Queued(_));
         let may_take = is_turn && !is_queued;
         let intent = if may_take { intent } else { Intent::Peek };
-        let decision = self.resource.decide(intent, now, cost, shadowed);
+        let decision = self.resource.decide(intent, now, cost);
         Answer {
             now,
             is_turn,
@@ -153,7 +147,7 @@ impl<R: Resource> Queue<R> {
         caller: &Caller<'_>,
         now: Tick,
     ) {
-        if cost == 0 || self.resource.is_unordered() {
+        if cost == 0 {
             return;
         }
         if self.waiters.is_newest_first() {
@@ -247,7 +241,7 @@ impl<R: Resource> Queue<R> {
         if self.waiters.note_time(now) {
             self.schedule_head(now);
         }
-        cost == 0 || self.waiters.is_first(position) || self.resource.is_unordered()
+        cost == 0 || self.waiters.is_first(position)
     }
 
     /// The request passes and leaves the queue. After a peek the handle keeps its position.
@@ -260,7 +254,6 @@ impl<R: Resource> Queue<R> {
         cost: u32,
         intent: Intent,
         now: Tick,
-        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let (reserved, is_counted) = match *position {
             Position::Queued(ticket) => (Position::Reserved(ticket), false),
@@ -277,7 +270,7 @@ impl<R: Resource> Queue<R> {
         if !is_counted {
             // A request that passes now also passes later.
             let now = self.resource.now(true).max(now);
-            decision = self.resource.decide(intent, now, cost, shadowed);
+            decision = self.resource.decide(intent, now, cost);
             if head_has_left {
                 self.schedule_head(now);
             }
@@ -395,7 +388,7 @@ impl<R: Resource> Queue<R> {
             Duration::ZERO
         } else {
             self.resource
-                .decide(Intent::Peek, now, head.cost, &mut None)
+                .decide(Intent::Peek, now, head.cost)
                 .retry_in()
                 .unwrap_or_default()
         };

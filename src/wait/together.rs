@@ -31,10 +31,9 @@ impl<R: Resource> WaitQueue<R> {
         position: &mut Position,
         cost: u32,
         caller: &Caller<'_>,
-        shadowed: &mut Option<Decision>,
     ) -> Poll<Decision> {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, Intent::Peek, shadowed);
+        let answer = queue.decide(*position, cost, Intent::Peek);
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
                 queue.hold(position, cost, caller, answer.now);
@@ -56,17 +55,16 @@ impl<R: Resource> WaitQueue<R> {
         &self,
         position: &mut Position,
         cost: u32,
-        shadowed: &mut Option<Decision>,
         next: &mut dyn FnMut() -> bool,
     ) -> bool {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, Intent::Peek, shadowed);
+        let answer = queue.decide(*position, cost, Intent::Peek);
         if !answer.is_turn || !answer.decision.is_pass() || !next() {
             return false;
         }
         // A request that passes now also passes later. A queued one takes its permits when it leaves the queue.
-        let answer = queue.decide(*position, cost, Intent::Acquire, shadowed);
-        let _ = queue.pass(position, cost, Intent::Acquire, answer.now, shadowed);
+        let answer = queue.decide(*position, cost, Intent::Acquire);
+        let _ = queue.pass(position, cost, Intent::Acquire, answer.now);
         true
     }
 

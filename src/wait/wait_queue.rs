@@ -53,8 +53,7 @@ impl<R: Resource> WaitQueue<R> {
 
     /// Asks, and is queued while there is something to wait for.
     ///
-    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept. `shadowed`: see
-    /// [`Resource::decide`].
+    /// [`Decision::Wait`]: queued as the head; ask again then. `Pending`: queued; the waker is kept.
     #[inline]
     pub(crate) fn poll_acquire(
         &self,
@@ -62,17 +61,16 @@ impl<R: Resource> WaitQueue<R> {
         cost: u32,
         intent: Intent,
         caller: &Caller<'_>,
-        shadowed: &mut Option<Decision>,
     ) -> Poll<Decision> {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent, shadowed);
+        let answer = queue.decide(*position, cost, intent);
         if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Poll::Ready(Decision::Pass);
         }
         let refuses = answer.is_turn || R::REFUSES_QUEUED || position.is_none();
         let polled = match answer.decision {
             Decision::Pass if answer.is_turn => {
-                Poll::Ready(queue.pass(position, cost, intent, answer.now, shadowed))
+                Poll::Ready(queue.pass(position, cost, intent, answer.now))
             }
             Decision::Never { .. } if refuses => {
                 queue.refuse(position, answer.now);
@@ -90,11 +88,10 @@ impl<R: Resource> WaitQueue<R> {
         position: &mut Position,
         cost: u32,
         intent: Intent,
-        shadowed: &mut Option<Decision>,
         wait_behind: impl FnOnce(&mut R, &Waiters, u32) -> Decision,
     ) -> Decision {
         let mut queue = self.lock();
-        let answer = queue.decide(*position, cost, intent, shadowed);
+        let answer = queue.decide(*position, cost, intent);
         if queue.passes_alone(*position, cost, &answer, &self.front) {
             return Decision::Pass;
         }
@@ -104,7 +101,7 @@ impl<R: Resource> WaitQueue<R> {
                 wait_behind(&mut queue.resource, &queue.waiters, cost)
             }
             Decision::Pass if intent == Intent::Acquire && cost > 0 => {
-                queue.pass(position, cost, intent, answer.now, shadowed)
+                queue.pass(position, cost, intent, answer.now)
             }
             decision => decision,
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
-use paceline::limiter::{Combined, Limiter, LimiterExt, Mode, PolicyExt, Settle};
+use paceline::limiter::{Combined, Limiter, LimiterExt, Mode, PolicyExt, Switch, SwitchExt};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingLog, TokenBucket};
 use paceline::stream::PaceStreamExt;
 use paceline::time::Rate;
@@ -261,22 +261,6 @@ async fn the_same_limit_twice_is_charged_the_sum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_in_shadow_mode_or_off_lets_the_others_decide() {
-    let shadow = FixedWindow::new(1, ms(1_000)).shared();
-    shadow.set_mode(Mode::Shadow);
-    let off = FixedWindow::new(1, ms(1_000)).keyed::<u32>();
-    off.set_mode(Mode::Off);
-    let active = FixedWindow::new(3, ms(1_000)).shared();
-    let all = Combined::new((shadow.clone(), off.at(1), active.clone()));
-    for _ in 0..3 {
-        all.acquire(1).await.unwrap();
-    }
-    assert_eq!(all.try_acquire(1).await, wait(1_000));
-    assert_eq!((shadow.stats().passed, shadow.stats().held_back), (3, 2));
-    assert!(off.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn keys_that_find_no_room_wait_for_some() {
     let users = FixedWindow::new(1, ms(500)).keyed::<u32>().with_max_keys(1);
     let account = FixedWindow::new(100, ms(1_000)).shared();
@@ -374,28 +358,6 @@ async fn threads_keep_every_bound_and_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settlement_goes_to_the_limits_that_have_counted_the_request() {
-    for mode in [Mode::Shadow, Mode::Off] {
-        let user = SlidingLog::new(10, ms(60_000)).shared();
-        let account = SlidingLog::new(100, ms(60_000)).shared();
-        user.set_mode(mode);
-        let call = Combined::new((user.clone(), account.clone()));
-        let low = call.reserve(20).await.unwrap();
-        let high = call.reserve(20).await.unwrap();
-        assert_eq!(account.status().unwrap().remaining, 60);
-
-        user.set_mode(Mode::Active);
-        assert!(user.try_acquire(10).is_pass());
-        low.settle(30);
-        high.settle(5);
-        assert_eq!(account.status().unwrap().remaining, 65, "{mode:?}");
-        assert_eq!(user.status().unwrap().remaining, 0, "{mode:?}");
-        user.refund(1);
-        assert_eq!(user.status().unwrap().remaining, 1, "nothing is owed");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_wait_for_the_same_limit_twice_is_known_at_once() {
     let limit = TokenBucket::new(Rate::per_second(10), 10).shared();
     let twice = Combined::new((limit.clone(), limit.clone()));
@@ -453,17 +415,21 @@ async fn two_orders_do_not_wait_for_each_other_where_the_newest_is_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_orders_do_not_wait_for_each_other_after_the_keys_were_off() {
+async fn two_orders_do_not_wait_for_each_other_after_a_switch_was_off() {
+    let (switch, account) = (Switch::new(), Interval::every(ms(10)).shared());
     let users = Interval::every(ms(10)).keyed::<u8>();
-    let account = Interval::every(ms(10)).shared();
-    account.acquire_one().await;
-    users.set_mode(Mode::Off);
+    let one = Combined::new((account.clone(), users.at(1))).switched(&switch);
+    let other = Combined::new((users.at(1), account.clone())).switched(&switch);
+    one.acquire(1).await.unwrap();
     let start = Instant::now();
-    let first = tokio::spawn(Combined::new((account.clone(), users.at(1))).acquire(1));
+    let let_go = tokio::spawn(one.acquire(1));
     tokio::task::yield_now().await;
-    users.set_mode(Mode::Active);
-    users.acquire_one(1).await;
-    let second = tokio::spawn(Combined::new((users.at(1), account.clone())).acquire(1));
+    switch.set_mode(Mode::Off);
+    let_go.await.unwrap().unwrap();
+    assert_eq!((account.waiting(), users.stats().waiting), (0, 0));
+
+    switch.set_mode(Mode::Active);
+    let (first, second) = (tokio::spawn(one.acquire(1)), tokio::spawn(other.acquire(1)));
     first.await.unwrap().unwrap();
     second.await.unwrap().unwrap();
     assert_eq!(start.elapsed(), ms(20));

@@ -12,7 +12,8 @@ use std::thread;
 
 use futures::executor::block_on;
 use paceline::limiter::{
-    Event, KeyedAt, Mode, Observed, Reservation, Settle, Shared, Switch, Switched, WhenFull,
+    Combined, Event, KeyedAt, Limits, Mode, Observed, Reservation, Settle, Shared, Switch,
+    Switched, WhenFull,
 };
 use paceline::policy::{All, Decision, FixedWindow, PerRequest};
 use paceline::prelude::*;
@@ -364,33 +365,34 @@ async fn a_key_that_passes_without_room_settles_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_off_charges_nothing_and_a_shadowed_one_does() {
-    let limit = bucket();
-    limit.set_mode(Mode::Off);
-    limit.charge(30);
-    limit.reserve(1_000).await.unwrap().settle(2_000);
-    limit.set_mode(Mode::Shadow);
+    let (limit, switch) = (bucket(), Switch::new().with_mode(Mode::Off));
+    let switched = limit.clone().switched(&switch);
+    switched.charge(30);
+    switched.reserve(1_000).await.unwrap().settle(2_000);
+    switch.set_mode(Mode::Shadow);
     assert_eq!(remaining(&limit), 100);
-    limit.charge(30);
+    switched.charge(30);
     assert_eq!(remaining(&limit), 70);
-    limit.reserve(40).await.unwrap().settle(20);
+    switched.reserve(40).await.unwrap().settle(20);
     assert_eq!(remaining(&limit), 50);
-    limit.set_mode(Mode::Off);
-    limit.reserve(40).await.unwrap().settle(0);
-    limit.set_mode(Mode::Active);
+    switch.set_mode(Mode::Off);
+    switched.reserve(40).await.unwrap().settle(0);
+    switch.set_mode(Mode::Active);
     assert_eq!(remaining(&limit), 50, "nothing was spent");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_only_a_shadow_lets_pass_settles_nothing() {
-    let limit = bucket();
-    limit.acquire(90).await.unwrap();
-    limit.set_mode(Mode::Shadow);
+    let (limit, switch) = (bucket(), Switch::new());
+    let switched = limit.clone().switched(&switch);
+    switched.acquire(90).await.unwrap();
+    switch.set_mode(Mode::Shadow);
     let shadowed = [
-        limit.reserve(20).await.unwrap(),
-        limit.try_reserve(20).unwrap(),
+        switched.reserve(20).await.unwrap(),
+        switched.try_reserve(20).unwrap(),
     ];
-    let counted = limit.reserve(10).await.unwrap();
-    limit.set_mode(Mode::Active);
+    let counted = switched.reserve(10).await.unwrap();
+    switch.set_mode(Mode::Active);
 
     let [below, above] = shadowed;
     below.settle(0);
@@ -715,27 +717,44 @@ async fn a_settlement_is_counted_while_the_future_of_another_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_passed_while_the_limit_was_off_settles_nothing_when_it_is_active_again() {
+    let switch = Switch::new().with_mode(Mode::Off);
     let limit = bucket();
     let keys = TokenBucket::new(Rate::per_second(10), 100).keyed::<u8>();
-    let inner = bucket();
-    let switch = Switch::new().with_mode(Mode::Off);
-    let switched = Switched::new(inner.clone(), switch.clone());
-    limit.set_mode(Mode::Off);
-    keys.set_mode(Mode::Off);
-    let reserved = limit.try_reserve(50).unwrap();
-    let of_key = keys.reserve(1, 50).await.unwrap();
-    let behind_a_switch = switched.try_reserve(50).unwrap();
+    let switched = limit.clone().switched(&switch);
+    let Ok(of_key) = keys.clone().switched(&switch).at(1);
+    let reserved = switched.try_reserve(50).unwrap();
+    let reserved_by_key = of_key.reserve(50).await.unwrap();
 
-    limit.set_mode(Mode::Active);
-    keys.set_mode(Mode::Active);
     switch.set_mode(Mode::Active);
-    assert!(limit.try_acquire(60).is_pass());
-    assert!(keys.try_acquire(&1, 60).is_pass());
     assert!(switched.try_acquire(60).await.is_pass());
+    assert!(of_key.try_acquire(60).await.is_pass());
     reserved.settle(0);
-    of_key.settle(70);
-    behind_a_switch.settle(0);
+    reserved_by_key.settle(70);
     assert_eq!(remaining(&limit), 40);
     assert_eq!(keys.status(&1).unwrap().remaining, 40);
-    assert_eq!(remaining(&inner), 40);
+}
+
+/// Each member of a combined limit settles for itself.
+#[tokio::test(start_paused = true)]
+async fn a_key_without_room_settles_nothing_in_a_combined_limit_and_the_other_limit_does() {
+    let each = TokenBucket::new(Rate::per_second(10), 100);
+    let users = each.keyed::<u32>().with_max_keys(1);
+    let users = users.with_when_full(WhenFull::Pass);
+    let account = each.shared();
+    users.acquire(1, 100).await.unwrap();
+    let call = Combined::new((users.at(2), account.clone()));
+    let reserved = call.reserve(50).await.unwrap();
+    let other = call.reserve(20).await.unwrap();
+    sleep(secs(10)).await;
+    users.forget_settled();
+    account.acquire(90).await.unwrap();
+    assert!(users.try_acquire(&2, 60).is_pass());
+    reserved.settle(0);
+    other.settle(30);
+    assert_eq!(
+        users.status(&2).unwrap().remaining,
+        40,
+        "nothing was counted"
+    );
+    assert_eq!(remaining(&account), 50);
 }

@@ -17,7 +17,9 @@ use futures::StreamExt;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
-use paceline::limiter::{Event, Metrics, Mode, Observer, PolicyExt, TracingObserver};
+use paceline::limiter::{
+    Event, Metrics, Mode, Observed, Observer, PolicyExt, Switch, TracingObserver,
+};
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::redis::{OutagePolicy, Redis};
@@ -68,19 +70,20 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn dark_launch(prometheus: &PrometheusHandle) {
     let limit = TokenBucket::new(Rate::per_second(10), 5).shared();
-    let limit = limit.with_observer(Operator::of("checkout"));
+    let (switch, operator) = (Switch::new(), Operator::of("checkout"));
+    let limit = Observed::new(limit.switched(&switch), &operator);
     let traffic = || {
         let requests = futures::stream::iter(1..=20).min_interval(Duration::from_millis(50));
         requests.enforce(limit.clone()).count()
     };
 
     println!("## Dark launch");
-    limit.set_mode(Mode::Shadow);
+    switch.set_mode(Mode::Shadow);
     traffic().await;
     scrape(prometheus, "in shadow mode", "checkout");
 
     sleep(Duration::from_secs(1)).await;
-    limit.set_mode(Mode::Active);
+    switch.set_mode(Mode::Active);
     traffic().await;
     scrape(prometheus, "enforced", "checkout");
 }

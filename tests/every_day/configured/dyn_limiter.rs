@@ -100,8 +100,8 @@ async fn everything_is_forwarded() {
     let late = limit.acquire_within(3, ms(999)).await.unwrap_err();
     assert!(!late.is_too_costly());
 
-    shared.set_mode(Mode::Shadow);
-    let mut limit = DynLimiter::new(shared.clone());
+    let shadow = Switch::new().with_mode(Mode::Shadow);
+    let mut limit = DynLimiter::new(shared.clone().switched(&shadow));
     let asked = std::future::poll_fn(|cx| limit.poll_try(5, cx)).await;
     assert_eq!(asked, Ok(Decision::Pass));
     let wait = Decision::Wait {
@@ -109,7 +109,7 @@ async fn everything_is_forwarded() {
     };
     assert_eq!(limit.shadowed(), Some(wait));
     assert!(!limit.is_out_of_reach());
-    assert!(limit.for_one_request().is_some());
+    assert!(DynLimiter::new(shared).for_one_request().is_some());
     let open = std::future::poll_fn(|cx| limit.poll_open(1, cx)).await;
     assert_eq!(open, Ok(Decision::Pass));
 }

@@ -41,7 +41,7 @@ impl<G> Admitted<G> {
 
 type Guarded<A> = Admitted<<A as Admit>::Guard>;
 
-fn asked<A: Admit>(handle: &mut Switched<A>) -> Result<Guarded<A>, A::Error> {
+fn asked<A: Admit, E>(handle: &mut Switched<A, E>) -> Result<Guarded<A>, A::Error> {
     Admitted::of(handle.poll_admit((), &mut Context::from_waker(Waker::noop())))
 }
 

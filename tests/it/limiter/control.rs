@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::Mode;
+use paceline::limiter::{Mode, Switch};
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -114,18 +114,18 @@ async fn a_stream_that_waits_feels_a_pause_and_its_end() {
 #[tokio::test(start_paused = true)]
 async fn in_shadow_mode_every_request_passes_and_held_back_ones_are_counted() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    limit.set_mode(Mode::Shadow);
-
-    for cost in [1, 1, 1, 5] {
-        assert_eq!(limit.try_acquire(cost), Decision::Pass);
+    let switch = Switch::new().with_mode(Mode::Shadow);
+    let switched = limit.clone().switched(&switch);
+    for cost in [1, 1, 1, 3] {
+        assert_eq!(switched.try_acquire(cost).await, Decision::Pass);
     }
-    limit.acquire(9).await.unwrap();
-    assert_eq!(limit.stats().passed, 5);
-    assert_eq!(limit.stats().held_back, 3);
+    switched.acquire(9).await.unwrap();
+    assert_eq!((switch.stats().shadowed, switch.stats().held_back), (5, 3));
+    assert_eq!(limit.stats().passed, 2);
 
-    limit.set_mode(Mode::Active);
+    switch.set_mode(Mode::Active);
     assert_eq!(
-        limit.try_acquire(1),
+        switched.try_acquire(1).await,
         wait(100),
         "what conformed was charged, and no more"
     );
@@ -134,25 +134,27 @@ async fn in_shadow_mode_every_request_passes_and_held_back_ones_are_counted() {
 #[tokio::test(start_paused = true)]
 async fn when_off_every_request_passes_and_nothing_is_charged_or_counted() {
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    limit.set_mode(Mode::Off);
+    let switch = Switch::new().with_mode(Mode::Off);
+    let switched = limit.clone().switched(&switch);
     for _ in 0..9 {
-        assert_eq!(limit.try_acquire(1), Decision::Pass);
+        assert_eq!(switched.try_acquire(1).await, Decision::Pass);
     }
-    assert_eq!(limit.stats().passed, 0);
+    assert_eq!((limit.stats().passed, switch.stats().shadowed), (0, 0));
 
-    limit.set_mode(Mode::Active);
-    assert_eq!(limit.try_acquire(2), Decision::Pass);
+    switch.set_mode(Mode::Active);
+    assert_eq!(switched.try_acquire(2).await, Decision::Pass);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_waiter_feels_a_new_mode_at_once() {
     for mode in [Mode::Shadow, Mode::Off] {
         let start = now();
-        let limit = Interval::every(ms(60_000)).shared();
+        let switch = Switch::new();
+        let limit = Interval::every(ms(60_000)).shared().switched(&switch);
         limit.acquire(1).await.unwrap();
         let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(limit.acquire(1))).collect();
         sleep(10).await;
-        limit.set_mode(mode);
+        switch.set_mode(mode);
         for task in tasks {
             task.await.unwrap().unwrap();
         }
@@ -162,14 +164,15 @@ async fn every_waiter_feels_a_new_mode_at_once() {
 
 /// The waiter has been woken, and has not asked again yet.
 #[tokio::test(start_paused = true)]
-async fn outside_enforce_mode_no_request_waits_behind_others() {
+async fn a_request_that_is_not_limited_waits_behind_no_other() {
     for mode in [Mode::Off, Mode::Shadow] {
-        let limit = Interval::every(ms(100)).shared();
-        assert!(limit.try_acquire(1).is_pass());
+        let switch = Switch::new();
+        let limit = Interval::every(ms(100)).shared().switched(&switch);
+        assert!(limit.try_acquire(1).await.is_pass());
         let mut waits = Driven::new(limit.acquire(1));
         assert!(waits.poll().is_pending());
-        limit.set_mode(mode);
-        assert_eq!(limit.try_acquire(1), Decision::Pass, "{mode:?}");
+        switch.set_mode(mode);
+        assert_eq!(limit.try_acquire(1).await, Decision::Pass, "{mode:?}");
     }
 }
 
@@ -245,26 +248,30 @@ async fn the_end_of_a_pause_is_felt_within_a_millisecond() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_passed_while_it_was_off_are_not_in_the_estimate() {
-    let limit = Interval::every(ms(10)).shared();
+    let (limit, switch) = (Interval::every(ms(10)).shared(), Switch::new());
     assert!(limit.try_acquire(1).is_pass());
-    let mut waiters: Vec<_> = (0..200).map(|_| Driven::new(limit.acquire(1))).collect();
+    let switched = limit.clone().switched(&switch);
+    let mut waiters: Vec<_> = (0..200).map(|_| Driven::new(switched.acquire(1))).collect();
     for waiter in &mut waiters {
         assert!(waiter.poll().is_pending());
     }
     assert_eq!(limit.peek(1), wait(2_010));
-    limit.set_mode(Mode::Off);
+    switch.set_mode(Mode::Off);
     for waiter in &mut waiters[..60] {
         assert!(waiter.poll().is_ready());
     }
-    limit.set_mode(Mode::Active);
+    switch.set_mode(Mode::Active);
     let estimate = limit.peek(1).retry_in().unwrap();
     assert!(estimate <= ms(1_410), "{estimate:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_mode_does_not_start_the_clock_of_an_unused_limit() {
+    let switch = Switch::new().with_mode(Mode::Off);
     let limit = Interval::every(ms(100)).with_delayed_start().shared();
-    limit.set_mode(Mode::Active);
+    let limit = limit.switched(&switch);
+    assert!(limit.try_acquire(1).await.is_pass());
+    switch.set_mode(Mode::Active);
     jump(ms(100)).await;
-    assert_eq!(limit.try_acquire(1).retry_in(), Some(ms(100)));
+    assert_eq!(limit.try_acquire(1).await.retry_in(), Some(ms(100)));
 }

@@ -380,31 +380,41 @@ async fn a_pause_holds_for_every_client_until_it_is_over_or_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn in_shadow_mode_everything_passes_and_what_would_be_refused_is_demand() {
-    let clients = fair(2);
-    clients.set_mode(Mode::Shadow);
-    assert_eq!(pass(&clients, "a", 5), 5);
-    assert_eq!(clients.stats().held_back, 3);
+    let (clients, switch) = (fair(2), Switch::new().with_mode(Mode::Shadow));
+    let switched = clients.clone().switched(&switch);
+    let pass = async |n| {
+        let Ok(limit) = switched.at("a");
+        let mut passed = 0;
+        for _ in 0..n {
+            passed += u32::from(limit.try_acquire(1).await.is_pass());
+        }
+        passed
+    };
+    assert_eq!(pass(5).await, 5);
+    assert_eq!(switch.stats().held_back, 3);
     let share = share_of(&clients, "a");
     assert_eq!((share.used, share.refused), (2, 3));
 
-    clients.set_mode(Mode::Off);
-    assert_eq!(pass(&clients, "a", 5), 5);
-    assert_eq!(clients.stats().passed, 5);
-    assert_eq!(clients.status(&"a"), None);
+    switch.set_mode(Mode::Off);
+    assert_eq!(pass(5).await, 5);
+    assert_eq!(clients.stats().passed, 2);
+    let Ok(limit) = switched.at("a");
+    assert_eq!(limit.status(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_mode_lets_every_waiter_pass() {
     let clients = fair(1);
     assert_eq!(pass(&clients, "a", 1), 1);
+    let switch = Switch::new();
+    let clients = clients.switched(&switch);
     let mut waiters: Vec<_> = ["a", "a", "b"]
         .into_iter()
         .map(|client| Driven::new(clients.acquire_one(client)))
         .collect();
     assert!(waiters.iter_mut().all(|one| one.poll().is_pending()));
 
-    clients.set_mode(Mode::Shadow);
-    assert_eq!(clients.mode(), Mode::Shadow);
+    switch.set_mode(Mode::Shadow);
     assert!(waiters.iter().all(Driven::is_woken));
     assert!(waiters.iter_mut().all(|one| one.poll().is_ready()));
 }

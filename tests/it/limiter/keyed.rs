@@ -1,9 +1,7 @@
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::{Keyed, Mode};
+use paceline::limiter::{Keyed, Limits, Mode, Switch};
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -143,59 +141,22 @@ async fn a_pause_and_new_parameters_concern_one_key_and_reach_its_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mode_is_for_every_key_and_every_waiter() {
-    let limits = buckets(1);
-    limits.acquire(1, 1).await.unwrap();
-    let waiting = tokio::spawn(limits.acquire(1, 1));
+async fn a_switch_is_for_every_key_and_every_waiter() {
+    let (limits, switch) = (buckets(1), Switch::new());
+    let switched = limits.clone().switched(&switch);
+    switched.acquire(1, 1).await.unwrap();
+    let waiting = tokio::spawn(switched.acquire(1, 1));
     sleep(10).await;
-    limits.set_mode(Mode::Shadow);
+    switch.set_mode(Mode::Shadow);
     waiting.await.unwrap().unwrap();
-    assert_eq!(limits.try_acquire(&1, 1), Decision::Pass);
-    assert_eq!(limits.try_acquire(&2, 9), Decision::Pass);
-
-    let stats = limits.stats();
-    assert_eq!(stats.passed, 4);
+    switched.acquire(1, 1).await.unwrap();
+    switched.acquire(2, 9).await.unwrap();
+    assert_eq!(limits.stats().passed, 1);
     assert_eq!(
-        stats.held_back, 4,
+        switch.stats().held_back,
+        3,
         "one that waited and passed in shadow, and two more"
     );
-}
-
-/// A request of cost 3 shows the mode of its key: it can never pass.
-#[test]
-fn of_two_modes_set_at_once_one_is_the_last_for_every_key() {
-    const ROUNDS: u32 = 2_000;
-    let limits = buckets(2);
-    for key in 0..200 {
-        assert!(limits.try_acquire(&key, 1).is_pass());
-    }
-    // These have a queue of their own. The next hundred have a state, and those after them are new.
-    for key in 0..100 {
-        limits.pause_for(&key, Duration::MAX);
-    }
-    // How many threads have begun a round, and how many have ended one.
-    let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
-    let meet = |count: &AtomicU32, round: u32| {
-        count.fetch_add(1, Ordering::SeqCst);
-        while count.load(Ordering::SeqCst) < 2 * round {
-            thread::yield_now();
-        }
-    };
-    thread::scope(|scope| {
-        for mode in [Mode::Active, Mode::Off] {
-            let (limits, begun, ended) = (&limits, &begun, &ended);
-            scope.spawn(move || {
-                for round in 1..=ROUNDS {
-                    meet(begun, round);
-                    limits.set_mode(mode);
-                    meet(ended, round);
-                    let is_off = |key: u32| limits.peek(&key, 3).is_pass();
-                    let off = (0..300).filter(|key| is_off(*key)).count();
-                    assert!(off == 0 || off == 300, "{off} of 300 keys are off");
-                }
-            });
-        }
-    });
 }
 
 #[tokio::test(start_paused = true)]

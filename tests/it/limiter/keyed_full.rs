@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::{Keyed, Mode, WhenFull};
+use paceline::limiter::{Keyed, Limits, Mode, Switch, WhenFull};
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -185,18 +185,20 @@ async fn an_idle_request_for_room_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_for_room_feels_a_mode_when_it_asks_again() {
+async fn a_request_that_waits_for_room_feels_a_switch_at_once() {
     let start = now();
+    let switch = Switch::new();
     let limits = Interval::every(ms(60_000)).keyed::<u32>().with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
+    let limits = limits.switched(&switch);
     let waiting = [1, 2].map(|key| tokio::spawn(limits.acquire(key, 1)));
     sleep(10).await;
-    limits.set_mode(Mode::Shadow);
+    switch.set_mode(Mode::Shadow);
     for request in waiting {
         request.await.unwrap().unwrap();
     }
-    assert_eq!(since(start), 1_000);
-    assert_eq!(limits.stats().held_back, 2);
+    assert_eq!(since(start), 10);
+    assert_eq!(switch.stats().held_back, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +265,7 @@ async fn when_full_new_keys_may_share_one_limit_with_one_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_that_new_keys_share_has_the_mode_of_all() {
+async fn waiters_of_the_limit_that_new_keys_share_feel_a_switch_at_once() {
     let shared = WhenFull::Share(Interval::every(ms(60_000)));
     let limits = Interval::every(ms(60_000)).keyed::<u32>();
     let limits = limits.with_max_keys(1).with_when_full(shared);
@@ -271,9 +273,10 @@ async fn the_limit_that_new_keys_share_has_the_mode_of_all() {
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
     let start = now();
-    let waiting = tokio::spawn(limits.acquire(2, 1));
+    let switch = Switch::new();
+    let waiting = tokio::spawn(limits.switched(&switch).acquire(2, 1));
     sleep(10).await;
-    limits.set_mode(Mode::Off);
+    switch.set_mode(Mode::Off);
     waiting.await.unwrap().unwrap();
     assert_eq!(since(start), 10);
 }
@@ -310,22 +313,4 @@ fn a_map_of_keys_prints_no_key() {
     assert!(limits.try_acquire("secret", 1).is_pass());
     let text = format!("{limits:?} {:?}", limits.at("secret".to_owned()));
     assert!(!text.contains("secret"), "{text}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_mode_stays_when_an_option_is_set_after_it() {
-    let limits = buckets(1);
-    limits.set_mode(Mode::Shadow);
-    let limits = limits.with_max_keys(1);
-    let limits = limits.with_when_full(WhenFull::Share(TokenBucket::new(Rate::new(1, ms(100)), 1)));
-    assert_eq!(limits.mode(), Mode::Shadow);
-
-    for key in [1, 1, 2, 2] {
-        assert_eq!(limits.try_acquire(&key, 1), Decision::Pass, "{key}");
-    }
-    assert_eq!(
-        limits.stats().held_back,
-        2,
-        "one of key 1, one without room"
-    );
 }

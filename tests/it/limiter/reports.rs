@@ -5,7 +5,7 @@
 use futures::{FutureExt, StreamExt, stream};
 use paceline::concurrency::Permits;
 use paceline::feedback::Feedback;
-use paceline::limiter::{Metrics, Mode, Observed, Observer, TracingObserver};
+use paceline::limiter::{Metrics, Mode, Observed, Observer, Switch, TracingObserver};
 use paceline::policy::{TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -54,7 +54,7 @@ async fn metrics_of_a_limit_that_carries_them_count_each_request() {
     let recorded = Recorded::default();
     let metrics = metrics::with_local_recorder(&recorded, || Metrics::new("sms"));
     let limit = TokenBucket::new(Rate::new(1, ms(100)), 2).shared();
-    let limit = limit.with_observer(metrics);
+    let limit = limit.with_observer(metrics.clone());
 
     assert_eq!(stream::iter(0..8).pace(limit.clone()).count().await, 8);
     limit.acquire(1).await.unwrap();
@@ -73,8 +73,11 @@ async fn metrics_of_a_limit_that_carries_them_count_each_request() {
     waiting.await.unwrap().unwrap();
     assert_eq!(recorded.value("paceline_waiting_requests{limit=sms}"), 0.0);
 
-    limit.set_mode(Mode::Shadow);
-    assert!(limit.try_acquire(1).is_pass());
+    let shadow = Switch::new().with_mode(Mode::Shadow);
+    let full = TokenBucket::new(Rate::new(1, ms(100)), 1).shared();
+    assert!(full.try_acquire(1).is_pass());
+    let observed = Observed::new(full.switched(&shadow), metrics);
+    assert!(observed.try_acquire(1).await.is_pass());
     assert_eq!((of("passed"), of("shadowed")), (10.0, 1.0));
     assert_eq!(recorded.value("paceline_permits_total{limit=sms}"), 10.0);
 }

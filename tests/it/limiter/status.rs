@@ -1,10 +1,12 @@
-//! Reading a limit: what it has left, its policy, its mode, its pause and its waiters.
+//! Reading a limit: what it has left, its policy, its pause and its waiters.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use paceline::limiter::{Limiter, Mode, Observed, Owned, Quota, Shared, Status, WhenFull};
+use paceline::limiter::{
+    Limiter, Limits, Mode, Observed, Owned, Quota, Shared, Status, Switch, WhenFull,
+};
 use paceline::policy::{All, Decision, FixedWindow, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -135,22 +137,23 @@ async fn during_a_pause_nothing_remains_and_the_reset_is_not_before_its_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_off_has_no_status_and_one_in_shadow_mode_has_that_of_its_policy() {
-    let shared = bucket(2).shared();
-    let keyed = bucket(2).keyed::<String>();
-    assert_eq!((shared.mode(), keyed.mode()), (Mode::Active, Mode::Active));
+    let switch = Switch::new();
+    let shared = bucket(2).shared().switched(&switch);
+    let keyed = bucket(2).keyed::<String>().switched(&switch);
+    let at = |key: &str| {
+        let Ok(limit) = keyed.at(key.to_owned());
+        limit
+    };
     for mode in [Mode::Shadow, Mode::Off] {
-        shared.set_mode(mode);
-        keyed.set_mode(mode);
-        assert_eq!((shared.mode(), keyed.mode()), (mode, mode));
+        switch.set_mode(mode);
         for _ in 0..3 {
-            assert!(shared.try_acquire(1).is_pass());
-            assert!(keyed.try_acquire("ann", 1).is_pass());
+            assert!(shared.try_acquire(1).await.is_pass());
+            assert!(at("ann").try_acquire(1).await.is_pass());
         }
         let status = (mode == Mode::Shadow).then_some((0, 200));
         assert_eq!(shared.status().map(|it| left(Some(it))), status);
-        assert_eq!(keyed.status("ann").map(|it| left(Some(it))), status);
-        assert_eq!(keyed.at("ann".into()).status().is_some(), status.is_some());
-        assert_eq!(keyed.status("new").is_some(), status.is_some());
+        assert_eq!(at("ann").status().map(|it| left(Some(it))), status);
+        assert_eq!(at("new").status().is_some(), status.is_some());
     }
 }
 

@@ -11,8 +11,8 @@ use paceline::concurrency::{KeyedPermits, Permits};
 use paceline::feedback::Feedback;
 use paceline::io::PaceReadExt;
 use paceline::limiter::{
-    Event, Keyed, Limiter, Mode, Observed, Observer, PolicyExt, Shared, Stats, Switch, Switched,
-    WhenFull,
+    Event, Keyed, Limiter, Limits, Mode, Observed, Observer, PolicyExt, Shared, Stats, Switch,
+    Switched, WhenFull,
 };
 use paceline::policy::{Decision, Interval, TokenBucket, Unlimited};
 use paceline::prelude::*;
@@ -372,19 +372,19 @@ async fn a_prefetched_permit_is_an_event_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
-    let (limit, seen) = shared();
-    limit.set_mode(Mode::Shadow);
+    let seen: &Seen = Box::leak(Box::default());
+    let switch = Switch::new().with_mode(Mode::Shadow);
+    let limit = Observed::new(bucket().shared().switched(&switch), seen);
     for cost in [2, 1, 3] {
-        assert!(limit.try_acquire(cost).is_pass());
+        assert!(limit.try_acquire(cost).await.is_pass());
     }
     limit.acquire(1).await.unwrap();
     assert_eq!(stream::iter([1]).pace(limit.clone()).count().await, 1);
     jump(ms(200)).await;
-    assert!(limit.try_acquire(2).is_pass());
+    assert!(limit.try_acquire(2).await.is_pass());
     assert_eq!(
         seen.lines(),
         [
-            "mode Shadow",
             "passed 2 after 0ns",
             "shadowed 1 for Some(100ms)",
             "shadowed 3 for None",
@@ -393,17 +393,17 @@ async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
             "passed 2 after 0ns",
         ]
     );
-    assert_eq!(limit.stats().held_back, 4);
-    assert_eq!(limit.stats(), seen.stats());
+    assert_eq!(switch.stats().held_back, 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_let_through_by_shadow_mode_has_waited() {
-    let (limit, seen) = shared();
-    assert!(limit.try_acquire(2).is_pass());
+    let (seen, switch) = (&*Box::leak(Box::<Seen>::default()), Switch::new());
+    let limit = Observed::new(bucket().shared().switched(&switch), seen);
+    assert!(limit.try_acquire(2).await.is_pass());
     let waiting = tokio::spawn(limit.acquire(2));
     sleep(30).await;
-    limit.set_mode(Mode::Shadow);
+    switch.set_mode(Mode::Shadow);
     waiting.await.unwrap().unwrap();
     let events = seen.take();
     let [
@@ -419,49 +419,42 @@ async fn a_waiter_that_is_let_through_by_shadow_mode_has_waited() {
         panic!("{events:?}");
     };
     assert_eq!((cost, waited, retry_in), (2, ms(30), Some(ms(170))));
-    assert_eq!(limit.stats(), seen.stats());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_in_shadow_mode_and_one_without_room_are_events_of_their_own() {
-    let (limits, seen) = keyed();
-    limits.set_mode(Mode::Shadow);
+    let (limits, seen) = (bucket().keyed(), &*Box::leak(Box::<Seen>::default()));
+    let switch = Switch::new().with_mode(Mode::Shadow);
+    let limits = Observed::new(limits.switched(&switch), seen);
+    let Ok(ann) = limits.at("ann");
     for _ in 0..3 {
-        assert!(limits.try_acquire("ann", 2).is_pass());
+        assert!(ann.try_acquire(2).await.is_pass());
     }
-    limits.acquire("ann".to_owned(), 1).await.unwrap();
+    limits.acquire("ann", 1).await.unwrap();
     assert_eq!(
         seen.lines(),
         [
-            "mode Shadow",
             "passed 2 after 0ns",
             "shadowed 2 for Some(200ms)",
             "shadowed 2 for Some(200ms)",
             "shadowed 1 for Some(100ms)"
         ]
     );
-    assert_eq!(limits.stats(), seen.stats());
 
     let (limits, seen) = keyed();
     let limits = limits.with_max_keys(1).with_when_full(WhenFull::Pass);
     assert!(limits.try_acquire("ann", 2).is_pass());
+    assert!(limits.try_acquire("bob", 1).is_pass());
     limits.acquire("bob".to_owned(), 1).await.unwrap();
     assert_eq!(
         seen.lines(),
-        ["passed 2 after 0ns", "shadowed 1 for Some(200ms)"]
+        [
+            "passed 2 after 0ns",
+            "shadowed 1 for Some(200ms)",
+            "shadowed 1 for Some(200ms)"
+        ]
     );
     assert_eq!(limits.stats(), seen.stats());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_observer_around_a_limit_sees_shadow_mode_too() {
-    let limit = Interval::every(ms(100)).shared();
-    limit.set_mode(Mode::Shadow);
-    let (sender, events) = std::sync::mpsc::channel();
-    let observed = Observed::new(limit, move |event: Event| sender.send(event).unwrap());
-    assert_eq!(stream::iter(0..2).pace(observed).count().await, 2);
-    assert!(matches!(events.recv(), Ok(Event::Passed { .. })));
-    assert!(matches!(events.recv(), Ok(Event::Shadowed { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -555,7 +548,6 @@ async fn each_change_of_a_shared_limit_is_an_event_of_the_clone_on_which_it_was_
     assert_eq!(limit.apply_feedback(&nothing), None);
     clone.resume();
     clone.retune(bucket());
-    clone.set_mode(Mode::Off);
     assert_eq!(
         seen.lines(),
         [
@@ -563,8 +555,7 @@ async fn each_change_of_a_shared_limit_is_an_event_of_the_clone_on_which_it_was_
             "paused for 500ms",
             "feedback of 2s",
             "Resumed",
-            "Retuned",
-            "mode Off"
+            "Retuned"
         ]
     );
     unobserved.pause_for(ms(500));
@@ -586,7 +577,6 @@ async fn each_change_of_a_key_is_an_event_with_its_key() {
     limits.retune("ann", bucket());
     limits.forget("ann");
     limits.reset("bob");
-    limits.set_mode(Mode::Shadow);
     assert!(limits.try_acquire("bob", 1).is_pass());
     limits.acquire("cat".to_owned(), 1).await.unwrap();
     let seen: Vec<String> = seen
@@ -643,7 +633,6 @@ async fn an_observer_may_use_its_limit() {
     limits.acquire(1, 1).await.unwrap();
     assert!(limits.acquire_within(1, 1, ms(1)).await.is_err());
     limits.pause_for(&1, ms(1));
-    limits.set_mode(Mode::Shadow);
 }
 
 #[tokio::test(start_paused = true)]

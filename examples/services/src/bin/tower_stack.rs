@@ -130,7 +130,7 @@ struct Site {
 /// A request for data passes from the last layer to the first.
 fn public<M>(limits: M, site: &Arc<Site>) -> Router
 where
-    M: Limits<String> + Clone + Send + Sync + 'static,
+    M: Limits<String, Error: Send> + Clone + Send + Sync + 'static,
     M::Limit: Limiter<Error: fmt::Display + Send> + Clone + Send + 'static,
 {
     let limits = Switched::new(limits, site.switch.clone());
