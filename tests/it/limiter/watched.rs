@@ -594,7 +594,6 @@ async fn each_change_of_a_key_is_an_event_with_its_key() {
             "ann: Retuned",
             "ann: Retuned",
             "ann: Resumed",
-            "bob: Retuned",
             "bob: Resumed",
             "bob: Passed { cost: 1, waited: 0ns }",
             "cat: Passed { cost: 1, waited: 0ns }",
