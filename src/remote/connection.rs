@@ -4,6 +4,7 @@ use core::mem;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -134,8 +135,8 @@ impl<S: Store> Connection<S> {
     /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
     pub(crate) async fn connected_more_often_than(&self, connects: u64) {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            // It hears of every change from here on.
+            let changed = self.changed.notified();
             if self.stats().connects > connects {
                 return;
             }
@@ -193,8 +194,8 @@ impl<S: Store> Connection<S> {
     pub(crate) async fn opened(self: &Arc<Self>) -> Result<Arc<S::Connection>, CallError> {
         let mut has_started = false;
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            // It hears of every change from here on.
+            let changed = self.changed.notified();
             let starts = {
                 let mut state = self.locked();
                 match &state.phase {
@@ -405,12 +406,7 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
         let Some(connection) = weak.upgrade() else {
             return;
         };
-        // In a task of its own, because the client library may panic.
-        let attempt = Arc::clone(&connection);
-        let attempt = tokio::spawn(async move { attempt.connect().await });
-        let result = attempt
-            .await
-            .unwrap_or_else(|panic| Err(Failure::Unreachable(panic.to_string().into())));
+        let result = caught(connection.connect()).await;
         let (now, is_connected) = (connection.now(), result.is_ok());
         let mut state = connection.locked();
         match result {
@@ -448,6 +444,23 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 
 pub(crate) async fn sleep(time: Duration) {
     within(time, pending::<()>()).await;
+}
+
+/// The output of the future, or a failure if it panics: the client library may do so.
+pub(super) async fn caught<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let why = format!("the client library panicked: {}", text.unwrap_or_default());
+            Poll::Ready(Err(Failure::Unreachable(why.into())))
+        })
+    })
+    .await
 }
 
 /// The output of the future, or `None` if it takes longer.

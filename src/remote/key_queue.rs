@@ -4,8 +4,6 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::Handle;
-
 use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
@@ -105,10 +103,9 @@ where
             (answer, queue.mode)
         });
         if answer.is_pending() {
-            let runtime = Handle::try_current();
-            let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
-            self.batcher.start_task(&runtime);
+            self.batcher
+                .start_task("a limit in Redis needs a tokio runtime to wait in");
         }
         answer.map(|answer| self.in_mode(in_force, answer, &mut note.shadowed))
     }
