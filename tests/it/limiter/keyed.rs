@@ -271,7 +271,7 @@ async fn a_key_may_be_asked_for_in_a_borrowed_form() {
     assert_eq!(limits.peek("ann", 1), wait(500));
     limits.with("ann", |limit| limit.resume());
     limits.with("ann", |limit| {
-        limit.retune(TokenBucket::new(Rate::new(1, ms(10)), 2))
+        limit.retune(TokenBucket::new(Rate::new(1, ms(10)), 2));
     });
     assert_eq!(limits.peek("ann", 1), wait(10));
     limits.forget("ann");

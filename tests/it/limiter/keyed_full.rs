@@ -301,7 +301,7 @@ async fn a_paused_and_a_retuned_key_are_remembered_beyond_the_room() {
     assert!(limits.try_acquire(&0, 1).is_pass());
     limits.with(&1, |limit| limit.pause_for(ms(500)));
     limits.with(&2, |limit| {
-        limit.retune(TokenBucket::new(Rate::new(1, ms(300)), 1))
+        limit.retune(TokenBucket::new(Rate::new(1, ms(300)), 1));
     });
     assert_eq!(limits.len(), 3);
     assert_eq!(limits.try_acquire(&1, 1).retry_in(), Some(ms(500)));
