@@ -1,7 +1,6 @@
 use core::fmt;
-use core::future::{Future, poll_fn};
+use core::future::poll_fn;
 use core::mem;
-use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -162,8 +161,6 @@ struct BatcherTask<S: Store> {
     sleeping: BTreeMap<(Tick, usize), (AnySource<S>, bool)>,
     /// How many connections had been made when the sleepers were last looked at, and how many changes of overrides.
     seen: (u64, u64),
-    /// While sources sleep: ready when there is a new connection.
-    connected: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     calls: Calls<S>,
     timer: Timer,
 }
@@ -176,7 +173,6 @@ impl<S: Store> BatcherTask<S> {
             ready: VecDeque::new(),
             sleeping: BTreeMap::new(),
             seen: (0, 0),
-            connected: None,
             calls: Calls::new(&batcher.connection),
             timer: Timer::new(),
         }
@@ -313,30 +309,14 @@ impl<S: Store> BatcherTask<S> {
     /// Polls the calls, and waits for the next event. Returns whether there is something to do at once.
     fn has_event(&mut self, batcher: &Batcher<S>, now: Tick, cx: &mut Context<'_>) -> bool {
         let is_done = self.calls.poll_done(batcher, cx).is_ready();
-        let is_connected = self.poll_connected(batcher, cx).is_ready();
+        let is_connected =
+            !self.sleeping.is_empty() && batcher.connection.connects(cx.waker()) > self.seen.0;
         let Some(until) = self.next_event(batcher, now) else {
             self.timer.disarm();
             return is_done || is_connected;
         };
         self.timer.arm(until.since(now));
         self.timer.poll_elapsed(cx).is_ready() || is_done || is_connected
-    }
-
-    fn poll_connected(&mut self, batcher: &Batcher<S>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.sleeping.is_empty() {
-            self.connected = None;
-            return Poll::Pending;
-        }
-        let connects = self.seen.0;
-        let connected = self.connected.get_or_insert_with(|| {
-            let connection = Arc::clone(&batcher.connection);
-            Box::pin(async move { connection.connected_more_often_than(connects).await })
-        });
-        let is_connected = connected.as_mut().poll(cx);
-        if is_connected.is_ready() {
-            self.connected = None;
-        }
-        is_connected
     }
 
     /// When the task has to look again, if nothing happens before.

@@ -2,7 +2,7 @@ use core::fmt;
 use core::future::{Future, pending, poll_fn};
 use core::mem;
 use core::pin::pin;
-use core::task::Poll;
+use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -50,6 +50,8 @@ struct ConnectionState<S: Store> {
     fault_reported: Option<Tick>,
     /// To be emitted after the lock is released.
     events: Vec<Event>,
+    /// To be woken after the next attempt to connect.
+    tasks: Vec<Waker>,
 }
 
 enum Phase<S: Store> {
@@ -81,6 +83,7 @@ impl<S: Store> Connection<S> {
                 last_failure: None,
                 fault_reported: None,
                 events: Vec::new(),
+                tasks: Vec::new(),
             }),
             changed: Notify::new(),
         }
@@ -132,16 +135,13 @@ impl<S: Store> Connection<S> {
         self.locked().last_failure.clone()
     }
 
-    /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
-    pub(crate) async fn connected_more_often_than(&self, connects: u64) {
-        loop {
-            // It hears of every change from here on.
-            let changed = self.changed.notified();
-            if self.stats().connects > connects {
-                return;
-            }
-            changed.await;
+    /// How many connections have been made. The next attempt to make one wakes this task.
+    pub(crate) fn connects(&self, task: &Waker) -> u64 {
+        let mut state = self.locked();
+        if !state.tasks.iter().any(|other| other.will_wake(task)) {
+            state.tasks.push(task.clone());
         }
+        state.stats.connects
     }
 
     /// Makes one call outside the batcher. It takes no longer than the deadline.
@@ -413,8 +413,10 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
             Ok((opened, run, time)) => state.connected(now, opened, run, time),
             Err(failure) => state.not_connected(now, failure),
         }
+        let tasks = mem::take(&mut state.tasks);
         emit(state);
         connection.changed.notify_waiters();
+        tasks.into_iter().for_each(Waker::wake);
         if is_connected {
             return on_drop.disarm();
         }

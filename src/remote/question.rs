@@ -148,7 +148,7 @@ where
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
             Ok(Answer::Decided(mut reply)) => {
-                self.queue.answered(self.task, &reply);
+                self.queue.answered(self.task, &reply, |_| ());
                 if self.task == Task::Ask && self.queue.pause().is_some() {
                     // Permits that the server counted before this process knew of the pause.
                     self.queue.keep_unclaimed(sent, &reply);
