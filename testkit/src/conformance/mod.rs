@@ -11,22 +11,15 @@
 //! use futures::StreamExt;
 //! use testkit::conformance::Subject;
 //!
-//! // Items as they are …
+//! // Items as they are, in groups, or as results, which carry the item either way …
 //! Subject::new(|input| input.fuse())
-//!     .items(|item| vec![item])
-//!     .into_parts(|adapter| (adapter.into_inner(), vec![]))
+//!     .into_parts(|adapter| (adapter.into_inner(), None::<u32>))
 //!     .check()
 //!     .await;
+//! Subject::new(|input| input.ready_chunks(3).fuse()).check().await;
 //!
-//! // … in groups …
-//! Subject::new(|input| input.ready_chunks(3).fuse())
-//!     .items(|group| group)
-//!     .check()
-//!     .await;
-//!
-//! // … or as results, which carry the item either way.
-//! Subject::new(|input| input.map(|item| if item % 2 == 0 { Ok(item) } else { Err(item) }).fuse())
-//!     .items(|result| vec![result.unwrap_or_else(|refused| refused)])
+//! // … or in any other form.
+//! Subject::with_items(|input| input.enumerate().fuse(), |(_, item)| vec![item])
 //!     .check()
 //!     .await;
 //! # }
@@ -36,35 +29,41 @@
 //! [`Rule::IntoParts`], [`Rule::LateWakeUp`]) are skipped. If [`Rule::KeepsAWaker`] is broken, [`Rule::CancelSafe`] is
 //! skipped, because it moves the adapter from task to task.
 
+mod delays;
 mod input;
+mod manner;
+mod parcel;
 mod rule;
 mod rules;
 mod run;
 mod schedule;
 pub mod service;
 pub mod sink;
+mod violation;
 
 use std::{fmt, future::Future, panic::Location, time::Duration};
 
 use futures_core::{FusedStream, Stream};
 
 use self::{
+    delays::Delays,
     input::Hint,
-    run::{Manner, Run},
+    manner::Manner,
+    run::Run,
     schedule::Schedule,
+    violation::{Found, assert_none},
 };
 pub use self::{
     input::{Input, Unmovable},
-    rule::{Rule, Violation},
+    parcel::Parcel,
+    rule::Rule,
+    violation::Violation,
 };
 use crate::{
     clock::{self, jump},
     patience::Patience,
     wakes::Driven,
 };
-
-/// The default for the typical gap in a schedule.
-const SCALE: Duration = Duration::from_millis(10);
 
 type Build<A> = Box<dyn FnMut(Input) -> A>;
 type Carried<T> = Box<dyn FnMut(T) -> Vec<u32>>;
@@ -74,10 +73,9 @@ type Split<A> = Box<dyn FnMut(Driven<A>) -> (Input, Vec<u32>)>;
 #[must_use = "a subject does nothing unless checked"]
 pub struct Subject<A: Stream> {
     build: Build<A>,
-    carried: Option<Carried<A::Item>>,
+    carried: Carried<A::Item>,
     split: Option<Split<A>>,
-    spacing: Option<Duration>,
-    scale: Option<Duration>,
+    delays: Delays,
     keeps: Keeps,
 }
 
@@ -93,35 +91,42 @@ enum Keeps {
 
 impl<A: FusedStream> Subject<A> {
     /// The adapter that `build` makes. `build` is called for every run, at its first instant.
-    pub fn new(build: impl FnMut(Input) -> A + 'static) -> Self {
+    pub fn new(build: impl FnMut(Input) -> A + 'static) -> Self
+    where
+        A::Item: Parcel + 'static,
+    {
+        Self::with_items(build, Parcel::into_items)
+    }
+
+    /// The same for an output item that is no [`Parcel`]. `carried` returns the input items in it.
+    pub fn with_items(
+        build: impl FnMut(Input) -> A + 'static,
+        carried: impl FnMut(A::Item) -> Vec<u32> + 'static,
+    ) -> Self {
         Self {
             build: Box::new(build),
-            carried: None,
+            carried: Box::new(carried),
             split: None,
-            spacing: None,
-            scale: None,
+            delays: Delays::default(),
             keeps: Keeps::All,
         }
     }
 
-    /// Sets the function from an output item to its input items. It is required.
-    pub fn items(mut self, carried: impl FnMut(A::Item) -> Vec<u32> + 'static) -> Self {
-        self.carried = Some(Box::new(carried));
-        self
-    }
-
     /// Sets how to take the adapter apart: into the input and the items held. Without it [`Rule::IntoParts`] is skipped.
-    pub fn into_parts(mut self, mut split: impl FnMut(A) -> (Input, Vec<u32>) + 'static) -> Self
+    pub fn into_parts<H: Parcel>(mut self, mut split: impl FnMut(A) -> (Input, H) + 'static) -> Self
     where
         A: Unpin,
     {
-        self.split = Some(Box::new(move |adapter| split(adapter.into_inner())));
+        self.split = Some(Box::new(move |adapter| {
+            let (input, held) = split(adapter.into_inner());
+            (input, held.into_items())
+        }));
         self
     }
 
     /// Promises that two emissions are never closer than this, even if polls are late.
     pub fn spacing(mut self, spacing: Duration) -> Self {
-        self.spacing = Some(spacing);
+        self.delays.spacing = Some(spacing);
         self
     }
 
@@ -129,7 +134,7 @@ impl<A: FusedStream> Subject<A> {
     ///
     /// The default is the spacing, or 10 ms without one. Above two minutes the gaps of the suite would look like a hang.
     pub fn scale(mut self, scale: Duration) -> Self {
-        self.scale = Some(scale);
+        self.delays.scale = Some(scale);
         self
     }
 
@@ -154,27 +159,19 @@ impl<A: FusedStream> Subject<A> {
     #[track_caller]
     pub fn check(self) -> impl Future<Output = ()> {
         let caller = Location::caller();
-        async move {
-            let violations = self.violations().await;
-            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            assert!(
-                lines.is_empty(),
-                "does not conform, at {caller}:\n  {}",
-                lines.join("\n  ")
-            );
-        }
+        async move { assert_none(&self.violations().await, caller) }
     }
 
     /// Checks every rule. Returns one violation for each rule that is broken.
     ///
     /// # Panics
     ///
-    /// If the clock is not paused, or [`items`](Self::items) was not called.
-    pub async fn violations(mut self) -> Vec<Violation> {
+    /// If the clock is not paused.
+    pub async fn violations(mut self) -> Vec<Violation<Rule>> {
         // Panics at once if the clock is not paused.
         jump(Duration::ZERO).await;
         let subject = &mut self;
-        let mut found = Found::default();
+        let mut found = Found(Vec::new());
 
         let keeps_items = rules::nothing_lost(subject).await;
         let can_be_counted = keeps_items.is_ok();
@@ -193,7 +190,7 @@ impl<A: FusedStream> Subject<A> {
         if can_be_counted && can_be_moved {
             found.note(rules::cancel_safe(subject).await);
         }
-        found.violations
+        found.0
     }
 
     /// Builds the adapter over a fresh input.
@@ -201,11 +198,7 @@ impl<A: FusedStream> Subject<A> {
         let input = Input::new(schedule, hint, clock::now());
         let log = input.log();
         let adapter = (self.build)(input);
-        let carried = self
-            .carried
-            .as_mut()
-            .expect("the suite has to be told what an output item carries: `.items(..)`");
-        Run::start(adapter, carried, log, manner)
+        Run::start(adapter, &mut self.carried, log, manner)
     }
 
     /// Takes the adapter apart, if `into_parts` was set.
@@ -233,39 +226,14 @@ impl<A: FusedStream> Subject<A> {
         }
         Err(format!("{came:?} came of {whole:?}"))
     }
-
-    /// The typical gap in a schedule, in whole milliseconds, which tokio's timers keep exactly.
-    fn gaps(&self) -> Duration {
-        let asked = self.scale.or(self.spacing).unwrap_or(SCALE);
-        schedule::whole_ms(asked).max(Duration::from_millis(1))
-    }
 }
 
 impl<A: Stream> fmt::Debug for Subject<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subject")
-            .field("spacing", &self.spacing)
+            .field("delays", &self.delays)
             .field("keeps", &self.keeps)
             .finish_non_exhaustive()
-    }
-}
-
-/// The first violation of each rule.
-#[derive(Default)]
-struct Found {
-    violations: Vec<Violation>,
-}
-
-impl Found {
-    fn note(&mut self, outcome: Result<(), Violation>) {
-        let Err(violation) = outcome else { return };
-        if self
-            .violations
-            .iter()
-            .all(|known| known.rule != violation.rule)
-        {
-            self.violations.push(violation);
-        }
     }
 }
 

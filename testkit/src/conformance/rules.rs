@@ -1,26 +1,22 @@
 //! The rules, one function each.
 
-use std::time::Duration;
-
 use futures_core::FusedStream;
 
 use super::{
     Rule, Subject, Violation,
     input::Hint,
-    run::{Manner, Run, Trace},
-    schedule::{Dice, Schedule},
+    manner::Manner,
+    run::{Run, Trace},
+    schedule::{Dice, SEEDS, Schedule},
 };
 
-/// How many random schedules are tried.
-const SEEDS: u64 = 24;
-
-type Outcome = Result<(), Violation>;
+type Outcome = Result<(), Violation<Rule>>;
 
 /// Every item is emitted once, in order, to an eager consumer and to a lazy one.
 pub(super) async fn nothing_lost<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
     for seed in 0..SEEDS {
-        let schedule = Schedule::random(&mut Dice::new(seed), subject.gaps());
-        let lazy = Manner::Lazy(Dice::new(seed), subject.gaps());
+        let schedule = Schedule::random(&mut Dice::new(seed), subject.delays.gaps());
+        let lazy = Manner::Lazy(Dice::new(seed), subject.delays.gaps());
         for manner in [Manner::Eager, lazy] {
             let case = format!("seed {seed}, input {schedule}, {manner}");
             let trace = subject.run(&schedule, manner).await?;
@@ -34,7 +30,7 @@ pub(super) async fn nothing_lost<A: FusedStream>(subject: &mut Subject<A>) -> Ou
 
 /// Every poll has a new waker. The adapter keeps it, and wakes that one.
 pub(super) async fn keeps_a_waker<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         subject.run(&schedule, Manner::Wandering).await?;
     }
     Ok(())
@@ -42,7 +38,7 @@ pub(super) async fn keeps_a_waker<A: FusedStream>(subject: &mut Subject<A>) -> O
 
 /// The input is not polled after its end, even if the adapter is.
 pub(super) async fn input_after_end<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         let mut run = subject.start(&schedule, Hint::Exact, Manner::Eager);
         while !run.has_ended() {
             run.turn().await?;
@@ -62,7 +58,7 @@ pub(super) async fn input_after_end<A: FusedStream>(subject: &mut Subject<A>) ->
 
 /// The end comes with the last emission or with the input's end. An empty input gives no emission.
 pub(super) async fn ends_on_time<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         let trace = subject.run(&schedule, Manner::Eager).await?;
         let last = trace.emitted.last().map(|(at, _)| *at);
         let due = last.unwrap_or_default().max(schedule.end);
@@ -81,7 +77,7 @@ pub(super) async fn ends_on_time<A: FusedStream>(subject: &mut Subject<A>) -> Ou
 
 /// `is_terminated` is right before every poll.
 pub(super) async fn terminated<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         let trace = subject.run(&schedule, Manner::Eager).await?;
         let total = trace.emitted.len();
         if let Some(said) = trace
@@ -103,7 +99,7 @@ pub(super) async fn terminated<A: FusedStream>(subject: &mut Subject<A>) -> Outc
 
 /// `size_hint` is right before every poll, however precise that of the input is.
 pub(super) async fn size_hint<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         for hint in Hint::ALL {
             let run = subject.start(&schedule, hint, Manner::Eager);
             let trace = run.finish().await?;
@@ -124,8 +120,8 @@ pub(super) async fn size_hint<A: FusedStream>(subject: &mut Subject<A>) -> Outco
 
 /// Waits that are given up, each in a task of its own, have no effect.
 pub(super) async fn cancel_safe<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    let patience = (subject.gaps() / 4).max(Duration::from_millis(1));
-    for schedule in Schedule::cases(subject.gaps()) {
+    let patience = subject.delays.patience();
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         let calm = subject.run(&schedule, Manner::Eager).await?;
         // If the adapter hangs only when it is disturbed, this is the rule that it breaks.
         let disturbed = subject.run(&schedule, Manner::Restless(patience)).await;
@@ -142,7 +138,7 @@ pub(super) async fn cancel_safe<A: FusedStream>(subject: &mut Subject<A>) -> Out
 
 /// Taken apart after any number of polls, the adapter accounts for the whole input.
 pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    for schedule in Schedule::cases(subject.gaps()) {
+    for schedule in Schedule::cases(subject.delays.gaps()) {
         for polls in 0.. {
             let mut run = subject.start(&schedule, Hint::Exact, Manner::Eager);
             for _ in 0..polls {
@@ -173,15 +169,12 @@ pub(super) async fn into_parts<A: FusedStream>(subject: &mut Subject<A>) -> Outc
 
 /// Late polls lose nothing and bring no two emissions too close.
 pub(super) async fn late_wake_up<A: FusedStream>(subject: &mut Subject<A>) -> Outcome {
-    let scale = subject.gaps();
+    let scale = subject.delays.gaps();
     for seed in 0..SEEDS {
         let schedule = match seed % 2 {
             0 => Schedule::random(&mut Dice::new(seed), scale),
             // There is always something due, so that every leap skips an instant.
-            _ => Schedule {
-                items: vec![Duration::ZERO; 9],
-                end: Duration::ZERO,
-            },
+            _ => Schedule::burst(),
         };
         let lazy = Manner::Lazy(Dice::new(seed), scale);
         let late = Manner::Late(Dice::new(seed), scale);
@@ -190,31 +183,18 @@ pub(super) async fn late_wake_up<A: FusedStream>(subject: &mut Subject<A>) -> Ou
             let trace = subject.run(&schedule, manner).await?;
             subject
                 .compare(&schedule, trace.items())
-                .and_then(|()| spaced(&trace, subject.spacing))
+                .and_then(|()| {
+                    let at = trace.emitted.iter().map(|(at, _)| *at);
+                    subject.delays.are_kept("emissions", at)
+                })
                 .map_err(|found| Rule::LateWakeUp.broken(format!("{case}: {found}")))?;
         }
     }
     Ok(())
 }
 
-/// Whether no two emissions are closer than `spacing`.
-fn spaced(trace: &Trace, spacing: Option<Duration>) -> Result<(), String> {
-    let instants: Vec<Duration> = trace.emitted.iter().map(|(at, _)| *at).collect();
-    let spacing = spacing.unwrap_or_default();
-    match instants
-        .windows(2)
-        .find(|pair| pair[1].saturating_sub(pair[0]) < spacing)
-    {
-        Some(pair) => Err(format!(
-            "emissions at {:?} and {:?} are closer than {spacing:?}",
-            pair[0], pair[1]
-        )),
-        None => Ok(()),
-    }
-}
-
 impl<A: FusedStream> Subject<A> {
-    async fn run(&mut self, schedule: &Schedule, manner: Manner) -> Result<Trace, Violation> {
+    async fn run(&mut self, schedule: &Schedule, manner: Manner) -> Result<Trace, Violation<Rule>> {
         let run: Run<'_, A> = self.start(schedule, Hint::Exact, manner);
         run.finish().await
     }

@@ -1,47 +1,20 @@
 //! A run of one adapter with one input and one consumer.
 
-use std::{fmt, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, task::Poll, time::Duration};
 
 use futures_core::FusedStream;
-use tokio::{task::yield_now, time::timeout};
+use tokio::task::yield_now;
 
 use super::{
     Rule, Violation,
     input::{Input, Log},
-    schedule::Dice,
+    manner::Manner,
 };
 use crate::{
-    clock::{Stopwatch, jump, sleep},
-    patience::{Patience, Stuck, wait},
+    clock::Stopwatch,
+    patience::{Patience, Stuck},
     wakes::Driven,
 };
-
-/// How the consumer behaves.
-#[derive(Clone, Debug)]
-pub(super) enum Manner {
-    /// Polls as soon as it can.
-    Eager,
-    /// The same, from another task at every poll.
-    Wandering,
-    /// Gives up a wait after this long, and comes back in another task.
-    Restless(Duration),
-    /// Works for a while after each item.
-    Lazy(Dice, Duration),
-    /// The same, and sometimes the clock leaps while it waits.
-    Late(Dice, Duration),
-}
-
-impl fmt::Display for Manner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Eager => "an eager consumer",
-            Self::Wandering => "a consumer that changes tasks",
-            Self::Restless(_) => "a consumer that gives up waiting and comes back",
-            Self::Lazy(..) => "a lazy consumer",
-            Self::Late(..) => "a leaping clock",
-        })
-    }
-}
 
 /// The record of a run.
 #[derive(Debug, Default)]
@@ -112,7 +85,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
     }
 
     /// Polls until the end.
-    pub(super) async fn finish(mut self) -> Result<Trace, Violation> {
+    pub(super) async fn finish(mut self) -> Result<Trace, Violation<Rule>> {
         while !self.has_ended() {
             self.turn().await?;
         }
@@ -126,7 +99,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
     }
 
     /// Waits as long as the consumer does, then polls once.
-    pub(super) async fn turn(&mut self) -> Result<(), Violation> {
+    pub(super) async fn turn(&mut self) -> Result<(), Violation<Rule>> {
         self.pause().await?;
         self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
         let adapter = self.adapter.get();
@@ -160,7 +133,7 @@ impl<'s, A: FusedStream> Run<'s, A> {
         self.log.polls_after_end()
     }
 
-    fn pending(&mut self) -> Result<(), Violation> {
+    fn pending(&mut self) -> Result<(), Violation<Rule>> {
         self.last = Last::Pending;
         if self.adapter.is_woken() || self.adapter.is_waker_kept() {
             return Ok(());
@@ -172,62 +145,30 @@ impl<'s, A: FusedStream> Run<'s, A> {
         )))
     }
 
-    fn item(&mut self, item: A::Item) -> Result<(), Violation> {
+    fn item(&mut self, item: A::Item) -> Result<(), Violation<Rule>> {
         self.last = Last::Item;
         let items = (self.carried)(item);
         self.trace.emitted.push((self.watch.elapsed(), items));
         self.patience.given().map_err(|stuck| self.stuck(stuck))
     }
 
-    async fn pause(&mut self) -> Result<(), Violation> {
+    async fn pause(&mut self) -> Result<(), Violation<Rule>> {
         match self.last {
             Last::Nothing | Last::End => Ok(()),
             Last::Item => {
-                self.dally().await;
+                self.manner.dally().await;
                 Ok(())
             }
             // Other tasks may have to run before the answer changes, even if this one was woken already.
             Last::Pending => {
                 yield_now().await;
-                self.await_wake().await.map_err(|stuck| self.stuck(stuck))
+                let woken = self.manner.await_wake(&mut self.adapter).await;
+                woken.map_err(|stuck| self.stuck(stuck))
             }
         }
     }
 
-    async fn dally(&mut self) {
-        if let Manner::Lazy(dice, scale) | Manner::Late(dice, scale) = &mut self.manner {
-            let span = dice.gap(*scale);
-            if !span.is_zero() {
-                sleep(span).await;
-            }
-        }
-    }
-
-    async fn await_wake(&mut self) -> Result<(), Stuck> {
-        match &mut self.manner {
-            Manner::Eager | Manner::Lazy(..) => wait(self.adapter.woken()).await,
-            Manner::Wandering => {
-                wait(self.adapter.woken()).await?;
-                self.adapter.change_task();
-                Ok(())
-            }
-            Manner::Restless(patience) => {
-                // The consumer comes back, woken or not.
-                let _ = timeout(*patience, self.adapter.woken()).await;
-                self.adapter.change_task();
-                Ok(())
-            }
-            Manner::Late(dice, scale) => {
-                if dice.below(2) == 0 {
-                    return wait(self.adapter.woken()).await;
-                }
-                jump(dice.span(*scale)).await;
-                Ok(())
-            }
-        }
-    }
-
-    fn stuck(&self, stuck: Stuck) -> Violation {
+    fn stuck(&self, stuck: Stuck) -> Violation<Rule> {
         let at = self.watch.elapsed();
         if self.adapter.is_earlier_task_woken() {
             return Rule::KeepsAWaker.broken(format!(

@@ -2,6 +2,9 @@
 
 use std::{fmt, iter, time::Duration};
 
+/// How many random schedules are tried.
+pub(super) const SEEDS: u64 = 24;
+
 /// The instants of the items 0, 1, 2 …, and of the end.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
@@ -42,6 +45,14 @@ impl Schedule {
         Self {
             items,
             end: at + dice.gap(scale),
+        }
+    }
+
+    /// Nine items at once.
+    pub(super) fn burst() -> Self {
+        Self {
+            items: vec![Duration::ZERO; 9],
+            end: Duration::ZERO,
         }
     }
 

@@ -9,7 +9,7 @@
 //! use testkit::conformance::service::Subject;
 //!
 //! // A service without a limit keeps all rules but one.
-//! let found = Subject::new(|inner| inner, 2).inner_error(Some).violations().await;
+//! let found = Subject::new(|inner| inner, 2, Some).violations().await;
 //! assert_eq!(found.len(), 1);
 //! assert_eq!(
 //!     found[0].to_string(),
@@ -24,6 +24,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use tower_service::Service;
 
+use super::{Violation, violation::assert_none};
 use crate::{
     clock::{jump, sleep},
     probe::service::{Inner, InnerError, Part},
@@ -51,9 +52,18 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The promise, in a line.
-    const fn promise(self) -> &'static str {
-        match self {
+    fn check(self, is_kept: bool, detail: impl FnOnce() -> String) -> Result<(), Violation<Rule>> {
+        if is_kept {
+            return Ok(());
+        }
+        Err(Violation::new(self, detail()))
+    }
+}
+
+/// The promise, in a line.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::ReadyMeansReady => "the inner service is called when it is ready",
             Self::ReadyTakesNothing => "a service that is ready has taken nothing",
             Self::ClonesShare => "clones share the limit",
@@ -61,38 +71,7 @@ impl Rule {
             Self::LateWakeUp => "being late lets no burst pass",
             Self::InnerError => "the inner error is untouched",
             Self::BodyToItsEnd => "a body arrives down to its end",
-        }
-    }
-
-    fn check(self, is_kept: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
-        if is_kept {
-            return Ok(());
-        }
-        let (rule, detail) = (self, detail());
-        Err(Violation { rule, detail })
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.promise())
-    }
-}
-
-/// A rule that was broken, and how.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Violation {
-    /// Which rule.
-    pub rule: Rule,
-    /// What happened.
-    pub detail: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, detail } = self;
-        write!(f, "{rule:?} ({rule}): {detail}")
+        })
     }
 }
 
@@ -112,7 +91,7 @@ const BODY: [Part; 4] = [
 pub struct Subject<S: Service<Request<()>>> {
     build: Box<dyn FnMut(Inner) -> S>,
     passing: u32,
-    inner_error: Option<InnerErrorOf<S::Error>>,
+    inner_error: InnerErrorOf<S::Error>,
 }
 
 type InnerErrorOf<E> = fn(E) -> Option<InnerError>;
@@ -123,18 +102,17 @@ where
     B: Body<Data = &'static [u8], Error = InnerError>,
 {
     /// The service that `build` makes, with a new limit for each rule. The limit lets `passing` requests pass at once.
-    pub fn new(build: impl FnMut(Inner) -> S + 'static, passing: u32) -> Self {
+    /// `inner_error` returns the error of the inner service, if this is one.
+    pub fn new(
+        build: impl FnMut(Inner) -> S + 'static,
+        passing: u32,
+        inner_error: InnerErrorOf<S::Error>,
+    ) -> Self {
         Self {
             build: Box::new(build),
             passing,
-            inner_error: None,
+            inner_error,
         }
-    }
-
-    /// Sets how to read the error of the inner service. It is required.
-    pub fn inner_error(mut self, inner_error: InnerErrorOf<S::Error>) -> Self {
-        self.inner_error = Some(inner_error);
-        self
     }
 
     /// Checks every rule.
@@ -145,23 +123,15 @@ where
     #[track_caller]
     pub fn check(self) -> impl Future<Output = ()> {
         let caller = Location::caller();
-        async move {
-            let violations = self.violations().await;
-            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            assert!(
-                lines.is_empty(),
-                "does not conform, at {caller}:\n  {}",
-                lines.join("\n  ")
-            );
-        }
+        async move { assert_none(&self.violations().await, caller) }
     }
 
     /// Checks every rule. Returns one violation for each rule that is broken.
     ///
     /// # Panics
     ///
-    /// If the clock is not paused, or [`inner_error`](Self::inner_error) was not called.
-    pub async fn violations(mut self) -> Vec<Violation> {
+    /// If the clock is not paused.
+    pub async fn violations(mut self) -> Vec<Violation<Rule>> {
         // Panics at once if the clock is not paused.
         jump(Duration::ZERO).await;
         let checked = [
@@ -176,7 +146,7 @@ where
         checked.into_iter().filter_map(Result::err).collect()
     }
 
-    async fn ready_means_ready(&mut self) -> Result<(), Violation> {
+    async fn ready_means_ready(&mut self) -> Result<(), Violation<Rule>> {
         let inner = Inner::new();
         inner.set_ready(false);
         let mut calls = self.calls(&inner, self.passing + MORE);
@@ -193,7 +163,7 @@ where
         Rule::ReadyMeansReady.check(is_kept, || format!("ended: {has_ended}, {used:?}"))
     }
 
-    async fn ready_takes_nothing(&mut self) -> Result<(), Violation> {
+    async fn ready_takes_nothing(&mut self) -> Result<(), Violation<Rule>> {
         let inner = Inner::new();
         let service = (self.build)(inner.clone());
         let mut idle: Vec<S> = (0..10).map(|_| service.clone()).collect();
@@ -211,7 +181,7 @@ where
         Rule::ReadyTakesNothing.check(passed == passing, detail)
     }
 
-    fn clones_share(&mut self) -> Result<(), Violation> {
+    fn clones_share(&mut self) -> Result<(), Violation<Rule>> {
         // The requests that pass are under way for a while.
         let inner = Inner::new().taking(Duration::from_secs(1));
         let mut calls = self.calls(&inner, self.passing + MORE);
@@ -221,7 +191,7 @@ where
         Rule::ClonesShare.check(passed == passing, detail)
     }
 
-    async fn cancel_safe(&mut self) -> Result<(), Violation> {
+    async fn cancel_safe(&mut self) -> Result<(), Violation<Rule>> {
         let inner = Inner::new().taking(Duration::from_secs(1));
         let service = (self.build)(inner.clone());
         let passing = self.passing;
@@ -241,7 +211,7 @@ where
         Rule::CancelSafe.check(is_kept, detail)
     }
 
-    async fn late_wake_up(&mut self) -> Result<(), Violation> {
+    async fn late_wake_up(&mut self) -> Result<(), Violation<Rule>> {
         let inner = Inner::new();
         let mut calls = self.calls(&inner, self.passing + MORE);
         poll_all(&mut calls);
@@ -254,21 +224,18 @@ where
         Rule::LateWakeUp.check(burst <= passing && has_ended, detail)
     }
 
-    async fn inner_error_untouched(&mut self) -> Result<(), Violation> {
-        let inner_error = self
-            .inner_error
-            .expect("the suite has to be told how to read the inner error: `.inner_error(..)`");
+    async fn inner_error_untouched(&mut self) -> Result<(), Violation<Rule>> {
         let mut calls = self.calls(&Inner::new().failing(), 1);
         end_all(&mut calls).await;
         let arrived = match calls.remove(0).outcome {
-            Some(Err(error)) => inner_error(error),
+            Some(Err(error)) => (self.inner_error)(error),
             _ => None,
         };
         let detail = || "it did not arrive".to_owned();
         Rule::InnerError.check(arrived == Some(InnerError), detail)
     }
 
-    async fn body_to_its_end(&mut self) -> Result<(), Violation> {
+    async fn body_to_its_end(&mut self) -> Result<(), Violation<Rule>> {
         let failing = [Part::Data(b"one"), Part::Failure];
         for parts in [&BODY[..], &failing, &[]] {
             let direct = read(&mut calls(&Inner::new().with_body(parts), 1)).await;

@@ -20,11 +20,7 @@ use self::paced::{Fault, INTERVAL, Paced};
 
 fn paced(fault: Fault) -> Subject<Paced<Input>> {
     Subject::new(move |input| Paced::new(input, fault))
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
+        .into_parts(Paced::into_parts)
         .spacing(INTERVAL)
 }
 
@@ -44,9 +40,32 @@ async fn a_right_adapter_breaks_no_rule() {
     assert_eq!(paced(Fault::None).violations().await, []);
 }
 
+/// Faults, and the rule that each breaks, and no other.
 #[tokio::test(start_paused = true)]
-async fn a_lost_wake_up_with_a_kept_waker_is_a_hang() {
-    assert_eq!(broken(paced(Fault::HangsAfterTwo)).await, [Rule::Alive]);
+async fn each_planted_fault_breaks_its_rule() {
+    for (fault, rule) in [
+        (Fault::HangsAfterTwo, Rule::Alive),
+        (Fault::DropsTheWaker, Rule::KeepsAWaker),
+        (Fault::WakesItsFirstTask, Rule::KeepsAWaker),
+        (Fault::LosesTheThird, Rule::NothingLost),
+        (Fault::DoublesTheThird, Rule::NothingLost),
+        (Fault::SwapsTheFirstTwo, Rule::NothingLost),
+        (Fault::PollsItsInputAfterTheEnd, Rule::InputAfterEnd),
+        (Fault::EndsOneIntervalLate, Rule::EndsOnTime),
+        (Fault::IsNeverTerminated, Rule::Terminated),
+        (Fault::IsTerminatedWhileItHolds, Rule::Terminated),
+        (Fault::HintsWithoutTheHeld, Rule::SizeHint),
+        (Fault::HintsOneTooMany, Rule::SizeHint),
+        (Fault::LosesTheHeldInAnotherTask, Rule::CancelSafe),
+        (Fault::WaitsAgainAtEveryPoll, Rule::CancelSafe),
+        (Fault::ForgetsTheHeldInParts, Rule::IntoParts),
+        (Fault::KeepsToAGrid, Rule::LateWakeUp),
+        (Fault::LosesWhatIsLate, Rule::LateWakeUp),
+    ] {
+        let violations = paced(fault).violations().await;
+        let rules: Vec<Rule> = violations.iter().map(|found| found.rule).collect();
+        assert_eq!(rules, [rule], "{fault:?}: {violations:#?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,16 +91,14 @@ async fn asking_again_until_another_task_is_done_is_no_spin() {
             })
         };
         input.then(busy).fuse()
-    })
-    .items(|item| vec![item]);
+    });
 
     assert_eq!(broken(subject).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_adapter_that_never_stops_giving_is_not_alive() {
-    let subject =
-        Subject::new(|_| stream::repeat(0).then(after_an_interval).fuse()).items(|item| vec![item]);
+    let subject = Subject::new(|_| stream::repeat(0).then(after_an_interval).fuse());
 
     let violations = subject.violations().await;
 
@@ -95,139 +112,13 @@ async fn an_adapter_that_never_stops_giving_is_not_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_waker_is_seen_at_the_first_pending() {
-    assert_eq!(
-        broken(paced(Fault::DropsTheWaker)).await,
-        [Rule::KeepsAWaker]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn keeping_the_new_waker_but_waking_the_old_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::WakesItsFirstTask)).await,
-        [Rule::KeepsAWaker]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_item_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::LosesTheThird)).await,
-        [Rule::NothingLost]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_doubled_item_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::DoublesTheThird)).await,
-        [Rule::NothingLost]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_changed_order_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::SwapsTheFirstTwo)).await,
-        [Rule::NothingLost]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn polling_the_input_after_its_end_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::PollsItsInputAfterTheEnd)).await,
-        [Rule::InputAfterEnd]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_end_one_interval_late_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::EndsOneIntervalLate)).await,
-        [Rule::EndsOnTime]
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_empty_group_at_the_end_is_seen() {
     let subject = Subject::new(|input| {
         let groups = input.ready_chunks(3);
         groups.chain(stream::iter([vec![]])).fuse()
-    })
-    .items(|group| group);
+    });
 
     assert_eq!(broken(subject).await, [Rule::EndsOnTime]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn never_being_terminated_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::IsNeverTerminated)).await,
-        [Rule::Terminated]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn being_terminated_too_soon_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::IsTerminatedWhileItHolds)).await,
-        [Rule::Terminated]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hint_that_forgets_the_held_item_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::HintsWithoutTheHeld)).await,
-        [Rule::SizeHint]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hint_of_more_than_comes_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::HintsOneTooMany)).await,
-        [Rule::SizeHint]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_item_lost_with_a_cancelled_wait_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::LosesTheHeldInAnotherTask)).await,
-        [Rule::CancelSafe]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_that_starts_again_at_every_poll_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::WaitsAgainAtEveryPoll)).await,
-        [Rule::CancelSafe]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_held_item_missing_from_the_parts_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::ForgetsTheHeldInParts)).await,
-        [Rule::IntoParts]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grid_that_emits_too_close_after_a_leap_is_seen() {
-    assert_eq!(broken(paced(Fault::KeepsToAGrid)).await, [Rule::LateWakeUp]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_item_lost_after_a_leap_is_seen() {
-    assert_eq!(
-        broken(paced(Fault::LosesWhatIsLate)).await,
-        [Rule::LateWakeUp]
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +135,6 @@ async fn dropping_is_allowed_to_the_lossy_alone() {
             let evens = input.filter(|item| future::ready(item % 2 == 0));
             evens.fuse()
         })
-        .items(|item| vec![item])
     };
 
     assert_eq!(broken(evens().lossy()).await, []);
@@ -260,9 +150,7 @@ async fn the_lossy_may_neither_double_nor_reorder() {
 
 #[tokio::test(start_paused = true)]
 async fn an_item_that_was_not_in_the_input_is_detected_in_lossy_adapters_too() {
-    let subject = Subject::new(|input| input.map(|item| item + 100).fuse())
-        .items(|item| vec![item])
-        .lossy();
+    let subject = Subject::new(|input| input.map(|item| item + 100).fuse()).lossy();
 
     assert_eq!(broken(subject).await, [Rule::NothingLost]);
 }
@@ -278,7 +166,6 @@ async fn overtaking_is_allowed_to_the_unordered_alone() {
             };
             input.map(slow).buffer_unordered(4)
         })
-        .items(|item| vec![item])
     };
 
     assert_eq!(broken(overtaking().unordered()).await, []);
@@ -309,12 +196,6 @@ async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-#[should_panic(expected = "`.items(..)`")]
-async fn a_subject_needs_a_function_from_output_to_input_items() {
-    Subject::new(<Input as StreamExt>::fuse).check().await;
-}
-
 #[tokio::test]
 #[should_panic(expected = "time is not frozen")]
 async fn a_running_clock_is_refused() {
@@ -326,9 +207,7 @@ async fn arrivals_scale_with_the_delays_of_the_adapter() {
     let mut took = Vec::new();
     for scale in [10, 1000].map(Duration::from_millis) {
         let watch = Stopwatch::start();
-        let subject = Subject::new(<Input as StreamExt>::fuse)
-            .items(|item| vec![item])
-            .scale(scale);
+        let subject = Subject::new(<Input as StreamExt>::fuse).scale(scale);
         subject.check().await;
         took.push(watch.elapsed());
     }
@@ -338,9 +217,7 @@ async fn arrivals_scale_with_the_delays_of_the_adapter() {
 
 #[tokio::test(start_paused = true)]
 async fn gaps_of_almost_an_hour_are_no_hang() {
-    let subject = Subject::new(<Input as StreamExt>::fuse)
-        .items(|item| vec![item])
-        .scale(Duration::from_secs(170));
+    let subject = Subject::new(<Input as StreamExt>::fuse).scale(Duration::from_secs(170));
 
     assert_eq!(broken(subject).await, []);
 }

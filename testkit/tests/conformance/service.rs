@@ -33,8 +33,8 @@ enum Fault {
 
 async fn broken_by(fault: Fault) -> Vec<Rule> {
     let passing = if fault == Fault::FixedSchedule { 1 } else { 2 };
-    let subject = Subject::new(move |inner| Planted::new(inner, fault), passing);
-    let found = subject.inner_error(Some).violations().await;
+    let subject = Subject::new(move |inner| Planted::new(inner, fault), passing, Some);
+    let found = subject.violations().await;
     found.iter().map(|violation| violation.rule).collect()
 }
 
@@ -59,8 +59,8 @@ async fn each_planted_fault_breaks_its_rule() {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "does not conform, at testkit/tests/conformance/service.rs")]
 async fn a_check_panics_with_the_line_of_the_caller() {
-    let subject = Subject::new(|inner| Planted::new(inner, Fault::ReplacesError), 2);
-    subject.inner_error(Some).check().await;
+    let build = |inner| Planted::new(inner, Fault::ReplacesError);
+    Subject::new(build, 2, Some).check().await;
 }
 
 /// At most two calls under way; the others wait.

@@ -7,21 +7,21 @@ use std::{convert, panic::AssertUnwindSafe, time::Duration};
 use futures::{FutureExt, SinkExt, stream};
 use testkit::{
     clock::Stopwatch,
-    conformance::sink::{self, Failure, Inner, InnerError, Rule, Subject, Unmovable},
+    conformance::{
+        Parcel,
+        sink::{self, Failure, Inner, InnerError, Rule, Subject, Unmovable},
+    },
 };
 
 use self::paced::{Fault, INTERVAL, Paced};
 
 fn paced(fault: Fault) -> Subject<Paced<Inner<u32>>, u32> {
     Subject::new(move |inner| Paced::new(inner, fault), Failure::Inner)
-        .into_parts(|adapter| {
-            let (inner, held) = adapter.into_parts();
-            (inner, held.into_iter().collect())
-        })
+        .into_parts(Paced::into_parts)
         .spacing(INTERVAL)
 }
 
-async fn broken<A: futures::Sink<u32>, T: sink::Parcel>(subject: Subject<A, T>) -> Vec<Rule> {
+async fn broken<A: futures::Sink<u32>, T: Parcel>(subject: Subject<A, T>) -> Vec<Rule> {
     let violations = subject.violations().await;
     violations.into_iter().map(|found| found.rule).collect()
 }
@@ -184,7 +184,7 @@ async fn a_failed_check_names_the_rule_and_the_line_of_the_caller() {
     assert!(
         message.ends_with(
             "Closes (the inner sink is closed once, and last): it said so with 0 items held, the inner sink closed \
-             0 times (an eager producer that flushes never, over a fast inner sink)"
+             0 times (the task is eager, flushes never, over a fast inner sink)"
         ),
         "{message}"
     );

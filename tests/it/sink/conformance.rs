@@ -4,20 +4,33 @@ use std::convert::Infallible;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::Sink;
 use paceline::limiter::{Limiter, Owned, TooCostly};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::sink::{Exceeded, SendError, Window};
+use paceline::sink::{
+    EnforceSends, Exceeded, GroupSends, PaceSends, PaceSendsByCost, SendError, Window,
+};
 use paceline::time::Rate;
+use testkit::conformance::Parcel;
 use testkit::conformance::sink::{Failure, Inner, InnerError, Subject, Unmovable, check_unmovable};
 
 use crate::timed::ms;
 
 const D: Duration = ms(100);
 
-/// The parts of an adapter that holds at most one item.
-fn parts<S>((inner, held): (S, Option<u32>)) -> (S, Vec<u32>) {
-    (inner, held.into_iter().collect())
+/// An adapter that refuses no item, and can be taken apart.
+fn adapter<A, T, H>(
+    build: impl FnMut(Inner<T>) -> A + 'static,
+    into_parts: impl FnMut(A) -> (Inner<T>, H) + 'static,
+) -> Subject<A, T>
+where
+    A: Sink<u32, Error = InnerError> + Send + Sync + Unpin,
+    T: Parcel,
+    H: Parcel,
+{
+    let subject = Subject::new(build, Failure::Inner);
+    subject.into_parts(into_parts).scale(D)
 }
 
 fn exceeded(error: SendError<InnerError, Exceeded<u32>>) -> Failure {
@@ -37,39 +50,25 @@ fn too_costly(error: SendError<InnerError, TooCostly<u32>>) -> Failure {
 #[tokio::test(start_paused = true)]
 async fn pace_sends() {
     let build = |inner: Inner<u32>| inner.pace_sends(Interval::every(D).owned());
-    Subject::new(build, Failure::Inner)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .spacing(D)
-        .check()
-        .await;
+    let subject = adapter(build, PaceSends::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pace_sends_over_a_shared_limit() {
-    let build =
-        |inner: Inner<u32>| inner.pace_sends(Interval::every(D).with_delayed_start().shared());
-    Subject::new(build, Failure::Inner)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .spacing(D)
-        .check()
-        .await;
+    let limit = || Interval::every(D).with_delayed_start().shared();
+    let build = move |inner: Inner<u32>| inner.pace_sends(limit());
+    let subject = adapter(build, PaceSends::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pace_sends_over_a_bucket_and_a_window() {
-    let bucket = |inner: Inner<u32>| {
-        let limit = TokenBucket::new(Rate::new(3, D), 2);
-        inner.pace_sends(limit.owned())
-    };
+    let limit = || TokenBucket::new(Rate::new(3, D), 2).owned();
+    let bucket = move |inner: Inner<u32>| inner.pace_sends(limit());
+    adapter(bucket, PaceSends::into_parts).check().await;
     let window = |inner: Inner<u32>| inner.pace_sends(SlidingLog::new(2, D).shared());
-    let subject = Subject::new(bucket, Failure::Inner)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .scale(D);
-    subject.check().await;
-    let subject = Subject::new(window, Failure::Inner)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .scale(D);
-    subject.check().await;
+    adapter(window, PaceSends::into_parts).check().await;
 }
 
 /// An interval that cannot peek without counting, and needs two polls to answer, like a limit on another machine.
@@ -109,23 +108,16 @@ impl Limiter for Remote {
 /// With this limit most items are held for a while.
 #[tokio::test(start_paused = true)]
 async fn pace_sends_over_a_limit_that_is_not_in_memory() {
-    Subject::new(
-        |inner: Inner<u32>| inner.pace_sends(remote()),
-        Failure::Inner,
-    )
-    .into_parts(|adapter| parts(adapter.into_parts()))
-    .spacing(D)
-    .check()
-    .await;
+    let build = |inner: Inner<u32>| inner.pace_sends(remote());
+    let subject = adapter(build, PaceSends::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn enforce_sends_over_a_limit_that_is_not_in_memory() {
-    Subject::new(|inner: Inner<u32>| inner.enforce_sends(remote()), exceeded)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .spacing(D)
-        .check()
-        .await;
+    let subject = Subject::new(|inner: Inner<u32>| inner.enforce_sends(remote()), exceeded);
+    let subject = subject.into_parts(EnforceSends::into_parts);
+    subject.spacing(D).check().await;
 }
 
 /// Items that cost nothing, 1, more, and more than the limit can ever grant.
@@ -135,42 +127,29 @@ async fn pace_sends_by_cost() {
         let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
         inner.pace_sends_by_cost(limit, |item| item % 5)
     };
-    Subject::new(build, too_costly)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .scale(D)
-        .check()
-        .await;
+    let subject = Subject::new(build, too_costly).into_parts(PaceSendsByCost::into_parts);
+    subject.scale(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pace_sends_by_cost_keeps_a_spacing() {
     let build = |inner: Inner<u32>| inner.pace_sends_by_cost(Interval::every(D).owned(), |_| 1);
-    Subject::new(build, too_costly)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .spacing(D)
-        .check()
-        .await;
+    let subject = Subject::new(build, too_costly).into_parts(PaceSendsByCost::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn enforce_sends() {
     let build = |inner: Inner<u32>| inner.enforce_sends(Interval::every(D).owned());
-    Subject::new(build, exceeded)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .spacing(D)
-        .check()
-        .await;
+    let subject = Subject::new(build, exceeded).into_parts(EnforceSends::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shed_sends() {
     let build = |inner: Inner<u32>| inner.shed_sends(Interval::every(D).shared());
-    Subject::new(build, Failure::Inner)
-        .into_parts(|adapter| parts(adapter.into_parts()))
-        .lossy()
-        .spacing(D)
-        .check()
-        .await;
+    let subject = adapter(build, |adapter| adapter.into_parts());
+    subject.lossy().spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,11 +157,7 @@ async fn group_sends() {
     for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
         for max in [1, 3, usize::MAX] {
             let build = move |inner: Inner<Vec<u32>>| inner.group_sends(max, D).with_window(window);
-            Subject::new(build, Failure::Inner)
-                .into_parts(paceline::sink::GroupSends::into_parts)
-                .scale(D)
-                .check()
-                .await;
+            adapter(build, GroupSends::into_parts).check().await;
         }
     }
 }
@@ -193,15 +168,12 @@ async fn groups_with_a_spacing() {
         let paced = inner.pace_sends(Interval::every(D).owned());
         paced.group_sends(3, D)
     };
-    Subject::new(build, Failure::Inner)
-        .into_parts(|adapter| {
-            let (paced, held) = adapter.into_parts();
-            let (inner, group) = paced.into_parts();
-            (inner, group.into_iter().flatten().chain(held).collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
+    let into_parts = |adapter: GroupSends<PaceSends<_, _, _>, u32>| {
+        let (paced, held) = adapter.into_parts();
+        let (inner, group) = paced.into_parts();
+        (inner, [group.unwrap_or_default(), held].concat())
+    };
+    adapter(build, into_parts).spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]

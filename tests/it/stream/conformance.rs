@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::Map;
+use futures::stream::{FusedStream, Map};
 use paceline::concurrency::Permits;
+use paceline::limiter::TooCostly;
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::stream::{
-    NoLimit, OnError, PaceByKey, PaceByKeyAndCost, PaceByKeyError, TryPaceByKey, Window,
+    Debounce, Enforce, Exceeded, GroupedWeightedWithin, GroupedWithin, NoLimit, OnError, Pace,
+    PaceBatches, PaceByCost, PaceByKey, PaceByKeyAndCost, PaceByKeyError, Sample, ShedBy,
+    ThrottleFirst, TryPaceByKey, Window,
 };
 use paceline::time::Rate;
-use testkit::conformance::{Input, Subject, check_unmovable};
+use testkit::conformance::{Input, Parcel, Subject, check_unmovable};
 
 use super::pace_by_key::EvenKeys;
 use super::shed_by::Slow;
@@ -19,183 +22,36 @@ use crate::timed::{ms, sleep};
 
 const D: Duration = ms(100);
 
-#[tokio::test(start_paused = true)]
-async fn pace() {
-    Subject::new(|input: Input| input.min_interval(D))
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
+const WINDOWS: [Window; 3] = [Window::FirstItem, Window::LastGroup, Window::Grid];
+
+/// An adapter that emits every item in order, and can be taken apart.
+fn adapter<A, H>(
+    build: impl FnMut(Input) -> A + 'static,
+    into_parts: impl FnMut(A) -> (Input, H) + 'static,
+) -> Subject<A>
+where
+    A: FusedStream<Item: Parcel + 'static> + Unpin,
+    H: Parcel,
+{
+    Subject::new(build).into_parts(into_parts).scale(D)
 }
 
-#[tokio::test(start_paused = true)]
-async fn pace_counted_from_the_next_poll() {
-    Subject::new(|input: Input| input.min_interval(D).with_count_from_next_poll())
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_over_a_shared_limit() {
-    Subject::new(|input: Input| input.pace(Interval::every(D).with_delayed_start().shared()))
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_over_a_bucket() {
-    Subject::new(|input: Input| input.pace(TokenBucket::new(Rate::new(3, D), 2).owned()))
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .scale(D)
-        .check()
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn try_pace() {
-    Subject::new(|input: Input| input.try_pace(Interval::every(D).owned()))
-        .items(|item| {
-            let Ok(item) = item;
-            vec![item]
-        })
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .spacing(D)
-        .check()
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_by_cost() {
-    Subject::new(|input: Input| {
-        let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
-        input.pace_by_cost(limit, |item| item % 5)
-    })
-    .items(|item| vec![item.unwrap_or_else(paceline::limiter::TooCostly::into_item)])
-    .into_parts(|adapter| {
-        let (input, held) = adapter.into_parts();
-        (input, held.into_iter().collect())
-    })
-    .scale(D)
-    .check()
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_by_key_of_one_key() {
-    Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |_| (), 3))
-        .items(|item| vec![item])
-        .into_parts(PaceByKey::into_parts)
-        .spacing(D)
-        .check()
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_by_key_of_three_keys() {
-    Subject::new(|input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5))
-        .items(|item| vec![item])
-        .into_parts(PaceByKey::into_parts)
-        .unordered()
-        .scale(D)
-        .check()
-        .await;
-}
-
-/// Of the odd items, whose keys have no limit, none is held.
-#[tokio::test(start_paused = true)]
-async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
-    let limits = || EvenKeys(Interval::every(D).keyed());
-    Subject::new(move |input: Input| input.try_pace_by_key(limits(), |item| item % 2, 3))
-        .items(|item| vec![item.unwrap_or_else(NoLimit::into_item)])
-        .into_parts(TryPaceByKey::into_parts)
-        .unordered()
-        .scale(D)
-        .check()
-        .await;
-}
-
-/// Of the items, whose costs are 0 to 4, those of cost 4 are too costly.
-#[tokio::test(start_paused = true)]
-async fn pace_by_key_and_cost() {
-    Subject::new(|input: Input| {
-        let limits = TokenBucket::new(Rate::new(3, D), 3).keyed();
-        input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5)
-    })
-    .items(|item| vec![item.unwrap_or_else(PaceByKeyError::into_item)])
-    .into_parts(PaceByKeyAndCost::into_parts)
-    .unordered()
-    .scale(D)
-    .check()
-    .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn pace_batches() {
-    for max in [1, 3, usize::MAX] {
-        Subject::new(move |input: Input| input.pace_batches(Interval::every(D).owned(), max))
-            .items(|batch| batch)
-            .into_parts(paceline::stream::PaceBatches::into_parts)
-            .spacing(D)
-            .check()
-            .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn grouped_within() {
-    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
-        for max in [1, 3, usize::MAX] {
-            Subject::new(move |input: Input| input.grouped_within(max, D).with_window(window))
-                .items(|group| group)
-                .into_parts(paceline::stream::GroupedWithin::into_parts)
-                .scale(D)
-                .check()
-                .await;
-        }
-    }
-}
-
-/// Items of every kind: without weight, with room, exact and too heavy.
-#[tokio::test(start_paused = true)]
-async fn grouped_weighted_within() {
-    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
-        for max in [1, 5, u64::MAX] {
-            Subject::new(move |input: Input| {
-                let weigh = |item: &u32| u64::from(item * 7 % 8);
-                input
-                    .grouped_weighted_within(max, D, weigh)
-                    .with_window(window)
-            })
-            .items(|group| group)
-            .into_parts(paceline::stream::GroupedWeightedWithin::into_parts)
-            .scale(D)
-            .check()
-            .await;
-        }
-    }
+/// An adapter of [`Results`].
+fn try_adapter<A, H>(
+    mut build: impl FnMut(Results) -> A + 'static,
+    mut into_parts: impl FnMut(A) -> (Results, H) + 'static,
+) -> Subject<A>
+where
+    A: FusedStream<Item: Parcel + 'static> + Unpin,
+    H: Parcel,
+{
+    adapter(
+        move |input| build(results(input)),
+        move |adapter| {
+            let (results, held) = into_parts(adapter);
+            (results.into_inner(), held)
+        },
+    )
 }
 
 type Results = Map<Input, fn(u32) -> Result<u32, u32>>;
@@ -205,51 +61,134 @@ fn results(input: Input) -> Results {
     input.map(|item| if item % 4 == 2 { Err(item) } else { Ok(item) })
 }
 
-/// The input items in an output item of a `try_` adapter.
-fn carried(result: Result<Vec<u32>, u32>) -> Vec<u32> {
-    result.unwrap_or_else(|error| vec![error])
-}
-
-/// The parts of a `try_` adapter.
-fn parts((input, held): (Results, Vec<Result<u32, u32>>)) -> (Input, Vec<u32>) {
-    let held = held
-        .into_iter()
-        .map(|result| result.unwrap_or_else(|error| error));
-    (input.into_inner(), held.collect())
+#[tokio::test(start_paused = true)]
+async fn pace() {
+    let subject = adapter(|input| input.min_interval(D), Pace::into_parts);
+    subject.spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_grouped_within() {
-    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+async fn pace_counted_from_the_next_poll() {
+    let build = |input: Input| input.min_interval(D).with_count_from_next_poll();
+    adapter(build, Pace::into_parts).spacing(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_over_a_shared_limit() {
+    let build = |input: Input| input.pace(Interval::every(D).with_delayed_start().shared());
+    adapter(build, Pace::into_parts).spacing(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_over_a_bucket() {
+    let build = |input: Input| input.pace(TokenBucket::new(Rate::new(3, D), 2).owned());
+    adapter(build, Pace::into_parts).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_pace() {
+    let build = |input: Input| input.try_pace(Interval::every(D).owned());
+    let subject = adapter(build, |adapter| adapter.into_parts());
+    subject.spacing(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_by_cost() {
+    let build = |input: Input| {
+        let limit = TokenBucket::new(Rate::new(3, D), 3).shared();
+        input.pace_by_cost(limit, |item| item % 5)
+    };
+    let items = |item: Result<_, TooCostly<_>>| vec![item.unwrap_or_else(TooCostly::into_item)];
+    let subject = Subject::with_items(build, items).into_parts(PaceByCost::into_parts);
+    subject.scale(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_of_one_key() {
+    let build = |input: Input| input.pace_by_key(Interval::every(D).keyed(), |_| (), 3);
+    let subject = adapter(build, PaceByKey::into_parts);
+    subject.spacing(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_of_three_keys() {
+    let build = |input: Input| input.pace_by_key(Interval::every(D).keyed(), |item| item % 3, 5);
+    let subject = adapter(build, PaceByKey::into_parts);
+    subject.unordered().check().await;
+}
+
+/// Of the odd items, whose keys have no limit, none is held.
+#[tokio::test(start_paused = true)]
+async fn try_pace_by_key_where_half_of_the_keys_have_no_limit() {
+    let limits = || EvenKeys(Interval::every(D).keyed());
+    let build = move |input: Input| input.try_pace_by_key(limits(), |item| item % 2, 3);
+    let items = |item: Result<_, NoLimit<_, _>>| vec![item.unwrap_or_else(NoLimit::into_item)];
+    let subject = Subject::with_items(build, items).into_parts(TryPaceByKey::into_parts);
+    subject.unordered().scale(D).check().await;
+}
+
+/// Of the items, whose costs are 0 to 4, those of cost 4 are too costly.
+#[tokio::test(start_paused = true)]
+async fn pace_by_key_and_cost() {
+    let build = |input: Input| {
+        let limits = TokenBucket::new(Rate::new(3, D), 3).keyed();
+        input.pace_by_key_and_cost(limits, |item| item % 3, |item| item % 5, 5)
+    };
+    let items = |item: Result<_, PaceByKeyError<_, _>>| {
+        vec![item.unwrap_or_else(PaceByKeyError::into_item)]
+    };
+    let subject = Subject::with_items(build, items).into_parts(PaceByKeyAndCost::into_parts);
+    subject.unordered().scale(D).check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pace_batches() {
+    for max in [1, 3, usize::MAX] {
+        let build = move |input: Input| input.pace_batches(Interval::every(D).owned(), max);
+        let subject = adapter(build, PaceBatches::into_parts);
+        subject.spacing(D).check().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn grouped_within() {
+    for window in WINDOWS {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input| {
-                results(input)
-                    .try_grouped_within(max, D)
-                    .with_window(window)
-            })
-            .items(carried)
-            .into_parts(|adapter| parts(adapter.into_parts()))
-            .scale(D)
-            .check()
-            .await;
+            let build = move |input: Input| input.grouped_within(max, D).with_window(window);
+            adapter(build, GroupedWithin::into_parts).check().await;
+        }
+    }
+}
+
+/// Items of every kind: without weight, with room, exact and too heavy.
+fn weigh(item: &u32) -> u64 {
+    u64::from(item * 7 % 8)
+}
+
+#[tokio::test(start_paused = true)]
+async fn grouped_weighted_within() {
+    for window in WINDOWS {
+        for max in [1, 5, u64::MAX] {
+            let build = move |input: Input| {
+                let groups = input.grouped_weighted_within(max, D, weigh);
+                groups.with_window(window)
+            };
+            let subject = adapter(build, GroupedWeightedWithin::into_parts);
+            subject.check().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_grouped_within_that_discards() {
-    for window in [Window::FirstItem, Window::LastGroup, Window::Grid] {
+async fn try_grouped_within() {
+    for window in WINDOWS {
         for max in [1, 3, usize::MAX] {
-            Subject::new(move |input| {
-                let groups = results(input).try_grouped_within(max, D);
-                groups.with_window(window).with_on_error(OnError::Discard)
-            })
-            .items(carried)
-            .into_parts(|adapter| parts(adapter.into_parts()))
-            .lossy()
-            .scale(D)
-            .check()
-            .await;
+            let groups = move |input: Results| input.try_grouped_within(max, D).with_window(window);
+            let subject = try_adapter(groups, |groups| groups.into_parts());
+            subject.check().await;
+            let discards = move |input| groups(input).with_on_error(OnError::Discard);
+            let subject = try_adapter(discards, |groups| groups.into_parts());
+            subject.lossy().check().await;
         }
     }
 }
@@ -258,15 +197,11 @@ async fn try_grouped_within_that_discards() {
 async fn try_grouped_weighted_within() {
     for rule in [OnError::Flush, OnError::Discard] {
         for max in [1, 5, u64::MAX] {
-            let subject = Subject::new(move |input| {
-                let weigh = |item: &u32| u64::from(item * 7 % 8);
-                let groups = results(input).try_grouped_weighted_within(max, D, weigh);
+            let build = move |input: Results| {
+                let groups = input.try_grouped_weighted_within(max, D, weigh);
                 groups.with_on_error(rule)
-            });
-            let subject = subject
-                .items(carried)
-                .into_parts(|adapter| parts(adapter.into_parts()))
-                .scale(D);
+            };
+            let subject = try_adapter(build, |groups| groups.into_parts());
             match rule {
                 OnError::Flush => subject.check().await,
                 _ => subject.lossy().check().await,
@@ -277,40 +212,24 @@ async fn try_grouped_weighted_within() {
 
 #[tokio::test(start_paused = true)]
 async fn enforce() {
-    Subject::new(|input: Input| input.enforce(Interval::every(D).owned()))
-        .items(|item| vec![item.unwrap_or_else(paceline::stream::Exceeded::into_item)])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .scale(D)
-        .check()
-        .await;
+    let build = |input: Input| input.enforce(Interval::every(D).owned());
+    let items = |item: Result<_, Exceeded<_>>| vec![item.unwrap_or_else(Exceeded::into_item)];
+    let subject = Subject::with_items(build, items).into_parts(Enforce::into_parts);
+    subject.scale(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shed() {
-    Subject::new(|input: Input| input.shed(Interval::every(D).shared()))
-        .items(|item| vec![item])
-        .lossy()
-        .spacing(D)
-        .check()
-        .await;
+    let subject = Subject::new(|input: Input| input.shed(Interval::every(D).shared()));
+    subject.lossy().spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn shed_by() {
     for polls in [0, 1, 3] {
-        Subject::new(move |input: Input| input.shed_by(Slow::after(polls), |item| *item))
-            .items(|item| vec![item])
-            .into_parts(|adapter| {
-                let (input, held) = adapter.into_parts();
-                (input, held.into_iter().collect())
-            })
-            .lossy()
-            .scale(D)
-            .check()
-            .await;
+        let build = move |input: Input| input.shed_by(Slow::after(polls), |item| *item);
+        let subject = adapter(build, ShedBy::into_parts);
+        subject.lossy().check().await;
     }
 }
 
@@ -329,65 +248,34 @@ async fn concurrent() {
     for n in [1, 2, 100] {
         for cooldown in [Duration::ZERO, D] {
             // Futures cannot be returned, so this test does not take the adapter apart.
-            Subject::new(move |input: Input| {
+            let subject = Subject::new(move |input: Input| {
                 let permits = Permits::new(n).with_cooldown(cooldown);
                 input.concurrent(permits, |item| Box::pin(work(item)))
-            })
-            .items(|item| vec![item])
-            .unordered()
-            .scale(D)
-            .check()
-            .await;
+            });
+            subject.unordered().scale(D).check().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn debounce() {
-    Subject::new(|input: Input| input.debounce(D))
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .lossy()
-        .scale(D)
-        .check()
-        .await;
+    let subject = adapter(|input| input.debounce(D), Debounce::into_parts);
+    subject.lossy().check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sample() {
-    for keep_last in [false, true] {
-        Subject::new(move |input: Input| {
-            let sampled = input.sample(D);
-            if keep_last {
-                sampled.with_keep_last()
-            } else {
-                sampled
-            }
-        })
-        .items(|item| vec![item])
-        .into_parts(|adapter| {
-            let (input, held) = adapter.into_parts();
-            (input, held.into_iter().collect())
-        })
-        .lossy()
-        .scale(D)
-        .check()
-        .await;
-    }
+    let subject = adapter(|input| input.sample(D), Sample::into_parts);
+    subject.lossy().check().await;
+    let build = |input: Input| input.sample(D).with_keep_last();
+    adapter(build, Sample::into_parts).lossy().check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn throttle_first() {
-    Subject::new(|input: Input| input.throttle_first(D))
-        .items(|item| vec![item])
-        .into_parts(|adapter| (adapter.into_inner(), Vec::new()))
-        .lossy()
-        .spacing(D)
-        .check()
-        .await;
+    let into_parts = |adapter: ThrottleFirst<Input>| (adapter.into_inner(), None::<u32>);
+    let subject = adapter(|input| input.throttle_first(D), into_parts);
+    subject.lossy().spacing(D).check().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,70 +21,46 @@ fn inner_error(error: Error<InnerError>) -> Option<InnerError> {
 #[tokio::test(start_paused = true)]
 async fn enforce_keeps_the_rules() {
     let build = |inner| EnforceLayer::new(per_second(2)).layer(inner);
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
     let build = |inner| {
         let limits = Interval::every(ms(10)).keyed::<()>();
         EnforceLayer::by_key(limits, |_: &http::Request<()>| Some(())).layer(inner)
     };
-    Subject::new(build, 1)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 1, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pace_keeps_the_rules() {
     let build = |inner| PaceLayer::new(per_second(2)).layer(inner);
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
     let build = |inner| {
         let layer = PaceLayer::new(Interval::every(ms(10)).shared());
         layer.within(ms(15)).max_waiting(2).layer(inner)
     };
-    Subject::new(build, 1)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 1, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrency_keeps_the_rules() {
     let build = |inner| ConcurrencyLayer::new(Permits::new(2)).layer(inner);
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
     let build = |inner| {
         let permits = KeyedPermits::new(2);
         let layer = ConcurrencyLayer::by_key(permits, |_: &http::Request<()>| Some(()));
         layer.at_once().until_response().layer(inner)
     };
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn adaptive_keeps_the_rules() {
     let build = |inner| AdaptiveLayer::new(Adaptive::new(Aimd::new(2, 2))).layer(inner);
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
     let build = |inner| {
         let layer = AdaptiveLayer::new(Adaptive::new(Gradient::new(2, 2)));
         layer.at_once().until_response().layer(inner)
     };
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,34 +69,25 @@ async fn shed_keeps_the_rules() {
         let usage = FleetUsage::new(2, 0);
         ShedLayer::new(usage, |_: &http::Request<()>| Importance::Sheddable).layer(inner)
     };
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pace_that_obeys_keeps_the_rules() {
     let build = |inner| PaceLayer::new(per_second(2)).obeying().layer(inner);
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
     let build = |inner| {
         let limits = Interval::every(ms(10)).keyed::<()>();
         let layer = PaceLayer::by_key(limits, |_: &http::Request<()>| Some(()));
         layer.within(ms(15)).max_waiting(2).obeying().layer(inner)
     };
-    Subject::new(build, 1)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 1, inner_error).check().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn feedback_alone_keeps_the_rules_of_a_service_without_a_limit() {
     let build = |inner| FeedbackLayer::new(per_second(2)).layer(inner);
-    let found = Subject::new(build, 2).inner_error(Some).violations().await;
+    let found = Subject::new(build, 2, Some).violations().await;
     let found: Vec<_> = found.iter().map(|violation| violation.rule).collect();
     assert_eq!(found, [Rule::ClonesShare], "it delays nothing");
 }
@@ -137,8 +104,5 @@ async fn layers_in_each_other_keep_the_rules() {
         let error = error.into_inner().ok()?.into_inner().ok()?;
         error.into_inner().ok()
     };
-    Subject::new(build, 2)
-        .inner_error(inner_error)
-        .check()
-        .await;
+    Subject::new(build, 2, inner_error).check().await;
 }

@@ -18,26 +18,8 @@ use tokio::time::{Instant, Sleep};
 
 use crate::{
     clock::{now, sleep_until},
-    conformance::schedule::Dice,
+    conformance::{Parcel, schedule::Dice},
 };
-
-/// The input of an inner sink: an item, or a group of items.
-pub trait Parcel {
-    /// The items in it.
-    fn into_items(self) -> Vec<u32>;
-}
-
-impl Parcel for u32 {
-    fn into_items(self) -> Vec<u32> {
-        vec![self]
-    }
-}
-
-impl Parcel for Vec<u32> {
-    fn into_items(self) -> Vec<u32> {
-        self
-    }
-}
 
 /// The inner sink of every rule: fast or slow, failing on request. It records the calls on it.
 ///

@@ -40,16 +40,19 @@ use futures_sink::Sink;
 
 use self::{
     inner::Room,
-    manner::{Flushes, Manner, Producer},
+    manner::{Flushes, Sending},
     run::{Run, Trace},
 };
 pub use self::{
-    inner::{Inner, InnerError, Parcel, Unmovable},
-    rule::{Rule, Violation},
+    inner::{Inner, InnerError, Unmovable},
+    rule::Rule,
 };
 use super::{
-    SCALE,
-    schedule::{Schedule, whole_ms},
+    Parcel, Violation,
+    delays::Delays,
+    manner::Manner,
+    schedule::Schedule,
+    violation::{Found, assert_none},
 };
 use crate::{
     clock::{self, jump},
@@ -58,7 +61,7 @@ use crate::{
 
 type Build<A, T> = Box<dyn FnMut(Inner<T>) -> A>;
 type Judge<E> = Box<dyn FnMut(E) -> Failure>;
-type Split<A, T> = Box<dyn FnMut(Driven<A>) -> (Inner<T>, Vec<u32>)>;
+type Split<A> = Box<dyn FnMut(Driven<A>) -> Vec<u32>>;
 
 /// The meaning of an adapter's error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,9 +81,8 @@ pub enum Failure {
 pub struct Subject<A: Sink<u32>, T> {
     build: Build<A, T>,
     judge: Judge<A::Error>,
-    split: Option<Split<A, T>>,
-    spacing: Option<Duration>,
-    scale: Option<Duration>,
+    split: Option<Split<A>>,
+    delays: Delays,
     is_lossy: bool,
 }
 
@@ -100,24 +102,28 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
             build: Box::new(build),
             judge: Box::new(judge),
             split: None,
-            spacing: None,
-            scale: None,
+            delays: Delays::default(),
             is_lossy: false,
         }
     }
 
     /// Sets how to take the adapter apart: into the inner sink and the items held. Without it [`Rule::IntoParts`] is skipped.
-    pub fn into_parts(mut self, mut split: impl FnMut(A) -> (Inner<T>, Vec<u32>) + 'static) -> Self
+    pub fn into_parts<H: Parcel>(
+        mut self,
+        mut split: impl FnMut(A) -> (Inner<T>, H) + 'static,
+    ) -> Self
     where
         A: Unpin,
     {
-        self.split = Some(Box::new(move |adapter| split(adapter.into_inner())));
+        self.split = Some(Box::new(move |adapter| {
+            split(adapter.into_inner()).1.into_items()
+        }));
         self
     }
 
     /// Promises that two sends are never closer than this, even if polls are late or the inner sink is slow.
     pub fn spacing(mut self, spacing: Duration) -> Self {
-        self.spacing = Some(spacing);
+        self.delays.spacing = Some(spacing);
         self
     }
 
@@ -125,7 +131,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
     ///
     /// The default is the spacing, or 10 ms without one. Above two minutes the gaps of the suite would look like a hang.
     pub fn scale(mut self, scale: Duration) -> Self {
-        self.scale = Some(scale);
+        self.delays.scale = Some(scale);
         self
     }
 
@@ -144,15 +150,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
     #[track_caller]
     pub fn check(self) -> impl Future<Output = ()> {
         let caller = Location::caller();
-        async move {
-            let violations = self.violations().await;
-            let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-            assert!(
-                lines.is_empty(),
-                "does not conform, at {caller}:\n  {}",
-                lines.join("\n  ")
-            );
-        }
+        async move { assert_none(&self.violations().await, caller) }
     }
 
     /// Checks every rule. Returns one violation for each rule that is broken.
@@ -160,11 +158,11 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
     /// # Panics
     ///
     /// When the clock is not paused.
-    pub async fn violations(mut self) -> Vec<Violation> {
+    pub async fn violations(mut self) -> Vec<Violation<Rule>> {
         // It says so at once if the clock is not paused.
         jump(Duration::ZERO).await;
         let subject = &mut self;
-        let mut found = Found::default();
+        let mut found = Found(Vec::new());
 
         let keeps_items = rules::nothing_lost(subject).await;
         let can_be_counted = keeps_items.is_ok();
@@ -185,14 +183,14 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         if can_be_counted && can_be_moved {
             found.note(rules::cancel_safe(subject).await);
         }
-        found.violations
+        found.0
     }
 
     /// Builds the adapter over a fresh inner sink.
     fn start(
         &mut self,
         schedule: &Schedule,
-        manner: Manner,
+        manner: Sending,
         fails_at: Option<usize>,
     ) -> Run<'_, A, A::Error> {
         let inner = Inner::new(manner.room, fails_at, clock::now());
@@ -211,8 +209,7 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
     /// The items that the adapter held, if `into_parts` was set.
     fn split(&mut self, adapter: Driven<A>) -> Option<Vec<u32>> {
         let split = self.split.as_mut()?;
-        let (_, held) = split(adapter);
-        Some(held)
+        Some(split(adapter))
     }
 
     /// Compares the items sent and held with the expected ones.
@@ -237,39 +234,14 @@ impl<A: Sink<u32>, T: Parcel> Subject<A, T> {
         }
         Err(format!("{came:?} came of {due:?}"))
     }
-
-    /// The typical gap in a schedule, in whole milliseconds, which tokio's timers keep exactly.
-    fn gaps(&self) -> Duration {
-        let asked = self.scale.or(self.spacing).unwrap_or(SCALE);
-        whole_ms(asked).max(Duration::from_millis(1))
-    }
 }
 
 impl<A: Sink<u32>, T> fmt::Debug for Subject<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subject")
-            .field("spacing", &self.spacing)
+            .field("delays", &self.delays)
             .field("is_lossy", &self.is_lossy)
             .finish_non_exhaustive()
-    }
-}
-
-/// The first violation of each rule.
-#[derive(Default)]
-struct Found {
-    violations: Vec<Violation>,
-}
-
-impl Found {
-    fn note(&mut self, outcome: Result<(), Violation>) {
-        let Err(violation) = outcome else { return };
-        if self
-            .violations
-            .iter()
-            .all(|known| known.rule != violation.rule)
-        {
-            self.violations.push(violation);
-        }
     }
 }
 
@@ -302,7 +274,7 @@ pub fn check_unmovable<A: Sink<u32>, T: Parcel>(
             items: vec![Duration::ZERO; 4],
             end: Duration::from_millis(10),
         };
-        let manner = Manner::new(Producer::Eager, Flushes::Always).over(Room::Always);
+        let manner = Sending::new(Manner::Eager, Flushes::Always).over(Room::Always);
         let adapter = build(inner);
         let run = Run::start(
             adapter,

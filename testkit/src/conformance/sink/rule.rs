@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::conformance::Violation;
+
 /// One promise of every sink adapter.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -36,9 +38,15 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The promise, in a line.
-    const fn promise(self) -> &'static str {
-        match self {
+    pub(super) fn broken(self, detail: impl Into<String>) -> Violation<Self> {
+        Violation::new(self, detail)
+    }
+}
+
+/// The promise, in a line.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Alive => "every wait comes to an end",
             Self::KeepsAWaker => "a pending sink wakes the task that polled it last",
             Self::NothingLost => "every item is sent once, in order",
@@ -52,36 +60,6 @@ impl Rule {
             Self::CancelSafe => "a dropped wait changes nothing",
             Self::IntoParts => "taking it apart loses nothing",
             Self::LateWakeUp => "being late loses nothing and keeps the spacing",
-        }
-    }
-
-    pub(super) fn broken(self, detail: impl Into<String>) -> Violation {
-        Violation {
-            rule: self,
-            detail: detail.into(),
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.promise())
-    }
-}
-
-/// A rule that was broken, and how.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Violation {
-    /// Which rule.
-    pub rule: Rule,
-    /// What happened, with the schedule that shows it.
-    pub detail: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, detail } = self;
-        write!(f, "{rule:?} ({rule}): {detail}")
+        })
     }
 }

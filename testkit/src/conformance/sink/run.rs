@@ -8,20 +8,17 @@ use std::{
 };
 
 use futures_sink::Sink;
-use tokio::{
-    task::yield_now,
-    time::{Instant, timeout},
-};
+use tokio::{task::yield_now, time::Instant};
 
 use super::{
-    Failure, Rule, Violation,
+    Failure, Rule,
     inner::{InnerError, Log},
-    manner::{Flushes, Manner, Producer},
+    manner::{Flushes, Sending},
 };
 use crate::{
-    clock::{jump, now, sleep, sleep_until},
-    conformance::schedule::Schedule,
-    patience::{Patience, Stuck, wait},
+    clock::{now, sleep_until},
+    conformance::{Violation, manner::Manner, schedule::Schedule},
+    patience::{Patience, Stuck},
     wakes::Driven,
 };
 
@@ -37,7 +34,7 @@ pub(super) struct Trace {
     /// The items that were returned in errors.
     pub(super) refused: Vec<u32>,
     /// The violations that were seen on the way.
-    pub(super) noted: Vec<Violation>,
+    pub(super) noted: Vec<Violation<Rule>>,
     /// Whether the inner sink failed.
     pub(super) has_failed: bool,
 }
@@ -52,7 +49,7 @@ pub(super) struct Run<'s, A, E> {
     arrivals: Vec<Duration>,
     end: Duration,
     patience: Patience,
-    manner: Manner,
+    sending: Sending,
     step: Step,
     is_pending: bool,
     trace: Trace,
@@ -83,7 +80,7 @@ where
         is_lossy: bool,
         log: Arc<Log>,
         schedule: &Schedule,
-        manner: Manner,
+        sending: Sending,
     ) -> Self {
         Self {
             adapter: Driven::new(adapter),
@@ -94,7 +91,7 @@ where
             arrivals: schedule.items.clone(),
             end: schedule.end,
             patience: Patience::default(),
-            manner,
+            sending,
             step: Step::Arrive,
             is_pending: false,
             trace: Trace::default(),
@@ -102,7 +99,7 @@ where
     }
 
     /// Sends everything and closes.
-    pub(super) async fn finish(mut self) -> Result<Trace, Violation> {
+    pub(super) async fn finish(mut self) -> Result<Trace, Violation<Rule>> {
         while !self.has_ended() {
             self.turn().await?;
         }
@@ -133,11 +130,12 @@ where
     }
 
     /// Waits as long as the producer does, then makes one step.
-    pub(super) async fn turn(&mut self) -> Result<(), Violation> {
+    pub(super) async fn turn(&mut self) -> Result<(), Violation<Rule>> {
         if self.is_pending {
             // Others may have to run before the answer changes, also when it was woken already.
             yield_now().await;
-            self.await_wake().await.map_err(|stuck| self.stuck(stuck))?;
+            let woken = self.sending.manner.await_wake(&mut self.adapter).await;
+            woken.map_err(|stuck| self.stuck(stuck))?;
         }
         self.patience.polled().map_err(|stuck| self.stuck(stuck))?;
         match self.step {
@@ -147,10 +145,10 @@ where
             }
             Step::Ready(heard) => {
                 let polled = self.poll(A::poll_ready)?;
-                if polled && heard + 1 < self.manner.asks {
+                if polled && heard + 1 < self.sending.asks {
                     self.go_to(Step::Ready(heard + 1))?;
                 } else if polled {
-                    self.dally().await;
+                    self.sending.manner.dally().await;
                     self.send()?;
                 }
                 Ok(())
@@ -186,7 +184,7 @@ where
     }
 
     /// Sends the next item, which is its own number.
-    fn send(&mut self) -> Result<(), Violation> {
+    fn send(&mut self) -> Result<(), Violation<Rule>> {
         let item = u32::try_from(self.trace.sent.len()).unwrap_or(u32::MAX);
         self.trace.sent.push(item);
         self.log.entries().forget_the_last_poll();
@@ -195,7 +193,7 @@ where
             .poll_with(|adapter, _| adapter.start_send(item));
         self.heard("start_send", sent);
         self.ask_in_vain();
-        let flushes = match &mut self.manner.flushes {
+        let flushes = match &mut self.sending.flushes {
             Flushes::Never => false,
             Flushes::Always => true,
             Flushes::Sometimes(dice) => dice.below(2) == 0,
@@ -205,22 +203,22 @@ where
 
     /// Polls for readiness as if to send one more item, maybe from another task, and then sends none.
     fn ask_in_vain(&mut self) {
-        match self.manner.producer {
-            Producer::Hopeful => {}
-            Producer::Restless(_) => self.adapter.change_task(),
+        match self.sending.manner {
+            Manner::Hopeful => {}
+            Manner::Restless(_) => self.adapter.change_task(),
             _ => return,
         }
         self.log.entries().forget_the_last_poll();
         if let Poll::Ready(result) = self.adapter.poll_with(A::poll_ready) {
             self.heard("a poll", result);
         }
-        if let Producer::Restless(_) = self.manner.producer {
+        if let Manner::Restless(_) = self.sending.manner {
             self.adapter.change_task();
         }
     }
 
     /// Makes one of the three polls. Returns whether it was ready without an error.
-    fn poll(&mut self, poll: PollOf<A, E>) -> Result<bool, Violation> {
+    fn poll(&mut self, poll: PollOf<A, E>) -> Result<bool, Violation<Rule>> {
         self.log.entries().forget_the_last_poll();
         let polled = self.adapter.poll_with(poll);
         self.is_pending = polled.is_pending();
@@ -252,12 +250,12 @@ where
         is_well
     }
 
-    fn pending(&mut self) -> Result<(), Violation> {
+    fn pending(&mut self) -> Result<(), Violation<Rule>> {
         let at = self.start.elapsed();
         if !self.adapter.is_woken() && !self.adapter.is_waker_kept() {
             return Err(Rule::KeepsAWaker.broken(format!(
                 "pending at {at:?}, and nobody holds the waker ({})",
-                self.manner
+                self.sending
             )));
         }
         let is_asked = matches!(self.step, Step::Ready(_));
@@ -265,7 +263,7 @@ where
         if !is_asked && !waits_for_inner && self.held() == 0 {
             let what = format!(
                 "{:?} was pending at {at:?}, for nothing ({})",
-                self.step, self.manner
+                self.step, self.sending
             );
             self.trace.noted.push(Rule::Prompt.broken(what));
         }
@@ -286,7 +284,7 @@ where
         if held > 0 || !is_flushed {
             let what = format!(
                 "it said so with {held} items held, the inner sink flushed: {is_flushed} ({})",
-                self.manner
+                self.sending
             );
             self.trace.noted.push(Rule::Flushes.broken(what));
         }
@@ -297,7 +295,7 @@ where
         if held > 0 || closed != 1 {
             let what = format!(
                 "it said so with {held} items held, the inner sink closed {closed} times ({})",
-                self.manner
+                self.sending
             );
             self.trace.noted.push(Rule::Closes.broken(what));
         }
@@ -311,53 +309,17 @@ where
     ) {
         let what = format!(
             "{:?}: {what} passed on {passed_on:?} when the inner sink said {raised:?} ({})",
-            self.step, self.manner
+            self.step, self.sending
         );
         self.trace.noted.push(Rule::InnerErrors.broken(what));
     }
 
-    fn go_to(&mut self, step: Step) -> Result<(), Violation> {
+    fn go_to(&mut self, step: Step) -> Result<(), Violation<Rule>> {
         self.step = step;
         self.patience.given().map_err(|stuck| self.stuck(stuck))
     }
 
-    async fn dally(&mut self) {
-        if let Producer::Lazy(dice, scale) | Producer::Late(dice, scale) = &mut self.manner.producer
-        {
-            let span = dice.gap(*scale);
-            if !span.is_zero() {
-                sleep(span).await;
-            }
-        }
-    }
-
-    async fn await_wake(&mut self) -> Result<(), Stuck> {
-        match &mut self.manner.producer {
-            Producer::Eager | Producer::Hopeful | Producer::Lazy(..) => {
-                wait(self.adapter.woken()).await
-            }
-            Producer::Wandering => {
-                wait(self.adapter.woken()).await?;
-                self.adapter.change_task();
-                Ok(())
-            }
-            Producer::Restless(patience) => {
-                // Woken or not: it comes back.
-                let _ = timeout(*patience, self.adapter.woken()).await;
-                self.adapter.change_task();
-                Ok(())
-            }
-            Producer::Late(dice, scale) => {
-                if dice.below(2) == 0 {
-                    return wait(self.adapter.woken()).await;
-                }
-                jump(dice.span(*scale)).await;
-                Ok(())
-            }
-        }
-    }
-
-    fn stuck(&self, stuck: Stuck) -> Violation {
+    fn stuck(&self, stuck: Stuck) -> Violation<Rule> {
         let at = self.start.elapsed();
         if self.adapter.is_earlier_task_woken() {
             return Rule::KeepsAWaker.broken(format!(
@@ -365,6 +327,6 @@ where
             ));
         }
         let step = self.step;
-        Rule::Alive.broken(format!("at {at:?} {step:?} {stuck} ({})", self.manner))
+        Rule::Alive.broken(format!("at {at:?} {step:?} {stuck} ({})", self.sending))
     }
 }
