@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
-use crate::time::{Tick, Timer, this_runtime};
+use crate::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
@@ -98,11 +98,8 @@ impl<S: Store> Batcher<S> {
         Ok(())
     }
 
-    /// Callers that wait for an answer do this, because a source may have been pushed outside a runtime.
-    ///
-    /// Panics outside a runtime.
-    pub(crate) fn start_task(self: &Arc<Self>, why: &str) {
-        assert!(this_runtime().is_some(), "{why}");
+    /// Has this runtime's task work off what was pushed outside a runtime, if there is something.
+    pub(crate) fn start_task(self: &Arc<Self>) {
         if self.locked().at_work.is_none() {
             self.look_again(|_| ());
         }
