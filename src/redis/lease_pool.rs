@@ -336,8 +336,7 @@ impl LeasePool {
 
     /// The batcher looks at the queue again.
     fn wake(self: &Arc<Self>) {
-        let message = "a lease in Redis needs a tokio runtime to wait in";
-        assert!(this_runtime().is_some(), "{message}");
+        this_runtime().expect("a lease in Redis needs a tokio runtime to wait in");
         self.push();
         // A lease that was dropped outside a runtime could not start the task.
         self.batcher.start_task();

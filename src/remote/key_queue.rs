@@ -103,8 +103,7 @@ where
             (answer, queue.mode, queue.stage == Stage::Ready)
         });
         if answer.is_pending() {
-            let message = "a limit in Redis needs a tokio runtime to wait in";
-            assert!(this_runtime().is_some(), "{message}");
+            this_runtime().expect("a limit in Redis needs a tokio runtime to wait in");
             if was_pushed {
                 // Perhaps outside a runtime, where no task could be started.
                 self.batcher.start_task();
@@ -194,13 +193,9 @@ where
     /// Takes what a reply says of the key's state, and what else there is in it.
     pub(super) fn answered(
         self: &Arc<Self>,
-        task: Task,
         reply: &Reply<S>,
         work: impl FnOnce(&mut RequestQueue<P, S>),
     ) {
-        if task == Task::Peek {
-            return;
-        }
         self.with_queue(|queue| {
             queue.remember(reply);
             work(queue);
@@ -386,7 +381,7 @@ where
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
                 let came = self.came(sent);
-                self.answered(Task::Ask, &reply, |queue| {
+                self.answered(&reply, |queue| {
                     queue.apply_reply(call, sent, came, &reply);
                 });
             }
@@ -397,7 +392,7 @@ where
     /// The permits are returned, unless the outage policy may have passed as many in their place.
     fn came_late(self: Arc<Self>, reply: &Reply<S>) {
         let void = self.now();
-        self.answered(Task::Ask, reply, |queue| {
+        self.answered(reply, |queue| {
             if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
                 return;
             }

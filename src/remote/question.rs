@@ -52,7 +52,7 @@ impl<S: Store> Batcher<S> {
         self: &Arc<Self>,
         ask: impl FnOnce(Caller<T>) -> Q,
     ) -> Result<T, CallError> {
-        assert!(this_runtime().is_some(), "a call needs a tokio runtime");
+        this_runtime().expect("a call needs a tokio runtime");
         let connection = &self.connection;
         let mut since = connection.now();
         let (caller, mut reply) = oneshot::channel();
@@ -148,7 +148,9 @@ where
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
             Ok(Answer::Decided(mut reply)) => {
-                self.queue.answered(self.task, &reply, |_| ());
+                if self.task != Task::Peek {
+                    self.queue.answered(&reply, |_| ());
+                }
                 if self.task == Task::Ask && self.queue.pause().is_some() {
                     // Permits that the server counted before this process knew of the pause.
                     self.queue.keep_unclaimed(sent, &reply);
