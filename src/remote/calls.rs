@@ -1,11 +1,9 @@
 use core::future::{Future, poll_fn};
 use core::mem;
 use core::pin::{Pin, pin};
-use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
-use std::task::Wake;
+use std::sync::Arc;
 
 use crate::time::Tick;
 
@@ -45,7 +43,6 @@ type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
     work: Pin<Box<dyn Future<Output = Ended<S>> + Send>>,
-    woken: Arc<Woken>,
     sent: Tick,
     was_alone: bool,
     /// Whether the call reads the overrides too.
@@ -54,37 +51,6 @@ struct Call<S: Store> {
     sources: Vec<(u64, AnySource<S>)>,
     /// Whether the call has failed by silence. It may still be answered.
     is_late: bool,
-}
-
-/// The waker of one call, so that only calls that were woken are polled.
-struct Woken {
-    is_woken: AtomicBool,
-    /// Set at the first poll: a task keeps its waker.
-    task: OnceLock<Waker>,
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
-        if let Some(task) = self.task.get() {
-            task.wake_by_ref();
-        }
-    }
-}
-
-impl<S: Store> Call<S> {
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended<S>> {
-        if !self.woken.is_woken.swap(false, Ordering::Acquire) {
-            return Poll::Pending;
-        }
-        let _ = self.woken.task.get_or_init(|| cx.waker().clone());
-        let waker = Waker::from(Arc::clone(&self.woken));
-        self.work.as_mut().poll(&mut Context::from_waker(&waker))
-    }
 }
 
 impl<S: Store> Calls<S> {
@@ -190,10 +156,6 @@ impl<S: Store> Calls<S> {
         });
         self.all.push(Call {
             work,
-            woken: Arc::new(Woken {
-                is_woken: AtomicBool::new(true),
-                task: OnceLock::new(),
-            }),
             sent,
             was_alone: self.window.sent(sources.len()),
             reads,
@@ -208,18 +170,18 @@ impl<S: Store> Calls<S> {
     }
 
     /// Gives the replies that have come to their sources. Ready if there was one.
-    pub(super) fn poll_done(&mut self, batcher: &Batcher<S>, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_done(&mut self, batcher: &Batcher<S>, cx: &mut Context<'_>) -> Poll<()> {
         let (mut done, mut index) = (Poll::Pending, 0);
         while let Some(call) = self.all.get_mut(index) {
-            let Poll::Ready((used, outcome, read)) = call.poll(cx) else {
+            let Poll::Ready(ended) = call.work.as_mut().poll(cx) else {
                 index += 1;
                 continue;
             };
             done = Poll::Ready(());
             let call = self.all.remove(index);
             if !call.is_late {
-                self.ended(batcher, &call, used.as_ref(), outcome, read);
-            } else if let Ok((_, replies)) = outcome {
+                self.ended(batcher, &call, ended);
+            } else if let (_, Ok((_, replies)), _) = ended {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
                         source.came_late(&reply);
@@ -230,14 +192,7 @@ impl<S: Store> Calls<S> {
         done
     }
 
-    fn ended(
-        &mut self,
-        batcher: &Batcher<S>,
-        call: &Call<S>,
-        used: Option<&Arc<S::Connection>>,
-        outcome: Outcome<S>,
-        read: Read<S>,
-    ) {
+    fn ended(&mut self, batcher: &Batcher<S>, call: &Call<S>, (used, outcome, read): Ended<S>) {
         let now = batcher.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
@@ -247,31 +202,30 @@ impl<S: Store> Calls<S> {
         let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        batcher.connection.record(used, &outcome);
+        batcher.connection.record(used.as_ref(), &outcome);
         call.hand_on(batcher, outcome, read);
     }
 
     /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
-    fn fails_at(&self, connection: &Connection<S>) -> Option<(Tick, Tick)> {
-        let deadline = connection.deadline();
+    fn fails_at(&self) -> Option<(Tick, Tick)> {
         let first = self.under_way().map(|call| call.sent).min()?;
-        let silent = first.max(self.last_answer).after(deadline);
-        Some((silent, first.after_times(deadline, LONGEST_CALL)))
+        let silent = first.max(self.last_answer).after(self.window.deadline);
+        Some((
+            silent,
+            first.after_times(self.window.deadline, LONGEST_CALL),
+        ))
     }
 
     /// When a call under way has failed, if nothing is answered before.
-    pub(super) fn silent_at(&self, connection: &Connection<S>) -> Option<Tick> {
-        let fails_at = self.fails_at(connection);
-        fails_at.map(|(silent, longest)| silent.min(longest))
+    pub(super) fn silent_at(&self) -> Option<Tick> {
+        self.fails_at().map(|(silent, longest)| silent.min(longest))
     }
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
     pub(super) fn fail_silent(&mut self, batcher: &Batcher<S>, now: Tick) {
-        let connection = &batcher.connection;
-        let deadline = connection.deadline();
+        let deadline = self.window.deadline;
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
-        let fails_at = self.fails_at(connection);
-        let is_silent = fails_at.is_some_and(|(silent, _)| silent <= now);
+        let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
         let (failed, others): (Vec<_>, Vec<_>) = mem::take(&mut self.all)
             .into_iter()
             .partition(|call| !call.is_late && (is_silent || ends_by(call) <= now));
@@ -279,7 +233,7 @@ impl<S: Store> Calls<S> {
         if failed.is_empty() {
             return;
         }
-        connection.record_silence(failed.len() as u64);
+        batcher.connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
