@@ -170,39 +170,42 @@ impl<S: Store> BatcherTask<S> {
             ready: VecDeque::new(),
             sleeping: BTreeMap::new(),
             seen: (0, 0),
-            calls: Calls::new(&batcher.connection),
+            calls: Calls::new(
+                Arc::clone(&batcher.connection),
+                Arc::clone(&batcher.overrides),
+            ),
             timer: Timer::new(),
         }
     }
 
     async fn run(mut self) {
-        while let Some((batcher, now)) = poll_fn(|cx| self.poll_turn(cx)).await {
+        while let Some(now) = poll_fn(|cx| self.poll_turn(cx)).await {
             // The reply may have come while this process, and not the server, was late.
             yield_now().await;
-            let _ = poll_fn(|cx| Poll::Ready(self.calls.poll_done(&batcher, cx))).await;
-            self.calls.fail_silent(&batcher, now);
+            let _ = poll_fn(|cx| Poll::Ready(self.calls.poll_done(cx))).await;
+            self.calls.fail_silent(now);
         }
     }
 
     /// One turn. Ready when a call under way was not answered in time, and with `None` when no handle is left.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Arc<Batcher<S>>, Tick)>> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Tick>> {
         let Some(batcher) = self.batcher.upgrade() else {
             return Poll::Ready(None);
         };
-        let _ = self.calls.poll_done(&batcher, cx);
+        let _ = self.calls.poll_done(cx);
         let (is_at_work, wants_overrides) = self.take_pushed(&batcher, cx.waker());
         let now = batcher.connection.now();
         self.wake_sleepers(&batcher, now);
         if self.calls.silent_at().is_some_and(|at| at <= now) {
-            return Poll::Ready(Some((batcher, now)));
+            return Poll::Ready(Some(now));
         }
         self.calls.drop_late(now);
         while self.calls.may_send(now, self.ready.len()) {
-            self.send(&batcher, now);
+            self.send(now);
         }
         let must_read = wants_overrides || !self.sleeping.is_empty();
         if must_read && self.next_read(&batcher).is_some_and(|at| at <= now) {
-            self.calls.read(&batcher, now);
+            self.calls.read(now);
         }
         if self.has_event(&batcher, now, cx) || is_at_work && self.is_idle() {
             // The next turn is another poll, so that other tasks run in between.
@@ -273,7 +276,7 @@ impl<S: Store> BatcherTask<S> {
     }
 
     /// Takes sources until a call is full or none is ready, and sends the call.
-    fn send(&mut self, batcher: &Batcher<S>, now: Tick) {
+    fn send(&mut self, now: Tick) {
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
         // A call for leases takes its part of the room at once.
         while asks.len() < self.calls.room()
@@ -291,18 +294,18 @@ impl<S: Store> BatcherTask<S> {
                     let key = (until, address(&source));
                     self.sleeping.insert(key, (source, or_connected));
                 }
-                Step::Lease(leases) => self.calls.lease(batcher, now, source, leases),
+                Step::Lease(leases) => self.calls.lease(now, source, leases),
                 Step::Idle => {}
             }
         }
         if !asks.is_empty() {
-            self.calls.send(batcher, now, sources, asks);
+            self.calls.send(now, sources, asks);
         }
     }
 
     /// Polls the calls, and arms the timer for the next event. Returns whether there is something to do at once.
     fn has_event(&mut self, batcher: &Batcher<S>, now: Tick, cx: &mut Context<'_>) -> bool {
-        let is_done = self.calls.poll_done(batcher, cx).is_ready();
+        let is_done = self.calls.poll_done(cx).is_ready();
         let wakes = self.sleeping.keys().next().map(|(until, _)| *until);
         let is_connected = wakes.is_some() && batcher.connection.connects(cx.waker()) > self.seen.0;
         // Ready sources are sent even if their call is not full, unless nothing more may be under way.

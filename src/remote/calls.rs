@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use crate::time::Tick;
 
-use super::batcher::Batcher;
 use super::connection::{Connection, caught, within};
 use super::error::{CallError, Failure};
-use super::overrides::Changes;
+use super::overrides::{Changes, Overrides};
 use super::source::{Answer, AnySource};
 use super::window::Window;
 use super::{Ask, Replies, Store};
@@ -26,6 +25,8 @@ const LATEST_REPLY: Duration = Duration::from_secs(1);
 
 /// The calls under way. The batcher's task makes them itself.
 pub(super) struct Calls<S: Store> {
+    connection: Arc<Connection<S>>,
+    overrides: Arc<Overrides<S>>,
     /// Roughly in the order in which they were sent.
     all: Vec<Call<S>>,
     pub(super) window: Window,
@@ -54,10 +55,13 @@ struct Call<S: Store> {
 }
 
 impl<S: Store> Calls<S> {
-    pub(super) fn new(connection: &Connection<S>) -> Self {
+    pub(super) fn new(connection: Arc<Connection<S>>, overrides: Arc<Overrides<S>>) -> Self {
+        let window = Window::new(connection.deadline(), connection.store.keys_per_call());
         Self {
+            connection,
+            overrides,
             all: Vec::new(),
-            window: Window::new(connection.deadline(), connection.store.keys_per_call()),
+            window,
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
         }
@@ -84,17 +88,11 @@ impl<S: Store> Calls<S> {
         ready > 0 && self.window.room() > 0 && (is_full || has_gathered())
     }
 
-    pub(super) fn send(
-        &mut self,
-        batcher: &Batcher<S>,
-        now: Tick,
-        sources: Vec<(u64, AnySource<S>)>,
-        asks: Vec<Ask<S>>,
-    ) {
-        let connection = Arc::clone(&batcher.connection);
-        let reads = batcher.overrides.read_at().is_some_and(|at| at <= now);
+    pub(super) fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
+        let connection = Arc::clone(&self.connection);
+        let reads = self.overrides.read_at().is_some_and(|at| at <= now);
         self.last_sent = now;
-        self.start(batcher, now, sources, reads, |opened| async move {
+        self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
             let (time, replies) = S::decide(&opened, &health, &asks).await?;
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
@@ -102,23 +100,17 @@ impl<S: Store> Calls<S> {
         });
     }
 
-    pub(super) fn lease(
-        &mut self,
-        batcher: &Batcher<S>,
-        now: Tick,
-        source: AnySource<S>,
-        leases: S::Leases,
-    ) {
+    pub(super) fn lease(&mut self, now: Tick, source: AnySource<S>, leases: S::Leases) {
         let sources = vec![(0, source)];
-        self.start(batcher, now, sources, false, |opened| async move {
+        self.start(now, sources, false, |opened| async move {
             let (time, reply) = S::lease(&opened, &leases).await?;
             Ok((time, vec![Ok(Answer::Leases(reply))]))
         });
     }
 
     /// Reads the overrides while nothing is asked.
-    pub(super) fn read(&mut self, batcher: &Batcher<S>, now: Tick) {
-        self.start(batcher, now, Vec::new(), true, |opened| async move {
+    pub(super) fn read(&mut self, now: Tick) {
+        self.start(now, Vec::new(), true, |opened| async move {
             Ok((S::server_time(&opened).await?, Vec::new()))
         });
     }
@@ -126,7 +118,6 @@ impl<S: Store> Calls<S> {
     /// The next [`poll_done`](Self::poll_done) sends the call.
     fn start<F>(
         &mut self,
-        batcher: &Batcher<S>,
         sent: Tick,
         sources: Vec<(u64, AnySource<S>)>,
         reads: bool,
@@ -134,8 +125,8 @@ impl<S: Store> Calls<S> {
     ) where
         F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
     {
-        let connection = Arc::clone(&batcher.connection);
-        let overrides = Arc::clone(&batcher.overrides);
+        let connection = Arc::clone(&self.connection);
+        let overrides = Arc::clone(&self.overrides);
         let work = Box::pin(async move {
             let opened = match connection.opened().await {
                 Ok(opened) => opened,
@@ -170,7 +161,7 @@ impl<S: Store> Calls<S> {
     }
 
     /// Gives the replies that have come to their sources. Ready if there was one.
-    pub(super) fn poll_done(&mut self, batcher: &Batcher<S>, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (mut done, mut index) = (Poll::Pending, 0);
         while let Some(call) = self.all.get_mut(index) {
             let Poll::Ready(ended) = call.work.as_mut().poll(cx) else {
@@ -180,7 +171,7 @@ impl<S: Store> Calls<S> {
             done = Poll::Ready(());
             let call = self.all.remove(index);
             if !call.is_late {
-                self.ended(batcher, &call, ended);
+                self.ended(&call, ended);
             } else if let (_, Ok((_, replies)), _) = ended {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
@@ -192,8 +183,8 @@ impl<S: Store> Calls<S> {
         done
     }
 
-    fn ended(&mut self, batcher: &Batcher<S>, call: &Call<S>, (used, outcome, read): Ended<S>) {
-        let now = batcher.connection.now();
+    fn ended(&mut self, call: &Call<S>, (used, outcome, read): Ended<S>) {
+        let now = self.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
         }
@@ -202,8 +193,8 @@ impl<S: Store> Calls<S> {
         let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        batcher.connection.record(used.as_ref(), &outcome);
-        call.hand_on(batcher, outcome, read);
+        self.connection.record(used.as_ref(), &outcome);
+        call.hand_on(&self.connection, &self.overrides, outcome, read);
     }
 
     /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
@@ -222,7 +213,7 @@ impl<S: Store> Calls<S> {
     }
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
-    pub(super) fn fail_silent(&mut self, batcher: &Batcher<S>, now: Tick) {
+    pub(super) fn fail_silent(&mut self, now: Tick) {
         let deadline = self.window.deadline;
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
         let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
@@ -233,14 +224,19 @@ impl<S: Store> Calls<S> {
         if failed.is_empty() {
             return;
         }
-        batcher.connection.record_silence(failed.len() as u64);
+        self.connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
         for call in failed {
             let sent = (call.sent, call.was_alone);
             self.window.ended(sent, now, call.sources.len(), None);
-            call.hand_on(batcher, Err(CallError::failed(Failure::Timeout)), None);
+            call.hand_on(
+                &self.connection,
+                &self.overrides,
+                Err(CallError::failed(Failure::Timeout)),
+                None,
+            );
             self.all.push(Call {
                 is_late: true,
                 ..call
@@ -270,13 +266,18 @@ impl<S: Store> Calls<S> {
 
 impl<S: Store> Call<S> {
     /// Gives the sources their replies. The overrides are taken first, so that no permit passes a limit that is paused.
-    fn hand_on(&self, batcher: &Batcher<S>, outcome: Outcome<S>, read: Read<S>) {
-        let connection = &batcher.connection;
+    fn hand_on(
+        &self,
+        connection: &Connection<S>,
+        overrides: &Overrides<S>,
+        outcome: Outcome<S>,
+        read: Read<S>,
+    ) {
         if self.reads {
             if let Some(Err(failure)) = &read {
                 let _ = connection.checked::<()>(Err(failure.clone()));
             }
-            batcher.overrides.accept(connection.now(), self.sent, read);
+            overrides.accept(connection.now(), self.sent, read);
         }
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
         let no_reply = || Err(Failure::Fault("no reply".into()));
