@@ -127,7 +127,7 @@ async fn whatever_is_changed_on_many_threads_all_tasks_get_through() {
                         0 => limit.retune(TokenBucket::new(Rate::per_second(5_000), 5)),
                         1 => limit.pause_for(Duration::from_micros(300)),
                         2 => limit.resume(),
-                        3 => keys.resume(&(n % 3)),
+                        3 => keys.with(&(n % 3), |limit| limit.resume()),
                         4 => permits.resize(2 + u32::try_from(n % 3).unwrap()),
                         5 => limit.refund(1),
                         // These requests leave the queue, maybe just as their turn comes.

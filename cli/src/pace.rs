@@ -181,7 +181,7 @@ impl KeyLimits {
     fn count_now(&self, key: &Vec<u8>, cost: u32) {
         match self {
             Self::Local(limits) => {
-                limits.refund(key, cost);
+                limits.with(key, |limit| limit.refund(cost));
                 limits.charge(key, cost);
             }
             #[cfg(feature = "redis")]

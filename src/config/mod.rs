@@ -1,4 +1,4 @@
-//! Limits from a configuration: as texts, as tables, and with names, replaced while they are in use.
+//! Limits from a configuration: as texts and with names, replaced while they are in use.
 //!
 //! A [`Rate`](crate::time::Rate) and an [`AnyPolicy`](crate::policy::AnyPolicy) are parsed from texts. With feature `serde` they are
 //! read from any of its formats, and written as texts. [`NamedLimits`] are made of a [`LimitsConfig`], and go on with another one.
@@ -6,32 +6,30 @@
 //!
 //! # The text of a policy
 //!
-//! | text | policy | fields of a table |
-//! |---|---|---|
-//! | `100/min` or `100/min sliding` | [`SlidingLog`](crate::policy::SlidingLog) | `rate`, or `limit` and `window`; `kind` |
-//! | `100/min sliding 10 buckets` | [`SlidingCounter::strict`](crate::policy::SlidingCounter::strict) | and `buckets` |
-//! | `100/min smooth` | [`SlidingCounter::smooth`](crate::policy::SlidingCounter::smooth) | `rate`, `kind` |
-//! | `100/min fixed` | [`FixedWindow`](crate::policy::FixedWindow) | `rate`, `kind` |
-//! | `5000/day aligned`, `100/month aligned utc-08:00` | [`AlignedWindow`](crate::policy::AlignedWindow) of a minute, hour, day, week, month or any time | `rate`, `kind`, `utc` |
-//! | `100/min burst 20` | [`TokenBucket`](crate::policy::TokenBucket) | `rate`, `burst` |
-//! | `100/min burst 20 start 5 debt` | the same, that starts with 5 tokens, and passes what costs more than 20 | and `start`, `debt` |
-//! | `every 50ms` | [`Interval`](crate::policy::Interval) | `every` |
-//! | `every 50ms delayed` | the same, in which the first request waits too | and `delayed` |
-//! | `60/min fixed per request` | [`PerRequest`](crate::policy::PerRequest) of any of these | and `per_request` |
-//! | `10/s and 500/day` | [all](crate::policy::All) of them | none: write a text |
-//! | `unlimited` | [`Unlimited`](crate::policy::Unlimited) | none: write a text |
+//! | text | policy |
+//! |---|---|
+//! | `100/min` or `100/min sliding` | [`SlidingLog`](crate::policy::SlidingLog) |
+//! | `100/min sliding 10 buckets` | [`SlidingCounter::strict`](crate::policy::SlidingCounter::strict) |
+//! | `100/min smooth` | [`SlidingCounter::smooth`](crate::policy::SlidingCounter::smooth) |
+//! | `100/min fixed` | [`FixedWindow`](crate::policy::FixedWindow) |
+//! | `5000/day aligned`, `100/month aligned utc-08:00` | [`AlignedWindow`](crate::policy::AlignedWindow) of a minute, hour, day, week, month or any time |
+//! | `100/min burst 20` | [`TokenBucket`](crate::policy::TokenBucket) |
+//! | `100/min burst 20 start 5 debt` | the same, that starts with 5 tokens, and passes what costs more than 20 |
+//! | `every 50ms` | [`Interval`](crate::policy::Interval) |
+//! | `every 50ms delayed` | the same, in which the first request waits too |
+//! | `60/min fixed per request` | [`PerRequest`](crate::policy::PerRequest) of any of these |
+//! | `10/s and 500/day` | [all](crate::policy::All) of them |
+//! | `unlimited` | [`Unlimited`](crate::policy::Unlimited) |
 //!
 //! A rate alone means what a provider's "100 a minute" means at its strictest: never more than 100 in any minute, wherever it begins.
 //! It remembers each request, with 16 bytes. For a large number, `sliding 60 buckets` needs 1 KB at most, and is a little stricter.
 //!
 //! The units of a time are those of a [`Rate`](crate::time::Rate): `5/250ms`, `every 2h`. `every 0ms` is no limit. An `aligned` window may also be a `week` or
-//! a `month`. A table has a `kind` of `sliding`, `smooth`, `fixed` or `aligned`; its numbers are numbers, its flags are `true` or
-//! `false`, and all else is text.
+//! a `month`.
 //!
 //! # A table of limits
 //!
-//! The value of a name is a policy, as a text or as a table. In a table, `mode` may be `active`, `shadow` or `off`. A text that needs
-//! a mode stands in `policy`:
+//! The value of a name is the text of a policy, or a table of a `policy` and a `mode`: `active`, `shadow` or `off`.
 //!
 //! ```
 //! # #[cfg(feature = "serde")] {
@@ -41,7 +39,7 @@
 //! let config: LimitsConfig = toml::from_str(
 //!     r#"
 //!     api = "100/min burst 20"
-//!     search = { rate = "10/s", mode = "shadow" }
+//!     search = { policy = "10/s", mode = "shadow" }
 //!
 //!     [mail]
 //!     policy = "10/s and 500/day"
@@ -51,9 +49,9 @@
 //! assert_eq!(config.get("api").unwrap().policy(), &"100/min burst 20".parse().unwrap());
 //! assert_eq!(config.get("mail").unwrap().mode(), Mode::Off);
 //!
-//! let error = toml::from_str::<LimitsConfig>("api = { rate = '100/min', brust = 20 }").unwrap_err();
-//! assert!(error.to_string().contains("line 1, column 27"));
-//! assert!(error.message().starts_with("unknown field `brust`, expected one of `rate`,"));
+//! let error = toml::from_str::<LimitsConfig>("api = '100/min brust 20'").unwrap_err();
+//! assert!(error.to_string().contains("line 1, column 7"));
+//! assert!(error.message().ends_with("did you mean `burst`?"));
 //! # }
 //! # Ok::<(), toml::de::Error>(())
 //! ```

@@ -17,7 +17,7 @@ use super::{Answer, Limiter, Settle};
 ///
 /// It takes a tuple of two to four handles, each a [`Shared`](super::Shared) or that of a key ([`KeyedAt`](super::KeyedAt)), and is a
 /// limiter itself. What wraps a limiter, such as a [`Line`](super::Line) or a [`Switched`](super::Switched), goes around the
-/// whole: `Line::new(Combined::new((a, b)))`. Limits that are always asked together need no handles:
+/// whole: `Line::new(Combined::new((a, b)))`, and so does a switch: a member has no mode of its own. Limits that are always asked together need no handles:
 /// [`All`](crate::policy::All) makes one policy of them, which is cheaper.
 ///
 /// ```

@@ -461,7 +461,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     ///
     /// The quota is its size in this cycle, and the reset the end of the cycle. A client that is not remembered is not kept for it.
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
-        self.lock().status(key)
+        Some(self.lock().status(key))
     }
 
     /// What each client has in this cycle, the oldest first. It goes through all of them, and begins the cycles that are due.

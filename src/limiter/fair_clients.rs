@@ -510,15 +510,15 @@ impl<K: Hash + Eq + Clone> FairClients<K> {
         self.accounts.slots().len()
     }
 
-    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Option<Status> {
+    pub(super) fn status<Q: AsKey<K> + ?Sized>(&mut self, key: &Q) -> Status {
         // The clock of an unused limit does not start.
         let now = self.clock.clone().now();
         self.enter_at(now);
         let status = self.look(key, |accounts, slot| status_of(accounts, slot, now));
         if now < self.paused_until {
-            return Some(status.paused_for(self.paused_until.since(now)));
+            return status.paused_for(self.paused_until.since(now));
         }
-        Some(status)
+        status
     }
 }
 

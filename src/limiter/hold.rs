@@ -4,7 +4,7 @@ use crate::policy::Status;
 use crate::time::Tick;
 
 /// What holds requests back whatever the policy has: a pause, and how much a provider has left until its reset.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) struct Hold {
     paused_until: Tick,
     /// How many permits may still pass before the reset.
@@ -18,6 +18,22 @@ impl Hold {
         remaining: u32::MAX,
         reset_at: Tick::ZERO,
     };
+
+    /// Holds every request until then, and can be [lifted](Self::lift).
+    pub(super) const fn until_room(at: Tick) -> Self {
+        Self {
+            paused_until: Tick::ZERO,
+            remaining: 0,
+            reset_at: at,
+        }
+    }
+
+    /// What was set besides `other` since.
+    pub(super) fn lift(&mut self, other: Self) {
+        if (self.remaining, self.reset_at) == (other.remaining, other.reset_at) {
+            (self.remaining, self.reset_at) = (Self::NONE.remaining, Self::NONE.reset_at);
+        }
+    }
 
     /// Of two pauses the later end counts. Returns how long it lasts.
     pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {

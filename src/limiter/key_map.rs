@@ -75,8 +75,8 @@ impl<P: Policy> Entry<P> {
         let Self::Active(limit) = self else {
             return None;
         };
-        // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard.
-        if Arc::strong_count(limit) > 1 {
+        // The only handle is this one. No other can be made meanwhile: that takes the lock of the shard, or another handle.
+        if Arc::strong_count(limit) > 1 || limit.is_cloned() {
             return None;
         }
         let state = limit.with(|limit, _| limit.if_ordinary(now))?;
@@ -216,14 +216,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         Some(status)
     }
 
-    /// The limit of a key that has one of its own.
-    pub(super) fn active<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<&LimitHandle<P>> {
-        match key.find_in(&self.entries)?.1 {
-            Entry::Active(limit) => Some(limit),
-            Entry::Idle(_) => None,
-        }
-    }
-
     /// The limit of the key, for what a state alone cannot do. A `spare` one saves memory being taken.
     pub(super) fn activate<Q: AsKey<K> + ?Sized>(
         &mut self,
@@ -247,6 +239,43 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         };
         self.insert(key, Entry::Active(Arc::clone(&limit)));
         limit
+    }
+
+    /// The limit of the key, to be lent. For a new key without room it is not remembered, and lets nothing pass before the instant that
+    /// comes with it.
+    pub(super) fn lend<Q: AsKey<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+    ) -> (Arc<LimitHandle<P>>, Option<Tick>) {
+        let now = self.clock.now();
+        if key.find_in(&self.entries).is_none() {
+            if let Err(retry_in) = self.make_room(now) {
+                let (policy, at) = (self.policy_of(key), now.after(retry_in));
+                let state = policy.fresh(now);
+                let state = LimitState::with_state(policy, self.clock.clone(), Some(state));
+                return (LimitHandle::new(state.wait_for_room(at)), Some(at));
+            }
+        }
+        (self.activate(key, &mut None), None)
+    }
+
+    /// Keeps of a lent limit what is needed. One that was not remembered and has to be now replaces what the key has got meanwhile.
+    pub(super) fn take_back<Q: AsKey<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+        limit: Arc<LimitHandle<P>>,
+        waited_until: Option<Tick>,
+    ) {
+        if let Some(at) = waited_until {
+            let has_to_be_remembered = limit.with(|limit, _| limit.has_to_be_remembered(at));
+            // A handle, or a future, may have left the closure.
+            if has_to_be_remembered || limit.is_cloned() || Arc::strong_count(&limit) > 1 {
+                self.insert(key, Entry::Active(limit));
+            }
+        } else {
+            drop(limit);
+        }
+        self.release(key);
     }
 
     /// The limit that counts a request for this key now. `None` if there is no room for the key, and no limit for such keys.

@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::feedback::Feedback;
 use crate::policy::{Decision, Policy, Status};
 use crate::time::{OutOfRange, Resolution, or_panic};
-use crate::wait::{Intent, Priority, WaitQueue};
+use crate::wait::{Intent, Priority};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
 use super::reporter::{KeyedObserver, SharedObserver, Watch};
-use super::settle::{Reserve, ReserveWithin, Settle};
+use super::settle::{ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
 use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Stats};
@@ -478,31 +478,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         };
         lock(&self.shards[index])
     }
-}
-
-/// Changes of a key, and of the mode.
-impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
-    /// Gives back `cost` permits of this key that passed and were not used: see [`Shared::refund`](super::Shared::refund).
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::TokenBucket;
-    /// use paceline::time::Rate;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let users = TokenBucket::new(Rate::per_second(1), 2).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 2).is_pass());
-    ///
-    /// users.refund("ann", 1);
-    /// assert!(users.try_acquire("ann", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn refund<Q: AsKey<K> + ?Sized>(&self, key: &Q, cost: u32) {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.refund(now, cost));
-        });
-    }
 
     /// Counts `cost` permits of this key that were used without having been asked for: see
     /// [`Shared::charge`](super::Shared::charge).
@@ -532,129 +507,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         }
     }
 
-    pub(super) fn refund_from<Q: AsKey<K> + ?Sized>(&self, key: &Q, spent_at: Instant, cost: u32) {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.refund_from(now, spent_at, cost));
-        });
-    }
-
-    /// Waits for an estimate of what a request for this key costs: [`at`](Self::at) and [`Settle::reserve`].
-    ///
-    /// ```
-    /// use paceline::prelude::*;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), paceline::limiter::AcquireError> {
-    /// let tokens = TokenBucket::new(Rate::per_minute(600), 1000).keyed::<&str>();
-    ///
-    /// let reserved = tokens.reserve("ann", 800).await?;
-    /// reserved.settle(300);
-    /// assert_eq!(tokens.status(&"ann").unwrap().remaining, 700);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// At once, if that many can never pass.
-    ///
-    /// # Panics
-    ///
-    /// If it has to wait outside a tokio runtime.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping it leaves the queue; nothing was counted.
-    pub fn reserve(&self, key: K, estimate: u32) -> Reserve<KeyedAt<K, P>> {
-        self.at(key).reserve(estimate)
-    }
-
-    /// Gives this key parameters of its own. They take effect at once, for queued requests too. What was spent stays spent.
-    ///
-    /// A key with parameters of its own is never evicted, and is remembered even if there is no room for it: until they equal
-    /// those of [`new`](Self::new) or [`by`](Self::by) again, or until [`forget`](Self::forget). What the key had spent before
-    /// and had settled may have been forgotten: slower parameters do not count it then.
-    pub fn retune<Q: AsKey<K> + ?Sized>(&self, key: &Q, policy: P)
-    where
-        P: PartialEq,
-    {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = policy != of_all;
-                limit.retune(now, policy);
-            });
-        });
-        self.report(key, Event::Retuned);
-    }
-
-    /// Lets no request for this key pass before `duration` is over. It is remembered as long, even if there is no room for it.
-    pub fn pause_for<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) {
-        let duration = self.pause(key, duration);
-        self.report(key, Event::Paused { duration });
-    }
-
-    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see
-    /// [`Shared::set_remaining`](super::Shared::set_remaining). It is remembered as long, even if there is no room for it.
-    ///
-    /// ```
-    /// use paceline::prelude::*;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = TokenBucket::new(Rate::per_second(100), 100).keyed::<String>();
-    ///
-    /// hosts.set_remaining("a.example", 1, Duration::from_secs(30));
-    /// assert!(hosts.try_acquire("a.example", 1).is_pass());
-    /// assert!(!hosts.try_acquire("a.example", 1).is_pass());
-    /// assert!(hosts.try_acquire("b.example", 2).is_pass());
-    /// # }
-    /// ```
-    pub fn set_remaining<Q: AsKey<K> + ?Sized>(&self, key: &Q, remaining: u32, reset_in: Duration) {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.set_remaining(now, remaining, reset_in));
-        });
-    }
-
-    /// Pauses this key for as long as a provider asks, and returns for how long; `None` if it asks for nothing.
-    ///
-    /// As [`Shared::apply_feedback`](super::Shared::apply_feedback): a host that says "too many requests" does not slow down requests to another.
-    ///
-    /// ```
-    /// use paceline::feedback::Feedback;
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<&str>();
-    ///
-    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
-    /// assert_eq!(hosts.apply_feedback(&"a.example", &refused), Some(Duration::from_secs(2)));
-    ///
-    /// assert!(!hosts.try_acquire(&"a.example", 1).is_pass());
-    /// assert!(hosts.try_acquire(&"b.example", 1).is_pass());
-    /// # }
-    /// ```
-    pub fn apply_feedback<Q: AsKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        feedback: &Feedback,
-    ) -> Option<Duration> {
-        let asked = feedback.pause()?;
-        let pause = self.pause(key, asked);
-        self.report(key, Event::FeedbackApplied { pause });
-        Some(asked)
-    }
-
-    /// Ends every pause of this key, and what [`set_remaining`](Self::set_remaining) has said.
-    pub fn resume<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
-        self.change(key, |limit, _| limit.update(|limit, _| limit.resume()));
-        self.report(key, Event::Resumed);
-    }
-
     /// Takes back what was particular to this key: parameters of its own, pauses, and what
-    /// [`set_remaining`](Self::set_remaining) has said. What it has spent stays spent; the key goes at once if it has settled, and
+    /// [`set_remaining`](Shared::set_remaining) has said. What it has spent stays spent; the key goes at once if it has settled, and
     /// otherwise when it settles, like any other.
     ///
     /// ```
@@ -665,7 +519,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
-    /// hosts.retune("a.example", Interval::every(Duration::from_secs(1)));
+    /// let slow = Interval::every(Duration::from_secs(1));
+    /// hosts.with("a.example", |limit| limit.retune(slow));
     /// assert_eq!(hosts.len(), 1);
     ///
     /// hosts.forget("a.example");
@@ -673,80 +528,77 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// # }
     /// ```
     pub fn forget<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = false;
-                limit.retune(now, of_all);
-                limit.resume();
-            });
+        self.lend(key, |limit, of_all| {
+            limit.retune(of_all);
+            limit.queue.with(|limit, _| limit.is_tuned = false);
+            limit.resume();
         });
-        self.report(key, Event::Retuned);
-        self.report(key, Event::Resumed);
     }
 
-    /// Begins anew with this key, as if it had never been used: nothing is spent, and there are no parameters of its own and no
-    /// pause. It takes effect at once, for queued requests too.
-    ///
-    /// What it had spent comes on top of the window bound.
+    /// Lends the limit of one key, with all that a [`Shared`] can do: to pause it, to change its parameters, to give permits back,
+    /// to read it.
     ///
     /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
+    /// use paceline::feedback::Feedback;
+    /// use paceline::prelude::*;
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
-    /// let users = Interval::every(Duration::from_secs(3600)).keyed::<String>();
-    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
     ///
-    /// users.reset("ann");
-    /// assert!(users.try_acquire("ann", 1).is_pass());
+    /// let refused = Feedback::parse([("Retry-After", "2")], Duration::ZERO);
+    /// hosts.with("a.example", |limit| limit.apply_feedback(&refused));
+    /// assert!(!hosts.try_acquire("a.example", 1).is_pass());
+    /// assert!(hosts.try_acquire("b.example", 1).is_pass());
+    ///
+    /// let slow = Interval::every(Duration::from_secs(1));
+    /// hosts.with("b.example", |limit| limit.retune(slow));
+    /// assert_eq!(hosts.with("b.example", |limit| limit.policy()), slow);
     /// # }
     /// ```
-    pub fn reset<Q: AsKey<K> + ?Sized>(&self, key: &Q) {
-        self.change(key, |limit, of_all| {
-            limit.update_all(|limit, now| {
-                limit.is_tuned = false;
-                limit.policy = of_all;
-                limit.reset(now);
-            });
-        });
-        self.report(key, Event::Retuned);
-        self.report(key, Event::Resumed);
-    }
-
-    fn report<Q: AsKey<K> + ?Sized>(&self, key: &Q, event: Event) {
-        if let Some(observer) = self.observer_of(|| key.to_key()) {
-            observer.report(event);
-        }
-    }
-
-    /// Pauses a key, and returns for how long.
-    fn pause<Q: AsKey<K> + ?Sized>(&self, key: &Q, duration: Duration) -> Duration {
-        self.change(key, |limit, _| {
-            limit.update(|limit, now| limit.pause_for(now, duration))
+    ///
+    /// A key that is paused is remembered until the pause ends, and one with parameters of its own until they equal those of
+    /// [`new`](Self::new) or [`by`](Self::by) again or until [`forget`](Self::forget), also where there is no room for a new key. What
+    /// the key had spent before and had settled may have been forgotten: slower parameters do not count it then.
+    ///
+    /// **Without room.** While there is no room for a new key, its limit lets nothing pass that is asked inside `work`, what is
+    /// charged there is not kept, and the key is not remembered for it. Requests by key follow
+    /// [`with_when_full`](Self::with_when_full).
+    ///
+    /// The handle is an ordinary one: a clone of it may leave the closure, and keeps the key remembered. `work` may use these limits.
+    /// It costs about ten times as much as a request by key.
+    pub fn with<Q: AsKey<K> + ?Sized, T>(&self, key: &Q, work: impl FnOnce(&Shared<P>) -> T) -> T
+    where
+        P: PartialEq,
+    {
+        self.lend(key, |limit, of_all| {
+            let done = work(limit);
+            limit
+                .queue
+                .with(|limit, _| limit.is_tuned = limit.policy != of_all);
+            done
         })
     }
 
-    /// Changes the limit of one key, given with the parameters of a key that has none of its own.
-    fn change<Q: AsKey<K> + ?Sized, T>(
+    /// Lends the limit of one key, with the parameters of a key that has none of its own.
+    pub(super) fn lend<Q: AsKey<K> + ?Sized, T>(
         &self,
         key: &Q,
-        change: impl FnOnce(&WaitQueue<LimitState<P>>, P) -> T,
+        work: impl FnOnce(&Shared<P>, P) -> T,
     ) -> T {
         let mut shard = self.shard(key);
         let policy = shard.policy_of(key);
-        let limit = shard.activate(key, &mut None);
+        let (limit, waited_until) = shard.lend(key);
+        // The work may wake a waiter, or use these limits.
         drop(shard);
-        let changed = change(&limit, policy);
-        drop(limit);
-        self.shard(key).release(key);
-        changed
+        let mut handle = self.handle(Arc::clone(&limit));
+        handle.watch = Watch::of(self.observer_of(|| key.to_key()).as_ref());
+        let done = work(&handle, policy);
+        drop(handle);
+        self.shard(key).take_back(key, limit, waited_until);
+        done
     }
-}
 
-/// Reading a key, or all of them. None of these creates a key or keeps it.
-impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> {
     /// What this key has left now: see [`Shared::status`](super::Shared::status).
     ///
     /// A key that is not remembered has everything left. While there is no room for it, the answer is that of the limit for all
@@ -769,62 +621,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// ```
     pub fn status<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Status> {
         self.shard(key).status(key)
-    }
-
-    /// The policy of this key: that of [`retune`](Self::retune), or else the one of [`new`](Self::new) or [`by`](Self::by).
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let (usual, slow) = (Duration::from_millis(100), Duration::from_secs(1));
-    /// let hosts = Interval::every(usual).keyed::<String>();
-    /// hosts.retune("a.example", Interval::every(slow));
-    ///
-    /// assert_eq!(hosts.policy("a.example").interval(), slow);
-    /// assert_eq!(hosts.policy("b.example").interval(), usual);
-    /// # }
-    /// ```
-    pub fn policy<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> P
-    where
-        P: Clone,
-    {
-        let shard = self.shard(key);
-        let own = shard.active(key);
-        let own = own.map(|limit| limit.with(|limit, _| limit.policy.clone()));
-        own.unwrap_or_else(|| shard.policy_of(key))
-    }
-
-    /// How long the pause of this key still lasts; `None` if there is none: see
-    /// [`Shared::paused_for`](super::Shared::paused_for).
-    ///
-    /// ```
-    /// use paceline::limiter::PolicyExt;
-    /// use paceline::policy::Interval;
-    /// use std::time::Duration;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let hosts = Interval::every(Duration::from_millis(100)).keyed::<String>();
-    /// hosts.pause_for("a.example", Duration::from_secs(2));
-    ///
-    /// assert_eq!(hosts.paused_for("a.example"), Some(Duration::from_secs(2)));
-    /// assert_eq!(hosts.paused_for("b.example"), None);
-    /// # }
-    /// ```
-    pub fn paused_for<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> Option<Duration> {
-        let shard = self.shard(key);
-        shard.active(key)?.with(|limit, _| limit.paused_for())
-    }
-
-    /// How many requests for this key are queued now.
-    pub fn waiting<Q: AsKey<K> + ?Sized>(&self, key: &Q) -> usize {
-        let shard = self.shard(key);
-        let limit = shard.active(key);
-        limit.map_or(0, |limit| limit.with(|_, waiters| waiters.len()))
     }
 
     /// How many keys are remembered now, those included that have settled and are not evicted yet.
@@ -909,16 +705,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyedAt<K, P
     /// Asks for `cost` permits without waiting: see [`Keyed::try_acquire`].
     pub fn try_acquire(&self, cost: u32) -> Decision {
         self.keyed.try_acquire(&self.key, cost)
-    }
-
-    /// Pauses this key for as long as a provider asks: see [`Keyed::apply_feedback`].
-    pub fn apply_feedback(&self, feedback: &Feedback) -> Option<Duration> {
-        self.keyed.apply_feedback(&self.key, feedback)
-    }
-
-    /// Lets at most `remaining` more permits of this key pass before `reset_in` is over: see [`Keyed::set_remaining`].
-    pub fn set_remaining(&self, remaining: u32, reset_in: Duration) {
-        self.keyed.set_remaining(&self.key, remaining, reset_in);
     }
 
     fn poll_ask(&mut self, intent: Intent, cost: u32, cx: &mut Context<'_>) -> Answer {
@@ -1051,7 +837,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Settle for K
 
     fn refund_from(&self, spent_at: Instant, cost: u32) {
         if !self.settles_nothing {
-            self.keyed.refund_from(&self.key, spent_at, cost);
+            self.keyed
+                .lend(&self.key, |limit, _| limit.refund_from(spent_at, cost));
         }
     }
 
@@ -1070,7 +857,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Obey for Key
     type Error = Infallible;
 
     fn obey(&self, feedback: &Feedback) -> Option<Obeying<Infallible>> {
-        self.apply_feedback(feedback);
+        self.keyed
+            .lend(&self.key, |limit, _| limit.apply_feedback(feedback));
         None
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct LimitState<P: Policy> {
     clock: Clock,
     state: Option<P::State>,
     hold: Hold,
-    /// Of a key whose parameters differ from those of the others.
+    /// Of a key: whether its parameters may differ from those of a key that has none of its own.
     pub(super) is_tuned: bool,
     prefetch: Prefetch,
     estimate: QueueEstimate<P::State>,
@@ -95,6 +95,25 @@ impl<P: Policy> LimitState<P> {
         self.state.clone()
     }
 
+    /// Lets nothing pass before `at`, when there may be room for the key.
+    pub(super) const fn wait_for_room(mut self, at: Tick) -> Self {
+        self.hold = Hold::until_room(at);
+        self
+    }
+
+    /// Whether the limit has to be remembered: it is paused, has parameters of its own or a number of permits left, or something has
+    /// passed. Then it does not wait for room any more.
+    pub(super) fn has_to_be_remembered(&mut self, at: Tick) -> bool {
+        let mut hold = self.hold;
+        hold.lift(Hold::until_room(at));
+        let has_to_be_remembered =
+            self.is_tuned || self.stats.passed > 0 || self.clock.now() < hold.ends_at();
+        if has_to_be_remembered {
+            self.hold = hold;
+        }
+        has_to_be_remembered
+    }
+
     /// From when on a fresh limit would answer alike, if nothing is asked before.
     pub(super) fn settled_at(&self) -> Tick {
         if self.is_tuned {
@@ -131,6 +150,7 @@ impl<P: Policy> LimitState<P> {
 
     pub(super) fn retune(&mut self, now: Tick, policy: P) {
         let old = core::mem::replace(&mut self.policy, policy);
+        self.is_tuned = true;
         if let Some(state) = &mut self.state {
             self.policy.retune(&old, state, now);
         }

@@ -27,6 +27,11 @@ pub(super) struct LimitHandle<P: Policy> {
 }
 
 impl<P: Policy> LimitHandle<P> {
+    /// Whether there are handles of the limit that do not share this count.
+    pub(super) fn is_cloned(&self) -> bool {
+        Arc::strong_count(&self.limit) > 1
+    }
+
     fn of(limit: Arc<WaitQueue<LimitState<P>>>) -> Arc<Self> {
         Arc::new(Self {
             limit,

@@ -7,7 +7,6 @@ use core::time::Duration;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::limiter::{Method, SharedObserver, Watch};
@@ -337,11 +336,10 @@ impl LeasePool {
 
     /// The batcher looks at the queue again.
     fn wake(self: &Arc<Self>) {
-        let runtime = Handle::try_current();
-        let runtime = runtime.expect("a lease in Redis needs a tokio runtime to wait in");
         self.push();
         // A lease that was dropped outside a runtime could not start the task.
-        self.batcher.start_task(&runtime);
+        self.batcher
+            .start_task("a lease in Redis needs a tokio runtime to wait in");
     }
 
     fn push(self: &Arc<Self>) {

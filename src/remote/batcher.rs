@@ -1,20 +1,18 @@
 use core::fmt;
-use core::future::{Future, poll_fn};
+use core::future::poll_fn;
 use core::mem;
-use core::pin::pin;
-use core::task::Poll;
+use core::task::{Context, Poll, Waker};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
-use crate::time::{Tick, Timer};
+use crate::time::{Tick, Timer, this_runtime};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
-use super::connection::{Connection, OnDrop};
+use super::connection::Connection;
 use super::error::CallError;
 use super::overrides::{Change, Overrides};
 use super::source::{AnySource, Stage, Step, address};
@@ -27,24 +25,26 @@ use super::source::{AnySource, Stage, Step, address};
 /// * A call fails if the server answers nothing for a deadline. The time in the schedule does not count.
 /// * While limits are in use, it reads once a second which overrides have changed: together with a call, or alone while all
 ///   sources sleep.
+/// * One task does all this, and makes the calls itself: a decision spawns no task. It ends with the last handle of the batcher.
 pub(crate) struct Batcher<S: Store> {
     pub(crate) connection: Arc<Connection<S>>,
     pub(crate) overrides: Arc<Overrides<S>>,
     schedule: Mutex<Schedule<S>>,
-    /// Wakes the task.
-    changed: Notify,
 }
 
-/// One task sends the calls. It ends when there is nothing to do.
+/// What the task has to look at.
+///
+/// Each runtime that uses the batcher has a task of its own, and only one of them is at work: until it has nothing left to do.
+/// So callers never depend on an idle task in a runtime that stands still.
 struct Schedule<S: Store> {
-    ready: VecDeque<AnySource<S>>,
-    /// By the end of the sleep and the address of the source. The `bool` is `or_connected`.
-    sleeping: BTreeMap<(Tick, usize), (AnySource<S>, bool)>,
-    has_task: bool,
+    /// Sources that were made ready, and the stage of each before.
+    pushed: Vec<(AnySource<S>, Stage)>,
     /// Whether overrides are due although nothing is asked.
     wants_overrides: bool,
-    /// How many connections had been made when the task looked last, and how many changes of overrides.
-    seen: (u64, u64),
+    /// The runtime of the task that is at work.
+    at_work: Option<Id>,
+    /// The tasks, by their runtime. The waker is `None` if the task was woken.
+    tasks: Vec<(Id, Option<Waker>)>,
 }
 
 impl<S: Store> Batcher<S> {
@@ -54,46 +54,31 @@ impl<S: Store> Batcher<S> {
             connection,
             overrides: Arc::new(Overrides::new(namespace)),
             schedule: Mutex::new(Schedule {
-                ready: VecDeque::new(),
-                sleeping: BTreeMap::new(),
-                has_task: false,
+                pushed: Vec::new(),
                 wants_overrides: false,
-                seen: (0, 0),
+                at_work: None,
+                tasks: Vec::new(),
             }),
-            changed: Notify::new(),
         }
     }
 
-    /// Adds a source that was made ready, by its stage before, and starts the task if there is none.
+    /// Adds a source that was made ready, by its stage before.
     ///
     /// Outside a runtime the source waits for the next caller that is in one.
     pub(crate) fn push(self: &Arc<Self>, source: AnySource<S>, before: Stage) {
-        let mut schedule = self.locked();
-        if let Stage::Sleeping(until) = before {
-            schedule.sleeping.remove(&(until, address(&source)));
-        }
-        schedule.ready.push_back(source);
-        drop(schedule);
-        self.changed.notify_one();
-        if let Ok(runtime) = Handle::try_current() {
-            self.start_task(&runtime);
-        }
+        self.look_again(|schedule| schedule.pushed.push((source, before)));
     }
 
-    /// Reads the overrides although there is nothing to ask. Outside a runtime it does nothing.
+    /// Reads the overrides although there is nothing to ask.
     pub(crate) fn read_overrides(self: &Arc<Self>) {
-        if let Ok(runtime) = Handle::try_current()
-            && !self.connection.is_down()
-        {
-            self.locked().wants_overrides = true;
-            self.changed.notify_one();
-            self.start_task(&runtime);
+        if !self.connection.is_down() {
+            self.look_again(|schedule| schedule.wants_overrides = true);
         }
     }
 
     /// Changes an override in this process at once, and on the server.
     pub(crate) async fn change(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         change: &Change<S::Params>,
     ) -> Result<(), CallError> {
@@ -101,7 +86,7 @@ impl<S: Store> Batcher<S> {
         let sent = connection.now();
         overrides.apply(sent, name, change);
         // Waiters may be able to pass.
-        self.changed.notify_one();
+        self.look_again(|_| ());
         let reply = connection.call(|opened| async move {
             let change = Some((name, change));
             let reply = overrides.exchange(connection, &opened, change).await?;
@@ -109,31 +94,38 @@ impl<S: Store> Batcher<S> {
         });
         let reply = reply.await?;
         overrides.accept(connection.now(), sent, Some(Ok(reply)));
-        self.changed.notify_one();
+        self.look_again(|_| ());
         Ok(())
     }
 
-    /// Starts the task if there is none. Callers that wait for an answer do so, because a source may have been pushed outside a
-    /// runtime.
-    pub(crate) fn start_task(self: &Arc<Self>, runtime: &Handle) {
-        if mem::replace(&mut self.locked().has_task, true) {
-            return;
+    /// Callers that wait for an answer do this, because a source may have been pushed outside a runtime.
+    ///
+    /// Panics outside a runtime.
+    pub(crate) fn start_task(self: &Arc<Self>, why: &str) {
+        assert!(this_runtime().is_some(), "{why}");
+        if self.locked().at_work.is_none() {
+            self.look_again(|_| ());
         }
-        let batcher = Arc::clone(self);
-        let on_drop = OnDrop::new(move || batcher.task_dropped());
-        drop(runtime.spawn(Arc::clone(self).run(on_drop)));
     }
 
-    /// A runtime that shuts down dropped the task. The next caller starts another.
-    fn task_dropped(&self) {
+    /// Changes the schedule, and wakes the task that is at work. If there is none, the task of this runtime goes to work.
+    fn look_again(self: &Arc<Self>, change: impl FnOnce(&mut Schedule<S>)) {
+        let runtime = Handle::try_current().ok();
         let mut schedule = self.locked();
-        schedule.has_task = false;
-        let ready = mem::take(&mut schedule.ready);
-        let sleeping = mem::take(&mut schedule.sleeping);
-        drop(schedule);
-        let sleeping = sleeping.into_values().map(|(source, _)| source);
-        for source in ready.into_iter().chain(sleeping) {
-            source.task_dropped();
+        change(&mut schedule);
+        let here = runtime.as_ref().map(Handle::id);
+        schedule.at_work = schedule.at_work.or(here);
+        let Some(at_work) = schedule.at_work else {
+            return;
+        };
+        if let Some((_, waker)) = schedule.tasks.iter_mut().find(|(of, _)| *of == at_work) {
+            let waker = waker.take();
+            drop(schedule);
+            waker.into_iter().for_each(Waker::wake);
+        } else if let Some(runtime) = runtime {
+            schedule.tasks.push((at_work, None));
+            drop(schedule);
+            drop(runtime.spawn(BatcherTask::new(self, at_work).run()));
         }
     }
 
@@ -141,97 +133,158 @@ impl<S: Store> Batcher<S> {
         // No code under this lock can leave the schedule half changed.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn run(self: Arc<Self>, on_drop: OnDrop<impl FnOnce()>) {
-        let mut calls = Calls::new(Arc::clone(&self.connection), Arc::clone(&self.overrides));
-        let mut timer = Timer::new();
-        loop {
-            let now = self.connection.now();
-            let connects = self.wake_sleepers(now);
-            if calls.silent_at().is_some_and(|silent_at| silent_at <= now) {
-                // The reply may have come while this process, and not the server, was late.
-                yield_now().await;
-                let _ = poll_fn(|cx| Poll::Ready(calls.poll_done(cx))).await;
-                calls.fail_silent(now);
-            }
-            calls.drop_late(now);
-            while calls.may_send(now, self.locked().ready.len()) {
-                self.send(now, &mut calls);
-            }
-            if self.must_read(now, &calls) {
-                calls.read(now);
-            }
-            let Some(until) = self.next_event(now, &calls) else {
-                return on_drop.disarm();
-            };
-            timer.arm(until.since(now));
-            let mut changed = pin!(self.changed.notified());
-            let mut connected = pin!(self.connection.connected_more_often_than(connects));
-            poll_fn(|cx| {
-                let has_event = calls.poll_done(cx).is_ready()
-                    | changed.as_mut().poll(cx).is_ready()
-                    | connected.as_mut().poll(cx).is_ready()
-                    | timer.poll_elapsed(cx).is_ready();
-                if has_event {
-                    Poll::Ready(())
-                } else {
-                    Poll::Pending
-                }
-            })
-            .await;
+/// The last handle is gone, and nothing is under way: the tasks end.
+impl<S: Store> Drop for Batcher<S> {
+    fn drop(&mut self) {
+        let tasks = mem::take(&mut self.locked().tasks);
+        let wakers = tasks.into_iter().filter_map(|(_, waker)| waker);
+        wakers.for_each(Waker::wake);
+    }
+}
+
+impl<S: Store> fmt::Debug for Batcher<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batcher")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The task of one runtime. What it holds keeps the batcher alive; a task without work does not.
+struct BatcherTask<S: Store> {
+    batcher: Weak<Batcher<S>>,
+    runtime: Id,
+    ready: VecDeque<AnySource<S>>,
+    /// By the end of the sleep and the address of the source. The `bool` is `or_connected`.
+    sleeping: BTreeMap<(Tick, usize), (AnySource<S>, bool)>,
+    /// How many connections had been made when the sleepers were last looked at, and how many changes of overrides.
+    seen: (u64, u64),
+    calls: Calls<S>,
+    timer: Timer,
+}
+
+impl<S: Store> BatcherTask<S> {
+    fn new(batcher: &Arc<Batcher<S>>, runtime: Id) -> Self {
+        Self {
+            batcher: Arc::downgrade(batcher),
+            runtime,
+            ready: VecDeque::new(),
+            sleeping: BTreeMap::new(),
+            seen: (0, 0),
+            calls: Calls::new(&batcher.connection),
+            timer: Timer::new(),
         }
     }
 
+    async fn run(mut self) {
+        while let Some((batcher, now)) = poll_fn(|cx| self.poll_turn(cx)).await {
+            // The reply may have come while this process, and not the server, was late.
+            yield_now().await;
+            let _ = poll_fn(|cx| Poll::Ready(self.calls.poll_done(&batcher, cx))).await;
+            self.calls.fail_silent(&batcher, now);
+        }
+    }
+
+    /// One turn. Ready when a call under way was not answered in time, and with `None` when no handle is left.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Arc<Batcher<S>>, Tick)>> {
+        let Some(batcher) = self.batcher.upgrade() else {
+            return Poll::Ready(None);
+        };
+        let _ = self.calls.poll_done(&batcher, cx);
+        let (is_at_work, wants_overrides) = self.take_pushed(&batcher, cx.waker());
+        let now = batcher.connection.now();
+        self.wake_sleepers(&batcher, now);
+        let silent_at = self.calls.silent_at(&batcher.connection);
+        if silent_at.is_some_and(|at| at <= now) {
+            return Poll::Ready(Some((batcher, now)));
+        }
+        self.calls.drop_late(now);
+        while self.calls.may_send(now, self.ready.len()) {
+            self.send(&batcher, now);
+        }
+        let must_read = wants_overrides || !self.sleeping.is_empty();
+        if must_read && self.next_read(&batcher).is_some_and(|at| at <= now) {
+            self.calls.read(&batcher, now);
+        }
+        if self.has_event(&batcher, now, cx) || is_at_work && self.is_idle() {
+            // The next turn is another poll, so that other tasks run in between.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.sleeping.is_empty() && self.calls.is_empty()
+    }
+
+    /// Takes the sources that were pushed, and has the next push wake this task. Returns whether it is at work, and whether
+    /// overrides are wanted. Without work it is not at work any more.
+    fn take_pushed(&mut self, batcher: &Batcher<S>, waker: &Waker) -> (bool, bool) {
+        let mut schedule = batcher.locked();
+        let mut tasks = schedule.tasks.iter_mut();
+        if let Some((_, task)) = tasks.find(|(of, _)| *of == self.runtime) {
+            task.get_or_insert_with(|| waker.clone());
+        }
+        if schedule.at_work != Some(self.runtime) {
+            return (false, false);
+        }
+        let wants_overrides = mem::take(&mut schedule.wants_overrides);
+        if self.is_idle() && schedule.pushed.is_empty() && !wants_overrides {
+            schedule.at_work = None;
+            return (false, false);
+        }
+        for (source, before) in schedule.pushed.drain(..) {
+            if let Stage::Sleeping(until) = before {
+                self.sleeping.remove(&(until, address(&source)));
+            }
+            self.ready.push_back(source);
+        }
+        (true, wants_overrides)
+    }
+
     /// Makes each source ready whose sleep is over. A new connection also ends a sleep with `or_connected`, and a changed override
-    /// ends every sleep. Returns how many connections had been made.
-    fn wake_sleepers(&self, now: Tick) -> u64 {
-        let seen = (self.connection.stats().connects, self.overrides.changes());
-        let mut schedule = self.locked();
-        let before = mem::replace(&mut schedule.seen, seen);
+    /// ends every sleep.
+    fn wake_sleepers(&mut self, batcher: &Batcher<S>, now: Tick) {
+        if self.sleeping.is_empty() {
+            return;
+        }
+        let seen = (
+            batcher.connection.stats().connects,
+            batcher.overrides.changes(),
+        );
+        let before = mem::replace(&mut self.seen, seen);
         let (is_new, has_changed) = (before.0 != seen.0, before.1 != seen.1);
-        let Schedule {
-            ready, sleeping, ..
-        } = &mut *schedule;
-        while let Some(entry) = sleeping.first_entry()
+        while let Some(entry) = self.sleeping.first_entry()
             && entry.key().0 <= now
         {
-            ready.push_back(entry.remove().0);
+            self.ready.push_back(entry.remove().0);
         }
         if is_new || has_changed {
-            sleeping.retain(|_, (source, or_connected)| {
+            self.sleeping.retain(|_, (source, or_connected)| {
                 let wakes = has_changed || *or_connected;
                 if wakes {
-                    ready.push_back(Arc::clone(source));
+                    self.ready.push_back(Arc::clone(source));
                 }
                 !wakes
             });
         }
-        seen.0
-    }
-
-    /// Whether the overrides have to be read by a call of their own.
-    fn must_read(&self, now: Tick, calls: &Calls<S>) -> bool {
-        let mut schedule = self.locked();
-        let is_wanted = mem::take(&mut schedule.wants_overrides) || !schedule.sleeping.is_empty();
-        drop(schedule);
-        let is_due = |read_at| read_at <= now;
-        is_wanted && self.next_read(calls).is_some_and(is_due)
     }
 
     /// When the overrides have to be read, if a source asks nothing before.
-    fn next_read(&self, calls: &Calls<S>) -> Option<Tick> {
-        let read_at = self.overrides.read_at();
-        read_at.filter(|_| !calls.is_reading() && self.connection.is_up())
+    fn next_read(&self, batcher: &Batcher<S>) -> Option<Tick> {
+        let read_at = batcher.overrides.read_at();
+        read_at.filter(|_| !self.calls.is_reading() && batcher.connection.is_up())
     }
 
     /// Takes sources until a call is full or none is ready, and sends the call.
-    fn send(&self, now: Tick, calls: &mut Calls<S>) {
+    fn send(&mut self, batcher: &Batcher<S>, now: Tick) {
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
         // A call for leases takes its part of the room at once.
-        while asks.len() < calls.room() {
-            let Some(source) = self.locked().ready.pop_front() else {
-                break;
-            };
+        while asks.len() < self.calls.room()
+            && let Some(source) = self.ready.pop_front()
+        {
             match Arc::clone(&source).next(now) {
                 Step::Ask(call, ask) => {
                     asks.push(ask);
@@ -242,45 +295,68 @@ impl<S: Store> Batcher<S> {
                     or_connected,
                 } => {
                     let key = (until, address(&source));
-                    self.locked().sleeping.insert(key, (source, or_connected));
+                    self.sleeping.insert(key, (source, or_connected));
                 }
-                Step::Lease(leases) => calls.lease(now, source, leases),
+                Step::Lease(leases) => self.calls.lease(batcher, now, source, leases),
                 Step::Idle => {}
             }
         }
         if !asks.is_empty() {
-            calls.send(now, sources, asks);
+            self.calls.send(batcher, now, sources, asks);
         }
     }
 
-    /// When the task has to look again. `None` if there is nothing to do: then the task ends.
-    fn next_event(&self, now: Tick, calls: &Calls<S>) -> Option<Tick> {
-        let mut schedule = self.locked();
+    /// Polls the calls, and waits for the next event. Returns whether there is something to do at once.
+    fn has_event(&mut self, batcher: &Batcher<S>, now: Tick, cx: &mut Context<'_>) -> bool {
+        let is_done = self.calls.poll_done(batcher, cx).is_ready();
+        let is_connected =
+            !self.sleeping.is_empty() && batcher.connection.connects(cx.waker()) > self.seen.0;
+        let Some(until) = self.next_event(batcher, now) else {
+            self.timer.disarm();
+            return is_done || is_connected;
+        };
+        self.timer.arm(until.since(now));
+        self.timer.poll_elapsed(cx).is_ready() || is_done || is_connected
+    }
+
+    /// When the task has to look again, if nothing happens before.
+    fn next_event(&self, batcher: &Batcher<S>, now: Tick) -> Option<Tick> {
         // Ready sources are sent even if their call is not full, unless nothing more may be under way.
-        let is_gathering = !schedule.ready.is_empty() && calls.window.room() > 0;
-        let gathered = is_gathering.then(|| calls.last_sent.after(GATHER).max(now));
-        let wakes = schedule.sleeping.first_key_value();
+        let is_gathering = !self.ready.is_empty() && self.calls.window.room() > 0;
+        let gathered = is_gathering.then(|| self.calls.last_sent.after(GATHER).max(now));
+        let wakes = self.sleeping.first_key_value();
         let wakes = wakes.map(|((until, _), _)| *until);
-        let next_read = wakes.and_then(|_| self.next_read(calls));
+        let next_read = wakes.and_then(|_| self.next_read(batcher));
         let events = [
             gathered,
             wakes,
             next_read,
-            calls.silent_at(),
-            calls.late_until(),
+            self.calls.silent_at(&batcher.connection),
+            self.calls.late_until(),
         ];
-        let first = events.into_iter().flatten().min();
-        if first.is_none() {
-            schedule.has_task = false;
-        }
-        first
+        events.into_iter().flatten().min()
     }
 }
 
-impl<S: Store> fmt::Debug for Batcher<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher")
-            .field("connection", &self.connection)
-            .finish_non_exhaustive()
+/// The runtime has dropped the task, or no handle is left. Callers ask again, and the next one starts another task.
+impl<S: Store> Drop for BatcherTask<S> {
+    fn drop(&mut self) {
+        let Some(batcher) = self.batcher.upgrade() else {
+            return;
+        };
+        let mut schedule = batcher.locked();
+        schedule.tasks.retain(|(of, _)| *of != self.runtime);
+        let at_work = schedule.at_work.take_if(|of| *of == self.runtime);
+        let pushed = at_work.map_or_else(Vec::new, |_| mem::take(&mut schedule.pushed));
+        drop(schedule);
+        let pushed = pushed.into_iter().map(|(source, _)| source);
+        let sleeping = mem::take(&mut self.sleeping).into_values();
+        let sources = pushed
+            .chain(self.ready.drain(..))
+            .chain(sleeping.map(|(source, _)| source))
+            .chain(self.calls.take_sources());
+        for source in sources {
+            source.task_dropped();
+        }
     }
 }

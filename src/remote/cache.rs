@@ -84,6 +84,10 @@ pub(crate) struct SparePermits {
 }
 
 impl SparePermits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
     pub(crate) fn available(&self, now: Tick) -> u32 {
         let usable = self.batches.iter().filter(|(until, _)| now < *until);
         let permits = usable.map(|(_, batch)| batch.cost);

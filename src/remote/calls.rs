@@ -1,18 +1,18 @@
 use core::future::{Future, poll_fn};
 use core::mem;
-use core::pin::pin;
-use core::task::{Context, Poll};
+use core::pin::{Pin, pin};
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use tokio::task::{AbortHandle, Id, JoinSet};
+use std::sync::{Arc, OnceLock};
+use std::task::Wake;
 
 use crate::time::Tick;
 
-use super::connection::{Connection, within};
+use super::batcher::Batcher;
+use super::connection::{Connection, caught, within};
 use super::error::{CallError, Failure};
-use super::overrides::{Changes, Overrides};
+use super::overrides::Changes;
 use super::source::{Answer, AnySource};
 use super::window::Window;
 use super::{Ask, Replies, Store};
@@ -26,14 +26,10 @@ const LONGEST_CALL: u32 = 4;
 /// How long the reply to a call that has failed is waited for, so that the permits that it took can be returned.
 const LATEST_REPLY: Duration = Duration::from_secs(1);
 
-/// The calls under way.
+/// The calls under way. The batcher's task makes them itself.
 pub(super) struct Calls<S: Store> {
-    connection: Arc<Connection<S>>,
-    overrides: Arc<Overrides<S>>,
-    tasks: JoinSet<Ended<S>>,
-    under_way: HashMap<Id, Call<S>>,
-    /// Calls that have failed by silence, and may still be answered.
-    late: HashMap<Id, Call<S>>,
+    /// Roughly in the order in which they were sent.
+    all: Vec<Call<S>>,
     pub(super) window: Window,
     pub(super) last_sent: Tick,
     last_answer: Tick,
@@ -48,27 +44,66 @@ type Read<S> = Option<Result<Changes<<S as Store>::Params>, Failure>>;
 type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
-    task: AbortHandle,
+    work: Pin<Box<dyn Future<Output = Ended<S>> + Send>>,
+    woken: Arc<Woken>,
     sent: Tick,
     was_alone: bool,
     /// Whether the call reads the overrides too.
     reads: bool,
     /// The id of each question, and its source, in the order of the call.
     sources: Vec<(u64, AnySource<S>)>,
+    /// Whether the call has failed by silence. It may still be answered.
+    is_late: bool,
+}
+
+/// The waker of one call, so that only calls that were woken are polled.
+struct Woken {
+    is_woken: AtomicBool,
+    /// Set at the first poll: a task keeps its waker.
+    task: OnceLock<Waker>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
+        }
+    }
+}
+
+impl<S: Store> Call<S> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended<S>> {
+        if !self.woken.is_woken.swap(false, Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        let _ = self.woken.task.get_or_init(|| cx.waker().clone());
+        let waker = Waker::from(Arc::clone(&self.woken));
+        self.work.as_mut().poll(&mut Context::from_waker(&waker))
+    }
 }
 
 impl<S: Store> Calls<S> {
-    pub(super) fn new(connection: Arc<Connection<S>>, overrides: Arc<Overrides<S>>) -> Self {
+    pub(super) fn new(connection: &Connection<S>) -> Self {
         Self {
-            tasks: JoinSet::new(),
-            under_way: HashMap::new(),
-            late: HashMap::new(),
+            all: Vec::new(),
             window: Window::new(connection.deadline(), connection.store.keys_per_call()),
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
-            overrides,
-            connection,
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Those that have not failed.
+    fn under_way(&self) -> impl Iterator<Item = &Call<S>> {
+        self.all.iter().filter(|call| !call.is_late)
     }
 
     pub(super) fn room(&self) -> usize {
@@ -78,15 +113,22 @@ impl<S: Store> Calls<S> {
     /// Whether a call may be sent now. `ready` is the number of sources that are ready.
     pub(super) fn may_send(&self, now: Tick, ready: usize) -> bool {
         let is_full = ready >= self.room();
-        let has_gathered = self.under_way.is_empty() || self.last_sent.after(GATHER) <= now;
-        ready > 0 && self.window.room() > 0 && (is_full || has_gathered)
+        let has_gathered =
+            || self.under_way().next().is_none() || self.last_sent.after(GATHER) <= now;
+        ready > 0 && self.window.room() > 0 && (is_full || has_gathered())
     }
 
-    pub(super) fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
-        let connection = Arc::clone(&self.connection);
-        let reads = self.overrides.read_at().is_some_and(|at| at <= now);
+    pub(super) fn send(
+        &mut self,
+        batcher: &Batcher<S>,
+        now: Tick,
+        sources: Vec<(u64, AnySource<S>)>,
+        asks: Vec<Ask<S>>,
+    ) {
+        let connection = Arc::clone(&batcher.connection);
+        let reads = batcher.overrides.read_at().is_some_and(|at| at <= now);
         self.last_sent = now;
-        self.spawn(now, sources, reads, |opened| async move {
+        self.start(batcher, now, sources, reads, |opened| async move {
             let health = connection.health();
             let (time, replies) = S::decide(&opened, &health, &asks).await?;
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
@@ -94,8 +136,31 @@ impl<S: Store> Calls<S> {
         });
     }
 
-    fn spawn<F>(
+    pub(super) fn lease(
         &mut self,
+        batcher: &Batcher<S>,
+        now: Tick,
+        source: AnySource<S>,
+        leases: S::Leases,
+    ) {
+        let sources = vec![(0, source)];
+        self.start(batcher, now, sources, false, |opened| async move {
+            let (time, reply) = S::lease(&opened, &leases).await?;
+            Ok((time, vec![Ok(Answer::Leases(reply))]))
+        });
+    }
+
+    /// Reads the overrides while nothing is asked.
+    pub(super) fn read(&mut self, batcher: &Batcher<S>, now: Tick) {
+        self.start(batcher, now, Vec::new(), true, |opened| async move {
+            Ok((S::server_time(&opened).await?, Vec::new()))
+        });
+    }
+
+    /// The next [`poll_done`](Self::poll_done) sends the call.
+    fn start<F>(
+        &mut self,
+        batcher: &Batcher<S>,
         sent: Tick,
         sources: Vec<(u64, AnySource<S>)>,
         reads: bool,
@@ -103,71 +168,58 @@ impl<S: Store> Calls<S> {
     ) where
         F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
     {
-        let (connection, overrides) = (Arc::clone(&self.connection), Arc::clone(&self.overrides));
-        let task = self.tasks.spawn(async move {
+        let connection = Arc::clone(&batcher.connection);
+        let overrides = Arc::clone(&batcher.overrides);
+        let work = Box::pin(async move {
             let opened = match connection.opened().await {
                 Ok(opened) => opened,
                 Err(error) => return (None, Err(error), None),
             };
-            let work = work(Arc::clone(&opened));
-            let (outcome, read) = if reads {
+            let both = async {
+                let work = work(Arc::clone(&opened));
+                if !reads {
+                    return Ok((work.await, None));
+                }
                 let read = overrides.exchange(&connection, &opened, None);
                 let until = sent.after(connection.deadline());
                 // In a box, because few calls need the memory.
-                Box::pin(beside(work, read, || until.since(connection.now()) / 2)).await
-            } else {
-                (work.await, None)
+                Ok(Box::pin(beside(work, read, || until.since(connection.now()) / 2)).await)
             };
+            let (outcome, read) = caught(both).await.unwrap_or_else(|why| (Err(why), None));
             (Some(opened), outcome.map_err(CallError::failed), read)
         });
-        let was_alone = self.window.sent(sources.len());
-        let id = task.id();
-        let call = Call {
-            task,
+        self.all.push(Call {
+            work,
+            woken: Arc::new(Woken {
+                is_woken: AtomicBool::new(true),
+                task: OnceLock::new(),
+            }),
             sent,
-            was_alone,
+            was_alone: self.window.sent(sources.len()),
             reads,
             sources,
-        };
-        self.under_way.insert(id, call);
-    }
-
-    pub(super) fn lease(&mut self, now: Tick, source: AnySource<S>, leases: S::Leases) {
-        self.spawn(now, vec![(0, source)], false, |opened| async move {
-            let (time, reply) = S::lease(&opened, &leases).await?;
-            Ok((time, vec![Ok(Answer::Leases(reply))]))
+            is_late: false,
         });
     }
 
     /// Whether a call that reads the overrides is under way.
     pub(super) fn is_reading(&self) -> bool {
-        self.under_way.values().any(|call| call.reads)
-    }
-
-    /// Reads the overrides while nothing is asked.
-    pub(super) fn read(&mut self, now: Tick) {
-        self.spawn(now, Vec::new(), true, |opened| async move {
-            Ok((S::server_time(&opened).await?, Vec::new()))
-        });
+        self.under_way().any(|call| call.reads)
     }
 
     /// Gives the replies that have come to their sources. Ready if there was one.
-    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut done = Poll::Pending;
-        while let Poll::Ready(Some(ended)) = self.tasks.poll_join_next_with_id(cx) {
-            done = Poll::Ready(());
-            let (id, used, outcome, read) = match ended {
-                Ok((id, (used, outcome, read))) => (id, used, outcome, read),
-                // The client library panicked, and may do so again on this connection.
-                Err(error) => {
-                    let used = self.connection.current();
-                    let why = Failure::Unreachable(error.to_string().into());
-                    (error.id(), used, Err(CallError::failed(why)), None)
-                }
+    pub(super) fn poll_done(&mut self, batcher: &Batcher<S>, cx: &Context<'_>) -> Poll<()> {
+        let (mut done, mut index) = (Poll::Pending, 0);
+        while let Some(call) = self.all.get_mut(index) {
+            let Poll::Ready((used, outcome, read)) = call.poll(cx) else {
+                index += 1;
+                continue;
             };
-            if let Some(call) = self.under_way.remove(&id) {
-                self.ended(&call, used.as_ref(), outcome, read);
-            } else if let (Some(call), Ok((_, replies))) = (self.late.remove(&id), outcome) {
+            done = Poll::Ready(());
+            let call = self.all.remove(index);
+            if !call.is_late {
+                self.ended(batcher, &call, used.as_ref(), outcome, read);
+            } else if let Ok((_, replies)) = outcome {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
                         source.came_late(&reply);
@@ -180,12 +232,13 @@ impl<S: Store> Calls<S> {
 
     fn ended(
         &mut self,
+        batcher: &Batcher<S>,
         call: &Call<S>,
         used: Option<&Arc<S::Connection>>,
         outcome: Outcome<S>,
         read: Read<S>,
     ) {
-        let now = self.connection.now();
+        let now = batcher.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
         }
@@ -194,99 +247,91 @@ impl<S: Store> Calls<S> {
         let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        self.connection.record(used, &outcome);
-        self.end_read(call, read);
-        self.hand_on(call, outcome);
-    }
-
-    /// Before the sources get their replies, so that no permit passes a limit that is paused.
-    fn end_read(&self, call: &Call<S>, read: Read<S>) {
-        if !call.reads {
-            return;
-        }
-        if let Some(Err(failure)) = &read {
-            let _ = self.connection.checked::<()>(Err(failure.clone()));
-        }
-        self.overrides
-            .accept(self.connection.now(), call.sent, read);
-    }
-
-    fn hand_on(&self, call: &Call<S>, outcome: Outcome<S>) {
-        let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
-        let no_reply = || Err(Failure::Fault("no reply".into()));
-        for (number, source) in &call.sources {
-            let reply = match &mut outcome {
-                Ok(replies) => {
-                    let reply = replies.next().unwrap_or_else(no_reply);
-                    self.connection.checked(reply)
-                }
-                Err(error) => Err(error.clone()),
-            };
-            Arc::clone(source).complete(*number, call.sent, reply);
-        }
+        batcher.connection.record(used, &outcome);
+        call.hand_on(batcher, outcome, read);
     }
 
     /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
-    fn fails_at(&self) -> Option<(Tick, Tick)> {
-        let deadline = self.connection.deadline();
-        let first = self.under_way.values().map(|call| call.sent).min()?;
+    fn fails_at(&self, connection: &Connection<S>) -> Option<(Tick, Tick)> {
+        let deadline = connection.deadline();
+        let first = self.under_way().map(|call| call.sent).min()?;
         let silent = first.max(self.last_answer).after(deadline);
         Some((silent, first.after_times(deadline, LONGEST_CALL)))
     }
 
     /// When a call under way has failed, if nothing is answered before.
-    pub(super) fn silent_at(&self) -> Option<Tick> {
-        self.fails_at().map(|(silent, longest)| silent.min(longest))
+    pub(super) fn silent_at(&self, connection: &Connection<S>) -> Option<Tick> {
+        let fails_at = self.fails_at(connection);
+        fails_at.map(|(silent, longest)| silent.min(longest))
     }
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
-    pub(super) fn fail_silent(&mut self, now: Tick) {
-        let deadline = self.connection.deadline();
+    pub(super) fn fail_silent(&mut self, batcher: &Batcher<S>, now: Tick) {
+        let connection = &batcher.connection;
+        let deadline = connection.deadline();
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
-        let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
-        let (failed, others): (HashMap<_, _>, _) = mem::take(&mut self.under_way)
+        let fails_at = self.fails_at(connection);
+        let is_silent = fails_at.is_some_and(|(silent, _)| silent <= now);
+        let (failed, others): (Vec<_>, Vec<_>) = mem::take(&mut self.all)
             .into_iter()
-            .partition(|(_, call)| is_silent || ends_by(call) <= now);
-        self.under_way = others;
+            .partition(|call| !call.is_late && (is_silent || ends_by(call) <= now));
+        self.all = others;
         if failed.is_empty() {
             return;
         }
-        self.connection.record_silence(failed.len() as u64);
+        connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
-        for (id, call) in failed {
+        for call in failed {
             let sent = (call.sent, call.was_alone);
             self.window.ended(sent, now, call.sources.len(), None);
-            self.end_read(&call, None);
-            self.hand_on(&call, Err(CallError::failed(Failure::Timeout)));
-            self.late.insert(id, call);
+            call.hand_on(batcher, Err(CallError::failed(Failure::Timeout)), None);
+            self.all.push(Call {
+                is_late: true,
+                ..call
+            });
         }
     }
 
     /// When the first of the late calls is given up.
     pub(super) fn late_until(&self) -> Option<Tick> {
-        let first = self.late.values().map(|call| call.sent).min();
+        let late = self.all.iter().filter(|call| call.is_late);
+        let first = late.map(|call| call.sent).min();
         first.map(|sent| sent.after(LATEST_REPLY))
     }
 
     pub(super) fn drop_late(&mut self, now: Tick) {
-        self.late.retain(|_, call| {
-            let is_kept = now < call.sent.after(LATEST_REPLY);
-            if !is_kept {
-                call.task.abort();
-            }
-            is_kept
-        });
+        self.all
+            .retain(|call| !call.is_late || now < call.sent.after(LATEST_REPLY));
+    }
+
+    /// Drops the calls, and returns the sources that wait for a reply.
+    pub(super) fn take_sources(&mut self) -> impl Iterator<Item = AnySource<S>> {
+        let calls = mem::take(&mut self.all).into_iter();
+        let under_way = calls.filter(|call| !call.is_late);
+        under_way.flat_map(|call| call.sources.into_iter().map(|(_, source)| source))
     }
 }
 
-/// The calls under way when the task is dropped.
-impl<S: Store> Drop for Calls<S> {
-    fn drop(&mut self) {
-        let calls = mem::take(&mut self.under_way).into_values();
-        for (_, source) in calls.flat_map(|call| call.sources) {
-            source.task_dropped();
+impl<S: Store> Call<S> {
+    /// Gives the sources their replies. The overrides are taken first, so that no permit passes a limit that is paused.
+    fn hand_on(&self, batcher: &Batcher<S>, outcome: Outcome<S>, read: Read<S>) {
+        let connection = &batcher.connection;
+        if self.reads {
+            if let Some(Err(failure)) = &read {
+                let _ = connection.checked::<()>(Err(failure.clone()));
+            }
+            batcher.overrides.accept(connection.now(), self.sent, read);
+        }
+        let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
+        let no_reply = || Err(Failure::Fault("no reply".into()));
+        for (number, source) in &self.sources {
+            let reply = match &mut outcome {
+                Ok(replies) => connection.checked(replies.next().unwrap_or_else(no_reply)),
+                Err(error) => Err(error.clone()),
+            };
+            Arc::clone(source).complete(*number, self.sent, reply);
         }
     }
 }

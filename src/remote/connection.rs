@@ -2,8 +2,9 @@ use core::fmt;
 use core::future::{Future, pending, poll_fn};
 use core::mem;
 use core::pin::pin;
-use core::task::Poll;
+use core::task::{Poll, Waker};
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -49,6 +50,8 @@ struct ConnectionState<S: Store> {
     fault_reported: Option<Tick>,
     /// To be emitted after the lock is released.
     events: Vec<Event>,
+    /// To be woken after the next attempt to connect.
+    tasks: Vec<Waker>,
 }
 
 enum Phase<S: Store> {
@@ -80,6 +83,7 @@ impl<S: Store> Connection<S> {
                 last_failure: None,
                 fault_reported: None,
                 events: Vec::new(),
+                tasks: Vec::new(),
             }),
             changed: Notify::new(),
         }
@@ -131,16 +135,13 @@ impl<S: Store> Connection<S> {
         self.locked().last_failure.clone()
     }
 
-    /// Ready when more than that many connections have been made. The server behind a new one may have lost its data.
-    pub(crate) async fn connected_more_often_than(&self, connects: u64) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if self.stats().connects > connects {
-                return;
-            }
-            changed.await;
+    /// How many connections have been made. The next attempt to make one wakes this task.
+    pub(crate) fn connects(&self, task: &Waker) -> u64 {
+        let mut state = self.locked();
+        if !state.tasks.iter().any(|other| other.will_wake(task)) {
+            state.tasks.push(task.clone());
         }
+        state.stats.connects
     }
 
     /// Makes one call outside the batcher. It takes no longer than the deadline.
@@ -193,8 +194,8 @@ impl<S: Store> Connection<S> {
     pub(crate) async fn opened(self: &Arc<Self>) -> Result<Arc<S::Connection>, CallError> {
         let mut has_started = false;
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            // It hears of every change from here on.
+            let changed = self.changed.notified();
             let starts = {
                 let mut state = self.locked();
                 match &state.phase {
@@ -405,20 +406,17 @@ async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<im
         let Some(connection) = weak.upgrade() else {
             return;
         };
-        // In a task of its own, because the client library may panic.
-        let attempt = Arc::clone(&connection);
-        let attempt = tokio::spawn(async move { attempt.connect().await });
-        let result = attempt
-            .await
-            .unwrap_or_else(|panic| Err(Failure::Unreachable(panic.to_string().into())));
+        let result = caught(connection.connect()).await;
         let (now, is_connected) = (connection.now(), result.is_ok());
         let mut state = connection.locked();
         match result {
             Ok((opened, run, time)) => state.connected(now, opened, run, time),
             Err(failure) => state.not_connected(now, failure),
         }
+        let tasks = mem::take(&mut state.tasks);
         emit(state);
         connection.changed.notify_waiters();
+        tasks.into_iter().for_each(Waker::wake);
         if is_connected {
             return on_drop.disarm();
         }
@@ -448,6 +446,23 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
 
 pub(crate) async fn sleep(time: Duration) {
     within(time, pending::<()>()).await;
+}
+
+/// The output of the future, or a failure if it panics: the client library may do so.
+pub(super) async fn caught<T>(
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let why = format!("the client library panicked: {}", text.unwrap_or_default());
+            Poll::Ready(Err(Failure::Unreachable(why.into())))
+        })
+    })
+    .await
 }
 
 /// The output of the future, or `None` if it takes longer.

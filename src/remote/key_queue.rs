@@ -4,8 +4,6 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::Handle;
-
 use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
@@ -105,10 +103,9 @@ where
             (answer, queue.mode)
         });
         if answer.is_pending() {
-            let runtime = Handle::try_current();
-            let runtime = runtime.expect("a limit in Redis needs a tokio runtime to wait in");
             // A request from outside a runtime could not start the task.
-            self.batcher.start_task(&runtime);
+            self.batcher
+                .start_task("a limit in Redis needs a tokio runtime to wait in");
         }
         answer.map(|answer| self.in_mode(in_force, answer, &mut note.shadowed))
     }
@@ -191,12 +188,20 @@ where
         })
     }
 
-    /// Takes what a reply says of the key's state.
-    pub(super) fn answered(self: &Arc<Self>, task: Task, reply: &Reply<S>) {
+    /// Takes what a reply says of the key's state, and what else there is in it.
+    pub(super) fn answered(
+        self: &Arc<Self>,
+        task: Task,
+        reply: &Reply<S>,
+        work: impl FnOnce(&mut RequestQueue<P, S>),
+    ) {
         if task == Task::Peek {
             return;
         }
-        self.with_queue(|queue| queue.remember(reply));
+        self.with_queue(|queue| {
+            queue.remember(reply);
+            work(queue);
+        });
         let lost = reply.lost;
         if lost > 0 {
             let connection = &self.batcher.connection;
@@ -324,11 +329,11 @@ where
         work: impl FnOnce(&mut RequestQueue<P, S>, Tick) -> T,
     ) -> T {
         let now = self.now();
-        let is_up = self.batcher.connection.is_up();
+        let connection = &self.batcher.connection;
         let (done, is_read_due) = self.with_queue(|queue| {
-            if is_up {
-                queue.drop_fallback_denial();
-            }
+            queue
+                .denial
+                .take_if(|denial| denial.is_of_outage() && connection.is_up());
             (work(queue, now), queue.read_at <= now)
         });
         if is_read_due {
@@ -348,8 +353,9 @@ where
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             queue.refresh(&self.config, &self.limit, || self.now());
             let done = work(&mut queue);
-            let is_changed = mem::take(&mut queue.is_changed);
-            let wake = is_changed.then(|| queue.stage.make_ready()).flatten();
+            let is_due = queue.is_changed && queue.has_work();
+            queue.is_changed &= !is_due;
+            let wake = is_due.then(|| queue.stage.make_ready()).flatten();
             let wakes = mem::take(&mut queue.wakes);
             (done, wakes, mem::take(&mut queue.dropped), wake)
         };
@@ -368,7 +374,7 @@ where
     S: Store,
 {
     fn next(self: Arc<Self>, now: Tick) -> Step<S> {
-        let is_down = self.batcher.connection.is_down();
+        let is_down = || self.batcher.connection.is_down();
         self.with_present_queue(|queue, _| queue.next_step(now, is_down))
     }
 
@@ -376,9 +382,10 @@ where
         match answer {
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
-                self.answered(Task::Ask, &reply);
                 let came = self.came(sent);
-                self.with_queue(|queue| queue.apply_reply(call, sent, came, &reply));
+                self.answered(Task::Ask, &reply, |queue| {
+                    queue.apply_reply(call, sent, came, &reply);
+                });
             }
             Err(error) => self.failed(call, &error),
         }
@@ -386,12 +393,11 @@ where
 
     /// The permits are returned, unless the outage policy may have passed as many in their place.
     fn came_late(self: Arc<Self>, reply: &Reply<S>) {
-        self.answered(Task::Ask, reply);
-        if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
-            return;
-        }
         let void = self.now();
-        self.with_queue(|queue| {
+        self.answered(Task::Ask, reply, |queue| {
+            if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
+                return;
+            }
             let permits = Return {
                 cost: reply.spent,
                 requests: reply.passed + u32::from(reply.extra > 0),
@@ -401,7 +407,7 @@ where
             // A waiter that these permits have made wait does so no longer. The pause after the failure stays.
             let denial = queue.denial.as_ref();
             let is_pausing = denial.is_some_and(CachedDenial::is_of_outage);
-            queue.is_changed = !is_pausing || queue.requests.is_empty();
+            queue.is_changed |= !is_pausing || queue.requests.is_empty();
         });
     }
 

@@ -1,6 +1,5 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::policy::Policy;
@@ -57,7 +56,7 @@ impl<S: Store> Batcher<S> {
         let mut since = connection.now();
         let (caller, mut reply) = oneshot::channel();
         self.push(Arc::new(ask(caller)), Stage::Idle);
-        self.start_task(&Handle::current());
+        self.start_task("a question to Redis needs a tokio runtime to wait in");
         let time = connection.deadline().saturating_add(GRACE);
         loop {
             if let Some(reply) = within(time, &mut reply).await {
@@ -149,7 +148,7 @@ where
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
             Ok(Answer::Decided(mut reply)) => {
-                self.queue.answered(self.task, &reply);
+                self.queue.answered(self.task, &reply, |_| ());
                 if self.task == Task::Ask && self.queue.pause().is_some() {
                     // Permits that the server counted before this process knew of the pause.
                     self.queue.keep_unclaimed(sent, &reply);

@@ -328,7 +328,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
 /// For the batcher, which sends the requests.
 impl<P: Policy, S: Store> RequestQueue<P, S> {
     /// The next step now.
-    pub(crate) fn next_step(&mut self, now: Tick, is_down: bool) -> Step<S> {
+    pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
         self.stage = Stage::Idle;
         let pause = self.pause(now);
         // In mode `Off` the callers have been woken, and pass.
@@ -363,7 +363,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             let or_connected = denial.is_of_outage();
             let until = match denial.until {
                 until if !or_connected => until,
-                until if !is_down => until.min(now.after(AFTER_FAILURE)),
+                until if !is_down() => until.min(now.after(AFTER_FAILURE)),
                 until if matches!(self.config.fallback, Fallback::Insured(_)) => until,
                 until => until.max(now.after(WHILE_CLOSED)),
             };
@@ -400,6 +400,13 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         self.next_id += 1;
         self.calls.push((call, sent));
         Step::Ask(call, question)
+    }
+
+    /// Whether the batcher has anything to do for the queue, if it looks again.
+    pub(crate) fn has_work(&self) -> bool {
+        self.stage != Stage::Idle
+            || !self.unclaimed.is_empty()
+            || self.requests.values().any(QueuedRequest::is_queued)
     }
 
     const fn sleep(&mut self, until: Tick, or_connected: bool) -> Step<S> {

@@ -276,7 +276,7 @@ fn prefetched_permits_come_back_too() {
 #[tokio::test(start_paused = true)]
 async fn a_key_settles_for_itself() {
     let users = TokenBucket::new(Rate::per_second(10), 100).keyed::<&str>();
-    let ann = users.reserve("ann", 60).await.unwrap();
+    let ann = users.at("ann").reserve(60).await.unwrap();
     let bob = users.at("bob").reserve(60).await.unwrap();
     ann.settle(10);
     bob.settle(90);
@@ -299,13 +299,13 @@ async fn a_key_settles_for_itself() {
 async fn a_debt_of_a_key_delays_its_waiter() {
     let users = TokenBucket::new(Rate::per_second(10), 100).keyed::<&str>();
     let start = Instant::now();
-    let reserved = users.reserve("ann", 100).await.unwrap();
+    let reserved = users.at("ann").reserve(100).await.unwrap();
     let waiter = tokio::spawn(users.acquire("ann", 10));
     yield_now().await;
     reserved.settle(110);
     waiter.await.unwrap().unwrap();
     assert_eq!(start.elapsed(), secs(2));
-    assert_eq!(users.waiting(&"ann"), 0);
+    assert_eq!(users.with(&"ann", |limit| limit.waiting()), 0);
     users.forget_settled();
     sleep(secs(10)).await;
     users.forget_settled();
@@ -315,8 +315,8 @@ async fn a_debt_of_a_key_delays_its_waiter() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_was_evicted_in_between_is_charged_and_has_nothing_to_give_back() {
     let users = FixedWindow::new(100, MINUTE).keyed::<&str>();
-    let reserve = || async { users.reserve("ann", 60).await.unwrap() };
-    let (below, above) = (reserve().await, users.reserve("ann", 40).await.unwrap());
+    let reserve = || async { users.at("ann").reserve(60).await.unwrap() };
+    let (below, above) = (reserve().await, users.at("ann").reserve(40).await.unwrap());
     sleep(MINUTE).await;
     users.forget_settled();
     assert!(users.is_empty());
@@ -353,8 +353,8 @@ async fn a_key_that_passes_without_room_settles_nothing() {
     let each = TokenBucket::new(Rate::per_second(10), 100);
     let users = each.keyed::<u32>().with_max_keys(1);
     let users = users.with_when_full(WhenFull::Pass);
-    let first = users.reserve(1, 50).await.unwrap();
-    let second = users.reserve(2, 50).await.unwrap();
+    let first = users.at(1).reserve(50).await.unwrap();
+    let second = users.at(2).reserve(50).await.unwrap();
     first.settle(100);
     users.forget_settled();
     sleep(secs(10)).await;
@@ -617,7 +617,7 @@ async fn a_waiter_that_wakes_long_after_the_reset_passes_then() {
 async fn what_remains_for_a_key_is_remembered_until_the_reset() {
     let hosts = Interval::every(ms(10)).keyed::<&str>();
     let a: KeyedAt<_, _> = hosts.at("a.example");
-    a.set_remaining(2, secs(5));
+    hosts.with(&"a.example", |limit| limit.set_remaining(2, secs(5)));
     hosts.acquire("a.example", 1).await.unwrap();
     sleep(secs(1)).await;
     hosts.forget_settled();
@@ -625,7 +625,10 @@ async fn what_remains_for_a_key_is_remembered_until_the_reset() {
     assert_eq!(hosts.status(&"a.example").unwrap().remaining, 1);
     assert!(hosts.try_acquire(&"a.example", 1).is_pass());
     assert_eq!(hosts.peek(&"a.example", 1), wait(secs(4)));
-    assert_eq!(hosts.paused_for(&"a.example"), Some(secs(4)));
+    assert_eq!(
+        hosts.with(&"a.example", |limit| limit.paused_for()),
+        Some(secs(4))
+    );
     assert!(hosts.try_acquire(&"b.example", 1).is_pass());
 
     let start = Instant::now();
@@ -635,8 +638,8 @@ async fn what_remains_for_a_key_is_remembered_until_the_reset() {
     hosts.forget_settled();
     assert!(hosts.is_empty());
 
-    hosts.set_remaining(&"a.example", 0, MINUTE);
-    hosts.resume(&"a.example");
+    hosts.with(&"a.example", |limit| limit.set_remaining(0, MINUTE));
+    hosts.with(&"a.example", |limit| limit.resume());
     assert!(hosts.is_empty());
 }
 

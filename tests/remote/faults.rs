@@ -1,10 +1,13 @@
 //! The server refuses, and the client library panics.
 
+use std::future::poll_fn;
+
 use futures::future::join_all;
 use testkit::clock::Stopwatch;
 
 use super::server::Server;
-use super::{MINUTE, ms, plenty, process, settle};
+use super::{MINUTE, WaitMode, ms, plenty, process, settle};
+use crate::policy::Decision;
 use crate::remote::connection::sleep;
 use crate::remote::{Failure, OutagePolicy};
 
@@ -104,6 +107,21 @@ async fn a_panic_in_a_call_is_a_failure_and_no_hang() {
         .unwrap()
         .unwrap()
         .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_call_harms_no_other_call_under_way() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    server.world().reply_in = ms(5);
+    let watch = Stopwatch::start();
+    let mut answered = process.limit(0, plenty()).join(1);
+    settle().await;
+    server.world().panics = true;
+    assert!(!process.limit(1, plenty()).passes(1).await);
+    assert_eq!((process.stats().unreachable, watch.elapsed()), (1, ms(1)));
+    let answer = poll_fn(|cx| answered.poll(1, WaitMode::Wait, cx)).await;
+    assert_eq!((answer, watch.elapsed()), (Ok(Decision::Pass), ms(5)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ mod prefetch;
 mod runtimes;
 mod schedule;
 mod server;
+mod task;
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -130,6 +130,8 @@ pub(super) struct World<P: Rule> {
     pub(super) panics_on_connecting: bool,
     /// The calls that the server has run: when each was sent, when it was run, and the number of its keys.
     pub(super) calls: Vec<(Tick, Tick, usize)>,
+    /// The tasks of the clients that have sent these calls.
+    pub(super) tasks: Vec<tokio::task::Id>,
     /// The permits that passed and were not returned: when, by the local clock and the server's, and how many.
     pub(super) counted: Vec<(Tick, u64, u32)>,
     /// The overrides, by the version of their last change, and the first version.
@@ -205,6 +207,7 @@ impl<P: Rule> Server<P> {
             panics: false,
             panics_on_connecting: false,
             calls: Vec::new(),
+            tasks: Vec::new(),
             counted: Vec::new(),
             overrides: BTreeMap::new(),
             first_version: 0,
@@ -741,6 +744,7 @@ impl<P: Rule> Store for Client<P> {
         let keys = asks.iter().map(|ask| ask.limit.0).collect();
         let (health, asks) = (health.clone(), asks.to_vec());
         let sent = connection.server.world().now();
+        connection.server.world().tasks.push(tokio::task::id());
         let decide = move |world: &mut World<P>| {
             if let Some(failure) = &world.failure {
                 return Err(failure.clone());

@@ -176,9 +176,7 @@ impl Run {
         let future = match how {
             How::Acquire => {
                 let acquire = clients.acquire(client, cost);
-                acquire
-                    .map(|passed| passed.map_err(AcquireError::from))
-                    .boxed()
+                acquire.boxed()
             }
             How::Within(within) => clients.acquire_within(client, cost, ms(within)).boxed(),
             How::Stream => {

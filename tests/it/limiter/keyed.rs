@@ -120,15 +120,15 @@ async fn a_pause_and_new_parameters_concern_one_key_and_reach_its_waiters() {
     limits.acquire(1, 1).await.unwrap();
     let waiting = tokio::spawn(limits.acquire(1, 1));
     sleep(10).await;
-    limits.retune(&1, Interval::every(ms(100)));
-    limits.pause_for(&1, ms(500));
+    limits.with(&1, |limit| limit.retune(Interval::every(ms(100))));
+    limits.with(&1, |limit| limit.pause_for(ms(500)));
     assert_eq!(limits.try_acquire(&2, 1), Decision::Pass);
     waiting.await.unwrap().unwrap();
     assert_eq!(since(start), 510);
 
-    limits.pause_for(&3, Duration::MAX);
+    limits.with(&3, |limit| limit.pause_for(Duration::MAX));
     assert!(!limits.try_acquire(&3, 1).is_pass());
-    limits.resume(&3);
+    limits.with(&3, |limit| limit.resume());
     assert_eq!(limits.try_acquire(&3, 1), Decision::Pass);
 
     jump(ms(1_000_000)).await;
@@ -202,11 +202,11 @@ async fn slower_parameters_do_not_count_permits_of_a_key_that_had_settled() {
         assert_eq!(limits.try_acquire(&key, 1), Decision::Pass);
     }
     sleep(10).await;
-    limits.resume(&1);
+    limits.with(&1, |limit| limit.resume());
     assert_eq!(limits.len(), 1, "it had settled");
 
     for (key, decision) in [(1, Decision::Pass), (2, wait(90))] {
-        limits.retune(&key, Interval::every(ms(100)));
+        limits.with(&key, |limit| limit.retune(Interval::every(ms(100))));
         assert_eq!(limits.try_acquire(&key, 1), decision);
     }
 }
@@ -265,16 +265,18 @@ async fn a_key_may_be_asked_for_in_a_borrowed_form() {
     let limits = TokenBucket::new(Rate::new(1, ms(100)), 2).keyed::<String>();
     assert!(limits.try_acquire("ann", 2).is_pass());
     assert_eq!(limits.peek("ann", 1), wait(100));
-    limits.refund("ann", 1);
+    limits.with("ann", |limit| limit.refund(1));
     assert!(limits.try_acquire("ann", 1).is_pass());
-    limits.pause_for("ann", ms(500));
+    limits.with("ann", |limit| limit.pause_for(ms(500)));
     assert_eq!(limits.peek("ann", 1), wait(500));
-    limits.resume("ann");
-    limits.retune("ann", TokenBucket::new(Rate::new(1, ms(10)), 2));
+    limits.with("ann", |limit| limit.resume());
+    limits.with("ann", |limit| {
+        limit.retune(TokenBucket::new(Rate::new(1, ms(10)), 2));
+    });
     assert_eq!(limits.peek("ann", 1), wait(10));
     limits.forget("ann");
     assert_eq!(limits.peek("ann", 2), wait(200));
-    limits.reset("ann");
+    limits.with("ann", |limit| limit.reset());
     assert!(limits.try_acquire("ann", 2).is_pass());
 
     let owned = "ann".to_owned();
@@ -291,11 +293,11 @@ async fn a_refund_concerns_one_key_and_wakes_its_head() {
     for waiter in &mut waiters {
         assert!(waiter.poll().is_pending());
     }
-    limits.refund(&1, 1);
+    limits.with(&1, |limit| limit.refund(1));
     assert!(waiters[0].is_woken() && !waiters[1].is_woken());
     assert!(waiters[0].poll().is_ready());
 
-    limits.refund(&3, 1);
+    limits.with(&3, |limit| limit.refund(1));
     assert_eq!(
         limits.len(),
         2,
@@ -307,7 +309,7 @@ async fn a_refund_concerns_one_key_and_wakes_its_head() {
 async fn a_refund_to_a_key_without_waiters_never_exceeds_the_burst() {
     let limits = buckets(2);
     assert!(limits.try_acquire(&1, 1).is_pass());
-    limits.refund(&1, 5);
+    limits.with(&1, |limit| limit.refund(5));
     assert!(limits.try_acquire(&1, 2).is_pass());
     assert_eq!(limits.try_acquire(&1, 1), wait(100));
 }
@@ -315,8 +317,8 @@ async fn a_refund_to_a_key_without_waiters_never_exceeds_the_burst() {
 #[tokio::test(start_paused = true)]
 async fn a_forgotten_key_has_spent_what_it_spent_under_the_common_parameters() {
     let limits = Interval::every(ms(100)).keyed::<u32>();
-    limits.retune(&1, Interval::every(ms(1_000)));
-    limits.pause_for(&1, ms(5_000));
+    limits.with(&1, |limit| limit.retune(Interval::every(ms(1_000))));
+    limits.with(&1, |limit| limit.pause_for(ms(5_000)));
     let waiting = tokio::spawn(limits.acquire(1, 1));
     let start = now();
     sleep(10).await;
@@ -335,19 +337,19 @@ async fn a_reset_key_begins_anew_and_its_waiters_feel_it_at_once() {
     let start = now();
     let limits = Interval::every(ms(60_000)).keyed::<u32>();
     assert!(limits.try_acquire(&1, 1).is_pass());
-    limits.reset(&1);
+    limits.with(&1, |limit| limit.reset());
     assert!(limits.try_acquire(&1, 1).is_pass(), "without waiters");
 
     let waiting = [(); 2].map(|()| tokio::spawn(limits.acquire(1, 1)));
     sleep(10).await;
-    limits.reset(&1);
+    limits.with(&1, |limit| limit.reset());
     let [first, second] = waiting;
     first.await.unwrap().unwrap();
     assert_eq!(since(start), 10);
     second.await.unwrap().unwrap();
     assert_eq!(since(start), 60_010);
 
-    limits.reset(&2);
+    limits.with(&2, |limit| limit.reset());
     assert_eq!(limits.len(), 1, "an unknown key stays unknown");
 }
 
@@ -356,7 +358,7 @@ async fn ten_thousand_retuned_keys_go_when_they_are_forgotten_or_have_the_common
     let common = Interval::every(ms(100));
     let limits = common.keyed::<u32>().with_max_keys(100);
     for key in 0..10_000 {
-        limits.retune(&key, Interval::every(ms(1_000)));
+        limits.with(&key, |limit| limit.retune(Interval::every(ms(1_000))));
         assert!(limits.try_acquire(&key, 1).is_pass());
     }
     jump(ms(3_600_000)).await;
@@ -369,7 +371,7 @@ async fn ten_thousand_retuned_keys_go_when_they_are_forgotten_or_have_the_common
         if key % 2 == 0 {
             limits.forget(&key);
         } else {
-            limits.retune(&key, common);
+            limits.with(&key, |limit| limit.retune(common));
         }
     }
     assert_eq!(limits.len(), 0);
@@ -381,9 +383,9 @@ async fn ten_thousand_retuned_keys_go_when_they_are_forgotten_or_have_the_common
 async fn a_retuned_key_that_binds_goes_when_it_has_settled() {
     let common = Interval::every(ms(100));
     let limits = common.keyed::<u32>();
-    limits.retune(&1, Interval::every(ms(1_000)));
+    limits.with(&1, |limit| limit.retune(Interval::every(ms(1_000))));
     assert!(limits.try_acquire(&1, 1).is_pass());
-    limits.retune(&1, common);
+    limits.with(&1, |limit| limit.retune(common));
     assert_eq!(limits.len(), 1);
     jump(ms(1_000)).await;
     limits.forget_settled();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use paceline::limiter::{Keyed, Limits, Mode, Switch, WhenFull};
+use paceline::limiter::{Keyed, Limits, Mode, Shared, Switch, WhenFull};
 use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::Rate;
@@ -142,10 +142,10 @@ async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
 
     limits.acquire_within(3, 1, ms(100)).await.unwrap();
     assert_eq!(since(start), 100);
-    limits.pause_for(&3, ms(1_000));
+    limits.with(&3, |limit| limit.pause_for(ms(1_000)));
     let mut waits = Driven::new(limits.acquire_within(3, 1, ms(1_500)));
     assert!(waits.poll().is_pending());
-    limits.pause_for(&3, ms(60_000));
+    limits.with(&3, |limit| limit.pause_for(ms(60_000)));
     jump(ms(1_500)).await;
     let std::task::Poll::Ready(Err(refused)) = waits.poll() else {
         panic!("its time is over");
@@ -159,10 +159,10 @@ async fn acquire_within_fails_at_once_or_waits_for_room_in_time() {
 async fn a_request_that_waits_for_room_asks_again_after_a_second_at_the_latest() {
     let start = now();
     let limits = Interval::every(ms(10)).keyed::<u32>().with_max_keys(1);
-    limits.pause_for(&1, Duration::MAX);
+    limits.with(&1, |limit| limit.pause_for(Duration::MAX));
     let waiting = tokio::spawn(limits.acquire(2, 1));
     sleep(100).await;
-    limits.resume(&1);
+    limits.with(&1, |limit| limit.resume());
     assert_eq!(limits.len(), 0);
     waiting.await.unwrap().unwrap();
     assert_eq!(since(start), 1_000);
@@ -299,8 +299,10 @@ async fn options_can_be_given_in_any_order() {
 async fn a_paused_and_a_retuned_key_are_remembered_beyond_the_room() {
     let limits = buckets(1).with_max_keys(1);
     assert!(limits.try_acquire(&0, 1).is_pass());
-    limits.pause_for(&1, ms(500));
-    limits.retune(&2, TokenBucket::new(Rate::new(1, ms(300)), 1));
+    limits.with(&1, |limit| limit.pause_for(ms(500)));
+    limits.with(&2, |limit| {
+        limit.retune(TokenBucket::new(Rate::new(1, ms(300)), 1));
+    });
     assert_eq!(limits.len(), 3);
     assert_eq!(limits.try_acquire(&1, 1).retry_in(), Some(ms(500)));
     assert!(limits.try_acquire(&2, 1).is_pass());
@@ -313,4 +315,97 @@ fn a_map_of_keys_prints_no_key() {
     assert!(limits.try_acquire("secret", 1).is_pass());
     let text = format!("{limits:?} {:?}", limits.at("secret".to_owned()));
     assert!(!text.contains("secret"), "{text}");
+}
+
+/// A bucket of 2 for each key, one key at most, and that one is in use.
+fn full(when_full: WhenFull<TokenBucket>) -> Keyed<u32, TokenBucket> {
+    let limits = buckets(2).with_max_keys(1).with_when_full(when_full);
+    assert!(limits.try_acquire(&1, 2).is_pass());
+    limits
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_a_lent_limit_passes_nothing_and_its_key_is_not_remembered() {
+    let share = TokenBucket::new(Rate::new(1, ms(100)), 1);
+    for when_full in [WhenFull::Wait, WhenFull::Pass, WhenFull::Share(share)] {
+        let limits = full(when_full);
+        for key in 2..5 {
+            for _ in 0..3 {
+                let asked = limits.with(&key, |limit| {
+                    limit.charge(1);
+                    (limit.try_acquire(1), limit.status().unwrap().remaining)
+                });
+                assert!(matches!(asked, (Decision::Wait { .. }, 0)), "{asked:?}");
+            }
+        }
+        assert_eq!(limits.len(), 1, "{when_full:?}");
+        assert_eq!(limits.stats().passed, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_a_key_is_remembered_for_a_pause_for_parameters_and_for_what_remains() {
+    let slow = TokenBucket::new(Rate::new(1, ms(1_000)), 2);
+    let limits = full(WhenFull::Wait);
+    limits.with(&2, |limit| limit.pause_for(ms(500)));
+    limits.with(&3, |limit| limit.retune(slow));
+    limits.with(&4, |limit| limit.set_remaining(1, ms(500)));
+    assert_eq!(limits.len(), 4);
+    assert_eq!(limits.try_acquire(&2, 1), wait(500));
+    assert!(limits.try_acquire(&3, 2).is_pass());
+    assert_eq!(limits.try_acquire(&3, 1), wait(1_000));
+    assert!(limits.try_acquire(&4, 1).is_pass());
+    assert_eq!(limits.try_acquire(&4, 1), wait(500));
+
+    // A change that is taken back leaves nothing.
+    limits.with(&5, |limit| {
+        limit.pause_for(ms(500));
+        limit.resume();
+        let usual = limit.policy();
+        limit.retune(slow);
+        limit.retune(usual);
+    });
+    assert_eq!(limits.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_a_request_that_leaves_the_closure_waits_until_there_may_be_some() {
+    let start = now();
+    let limits = full(WhenFull::Wait);
+    limits.with(&2, |limit| limit.acquire(2)).await.unwrap();
+    assert_eq!(since(start), 200, "when the first key has settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retune_through_a_clone_that_has_left_the_closure_survives() {
+    let limits = buckets(2);
+    let clone = limits.with(&1, Shared::clone);
+    let slow = TokenBucket::new(Rate::new(1, ms(1_000)), 2);
+    clone.retune(slow);
+    drop(clone);
+    jump(ms(60_000)).await;
+    limits.forget_settled();
+    assert_eq!(limits.with(&1, |limit| limit.policy()), slow);
+    limits.forget(&1);
+    assert!(limits.is_empty());
+
+    // While the clone lives, it is a handle of the key's limit.
+    let clone = limits.with(&2, Shared::clone);
+    assert!(clone.try_acquire(2).is_pass());
+    jump(ms(60_000)).await;
+    limits.forget_settled();
+    assert!(limits.try_acquire(&2, 2).is_pass());
+    assert!(!clone.try_acquire(1).is_pass());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_closure_may_use_the_limits_and_lend_other_keys() {
+    let limits = buckets(2);
+    let sum = limits.with(&1, |one| {
+        limits.with(&2, |two| {
+            assert!(limits.try_acquire(&1, 1).is_pass());
+            one.status().unwrap().remaining + two.status().unwrap().remaining
+        })
+    });
+    assert_eq!(sum, 3);
 }

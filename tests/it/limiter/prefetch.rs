@@ -398,7 +398,7 @@ fn keys_with_a_queue_pass_as_many_permits_as_they_have() {
         assert_eq!(passed, 10_000);
         assert_eq!(keyed.stats().passed, 10_000);
 
-        keyed.retune(&2, LARGE);
+        keyed.with(&2, |limit| limit.retune(LARGE));
         let tuned = (0..11_000).filter(|_| keyed.try_acquire(&2, 1).is_pass());
         assert_eq!(tuned.count(), 10_000);
         assert_eq!(keyed.stats().passed, 20_000);
@@ -414,9 +414,9 @@ fn permits_prefetched_for_a_key_are_counted_when_its_queue_goes() {
         let keyed: Keyed<u8, TokenBucket> = LARGE.keyed();
         let asks = |times: u32| (0..times).filter(|_| keyed.try_acquire(&1, 1).is_pass());
         let mut waits = keyed.at(1);
-        keyed.pause_for(&1, ms(3_600_000));
+        keyed.with(&1, |limit| limit.pause_for(ms(3_600_000)));
         assert!(!is_pass(waits.poll_open(1, cx)));
-        keyed.resume(&1);
+        keyed.with(&1, |limit| limit.resume());
         assert!(is_pass(waits.poll_open(1, cx)), "and reserves the position");
 
         assert_eq!(asks(100).count(), 100);
@@ -433,8 +433,8 @@ fn a_key_that_loses_its_queue_has_spent_what_passed() {
     let passed: usize = thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                keyed.pause_for(&1, ms(3_600_000));
-                keyed.resume(&1);
+                keyed.with(&1, |limit| limit.pause_for(ms(3_600_000)));
+                keyed.with(&1, |limit| limit.resume());
             }
         });
         let asks = || {

@@ -83,10 +83,7 @@ where
         let cost = visit.cost;
         let limit = self.clone();
         Some(match visit.how {
-            How::Acquire => self
-                .acquire(cost)
-                .map(|passed| passed.map_err(AcquireError::from))
-                .boxed(),
+            How::Acquire => self.acquire(cost).boxed(),
             How::Within(within) => self.acquire_within(cost, ms(within)).boxed(),
             How::Stream => next_item(cost, limit),
         })
@@ -112,10 +109,7 @@ where
     fn ask(&self, visit: Visit) -> Option<BoxFuture<'static, Result<(), AcquireError>>> {
         let Visit { key, cost, how, .. } = visit;
         Some(match how {
-            How::Acquire => self
-                .acquire(key, cost)
-                .map(|passed| passed.map_err(AcquireError::from))
-                .boxed(),
+            How::Acquire => self.acquire(key, cost).boxed(),
             How::Within(within) => self.acquire_within(key, cost, ms(within)).boxed(),
             How::Stream => next_item(cost, self.at(key)),
         })

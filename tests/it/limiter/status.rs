@@ -234,8 +234,14 @@ async fn a_shared_limit_says_its_latest_policy() {
 async fn reading_a_key_neither_creates_nor_keeps_it() {
     let users = bucket(3).keyed::<String>();
     assert_eq!(left(users.status("ann")), (3, 0));
-    assert_eq!(users.policy("ann"), bucket(3));
-    assert_eq!((users.paused_for("ann"), users.waiting("ann")), (None, 0));
+    assert_eq!(users.with("ann", |limit| limit.policy()), bucket(3));
+    assert_eq!(
+        (
+            users.with("ann", |limit| limit.paused_for()),
+            users.with("ann", |limit| limit.waiting())
+        ),
+        (None, 0)
+    );
     assert_eq!(users.len(), 0);
 
     assert!(users.try_acquire("ann", 2).is_pass());
@@ -254,29 +260,41 @@ async fn a_key_with_a_queue_a_pause_or_its_own_policy_is_read_too() {
     assert!(users.try_acquire("ann", 1).is_pass());
     let mut waits = Driven::new(users.acquire("ann".into(), 1));
     assert!(waits.poll().is_pending());
-    assert_eq!((users.waiting("ann"), users.waiting("bob")), (1, 0));
+    assert_eq!(
+        (
+            users.with("ann", |limit| limit.waiting()),
+            users.with("bob", |limit| limit.waiting())
+        ),
+        (1, 0)
+    );
     assert_eq!(left(users.status("ann")), (0, 100));
 
-    users.pause_for("ann", ms(250));
+    users.with("ann", |limit| limit.pause_for(ms(250)));
     jump(ms(100)).await;
-    assert_eq!(users.paused_for("ann"), Some(ms(150)));
+    assert_eq!(users.with("ann", |limit| limit.paused_for()), Some(ms(150)));
     assert_eq!(left(users.status("ann")), (0, 150));
-    assert_eq!(users.paused_for("bob"), None);
+    assert_eq!(users.with("bob", |limit| limit.paused_for()), None);
     jump(ms(150)).await;
-    assert_eq!(users.paused_for("ann"), None);
+    assert_eq!(users.with("ann", |limit| limit.paused_for()), None);
     assert!(waits.poll().is_ready());
 
-    users.retune("ann", bucket(4));
+    users.with("ann", |limit| limit.retune(bucket(4)));
     assert_eq!(
-        (users.policy("ann"), users.policy("bob")),
+        (
+            users.with("ann", |limit| limit.policy()),
+            users.with("bob", |limit| limit.policy())
+        ),
         (bucket(4), bucket(1))
     );
     assert_eq!(left(users.status("ann")), (0, 400));
     users.forget("ann");
-    assert_eq!(users.policy("ann"), bucket(1));
+    assert_eq!(users.with("ann", |limit| limit.policy()), bucket(1));
     let plans = paceline::limiter::Keyed::by(|plan: &u32| bucket(*plan));
     assert_eq!(
-        (plans.policy(&7), left(plans.status(&7))),
+        (
+            plans.with(&7, |limit| limit.policy()),
+            left(plans.status(&7))
+        ),
         (bucket(7), (7, 0))
     );
 }

@@ -354,20 +354,22 @@ impl Kind for KeyedLimit {
 
     fn grant_of_handle(&self, cost: u32) -> Grant {
         let limits = self.limits.clone();
-        Box::new(OnDrop(move || limits.refund(KEY, cost)))
+        Box::new(OnDrop(move || limits.with(KEY, |limit| limit.refund(cost))))
     }
 
     fn resize(&self, permits: u32) {
         let cooldown = self.cooldown;
-        self.limits.retune(KEY, Counted { permits, cooldown });
+        self.limits
+            .with(KEY, |limit| limit.retune(Counted { permits, cooldown }));
     }
 
     fn pause(&self) {
-        self.limits.pause_for(KEY, Duration::MAX);
+        self.limits
+            .with(KEY, |limit| limit.pause_for(Duration::MAX));
     }
 
     fn resume(&self, _permits: u32) {
-        self.limits.resume(KEY);
+        self.limits.with(KEY, |limit| limit.resume());
     }
 
     fn waiting(&self) -> usize {
