@@ -68,15 +68,9 @@ pub trait Subject {
         let _ = turn;
     }
 
-    /// Checks a refusal of a request that is not [too large](Room::Never). It was held back if it was queued before.
-    fn refuse(&mut self, turn: &Turn, refusal: Self::Refusal, counts: &mut Counts) {
-        let _ = counts;
+    /// Checks a refusal.
+    fn refuse(&mut self, turn: &Turn, refusal: Self::Refusal) {
         panic!("refused: {refusal:?}, {turn:?}");
-    }
-
-    /// Whether requests of one queue pass in their order.
-    fn keeps_order(&self) -> bool {
-        true
     }
 }
 
@@ -90,8 +84,6 @@ pub enum Room {
     No,
     /// It may pass, and it may have to wait.
     Maybe,
-    /// It is too large and is refused.
-    Never,
 }
 
 impl Room {
@@ -128,8 +120,6 @@ pub struct Turn {
     pub joined: Option<Duration>,
     /// The costs of the other requests that are queued, in their order.
     pub others: Vec<u32>,
-    /// Whether none of them is idle, so that none may be passed over.
-    pub is_sure: bool,
 }
 
 /// The answers so far.
@@ -306,16 +296,8 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// The first request of this queue, and its cost.
-    #[must_use]
-    pub fn head(&self, queue: usize) -> Option<(usize, u32)> {
+    fn head(&self, queue: usize) -> Option<(usize, u32)> {
         self.queued_but(queue, 0).first().copied()
-    }
-
-    /// Whether no request of this queue may be passed over.
-    #[must_use]
-    pub fn is_sure(&self, queue: usize) -> bool {
-        let mut queued = self.queued_but(queue, 0).into_iter();
-        queued.all(|(n, _)| !self.may_be_passed_over(n))
     }
 
     /// Checks whether a request may pass now that is not queued, or has to, and counts it.
@@ -355,7 +337,6 @@ impl<S: Subject> Oracle<S> {
             Place::Outside => None,
             Place::Queued(ticket) | Place::Reserved(ticket) => Some(ticket),
         };
-        let room = self.subject.room(queue, cost);
         let (may_pass, must_pass) = self.may_and_must_pass(queue, ticket, cost);
         let others = self.queued_but(queue, n);
         let turn = Turn {
@@ -363,9 +344,6 @@ impl<S: Subject> Oracle<S> {
             queue,
             cost,
             joined,
-            is_sure: others
-                .iter()
-                .all(|&(other, _)| !self.may_be_passed_over(other)),
             others: others.into_iter().map(|(_, cost)| cost).collect(),
         };
         let context = format!("at {:?}, {place:?}, looks: {looks}, {turn:?}", self.now());
@@ -387,7 +365,7 @@ impl<S: Subject> Oracle<S> {
         self.disturbances += usize::from(disturbs);
         match answer {
             Poll::Pending => {
-                assert!(!must_pass && room != Room::Never, "{context}: waits");
+                assert!(!must_pass, "{context}: waits");
                 assert!(is_kept, "{context}: nobody will wake it");
                 self.subject.wait(&turn);
                 self.enqueue(n);
@@ -405,12 +383,10 @@ impl<S: Subject> Oracle<S> {
                 }
             }
             Poll::Ready(Err(refusal)) => {
+                assert!(!must_pass, "{context}: refused, {refusal:?}");
                 self.leave(n);
                 self.counts.refused += 1;
-                if room != Room::Never {
-                    assert!(!must_pass, "{context}: refused, {refusal:?}");
-                    self.subject.refuse(&turn, refusal, &mut self.counts);
-                }
+                self.subject.refuse(&turn, refusal);
             }
         }
     }
@@ -418,18 +394,16 @@ impl<S: Subject> Oracle<S> {
     fn may_and_must_pass(&mut self, queue: usize, ticket: Option<u64>, cost: u32) -> (bool, bool) {
         let room = self.subject.room(queue, cost);
         let ticket = ticket.unwrap_or(self.next_ticket);
-        let keeps_order = self.subject.keeps_order();
         let ahead = self.visitors.iter().filter(|(_, one)| match one.place {
-            Place::Queued(other) if !keeps_order => other != ticket,
             Place::Queued(other) if S::NEWEST_FIRST => other > ticket,
             Place::Queued(other) => other < ticket,
             _ => false,
         });
         let ahead = ahead.filter(|(_, one)| one.visit.queue == queue && cost > 0);
         let ahead: Vec<usize> = ahead.map(|(n, _)| *n).collect();
-        let may_be_head = !keeps_order || ahead.iter().all(|n| self.may_be_passed_over(*n));
+        let may_be_head = ahead.iter().all(|n| self.may_be_passed_over(*n));
         (
-            matches!(room, Room::Yes | Room::Maybe) && may_be_head,
+            room != Room::No && may_be_head,
             room == Room::Yes && ahead.is_empty(),
         )
     }
@@ -478,8 +452,7 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// The numbers of the requests that are not queued.
-    #[must_use]
-    pub fn outside(&self) -> Vec<usize> {
+    fn outside(&self) -> Vec<usize> {
         let outside = self.visitors.iter().filter(|(_, one)| !one.is_queued());
         outside.map(|(n, _)| *n).collect()
     }
@@ -494,7 +467,7 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Polls the woken requests in this order, until none is left.
-    pub fn poll_woken(&mut self, order: &[usize]) {
+    fn poll_woken(&mut self, order: &[usize]) {
         for index in order.iter().cycle() {
             let woken = self.woken();
             let Some(place) = index.checked_rem(woken.len()) else {
@@ -524,7 +497,7 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Checks that no head that could pass sleeps.
-    pub fn check_heads(&mut self) {
+    fn check_heads(&mut self) {
         let queues: Vec<usize> = self.visitors.values().map(|one| one.visit.queue).collect();
         for queue in queues {
             let Some((n, cost)) = self.head(queue) else {
@@ -556,20 +529,6 @@ impl<S: Subject> Oracle<S> {
             self.let_time_pass(time, &[0]).await;
         }
         panic!("{} waiters sleep for ever", self.len());
-    }
-
-    /// Waits until any request is woken.
-    pub async fn any_woken(&self) {
-        std::future::poll_fn(|cx| {
-            let mut any = Poll::Pending;
-            for one in self.visitors.values() {
-                if std::pin::pin!(one.request.woken()).poll(cx).is_ready() {
-                    any = Poll::Ready(());
-                }
-            }
-            any
-        })
-        .await;
     }
 
     fn may_be_passed_over(&self, n: usize) -> bool {
