@@ -1,9 +1,12 @@
+use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use futures::future::{FutureExt, LocalBoxFuture, select_all};
-use paceline::limiter::{Keyed, Mode, PolicyExt, TooCostly};
+use paceline::limiter::{
+    AcquireError, Gate, Keyed, LimiterExt, Limits, Mode, PolicyExt, Switch, SwitchExt, Switched,
+};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::time::Tick;
 use testkit::clock::jump;
@@ -12,10 +15,11 @@ use testkit::wakes::Driven;
 use crate::dice::{Tunable, cost, duration};
 use crate::expected::{Expected, is_never, is_wait};
 use crate::mirror::Mirror;
+use crate::switch_mirror::{SwitchMirror, Way};
 use crate::virtual_time::in_virtual_time;
 
-/// Requests for any keys. Each answer is as if no key were ever forgotten, there are at most as many keys as allowed, and
-/// every waiter passes eventually.
+/// Requests for any keys, directly and through a switch. Each answer is as if no key were ever forgotten, there are at most as
+/// many keys as allowed, and every waiter passes eventually.
 ///
 /// # Panics
 ///
@@ -58,6 +62,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 
 struct Map<P: Tunable> {
     limit: Keyed<usize, P>,
+    /// The same limits behind the switch.
+    switched: Switched<Keyed<usize, P>>,
+    switch: SwitchMirror,
     max: Option<usize>,
     /// One for each key. None is forgotten.
     mirrors: Vec<Mirror<P>>,
@@ -66,7 +73,8 @@ struct Map<P: Tunable> {
 }
 
 struct Waiter {
-    future: Driven<LocalBoxFuture<'static, std::result::Result<(), TooCostly>>>,
+    future: Driven<LocalBoxFuture<'static, std::result::Result<(), AcquireError>>>,
+    way: Way,
     key: usize,
     cost: u32,
     place: Option<Place>,
@@ -79,14 +87,24 @@ struct Place {
     polled: Tick,
 }
 
+impl Waiter {
+    /// That of a request that is not queued is the last.
+    fn ticket(&self) -> u64 {
+        self.place.map_or(u64::MAX, |place| place.ticket)
+    }
+}
+
 impl<P: Tunable> Map<P> {
     fn of(policy: P, max: Option<usize>) -> Self {
-        let limit = policy.keyed();
+        let (limit, switch) = (policy.keyed(), Switch::new());
+        let limit = match max {
+            Some(max) => limit.with_max_keys(max),
+            None => limit,
+        };
         Self {
-            limit: match max {
-                Some(max) => limit.with_max_keys(max),
-                None => limit,
-            },
+            switched: limit.clone().switched(&switch),
+            limit,
+            switch: SwitchMirror::new(switch),
             max,
             mirrors: (0..KEYS).map(|_| Mirror::new(policy)).collect(),
             waiters: Vec::new(),
@@ -98,12 +116,13 @@ impl<P: Tunable> Map<P> {
         let (kind, key) = bytes.arbitrary::<(u8, u8)>()?;
         let key = usize::from(key) % KEYS;
         let waiter = usize::from(bytes.arbitrary::<u8>()?).checked_rem(self.waiters.len());
+        let way = Way::of(kind);
         match (kind % 32, waiter) {
-            (0..5, _) => self.join(key, cost(bytes)?),
+            (0..5, _) => self.join(way, key, cost(bytes)?),
             (5..11, Some(n)) => self.poll(n),
             (11 | 12, _) => self.poll_woken(),
             (13 | 14, Some(n)) => drop(self.waiters.remove(n)),
-            (15..20, _) => self.try_acquire(key, cost(bytes)?),
+            (15..20, _) => self.try_acquire(way, key, cost(bytes)?),
             (20, _) => self.peek(key, cost(bytes)?),
             // A key with its own parameters or pause takes room that is never freed.
             (21, _) if self.max.is_none() => {
@@ -112,18 +131,15 @@ impl<P: Tunable> Map<P> {
                 if self.mirrors[key].settles_in().is_zero() {
                     return Ok(());
                 }
-                self.limit.retune(&key, policy);
+                self.limit.with(&key, |limit| limit.retune(policy));
                 self.mirrors[key].retune(policy);
             }
             (22, _) if self.max.is_none() => {
                 let pause = duration(bytes)?;
-                self.limit.pause_for(&key, pause);
+                self.limit.with(&key, |limit| limit.pause_for(pause));
                 self.mirrors[key].pause_for(pause);
             }
-            (23, _) if self.max.is_none() => {
-                self.limit.resume(&key);
-                self.mirrors[key].resume();
-            }
+            (23, _) if self.max.is_none() => self.resume(key),
             // Without room, a request that passes in another mode is not remembered.
             (24, _) if self.max.is_none() => self.set_mode(bytes.arbitrary()?),
             _ => self.jump(duration(bytes)?).await,
@@ -131,17 +147,27 @@ impl<P: Tunable> Map<P> {
         Ok(())
     }
 
-    fn join(&mut self, key: usize, cost: u32) {
-        if self.waiters.len() < MOST_WAITERS {
-            let future = Driven::new(self.limit.acquire(key, cost).boxed_local());
-            self.waiters.push(Waiter {
-                future,
-                key,
-                cost,
-                place: None,
-            });
-            self.poll(self.waiters.len() - 1);
+    fn join(&mut self, way: Way, key: usize, cost: u32) {
+        if self.waiters.len() == MOST_WAITERS {
+            return;
         }
+        let future = match way {
+            Way::Direct => self.limit.acquire(key, cost).boxed_local(),
+            // The handle outlives the request.
+            Way::Switched => {
+                let Ok(limit) = self.switched.at(key);
+                let mut gate = Gate::new(limit);
+                poll_fn(move |cx| gate.poll_pass(cost, cx)).boxed_local()
+            }
+        };
+        self.waiters.push(Waiter {
+            future: Driven::new(future),
+            way,
+            key,
+            cost,
+            place: None,
+        });
+        self.poll(self.waiters.len() - 1);
     }
 
     fn poll_woken(&mut self) {
@@ -156,10 +182,59 @@ impl<P: Tunable> Map<P> {
     }
 
     fn poll(&mut self, n: usize) {
+        match self.switch.mode_of(self.waiters[n].way) {
+            Mode::Active => self.poll_limited(n),
+            Mode::Shadow | Mode::Off => self.poll_unlimited(n),
+        }
+    }
+
+    /// The waiter passes at once, and leaves the queue although its handle is kept.
+    fn poll_unlimited(&mut self, n: usize) {
+        let waiter = &self.waiters[n];
+        let (key, ticket, cost) = (waiter.key, waiter.ticket(), waiter.cost);
+        self.pass_unlimited(key, ticket, cost, |map| {
+            matches!(map.waiters[n].future.poll(), Poll::Ready(Ok(())))
+        });
+        let passed = self.waiters.remove(n);
+        self.counts_are_right();
+        drop(passed);
+    }
+
+    /// Asks while the switch limits nothing. The request passes, and in shadow mode it is charged if the limit lets it pass at once.
+    fn pass_unlimited(
+        &mut self,
+        key: usize,
+        ticket: u64,
+        cost: u32,
+        ask: impl FnOnce(&mut Self) -> bool,
+    ) {
+        let is_shadowed = self.switch.mode_of(Way::Switched) == Mode::Shadow;
+        // While it is off, not even the clock of a key starts.
+        let expected = is_shadowed.then(|| self.expected(key, ticket, cost));
+        let passed = self.limit.stats().passed;
+        assert!(ask(self), "{cost} of {key} was held back, {expected:?}");
+        let is_charged = self.limit.stats().passed > passed;
+        let Some(expected) = expected.filter(|_| cost > 0) else {
+            assert!(!is_charged, "{cost} of {key} was charged");
+            return;
+        };
+        assert!(
+            expected.allows(|decision| decision.is_pass() == is_charged),
+            "{cost} of {key} is charged: {is_charged}, {expected:?}"
+        );
+        self.switch.count(is_charged);
+        if is_charged {
+            self.has_passed(key, cost);
+        } else {
+            self.mirrors[key].refused += 1;
+        }
+    }
+
+    fn poll_limited(&mut self, n: usize) {
+        let ticket = self.waiters[n].ticket();
         let Waiter {
             key, cost, place, ..
         } = self.waiters[n];
-        let ticket = place.map_or(u64::MAX, |place| place.ticket);
         let expected = self.expected(key, ticket, cost);
         let answer = self.waiters[n].future.poll();
         let context = || format!("{answer:?} to {cost} of {key}, {expected:?}");
@@ -196,9 +271,13 @@ impl<P: Tunable> Map<P> {
         self.waiters.remove(n);
     }
 
-    fn try_acquire(&mut self, key: usize, cost: u32) {
+    fn try_acquire(&mut self, way: Way, key: usize, cost: u32) {
+        if self.switch.mode_of(way) != Mode::Active {
+            self.pass_unlimited(key, u64::MAX, cost, |map| map.ask(way, key, cost).is_pass());
+            return;
+        }
         let expected = self.expected(key, u64::MAX, cost);
-        let answer = self.limit.try_acquire(&key, cost);
+        let answer = self.ask(way, key, cost);
         self.is_right(&expected, answer);
         if answer.is_pass() {
             self.has_passed(key, cost);
@@ -207,6 +286,23 @@ impl<P: Tunable> Map<P> {
         }
     }
 
+    fn ask(&self, way: Way, key: usize, cost: u32) -> Decision {
+        match way {
+            Way::Direct => self.limit.try_acquire(&key, cost),
+            Way::Switched => {
+                let Ok(limit) = self.switched.at(key);
+                let answer = limit.try_acquire(cost).now_or_never();
+                answer.expect("ready at once in memory")
+            }
+        }
+    }
+
+    fn resume(&mut self, key: usize) {
+        self.limit.with(&key, |limit| limit.resume());
+        self.mirrors[key].resume();
+    }
+
+    /// Whatever the mode.
     fn peek(&mut self, key: usize, cost: u32) {
         let expected = self.expected(key, u64::MAX, cost);
         let answer = self.limit.peek(&key, cost);
@@ -223,15 +319,17 @@ impl<P: Tunable> Map<P> {
     }
 
     fn set_mode(&mut self, kind: u8) {
-        let mode = match kind {
-            0..192 => Mode::Active,
-            192..224 => Mode::Shadow,
-            _ => Mode::Off,
-        };
-        self.limit.set_mode(mode);
-        self.mirrors
-            .iter_mut()
-            .for_each(|mirror| mirror.mode = mode);
+        if !self.switch.set_any_mode(kind) {
+            return;
+        }
+        let mut switched = self
+            .waiters
+            .iter()
+            .filter(|one| one.place.is_some() && one.way == Way::Switched);
+        assert!(
+            switched.all(|one| one.future.is_woken()),
+            "not woken by the switch"
+        );
     }
 
     async fn jump(&mut self, by: Duration) {
@@ -241,16 +339,15 @@ impl<P: Tunable> Map<P> {
         }
     }
 
-    /// The wait behind other waiters is not computed here.
+    /// The limit's answer. The wait behind other waiters is not computed here.
     fn expected(&mut self, key: usize, ticket: u64, cost: u32) -> Expected {
         let mirror = &mut self.mirrors[key];
-        let is_off = mirror.mode == Mode::Off && cost > 0;
-        if is_off || mirror.never_passes(cost) {
+        if mirror.never_passes(cost) {
             // Such a request does not start the clock of a key.
             return Expected::Sure(mirror.timeless(cost));
         }
         let now = mirror.now();
-        if cost == 0 || mirror.mode != Mode::Active {
+        if cost == 0 {
             return Expected::Sure(Decision::Pass);
         }
         let alone = mirror.look(now, cost);
@@ -275,17 +372,10 @@ impl<P: Tunable> Map<P> {
         })
     }
 
+    /// Counts a request that the limit let pass.
     fn has_passed(&mut self, key: usize, cost: u32) {
-        let mirror = &mut self.mirrors[key];
-        if cost == 0 || mirror.mode == Mode::Off {
-            return;
-        }
-        let conforms = mirror.pay(cost);
-        mirror.passed += 1;
-        if mirror.mode == Mode::Active {
-            assert!(conforms, "{cost} of {key} passed");
-        } else {
-            mirror.held_back += u64::from(!conforms);
+        if cost > 0 {
+            self.mirrors[key].pay(cost);
         }
     }
 
@@ -296,6 +386,7 @@ impl<P: Tunable> Map<P> {
     }
 
     fn counts_are_right(&self) {
+        self.switch.counts_are_right();
         let stats = self.limit.stats();
         let sum = |count: fn(&Mirror<P>) -> u64| self.mirrors.iter().map(count).sum::<u64>();
         assert_eq!(stats.passed, sum(|mirror| mirror.passed));
@@ -319,8 +410,7 @@ impl<P: Tunable> Map<P> {
         for key in 0..KEYS {
             // Otherwise the key would be kept for its pause.
             if self.max.is_none() {
-                self.limit.resume(&key);
-                self.mirrors[key].resume();
+                self.resume(key);
             }
         }
         loop {

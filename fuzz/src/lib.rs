@@ -12,6 +12,7 @@ mod keyed;
 mod mirror;
 mod rate;
 mod shared;
+mod switch_mirror;
 mod virtual_time;
 
 /// The models and bounds of the tests of the laws, included from there.

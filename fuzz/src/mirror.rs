@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use paceline::limiter::Mode;
 use paceline::policy::{Decision, Policy};
 use paceline::time::Tick;
 use testkit::clock::Stopwatch;
 
-/// A policy with its state, pause, mode and counts. Its clock starts at the first request.
+/// A policy with its state, pause and counts. Its clock starts at the first request.
 pub(crate) struct Mirror<P: Policy> {
     policy: P,
     state: Option<P::State>,
     started: Option<Stopwatch>,
-    pub(crate) mode: Mode,
     paused_until: Tick,
     pub(crate) passed: u64,
     pub(crate) refused: u64,
@@ -25,7 +23,6 @@ impl<P: Policy> Mirror<P> {
             policy,
             state: None,
             started: None,
-            mode: Mode::Active,
             paused_until: Tick::ZERO,
             passed: 0,
             refused: 0,
@@ -65,25 +62,20 @@ impl<P: Policy> Mirror<P> {
 
     /// The answer to a request that does not depend on the time.
     pub(crate) fn timeless(&self, cost: u32) -> Decision {
-        if self.mode != Mode::Active {
-            return Decision::Pass;
-        }
         self.policy
             .peek(&self.policy.fresh(Tick::ZERO), Tick::ZERO, cost)
     }
 
-    /// Counts a request that passes. Returns whether it conforms to the policy.
-    pub(crate) fn pay(&mut self, cost: u32) -> bool {
-        if self.never_passes(cost) {
-            return false;
-        }
+    /// Counts a request that passes.
+    pub(crate) fn pay(&mut self, cost: u32) {
         let now = self.now();
-        let conforms = self.look(now, cost).is_pass();
-        if let Some(state) = self.state.as_mut().filter(|_| conforms) {
+        let decision = self.look(now, cost);
+        assert!(decision.is_pass(), "{cost} passed at {now:?}: {decision:?}");
+        if let Some(state) = &mut self.state {
             let decision = self.policy.decide(state, now, cost);
             assert!(decision.is_pass(), "{decision:?} after a look that passed");
         }
-        conforms
+        self.passed += 1;
     }
 
     /// The wait of one more request behind waiters with these `costs`, if each passes as early as possible.

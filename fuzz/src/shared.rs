@@ -1,10 +1,14 @@
 mod judge;
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use futures::future::{FutureExt, LocalBoxFuture, select_all};
-use paceline::limiter::{AcquireError, Mode, PolicyExt, Shared};
+use paceline::limiter::{
+    AcquireError, Gate, LimiterExt, Mode, PolicyExt, Shared, Switch, SwitchExt, Switched,
+};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::time::Tick;
 use testkit::clock::{Stopwatch, jump};
@@ -13,10 +17,12 @@ use testkit::wakes::Driven;
 use crate::dice::{Tunable, cost, duration};
 use crate::expected::{is_never, is_wait};
 use crate::mirror::Mirror;
+use crate::switch_mirror::{SwitchMirror, Way};
 use crate::virtual_time::{in_millis, in_virtual_time};
 
-/// Requests, waits, cancels and changes of a shared limit at any time. The limit behaves as a plain FIFO queue in front of
-/// the policy, to the nanosecond. It counts correctly, and a waiter that can pass was woken.
+/// Requests, waits, cancels and changes of a shared limit at any time, directly and through a switch. The limit behaves as a
+/// plain FIFO queue in front of the policy, to the nanosecond. It counts correctly, as does the switch, and a waiter that can
+/// pass was woken.
 ///
 /// # Panics
 ///
@@ -56,6 +62,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 
 struct Line<P: Tunable> {
     limit: Shared<P>,
+    /// The same limit behind the switch.
+    switched: Switched<Shared<P>>,
+    switch: SwitchMirror,
     mirror: Mirror<P>,
     waiters: Vec<Waiter>,
     tickets: u64,
@@ -67,6 +76,7 @@ struct Line<P: Tunable> {
 
 struct Waiter {
     future: Driven<LocalBoxFuture<'static, std::result::Result<(), AcquireError>>>,
+    way: Way,
     cost: u32,
     within: Option<Duration>,
     place: Option<Place>,
@@ -81,6 +91,11 @@ struct Place {
 }
 
 impl Waiter {
+    /// That of a request that is not queued is the last.
+    fn ticket(&self) -> u64 {
+        self.place.map_or(u64::MAX, |place| place.ticket)
+    }
+
     fn is_before(&self, ticket: u64) -> bool {
         self.place.is_some_and(|place| place.ticket < ticket)
     }
@@ -94,8 +109,11 @@ impl Waiter {
 
 impl<P: Tunable> Line<P> {
     fn of(policy: P) -> Self {
+        let (limit, switch) = (policy.shared(), Switch::new());
         Self {
-            limit: policy.shared(),
+            switched: limit.clone().switched(&switch),
+            limit,
+            switch: SwitchMirror::new(switch),
             mirror: Mirror::new(policy),
             waiters: Vec::new(),
             tickets: 0,
@@ -105,14 +123,16 @@ impl<P: Tunable> Line<P> {
     }
 
     async fn step(&mut self, bytes: &mut Unstructured<'_>) -> Result<()> {
-        match bytes.arbitrary::<u8>()? % 32 {
+        let kind = bytes.arbitrary::<u8>()?;
+        let way = Way::of(kind);
+        match kind % 32 {
             0..4 => {
                 let (cost, is_polled) = (cost(bytes)?, bytes.ratio(7, 8)?);
-                self.join(cost, None, is_polled);
+                self.join(way, cost, None, is_polled);
             }
             4 | 5 => {
                 let (cost, within) = (cost(bytes)?, duration(bytes)?);
-                self.join(cost, Some(within), true);
+                self.join(way, cost, Some(within), true);
             }
             6..13 => {
                 if let Some(n) = self.any_waiter(bytes)? {
@@ -125,7 +145,7 @@ impl<P: Tunable> Line<P> {
                     self.leave(n);
                 }
             }
-            17 | 18 => self.try_acquire(cost(bytes)?),
+            17 | 18 => self.try_acquire(way, cost(bytes)?),
             19 => self.peek(cost(bytes)?),
             20 => self.refund(cost(bytes)?),
             21 => self.retune(P::any(bytes)?),
@@ -149,21 +169,25 @@ impl<P: Tunable> Line<P> {
         Ok(n.checked_rem(self.waiters.len()))
     }
 
-    fn join(&mut self, cost: u32, within: Option<Duration>, is_polled: bool) {
+    fn join(&mut self, way: Way, cost: u32, within: Option<Duration>, is_polled: bool) {
         if self.waiters.len() == MOST_WAITERS {
             return;
         }
-        let future = match within {
-            None => {
-                let acquire = self.limit.acquire(cost);
-                acquire
-                    .map(|passed| passed.map_err(AcquireError::from))
-                    .boxed_local()
+        let future = match (way, within) {
+            (Way::Direct, None) => self.limit.acquire(cost).boxed_local(),
+            (Way::Direct, Some(within)) => self.limit.acquire_within(cost, within).boxed_local(),
+            // The handle outlives the request.
+            (Way::Switched, None) => {
+                let mut gate = Gate::new(self.switched.clone());
+                poll_fn(move |cx| gate.poll_pass(cost, cx)).boxed_local()
             }
-            Some(within) => self.limit.acquire_within(cost, within).boxed_local(),
+            (Way::Switched, Some(within)) => {
+                self.switched.acquire_within(cost, within).boxed_local()
+            }
         };
         self.waiters.push(Waiter {
             future: Driven::new(future),
+            way,
             cost,
             within,
             place: None,
@@ -193,14 +217,34 @@ impl<P: Tunable> Line<P> {
     }
 
     fn poll(&mut self, n: usize) {
+        match self.switch.mode_of(self.waiters[n].way) {
+            Mode::Active => self.poll_limited(n),
+            Mode::Shadow | Mode::Off => self.poll_unlimited(n),
+        }
+    }
+
+    /// The waiter passes at once, and leaves the queue although its handle is kept.
+    fn poll_unlimited(&mut self, n: usize) {
+        let waiter = &self.waiters[n];
+        let (ticket, cost) = (waiter.ticket(), waiter.cost);
+        self.pass_unlimited(ticket, cost, |line| {
+            matches!(line.waiters[n].future.poll(), Poll::Ready(Ok(())))
+        });
+        let passed = self.waiters.remove(n);
+        self.counts_are_right();
+        drop(passed);
+    }
+
+    fn poll_limited(&mut self, n: usize) {
         let now = self.mirror.now();
+        let ticket = self.waiters[n].ticket();
         let Waiter {
+            way,
             cost,
             within,
             place,
             ..
         } = self.waiters[n];
-        let ticket = place.map_or(u64::MAX, |place| place.ticket);
         let expected = self.expected(ticket, cost);
         let behind = if place.is_none() && within.is_some() {
             self.wait_for(cost)
@@ -220,11 +264,11 @@ impl<P: Tunable> Line<P> {
             self.limit
         );
         match answer {
-            std::task::Poll::Ready(Ok(())) => {
+            Poll::Ready(Ok(())) => {
                 assert!(expected.allows(Decision::is_pass), "{context}");
                 self.has_passed(cost);
             }
-            std::task::Poll::Ready(Err(error)) if error.is_too_late() => {
+            Poll::Ready(Err(error)) if error.is_too_late() => {
                 assert!(expected.allows(is_wait), "{context}");
                 let is_unsure = place.is_none() && behind.is_none();
                 assert!(is_over || is_unsure, "{context}: too early");
@@ -235,13 +279,14 @@ impl<P: Tunable> Line<P> {
                 } else if has_joined {
                     self.mirror.held_back = self.limit.stats().held_back;
                 }
-                self.mirror.refused += 1;
+                // Of a limit inside another limiter, such a request gives up.
+                self.mirror.refused += u64::from(way == Way::Direct);
             }
-            std::task::Poll::Ready(Err(_)) => {
+            Poll::Ready(Err(_)) => {
                 assert!(expected.allows(is_never), "{context}");
                 self.mirror.refused += 1;
             }
-            std::task::Poll::Pending => {
+            Poll::Pending => {
                 assert!(expected.allows(is_wait), "{context}");
                 assert!(!is_over, "{context}: it is too late");
                 let waiter = &mut self.waiters[n];
@@ -272,9 +317,13 @@ impl<P: Tunable> Line<P> {
         self.waiters.remove(n);
     }
 
-    fn try_acquire(&mut self, cost: u32) {
+    fn try_acquire(&mut self, way: Way, cost: u32) {
+        if self.switch.mode_of(way) != Mode::Active {
+            self.pass_unlimited(u64::MAX, cost, |line| line.ask(way, cost).is_pass());
+            return;
+        }
         let expected = self.expected(u64::MAX, cost);
-        let answer = self.limit.try_acquire(cost);
+        let answer = self.ask(way, cost);
         assert!(expected.agrees_with(answer), "{answer:?} to {cost}");
         if answer.is_pass() {
             self.has_passed(cost);
@@ -283,6 +332,17 @@ impl<P: Tunable> Line<P> {
         }
     }
 
+    fn ask(&self, way: Way, cost: u32) -> Decision {
+        match way {
+            Way::Direct => self.limit.try_acquire(cost),
+            Way::Switched => {
+                let answer = self.switched.try_acquire(cost).now_or_never();
+                answer.expect("ready at once in memory")
+            }
+        }
+    }
+
+    /// Whatever the mode.
     fn peek(&mut self, cost: u32) {
         let expected = self.expected(u64::MAX, cost);
         let answer = self.limit.peek(cost);
@@ -302,13 +362,9 @@ impl<P: Tunable> Line<P> {
     }
 
     fn set_mode(&mut self, kind: u8) {
-        let mode = match kind {
-            0..192 => Mode::Active,
-            192..224 => Mode::Shadow,
-            _ => Mode::Off,
-        };
-        self.limit.set_mode(mode);
-        self.mirror.mode = mode;
+        if self.switch.set_any_mode(kind) {
+            self.switched_waiters_were_woken();
+        }
     }
 
     async fn jump(&mut self, by: Duration) {
@@ -324,8 +380,9 @@ impl<P: Tunable> Line<P> {
         self.waiters.retain(|one| one.place.is_some());
         self.limit.resume();
         self.mirror.resume();
-        self.limit.set_mode(Mode::Active);
-        self.mirror.mode = Mode::Active;
+        if self.switch.set_mode(Mode::Active) {
+            self.switched_waiters_were_woken();
+        }
         // From here on the clock moves by whole milliseconds.
         let now = self.since_start.elapsed();
         let aligned = in_millis(now, u128::div_ceil);

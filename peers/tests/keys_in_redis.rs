@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use paceline::policy::TokenBucket;
-use paceline::redis::{Keyed, OutagePolicy, Redis};
+use paceline::redis::{OutagePolicy, Redis, RedisKeyed};
 use paceline::time::Rate;
 use tokio::runtime::Builder;
 
 use servers::Server;
 
 /// Uses each key once.
-async fn used(keyed: &Keyed<TokenBucket>, keys: Range<usize>) {
+async fn used(keyed: &RedisKeyed<TokenBucket>, keys: Range<usize>) {
     let keys: Vec<_> = keys.map(|key| format!("user {key}")).collect();
     for some in keys.chunks(100) {
         join_all(some.iter().map(|key| keyed.at(key).unwrap().try_acquire(1))).await;

@@ -8,7 +8,7 @@
 //! | [`Permits`] | n, over all tasks that share them |
 //! | [`KeyedPermits`] | n for each user, host or account |
 //! | [`Adaptive`] | as many as the server bears, found from the outcomes of the calls |
-//! | `redis::RedisPermits`, `redis::KeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
+//! | `redis::RedisPermits`, `redis::RedisKeyedPermits` | n in a whole fleet, and for each key (feature `redis`) |
 //! | [`shed::FleetUsage`](crate::shed::FleetUsage) | n, with a reserve for critical work |
 //! | `redis::FleetUsage` | n in a whole fleet, with a reserve for critical work (feature `redis`) |
 //!

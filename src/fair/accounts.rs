@@ -6,7 +6,7 @@ use crate::time::Tick;
 
 use super::client::Client;
 use super::clients::Clients;
-use super::{ClientShare, Cycle, FairShare, Newcomers, Terms};
+use super::{ClientShare, ClientTerms, Cycle, FairShare, Newcomers};
 
 /// How many clients may be sized anew in a cycle because of newcomers and large requests, before each costs decisions.
 const WORK: u64 = 1 << 19;
@@ -109,7 +109,7 @@ impl Accounts {
     }
 
     /// The slot of a client that has none: a new one, or [`OVERFLOW`](super::OVERFLOW) if there are too many clients.
-    pub(crate) fn join(&mut self, terms: Terms) -> u32 {
+    pub(crate) fn join(&mut self, terms: ClientTerms) -> u32 {
         let known = self.clients.order().len();
         let slot = self.clients.add(terms, self.share.max_clients());
         if self.clients.order().len() == known {
@@ -126,7 +126,7 @@ impl Accounts {
     }
 
     /// Goes on with other terms of a client, from the next division on.
-    pub(crate) fn set_terms(&mut self, slot: u32, terms: Terms) {
+    pub(crate) fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
         self.clients.set_terms(slot, terms);
     }
 
@@ -414,7 +414,7 @@ mod tests {
     fn accounts(share: FairShare, clients: u32) -> Accounts {
         let mut accounts = Accounts::new(share, at(0));
         for slot in 1..=clients {
-            assert_eq!(accounts.join(Terms::new()), slot);
+            assert_eq!(accounts.join(ClientTerms::new()), slot);
         }
         accounts
     }
@@ -519,14 +519,14 @@ mod tests {
     fn a_newcomer_is_admitted_at_once_from_what_is_unspent() {
         let mut accounts = accounts(RULE, 1);
         assert_eq!(ask(&mut accounts, 1, 15, 0), 15);
-        assert_eq!(accounts.join(Terms::new()), 2);
+        assert_eq!(accounts.join(ClientTerms::new()), 2);
         assert_eq!(sizes(&accounts), [20, 20]);
         assert_eq!(ask(&mut accounts, 2, 30, 1), 20);
-        assert_eq!(accounts.join(Terms::new()), 3);
+        assert_eq!(accounts.join(ClientTerms::new()), 3);
         // 5 are left. All 5 are unspent of client 1, and 3 may have 13 of 40.
         assert_eq!(sizes(&accounts), [15, 20, 5]);
         assert_eq!(ask(&mut accounts, 3, 6, 2), 5);
-        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(ask(&mut accounts, 4, 1, 3), 0);
         assert_eq!(accounts.cycle().spent, 40);
     }
@@ -536,17 +536,17 @@ mod tests {
         let share = RULE.with_newcomers(Newcomers::EndCycle { at_most: 1 });
         let mut accounts = accounts(share, 1);
         assert_eq!(ask(&mut accounts, 1, 60, 0), 40);
-        assert_eq!(accounts.join(Terms::new()), 2);
+        assert_eq!(accounts.join(ClientTerms::new()), 2);
         assert_eq!(accounts.peek(2, 1, at(30)), Decision::Pass);
         assert_eq!(ask(&mut accounts, 2, 30, 30), 20);
         let cycle = accounts.cycle();
         assert_eq!((cycle.start, cycle.end, cycle.number), (at(30), at(130), 1));
         assert_eq!(ask(&mut accounts, 1, 60, 31), 20);
-        assert_eq!(accounts.join(Terms::new()), 3);
+        assert_eq!(accounts.join(ClientTerms::new()), 3);
         assert_eq!(ask(&mut accounts, 3, 30, 32), 0, "once is enough");
         let _ = accounts.advance(at(130));
         assert_eq!(ask(&mut accounts, 3, 40, 130), 13);
-        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(ask(&mut accounts, 4, 9, 131), 9);
         assert_eq!(accounts.cycle().start, at(130), "it found its share");
     }
@@ -559,7 +559,7 @@ mod tests {
             for slot in 1..newcomer {
                 let _ = ask(&mut accounts, slot, 40, start);
             }
-            assert_eq!(accounts.join(Terms::new()), newcomer);
+            assert_eq!(accounts.join(ClientTerms::new()), newcomer);
             assert_eq!(ask(&mut accounts, newcomer, 1, start + 30), 1);
             assert_eq!(accounts.cycle().start, at(start + 30));
         }
@@ -574,7 +574,7 @@ mod tests {
         }
         let _ = accounts.advance(at(100));
         assert_eq!(accounts.decide(2, 40, at(101)), Decision::Pass);
-        assert_eq!(accounts.join(Terms::new()), 4);
+        assert_eq!(accounts.join(ClientTerms::new()), 4);
         assert_eq!(accounts.decide(4, 1, at(99)), Decision::Pass);
         assert_eq!(accounts.cycle().start, at(100), "the clock went back");
         let demands = [1, 2, 3].map(|slot| accounts.client(slot).demand);
@@ -658,7 +658,7 @@ mod tests {
         }
         let _ = accounts.advance(at(100));
         assert_eq!(accounts.client(1).size, 0, "of 15 it pays 10");
-        assert_eq!(accounts.join(Terms::new()), 5);
+        assert_eq!(accounts.join(ClientTerms::new()), 5);
         assert_eq!(sizes(&accounts), [0, 10, 10, 10, 10], "of 15 it pays 8");
         accounts.set_waiting(5, 40);
         let _ = accounts.advance(at(200));
@@ -721,7 +721,7 @@ mod tests {
     fn carried_fractions_add_up_to_the_weights() {
         let mut accounts = Accounts::new(FairShare::new(1, CYCLE).with_carry(true), at(0));
         for (slot, weight) in [(1, 9), (2, 1)] {
-            assert_eq!(accounts.join(Terms::new().with_weight(weight)), slot);
+            assert_eq!(accounts.join(ClientTerms::new().with_weight(weight)), slot);
             accounts.set_waiting(slot, 9);
         }
         let mut sum = [0, 0];
@@ -797,7 +797,7 @@ mod tests {
         assert_eq!(ask(&mut accounts, 3, 1, 400), 1);
         assert_eq!(accounts.forgotten(), [1]);
         assert_eq!(accounts.slots(), [2, 3]);
-        assert_eq!(accounts.join(Terms::new()), 1, "its slot is free");
+        assert_eq!(accounts.join(ClientTerms::new()), 1, "its slot is free");
         assert_eq!(accounts.slots(), [2, 3, 1], "by age");
 
         accounts.set_waiting(2, 0);
@@ -809,8 +809,8 @@ mod tests {
     #[test]
     fn clients_beyond_the_bound_share_one_size() {
         let mut accounts = accounts(RULE.with_max_clients(3), 3);
-        assert_eq!(accounts.join(Terms::new()), OVERFLOW);
-        assert_eq!(accounts.join(Terms::new()), OVERFLOW);
+        assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
+        assert_eq!(accounts.join(ClientTerms::new()), OVERFLOW);
         assert_eq!(sizes(&accounts), [10; 4]);
         assert_eq!(ask(&mut accounts, OVERFLOW, 20, 0), 10);
         let _ = accounts.advance(at(2_000));
@@ -828,7 +828,7 @@ mod tests {
                 let mut passed = 0;
                 for now in 0..10_000 {
                     let _ = accounts.advance(at(now / 101));
-                    let slot = accounts.join(Terms::new());
+                    let slot = accounts.join(ClientTerms::new());
                     let permits = if now < 100 { each } else { 1 };
                     passed += ask(&mut accounts, slot, permits, now / 101);
                 }
@@ -931,7 +931,7 @@ mod tests {
                 for now in [0, 50, u64::MAX - 1, u64::MAX, 0, u64::MAX] {
                     let _ = accounts.advance(at(now));
                     let _ = accounts.forgotten();
-                    let slot = accounts.join(Terms::new().with_weight(u32::MAX));
+                    let slot = accounts.join(ClientTerms::new().with_weight(u32::MAX));
                     for cost in [1, u32::MAX, u32::MAX - 1, 7] {
                         let _ = accounts.decide(slot, cost, at(now));
                         accounts.refuse(slot, cost);
@@ -995,7 +995,7 @@ mod tests {
             let slots = self.accounts.slots();
             let slot = if slots.is_empty() || self.random.u8(..8) == 0 {
                 let weight = self.random.u32(1..4);
-                self.accounts.join(Terms::new().with_weight(weight))
+                self.accounts.join(ClientTerms::new().with_weight(weight))
             } else {
                 slots[self.random.usize(..slots.len())]
             };

@@ -14,40 +14,40 @@ use crate::time::OutOfRange;
 #[non_exhaustive]
 pub struct Claim {
     demand: u32,
-    terms: Terms,
+    terms: ClientTerms,
 }
 
 impl Claim {
     /// A client that asks for `demand` permits, with a weight of 1 and no bound on what it lends or borrows.
     #[must_use]
     pub const fn new(demand: u32) -> Self {
-        Self::on_terms(demand, Terms::new())
+        Self::on_terms(demand, ClientTerms::new())
     }
 
     /// A client that asks for `demand` permits on these terms.
     #[must_use]
-    pub const fn on_terms(demand: u32, terms: Terms) -> Self {
+    pub const fn on_terms(demand: u32, terms: ClientTerms) -> Self {
         Self { demand, terms }
     }
 
-    /// Sets the [weight](Terms::with_weight).
+    /// Sets the [weight](ClientTerms::with_weight).
     ///
     /// # Panics
     ///
-    /// If `weight` is zero; see [`Terms::try_with_weight`].
+    /// If `weight` is zero; see [`ClientTerms::try_with_weight`].
     #[must_use]
     #[track_caller]
     pub const fn with_weight(self, weight: u32) -> Self {
         Self::on_terms(self.demand, self.terms.with_weight(weight))
     }
 
-    /// Sets [the most that it lends](Terms::with_most_lent).
+    /// Sets [the most that it lends](ClientTerms::with_most_lent).
     #[must_use]
     pub const fn with_most_lent(self, permits: u32) -> Self {
         Self::on_terms(self.demand, self.terms.with_most_lent(permits))
     }
 
-    /// Sets [the most that it borrows](Terms::with_most_borrowed).
+    /// Sets [the most that it borrows](ClientTerms::with_most_borrowed).
     #[must_use]
     pub const fn with_most_borrowed(self, permits: u32) -> Self {
         Self::on_terms(self.demand, self.terms.with_most_borrowed(permits))
@@ -61,7 +61,7 @@ impl Claim {
 
     /// The terms on which it shares.
     #[must_use]
-    pub const fn terms(&self) -> Terms {
+    pub const fn terms(&self) -> ClientTerms {
         self.terms
     }
 }
@@ -71,13 +71,13 @@ impl Claim {
 /// The bounds apply to exact sizes, before they become whole numbers. A whole size differs from the exact one by less than one
 /// permit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Terms {
+pub struct ClientTerms {
     weight: NonZeroU32,
     most_lent: Option<u32>,
     most_borrowed: Option<u32>,
 }
 
-impl Terms {
+impl ClientTerms {
     /// A weight of 1, and no bound on what is lent or borrowed.
     #[must_use]
     pub const fn new() -> Self {
@@ -153,7 +153,7 @@ impl Terms {
     }
 }
 
-impl Default for Terms {
+impl Default for ClientTerms {
     fn default() -> Self {
         Self::new()
     }

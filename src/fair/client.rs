@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::time::{Tick, saturating_duration};
 
-use super::Terms;
+use super::ClientTerms;
 use super::divide::Want;
 
 /// One permit of a debt or of a carried fraction.
@@ -14,7 +14,7 @@ const AVERAGED: u64 = 1 << 16;
 /// What the accounts know of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    pub(super) terms: Terms,
+    pub(super) terms: ClientTerms,
     /// Whether a slot has this client. Of a free slot nothing else counts.
     pub(super) is_known: bool,
     /// It has no complete cycle behind it, so its demand is unknown.
@@ -45,7 +45,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) const fn new(terms: Terms) -> Self {
+    pub(super) const fn new(terms: ClientTerms) -> Self {
         Self {
             terms,
             is_known: true,

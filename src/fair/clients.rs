@@ -6,7 +6,7 @@ use crate::time::Tick;
 
 use super::client::Client;
 use super::divide::{Shares, Want};
-use super::{FairShare, Terms};
+use super::{ClientTerms, FairShare};
 
 /// The slot that clients beyond the bound share.
 pub(crate) const OVERFLOW: u32 = 0;
@@ -30,7 +30,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        let mut overflow = Client::new(Terms::new());
+        let mut overflow = Client::new(ClientTerms::new());
         overflow.is_known = false;
         Self {
             slots: vec![overflow],
@@ -60,10 +60,10 @@ impl Clients {
     }
 
     /// The slot of a new client, whose size is still 0, or [`OVERFLOW`] if there are too many.
-    pub(super) fn add(&mut self, terms: Terms, max_clients: u32) -> u32 {
+    pub(super) fn add(&mut self, terms: ClientTerms, max_clients: u32) -> u32 {
         let own = self.order.len() - usize::from(self[OVERFLOW].is_known);
         let (slot, client) = if own >= max_clients as usize {
-            (OVERFLOW, Client::new(Terms::new()))
+            (OVERFLOW, Client::new(ClientTerms::new()))
         } else {
             let unused = u32::try_from(self.slots.len()).unwrap_or(OVERFLOW);
             (self.free.pop().unwrap_or(unused), Client::new(terms))
@@ -82,7 +82,7 @@ impl Clients {
     }
 
     /// Takes effect with the next division.
-    pub(super) fn set_terms(&mut self, slot: u32, terms: Terms) {
+    pub(super) fn set_terms(&mut self, slot: u32, terms: ClientTerms) {
         let old = mem::replace(&mut self[slot].terms, terms);
         self.weights -= u64::from(old.weight());
         self.weights += u64::from(terms.weight());

@@ -1,13 +1,13 @@
 use core::cmp::Reverse;
 
 use super::wide::{div_rem, mul_div, product};
-use super::{Claim, Division, Terms};
+use super::{Claim, ClientTerms, Division};
 
 /// The parts of a whole reservation.
 pub(super) const WHOLE: u32 = 10_000;
 
 /// What a client wants and on which terms. `None` wants its default share, neither more nor less.
-pub(super) type Want = (Option<u32>, Terms);
+pub(super) type Want = (Option<u32>, ClientTerms);
 
 /// The sizes of one cycle: `capacity` divided among `claims`, the oldest client first.
 ///
@@ -80,8 +80,9 @@ impl Shares {
             .map(|(_, terms)| u64::from(terms.weight()))
             .sum();
         let unit = u128::from(weights) * u128::from(WHOLE);
-        let default =
-            |terms: &Terms| u128::from(capacity) * u128::from(terms.weight()) * u128::from(WHOLE);
+        let default = |terms: &ClientTerms| {
+            u128::from(capacity) * u128::from(terms.weight()) * u128::from(WHOLE)
+        };
         let gaps: Vec<Gap> = wants
             .iter()
             .map(|want| gap(want, default(&want.1), unit, reservation))
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_are_exact() {
-        let most = Terms::new().with_weight(u32::MAX);
+        let most = ClientTerms::new().with_weight(u32::MAX);
         for division in [Division::Proportional, Division::MaxMin] {
             let mut claims = vec![Claim::on_terms(u32::MAX, most); 1_000];
             claims.extend(vec![Claim::on_terms(0, most); 1_000]);

@@ -52,8 +52,8 @@
 //! largest fractions; of equal ones to the oldest client. With [`with_carry`](FairShare::with_carry) a fraction that a client lost
 //! counts in the next cycle.
 //!
-//! [`Terms`] bound what a client lends and borrows: a gap is at most [`most_lent`](Terms::with_most_lent) or
-//! [`most_borrowed`](Terms::with_most_borrowed). What none may borrow stays with the lenders.
+//! [`ClientTerms`] bound what a client lends and borrows: a gap is at most [`most_lent`](ClientTerms::with_most_lent) or
+//! [`most_borrowed`](ClientTerms::with_most_borrowed). What none may borrow stays with the lenders.
 //!
 //! # Which division
 //!
@@ -100,7 +100,7 @@ mod report;
 mod wide;
 
 pub(crate) use accounts::Accounts;
-pub use claim::{Claim, Division, Terms};
+pub use claim::{Claim, ClientTerms, Division};
 pub(crate) use clients::OVERFLOW;
 pub use divide::divide;
 pub use fair_share::{FairShare, Newcomers};

@@ -71,7 +71,7 @@ impl<T> Error for TooCostly<T> {}
 
 /// Why a request did not pass. Nothing was counted.
 ///
-/// `E` is the error of the limiter itself: [`Infallible`] in memory, [`LineError`] for a [`Line`](super::Line), `CallError` in Redis.
+/// `E` is the error of the limiter itself: [`Infallible`] in memory, [`LineError`] for a [`Line`](super::Line), `ServerError` in Redis.
 /// [`limit`](Self::limit) returns it, and the message is that of this error then.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AcquireError<E = Infallible> {

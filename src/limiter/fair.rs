@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::fair::{FairShare, Terms};
+use crate::fair::{ClientTerms, FairShare};
 use crate::policy::{Decision, Status};
 use crate::time::Resolution;
 use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
@@ -109,7 +109,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// [`retune`](Self::retune), under a lock: it must not use this limit. To be called before there are clients.
     ///
     /// ```
-    /// use paceline::fair::{FairShare, Terms};
+    /// use paceline::fair::{FairShare, ClientTerms};
     /// use paceline::limiter::Fair;
     /// use std::time::Duration;
     ///
@@ -117,8 +117,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # async fn main() {
     /// let tenants = Fair::new(FairShare::new(40, Duration::from_secs(10)));
     /// let tenants = tenants.with_terms(|tenant: &&str| match *tenant {
-    ///     "premium" => Terms::new().with_weight(3),
-    ///     _ => Terms::new(),
+    ///     "premium" => ClientTerms::new().with_weight(3),
+    ///     _ => ClientTerms::new(),
     /// });
     ///
     /// assert!(tenants.try_acquire(&"free", 1).is_pass());
@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_terms(self, terms_of: impl Fn(&K) -> Terms + Send + Sync + 'static) -> Self {
+    pub fn with_terms(self, terms_of: impl Fn(&K) -> ClientTerms + Send + Sync + 'static) -> Self {
         self.lock().terms_of = Box::new(terms_of);
         self
     }

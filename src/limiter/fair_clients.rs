@@ -3,7 +3,7 @@ use core::time::Duration;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::fair::{Accounts, FairShare, OVERFLOW, Terms};
+use crate::fair::{Accounts, ClientTerms, FairShare, OVERFLOW};
 use crate::policy::{Decision, Quota, Status};
 use crate::time::{Clock, Tick};
 use crate::wait::{Intent, Resource, WaitQueue, Waiters};
@@ -64,7 +64,7 @@ pub(super) struct FairClients<K> {
     pub(super) clients: Vec<Client<K>>,
     /// The slots of those with a queue.
     queued: BTreeSet<u32>,
-    pub(super) terms_of: Box<dyn Fn(&K) -> Terms + Send + Sync>,
+    pub(super) terms_of: Box<dyn Fn(&K) -> ClientTerms + Send + Sync>,
     pub(super) clock: Clock,
     pub(super) paused_until: Tick,
     pub(super) stats: Stats,
@@ -97,7 +97,7 @@ impl<K> FairClients<K> {
             slots: HashMap::new(),
             clients: vec![Client::new()],
             queued: BTreeSet::new(),
-            terms_of: Box::new(|_| Terms::new()),
+            terms_of: Box::new(|_| ClientTerms::new()),
             clock: Clock::new(),
             paused_until: Tick::ZERO,
             stats: Stats::new(),

@@ -3,15 +3,15 @@ use std::error::Error;
 use std::sync::Arc;
 
 use crate::limiter::Watch;
-use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, Stats};
+use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, ServerStats};
 
 use super::config::{Redis, config, escaped, keys, tagged};
 use super::connector::Connector;
 #[cfg(feature = "redis-tls")]
 use super::connector::Tls;
-use super::keyed::{Keyed, Policies};
+use super::keyed::{Policies, RedisKeyed};
 use super::limiter::RedisLimiter;
-use super::permits::{KeyedPermits, RedisPermits};
+use super::permits::{RedisKeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::script_params::RedisLimit;
 use super::usage::FleetUsage;
@@ -182,14 +182,18 @@ impl Redis {
     /// # Errors
     ///
     /// As [`limit`](Self::limit).
-    pub fn keyed<P: RedisPolicy>(&self, name: &str, policy: P) -> Result<Keyed<P>, ConfigError> {
+    pub fn keyed<P: RedisPolicy>(
+        &self,
+        name: &str,
+        policy: P,
+    ) -> Result<RedisKeyed<P>, ConfigError> {
         let policies = Policies::Same(config(policy, self.outage_policy)?);
-        Ok(Keyed::new(self.named(name)?, policies))
+        Ok(RedisKeyed::new(self.named(name)?, policies))
     }
 
     /// A limit for each key, with the policy that `policy_of` returns for the key: tiers of users, for example.
     ///
-    /// It is called each time [`at`](Keyed::at) is. All processes have to agree on the policy of a key. When the policy changes,
+    /// It is called each time [`at`](RedisKeyed::at) is. All processes have to agree on the policy of a key. When the policy changes,
     /// the handles made from then on have it, and what was spent stays spent. Handles made before keep the old policy; during an
     /// outage they have no [insurance](OutagePolicy::insured) any more, and the new ones begin with everything spent.
     ///
@@ -218,15 +222,15 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If the name is empty or longer than 200 bytes. A policy that cannot be used is an error of [`at`](Keyed::at).
+    /// If the name is empty or longer than 200 bytes. A policy that cannot be used is an error of [`at`](RedisKeyed::at).
     #[doc(alias("tier", "plan"))]
     pub fn keyed_by<P: RedisPolicy>(
         &self,
         name: &str,
         policy_of: impl Fn(&str) -> P + Send + Sync + 'static,
-    ) -> Result<Keyed<P>, ConfigError> {
+    ) -> Result<RedisKeyed<P>, ConfigError> {
         let policies = Policies::ByKey(Arc::new(policy_of));
-        Ok(Keyed::new(self.named(name)?, policies))
+        Ok(RedisKeyed::new(self.named(name)?, policies))
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
@@ -261,8 +265,8 @@ impl Redis {
         name: &str,
         n: u32,
         lease: Duration,
-    ) -> Result<KeyedPermits, ConfigError> {
-        KeyedPermits::new(self.named(name)?, n, lease)
+    ) -> Result<RedisKeyedPermits, ConfigError> {
+        RedisKeyedPermits::new(self.named(name)?, n, lease)
     }
 
     /// Sheds load by the number of requests under way in the whole fleet: at most `capacity`, of which `reserved` are kept for
@@ -311,7 +315,7 @@ impl Redis {
 
     /// How calls ended.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.batcher.connection.stats()
     }
 

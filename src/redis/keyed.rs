@@ -65,7 +65,7 @@ const MAX_KEYS: usize = 100_000;
 /// where it knew of a denial. While all places are in use, a new key finds none. It is limited in Redis like any other, but
 /// while Redis is down an insurance lets nothing of it pass.
 #[derive(Clone)]
-pub struct Keyed<P: RedisPolicy> {
+pub struct RedisKeyed<P: RedisPolicy> {
     /// Its prefix includes the name of this limit.
     redis: Redis,
     policies: Policies<P>,
@@ -83,7 +83,7 @@ pub(super) enum Policies<P: RedisPolicy> {
     ByKey(Arc<dyn Fn(&str) -> P + Send + Sync>),
 }
 
-impl<P: RedisPolicy> Keyed<P> {
+impl<P: RedisPolicy> RedisKeyed<P> {
     pub(super) fn new(redis: Redis, policies: Policies<P>) -> Self {
         Self {
             redis,
@@ -247,7 +247,10 @@ impl<P: RedisPolicy> Keyed<P> {
     /// * If the outage policy is an [insurance](super::OutagePolicy::insured): each key would have a share of the total.
     /// * As [`Redis::keyed`](super::Redis::keyed), for the policy of the total.
     #[doc(alias("global limit", "hierarchical"))]
-    pub fn with_total<T: RedisPolicy>(self, total: T) -> Result<Keyed<All<(P, T)>>, ConfigError> {
+    pub fn with_total<T: RedisPolicy>(
+        self,
+        total: T,
+    ) -> Result<RedisKeyed<All<(P, T)>>, ConfigError> {
         if !self.total.is_empty() {
             return Err(ConfigError::new(
                 "a keyed limit has one total, got a second one: make them an `All`",
@@ -273,7 +276,7 @@ impl<P: RedisPolicy> Keyed<P> {
                 All::new((policy_of(key), total.clone()))
             })),
         };
-        Ok(Keyed {
+        Ok(RedisKeyed {
             redis: Redis {
                 prefix: format!("{tag}:each").into(),
                 ..self.redis
@@ -383,7 +386,7 @@ impl<P: RedisPolicy> Keyed<P> {
     }
 }
 
-impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for Keyed<P> {
+impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for RedisKeyed<P> {
     type Limit = RedisLimiter<P>;
     type Error = ConfigError;
 
@@ -393,9 +396,9 @@ impl<P: RedisPolicy, K: AsRef<str>> Limits<K> for Keyed<P> {
 }
 
 /// Without the keys, which may be secret and many.
-impl<P: RedisPolicy> fmt::Debug for Keyed<P> {
+impl<P: RedisPolicy> fmt::Debug for RedisKeyed<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed")
+        f.debug_struct("RedisKeyed")
             .field("prefix", &self.redis.prefix)
             .finish_non_exhaustive()
     }

@@ -25,7 +25,7 @@ use crate::time::error::ConfigError;
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
-/// Made by [`Redis::limit`](super::Redis::limit) and [`Keyed::at`](super::Keyed::at). It is a [`Limiter`]: `.pace(limit)` and
+/// Made by [`Redis::limit`](super::Redis::limit) and [`RedisKeyed::at`](super::RedisKeyed::at). It is a [`Limiter`]: `.pace(limit)` and
 /// every other adapter take it. Clones share the limit, and one queue in their process, first come, first served. Between
 /// processes, a permit goes to the one whose request comes first when it is available, so a far process gets
 /// [few of them](super#sizing) beside a near one.
@@ -40,7 +40,7 @@ use crate::time::error::ConfigError;
 /// * **A fleet** hears within a second of a pause, a mode or parameters that [one process sets](super#a-fleet-hears-a-429).
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
 ///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
-///   [`Stats::faults`](super::Stats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
+///   [`RedisStats::faults`](super::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
 ///
 /// # Cancel safety
 ///
@@ -517,7 +517,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// [`Off`](Mode::Off) makes no calls and waits for none: a process that was idle in it learns of another mode a round trip after
     /// its first request, and what it asks before passes. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
     /// it answers, the request passes, after a deadline at most (in an adapter, after its turn in this process). Those that would
-    /// not have passed are [counted](super::Stats::held_back).
+    /// not have passed are [counted](super::RedisStats::held_back).
     ///
     /// # Errors
     ///

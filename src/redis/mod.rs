@@ -31,7 +31,7 @@
 //!
 //! A [`RedisLimiter`] is a [`Limiter`](crate::limiter::Limiter) like those in memory, and every adapter takes it. The policies are
 //! the same too. Each has a twin in Lua that makes the same decisions: one atomic script for each round trip, on the *server's*
-//! clock, so the clocks of the replicas need not agree. [`Keyed`] has a limit for each key, with the same parameters
+//! clock, so the clocks of the replicas need not agree. [`RedisKeyed`] has a limit for each key, with the same parameters
 //! ([`Redis::keyed`]) or by tier ([`Redis::keyed_by`]).
 //!
 //! Each answer brings along what the limit has left. [`RedisLimiter::status`] reads it without a call, for headers such as
@@ -46,10 +46,10 @@
 //! | [`All`](crate::policy::All) of several | one of those each, in one slot of a cluster | their sum; one round trip |
 //! | [`PerRequest`](crate::policy::PerRequest) of one of these | as that one, in a key of its own | as that one |
 //!
-//! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`Reservation::settle`] corrects it, in one call.
-//! **A limit for each key and one over all keys**: [`Keyed::with_total`], in one decision.
+//! **Costs that are known afterwards**: [`RedisLimiter::reserve`] spends an estimate and [`RedisReservation::settle`] corrects it, in one call.
+//! **A limit for each key and one over all keys**: [`RedisKeyed::with_total`], in one decision.
 //!
-//! Each key is named `prefix:{name}:policy:2` (for a [`Keyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
+//! Each key is named `prefix:{name}:policy:2` (for a [`RedisKeyed`], `prefix:name:{key}:policy:2`; 2 is the version of its format). It
 //! expires a second after its state has settled: an idle limit leaves nothing behind. Another policy under the same name has another key. Other *parameters* under the same name are
 //! the same limit: as with [`retune`](crate::limiter::Shared::retune), what was spent stays spent, so a fleet can move to a new rate
 //! replica by replica.
@@ -84,13 +84,13 @@
 //! of `limiter::Metrics` list all metrics. [`Redis::stats`] counts the same without a feature.
 //!
 //! What becomes of requests is reported to an observer that a limit carries: [`RedisLimiter::with_observer`],
-//! [`Keyed::with_observer`], [`RedisPermits::with_observer`].
+//! [`RedisKeyed::with_observer`], [`RedisPermits::with_observer`].
 //!
 //! # A fleet hears a 429
 //!
 //! A provider refuses one process with "too many requests", and all have to stop. What one process does with
 //! [`pause_for`](RedisLimiter::pause_for), [`apply_feedback`](RedisLimiter::apply_feedback), [`resume`](RedisLimiter::resume),
-//! [`set_mode`](RedisLimiter::set_mode) or [`retune`](RedisLimiter::retune) holds for its limit in all processes. [`Keyed`] has the
+//! [`set_mode`](RedisLimiter::set_mode) or [`retune`](RedisLimiter::retune) holds for its limit in all processes. [`RedisKeyed`] has the
 //! same for a key.
 //!
 //! ```
@@ -143,7 +143,7 @@
 //!
 //! # Limits on concurrency
 //!
-//! [`RedisPermits`] limit how much is under way in a fleet, and [`KeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
+//! [`RedisPermits`] limit how much is under way in a fleet, and [`RedisKeyedPermits`] that of each key. [`FleetUsage`] sheds load by that, with a reserve for critical work. Both
 //! give a [`Lease`], which is renewed while its guard lives and expires if the process dies. A lease can be *lost*: its holder has
 //! to [stop then](Lease#it-can-be-lost), or more is under way than the limit allows.
 //!
@@ -173,7 +173,7 @@
 //! to ask has not used it yet, what insurances passed, at most rate × outage, can come on top once.
 //!
 //! If a server works and refuses a call (wrong password, no permission, the key holds another type, keys in different slots), that is
-//! no outage: nothing passes, [`Stats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
+//! no outage: nothing passes, [`RedisStats::faults`] counts, the methods of [`RedisLimiter`] return a [`ServerError`], and Redis is asked
 //! again a second later. A stream that is [paced](crate::stream::Pace) stands still meanwhile. With
 //! [`try_pace`](crate::stream::PaceStreamExt::try_pace) and [`RedisLimiter::fail_fast`] it ends with the error instead.
 //!
@@ -183,12 +183,12 @@
 //! what was spent, and would let the whole burst pass again. To prevent that, every process remembers for each limit it uses when its
 //! state was last written and when it settles, and sends both with each request. A state that is missing before its time, or older
 //! than known, was lost: then everything counts as spent *now*. The price is one wait for that key, a full window or the time to fill
-//! a bucket ([`Stats::lost_states`]). After an outage in which the server was restarted, this holds for all keys, including those not
+//! a bucket ([`RedisStats::lost_states`]). After an outage in which the server was restarted, this holds for all keys, including those not
 //! used here before. After an outage in which the server only could not be reached, a bucket with an insurance counts as not filled
 //! meanwhile, because other processes may have used theirs.
 //!
 //! One case cannot be detected: a state is lost without any outage, and no running process remembers its key since it was last
-//! written: none has used it, or the key was [evicted](Keyed#memory). Its burst can pass once more. Deleting a key by hand loses its
+//! written: none has used it, or the key was [evicted](RedisKeyed#memory). Its burst can pass once more. Deleting a key by hand loses its
 //! state, with the same wait.
 //!
 //! # When the server's clock steps
@@ -223,7 +223,7 @@
 //!   up all the time, a process 20 ms away gets 1 to 10 % of what one beside the server gets, and no setting changes that. Give the
 //!   far process a limit of its own, or put the processes equally near. ([`RedisPermits`] take turns, so there they get equal shares.)
 //! * **Memory** of the server: a few hundred bytes a key; a log is the only policy that grows with its limit. Each process
-//!   remembers up to 100,000 keys of a [`Keyed`], at [200 bytes](Keyed#memory) or less for a key that is not in use.
+//!   remembers up to 100,000 keys of a [`RedisKeyed`], at [200 bytes](RedisKeyed#memory) or less for a key that is not in use.
 //! * **Large costs** take no longer than small ones. A log with many entries has two limits: a [`refund`](RedisLimiter::refund)
 //!   gives back the permits of the latest thousand instants at most, and a key with 100,000 entries that expires blocks the server for
 //!   tens of milliseconds, unless it is set to `lazyfree-lazy-expire yes`.
@@ -277,17 +277,17 @@ mod store;
 mod transport;
 mod usage;
 
-pub use crate::remote::{CallError, OutagePolicy, ServerError, Stats};
+pub use crate::remote::{CallError, OutagePolicy, ServerError, ServerStats as RedisStats};
 pub use config::Redis;
 #[cfg(feature = "redis-tls")]
 pub use connector::Tls;
 pub use fail_fast::FailFast;
-pub use keyed::Keyed;
+pub use keyed::RedisKeyed;
 pub use lease_pool::Lease;
 pub use limiter::RedisLimiter;
-pub use permits::{KeyedPermits, RedisPermits};
+pub use permits::{RedisKeyedPermits, RedisPermits};
 pub use policy::RedisPolicy;
-pub use reservation::Reservation;
+pub use reservation::RedisReservation;
 pub use usage::FleetUsage;
 
 #[doc(no_inline)]

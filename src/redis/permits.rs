@@ -116,7 +116,7 @@ pub struct RedisPermits {
 /// lease and no request here: an idle key costs nothing. A key with a handle takes about 1.2 kB. A key with a lease or a request
 /// takes about 4 kB and a task, and its calls are not merged with those of other keys.
 #[derive(Clone)]
-pub struct KeyedPermits {
+pub struct RedisKeyedPermits {
     /// Its prefix includes the name of these permits.
     redis: Redis,
     limit: u32,
@@ -305,7 +305,7 @@ impl Admit for RedisPermits {
     }
 }
 
-impl KeyedPermits {
+impl RedisKeyedPermits {
     pub(super) fn new(redis: Redis, limit: u32, lease: Duration) -> Result<Self, ConfigError> {
         // Unfit parameters are an error here and not at the first key.
         RedisPermits::new(&redis, "key", limit, lease)?;
@@ -350,7 +350,7 @@ impl KeyedPermits {
     }
 }
 
-impl<K: AsRef<str>> Limits<K> for KeyedPermits {
+impl<K: AsRef<str>> Limits<K> for RedisKeyedPermits {
     type Limit = RedisPermits;
     type Error = ConfigError;
 
@@ -360,9 +360,9 @@ impl<K: AsRef<str>> Limits<K> for KeyedPermits {
 }
 
 /// Without the keys, which may be secret and many.
-impl fmt::Debug for KeyedPermits {
+impl fmt::Debug for RedisKeyedPermits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedPermits")
+        f.debug_struct("RedisKeyedPermits")
             .field("prefix", &self.redis.prefix)
             .field("limit", &self.limit)
             .finish_non_exhaustive()

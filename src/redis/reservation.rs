@@ -8,7 +8,7 @@ use super::policy::RedisPolicy;
 
 /// For requests whose cost is known when they are done.
 impl<P: RedisPolicy> RedisLimiter<P> {
-    /// Waits until the `estimate` passes, and spends it until it is [settled](Reservation::settle), for the whole fleet.
+    /// Waits until the `estimate` passes, and spends it until it is [settled](RedisReservation::settle), for the whole fleet.
     ///
     /// ```
     /// use paceline::policy::TokenBucket;
@@ -49,10 +49,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     pub async fn reserve(
         &self,
         estimate: u32,
-    ) -> Result<Reservation<P>, AcquireError<ServerError>> {
+    ) -> Result<RedisReservation<P>, AcquireError<ServerError>> {
         let mut limit = self.clone();
         limit.wait(estimate).await?;
-        Ok(Reservation { limit, estimate })
+        Ok(RedisReservation { limit, estimate })
     }
 
     /// Waits until the `estimate` passes, but no longer than `time`.
@@ -68,10 +68,10 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self,
         estimate: u32,
         time: Duration,
-    ) -> Result<Reservation<P>, AcquireError<ServerError>> {
+    ) -> Result<RedisReservation<P>, AcquireError<ServerError>> {
         let mut limit = self.clone();
         limit.wait_within(estimate, time).await?;
-        Ok(Reservation { limit, estimate })
+        Ok(RedisReservation { limit, estimate })
     }
 
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
@@ -97,12 +97,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 /// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
-pub struct Reservation<P: RedisPolicy> {
+pub struct RedisReservation<P: RedisPolicy> {
     limit: RedisLimiter<P>,
     estimate: u32,
 }
 
-impl<P: RedisPolicy> Reservation<P> {
+impl<P: RedisPolicy> RedisReservation<P> {
     /// What is spent until it is settled.
     #[must_use]
     pub const fn estimate(&self) -> u32 {

@@ -13,7 +13,7 @@ use crate::time::{Clock, Tick, Timer};
 
 use super::Store;
 use super::error::{CallError, Event, Failure};
-use super::health::{Breaker, ServerHealth, ServerRun, Stats};
+use super::health::{Breaker, ServerHealth, ServerRun, ServerStats};
 
 /// The time limit of one attempt to connect. No caller waits that long: calls have their own deadline.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ struct ConnectionState<S: Store> {
     health: ServerHealth,
     /// The pause before the next attempt to connect. It grows until a call on a new connection is answered.
     pause: Duration,
-    stats: Stats,
+    stats: ServerStats,
     last_failure: Option<Failure>,
     /// When a fault was last reported.
     fault_reported: Option<Tick>,
@@ -79,7 +79,7 @@ impl<S: Store> Connection<S> {
                 breaker: Breaker::default(),
                 health: ServerHealth::default(),
                 pause: Duration::ZERO,
-                stats: Stats::default(),
+                stats: ServerStats::default(),
                 last_failure: None,
                 fault_reported: None,
                 events: Vec::new(),
@@ -114,11 +114,11 @@ impl<S: Store> Connection<S> {
         self.locked().health.clone()
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> ServerStats {
         self.locked().stats
     }
 
-    pub(crate) fn count(&self, count: impl FnOnce(&mut Stats)) {
+    pub(crate) fn count(&self, count: impl FnOnce(&mut ServerStats)) {
         count(&mut self.locked().stats);
     }
 

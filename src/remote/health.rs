@@ -12,7 +12,7 @@ use super::error::Failure;
 /// How calls to Redis ended, by cause. Each count starts when the [`Redis`](crate::redis::Redis) is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct ServerStats {
     /// Calls that were answered.
     pub answered: u64,
     /// Calls without an answer within the deadline, including the wait for a connection. Redis may have counted them: if the
@@ -40,7 +40,7 @@ pub struct Stats {
     pub lost_leases: u64,
 }
 
-impl Stats {
+impl ServerStats {
     pub(crate) const fn of(&mut self, failure: &Failure) -> &mut u64 {
         match failure {
             Failure::Timeout => &mut self.timeouts,

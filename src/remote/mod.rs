@@ -35,7 +35,7 @@ pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};
 pub use error::{CallError, ServerError};
 pub(crate) use error::{Event, Failure};
-pub use health::Stats;
+pub use health::ServerStats;
 pub(crate) use health::{ServerHealth, ServerRun};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use key_queue::KeyQueue;

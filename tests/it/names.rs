@@ -19,7 +19,7 @@ use paceline::concurrency::{
     PermitsAt,
 };
 use paceline::config::ConfigError;
-use paceline::fair::{Claim, Division, FairShare, Newcomers, Terms};
+use paceline::fair::{Claim, ClientTerms, Division, FairShare, Newcomers};
 use paceline::feedback::{Caps, Feedback, Ignored, LimitHeaders, QuotaUnit};
 use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
@@ -88,7 +88,7 @@ fn values_are_plain() {
     value::<Newcomers>();
     value::<Division>();
     value::<Claim>();
-    value::<Terms>();
+    value::<ClientTerms>();
     value::<OnError>();
     value::<Outcome>();
     value::<Importance>();
@@ -556,20 +556,20 @@ fn limits_in_redis_can_be_shared_and_moved() {
     free::<Redis>();
     free::<RedisLimiter<SlidingLog>>();
     free::<redis::FailFast<SlidingLog>>();
-    free::<redis::Keyed<TokenBucket>>();
+    free::<redis::RedisKeyed<TokenBucket>>();
     shown::<RedisLimiter<TokenBucket>>();
     shown::<redis::FailFast<TokenBucket>>();
-    shown::<redis::Keyed<TokenBucket>>();
+    shown::<redis::RedisKeyed<TokenBucket>>();
     value::<OutagePolicy>();
-    value::<redis::Stats>();
+    value::<redis::RedisStats>();
     error::<ServerError>();
     error::<CallError>();
     error::<AcquireError<ServerError>>();
-    free::<redis::KeyedPermits>();
+    free::<redis::RedisKeyedPermits>();
     free::<redis::RedisPermits>();
     free::<redis::FleetUsage>();
     free::<redis::Lease>();
-    shown::<redis::KeyedPermits>();
+    shown::<redis::RedisKeyedPermits>();
     shown::<redis::RedisPermits>();
     shown::<redis::FleetUsage>();
     shown::<redis::Lease>();

@@ -11,7 +11,7 @@ use super::server::{Client, Server};
 use super::{DEADLINE, Process, ms, process};
 use crate::policy::TokenBucket;
 use crate::remote::window::Window;
-use crate::remote::{Answer, CallError, OutagePolicy, Source, Stage, Stats, Step};
+use crate::remote::{Answer, CallError, OutagePolicy, ServerStats, Source, Stage, Step};
 use crate::time::{Rate, Tick};
 
 /// A server that answers 50,000 keys a second.
@@ -66,7 +66,7 @@ impl Source<Client<TokenBucket>> for Pool {
     fn task_dropped(self: Arc<Self>) {}
 }
 
-fn assert_calm(stats: Stats) {
+fn assert_calm(stats: ServerStats) {
     let troubles = (
         stats.timeouts,
         stats.outages,

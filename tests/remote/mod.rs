@@ -26,7 +26,7 @@ use super::connection::sleep;
 use super::request::Asked;
 use super::{
     AnswerNote, Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy,
-    RequestId, ServerError, Stats, Task, WaitMode, within, without_outage,
+    RequestId, ServerError, ServerStats, Task, WaitMode, within, without_outage,
 };
 use server::{Client, Rule, Server};
 
@@ -100,7 +100,7 @@ impl<P: Rule> Process<P> {
         }
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> ServerStats {
         self.batcher.connection.stats()
     }
 

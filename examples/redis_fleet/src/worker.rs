@@ -47,7 +47,7 @@ pub(crate) struct Account {
     /// How many of them got no answer, and why.
     pub(crate) unanswered: u64,
     pub(crate) last_failure: Option<String>,
-    /// From [`paceline::redis::Stats`].
+    /// From [`paceline::redis::RedisStats`].
     pub(crate) outages: u64,
     pub(crate) lost_states: u64,
     pub(crate) passed_alone: u64,

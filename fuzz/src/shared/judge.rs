@@ -8,17 +8,17 @@ use paceline::policy::Decision;
 use super::Line;
 use crate::dice::Tunable;
 use crate::expected::{Expected, is_never, is_wait};
+use crate::switch_mirror::Way;
 use crate::virtual_time::in_millis;
 
 impl<P: Tunable> Line<P> {
-    /// The answer to a waiter with this ticket now. For a request that is not queued, the wait is the estimate.
+    /// The limit's answer to a waiter with this ticket now. For a request that is not queued, the wait is the estimate.
     pub(super) fn expected(&mut self, ticket: u64, cost: u32) -> Expected {
-        if cost == 0 || self.mirror.mode != Mode::Active {
-            // Even such a request starts the clock.
-            let _ = self.mirror.now();
+        // Even a request of cost 0 starts the clock.
+        let now = self.mirror.now();
+        if cost == 0 {
             return Expected::Sure(Decision::Pass);
         }
-        let now = self.mirror.now();
         let alone = self.mirror.look(now, cost);
         let mut ahead = self
             .waiters
@@ -38,7 +38,7 @@ impl<P: Tunable> Line<P> {
     /// The wait of one more request, if it does not depend on overdue waiters.
     pub(super) fn wait_for(&mut self, cost: u32) -> Option<Duration> {
         let now = self.mirror.now();
-        if self.mirror.mode != Mode::Active || is_never(self.mirror.look(now, cost)) {
+        if is_never(self.mirror.look(now, cost)) {
             return Some(Duration::ZERO);
         }
         if self.waiters.iter().any(|one| one.may_be_overdue(now)) {
@@ -57,18 +57,41 @@ impl<P: Tunable> Line<P> {
         Some(wait.max(Duration::from_nanos(is_behind.into())))
     }
 
+    /// Counts a request that the limit let pass.
     pub(super) fn has_passed(&mut self, cost: u32) {
-        if cost == 0 || self.mirror.mode == Mode::Off {
-            return;
-        }
-        let now = self.mirror.now();
-        let conforms = self.mirror.pay(cost);
-        self.mirror.passed += 1;
-        if self.mirror.mode == Mode::Active {
-            assert!(conforms, "{cost} passed at {now:?}");
+        if cost > 0 {
+            let now = self.mirror.now();
+            self.mirror.pay(cost);
             self.passed.push((now, cost));
+        }
+    }
+
+    /// Asks while the switch limits nothing. The request passes, and in shadow mode it is charged if the limit lets it pass at once.
+    pub(super) fn pass_unlimited(
+        &mut self,
+        ticket: u64,
+        cost: u32,
+        ask: impl FnOnce(&mut Self) -> bool,
+    ) {
+        let is_shadowed = self.switch.mode_of(Way::Switched) == Mode::Shadow;
+        // While it is off, not even the clock starts.
+        let expected = is_shadowed.then(|| self.expected(ticket, cost));
+        let passed = self.limit.stats().passed;
+        assert!(ask(self), "{cost} was held back, {expected:?}");
+        let is_charged = self.limit.stats().passed > passed;
+        let Some(expected) = expected.filter(|_| cost > 0) else {
+            assert!(!is_charged, "{cost} was charged");
+            return;
+        };
+        assert!(
+            expected.allows(|decision| decision.is_pass() == is_charged),
+            "{cost} is charged: {is_charged}, {expected:?}"
+        );
+        self.switch.count(is_charged);
+        if is_charged {
+            self.has_passed(cost);
         } else {
-            self.mirror.held_back += u64::from(!conforms);
+            self.mirror.refused += 1;
         }
     }
 
@@ -78,6 +101,7 @@ impl<P: Tunable> Line<P> {
     }
 
     pub(super) fn counts_are_right(&self) {
+        self.switch.counts_are_right();
         let stats = self.limit.stats();
         let waiting = self
             .waiters
@@ -93,13 +117,8 @@ impl<P: Tunable> Line<P> {
 
     /// Checks the head of the queue, if it is certain which waiter that is. Timers count in whole milliseconds.
     pub(super) fn a_waiter_that_can_pass_was_woken(&mut self) {
-        if self.mirror.mode != Mode::Active {
-            let mut waiting = self.waiters.iter().filter(|one| one.place.is_some());
-            assert!(
-                waiting.all(|one| one.future.is_woken()),
-                "not woken by the mode"
-            );
-            return;
+        if self.switch.mode_of(Way::Switched) != Mode::Active {
+            self.switched_waiters_were_woken();
         }
         let Some(first) = self.first() else { return };
         let now = self.mirror.now();
@@ -110,6 +129,17 @@ impl<P: Tunable> Line<P> {
         assert!(
             is_wait(decision) || first.future.is_woken(),
             "asleep at {now:?}"
+        );
+    }
+
+    pub(super) fn switched_waiters_were_woken(&self) {
+        let mut switched = self
+            .waiters
+            .iter()
+            .filter(|one| one.place.is_some() && one.way == Way::Switched);
+        assert!(
+            switched.all(|one| one.future.is_woken()),
+            "not woken by the switch"
         );
     }
 

@@ -201,7 +201,7 @@ fn clients(draft: &Draft, wrong: &mut impl FnMut(&str, String)) {
             let right = "an id has 1 to 64 visible ASCII characters";
             wrong(&key, format!("no client has this id: {right}"));
         }
-        if let Err(error) = fair::Terms::new().try_with_weight(terms.weight) {
+        if let Err(error) = fair::ClientTerms::new().try_with_weight(terms.weight) {
             wrong(&key, error.to_string());
         }
     }

@@ -283,7 +283,7 @@ impl Config {
 }
 
 /// The terms as the limit takes them.
-impl From<Terms> for paceline::fair::Terms {
+impl From<Terms> for paceline::fair::ClientTerms {
     fn from(terms: Terms) -> Self {
         let mut of_limit = Self::new().with_weight(terms.weight);
         if let Some(permits) = terms.most_lent {

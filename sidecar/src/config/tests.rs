@@ -305,10 +305,10 @@ fn clients_have_terms_in_the_file() {
         ),
     ]);
     assert_eq!(config(more).terms, terms);
-    let of_limit = paceline::fair::Terms::new()
+    let of_limit = paceline::fair::ClientTerms::new()
         .with_weight(3)
         .with_most_lent(5);
-    assert_eq!(paceline::fair::Terms::from(terms["shop"]), of_limit);
+    assert_eq!(paceline::fair::ClientTerms::from(terms["shop"]), of_limit);
 }
 
 #[test]

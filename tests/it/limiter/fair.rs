@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
-use paceline::fair::{Division, FairShare, Newcomers, Terms};
+use paceline::fair::{ClientTerms, Division, FairShare, Newcomers};
 use paceline::limiter::{
     ClientShare, Event, Fair, Limiter, Limits, Mode, Quota, Share, Switch, Switched,
 };
@@ -338,8 +338,8 @@ async fn a_retune_asks_for_the_terms_of_known_clients_again() {
     let weight = Arc::new(Mutex::new(1));
     let of_a = Arc::clone(&weight);
     let clients = fair(40).with_terms(move |client| match *client {
-        "a" => Terms::new().with_weight(*of_a.lock().unwrap()),
-        _ => Terms::new(),
+        "a" => ClientTerms::new().with_weight(*of_a.lock().unwrap()),
+        _ => ClientTerms::new(),
     });
     assert_eq!(pass(&clients, "a", 1) + pass(&clients, "b", 1), 2);
     let sizes = || {
@@ -616,8 +616,8 @@ async fn a_switch_makes_it_shadow_for_some_clients() {
 async fn weights_and_bounds_are_those_of_the_client() {
     let clients = Fair::new(FairShare::new(40, CYCLE).with_division(Division::MaxMin)).with_terms(
         |client: &&'static str| match *client {
-            "large" => Terms::new().with_weight(3).with_most_lent(0),
-            _ => Terms::new(),
+            "large" => ClientTerms::new().with_weight(3).with_most_lent(0),
+            _ => ClientTerms::new(),
         },
     );
     let _ = (pass(&clients, "large", 1), pass(&clients, "small", 100));

@@ -40,11 +40,11 @@ async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Respon
 #[test]
 fn limits_in_redis_go_into_every_layer() {
     use paceline::limiter::{Observed, Switch, SwitchExt};
-    use paceline::redis::{Keyed, KeyedPermits, RedisLimiter, RedisPermits};
+    use paceline::redis::{RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits};
     use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
 
     fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
-    fn rates(one: RedisLimiter<TokenBucket>, users: Keyed<TokenBucket>) {
+    fn rates(one: RedisLimiter<TokenBucket>, users: RedisKeyed<TokenBucket>) {
         let user = |n: &u32| Some(n.to_string());
         is_service(EnforceLayer::new(one.clone()).layer(echo()));
         let switched = one.clone().switched(&Switch::new());
@@ -56,7 +56,7 @@ fn limits_in_redis_go_into_every_layer() {
         is_service(PaceLayer::new(one).layer(echo()));
         is_service(PaceLayer::by_key(users, user).layer(echo()));
     }
-    fn permits(one: RedisPermits, users: KeyedPermits) {
+    fn permits(one: RedisPermits, users: RedisKeyedPermits) {
         let user = |n: &u32| Some(n.to_string());
         let layer = ConcurrencyLayer::new(one);
         is_service(layer.until_response().layer(echo()));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use paceline::policy::SlidingLog;
-use paceline::redis::{OutagePolicy, Stats};
+use paceline::redis::{OutagePolicy, RedisStats};
 use tokio::task::JoinSet;
 
 use super::{Pass, one_calm_round, process};
@@ -30,7 +30,7 @@ async fn eight_callers(
     deadline: Duration,
     round_trip: Duration,
     (window, windows): (Duration, u32),
-) -> (Vec<Pass>, Stats) {
+) -> (Vec<Pass>, RedisStats) {
     let server = Server::start().await;
     let relay = Relay::start(server.address());
     let redis = process(&relay.url(), when_down, deadline).await;
@@ -58,7 +58,7 @@ async fn eight_callers(
     (passes.clone(), redis.stats())
 }
 
-async fn in_two_windows(when_down: OutagePolicy, deadline: Duration) -> (Vec<Pass>, Stats) {
+async fn in_two_windows(when_down: OutagePolicy, deadline: Duration) -> (Vec<Pass>, RedisStats) {
     eight_callers(when_down, deadline, ROUND_TRIP, (WINDOW, WINDOWS)).await
 }
 

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use paceline::limiter::{Limits, Share, Switch, Switched};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::{Keyed, OutagePolicy, Redis, RedisPolicy};
+use paceline::redis::{OutagePolicy, Redis, RedisKeyed, RedisPolicy};
 use paceline::time::{Clock, Rate};
 
 use super::{MINUTE, pause, redis, wait_of};
@@ -14,14 +14,14 @@ use crate::failing;
 use crate::servers::Server;
 
 /// One permit a minute for each key.
-async fn one_a_minute(server: &Server) -> (Redis, Keyed<SlidingLog>) {
+async fn one_a_minute(server: &Server) -> (Redis, RedisKeyed<SlidingLog>) {
     let redis = redis(server).await;
     let keyed = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
     (redis, keyed)
 }
 
 /// Ends the queues of all keys that are not in use.
-pub(super) async fn end_queues<P: RedisPolicy>(keyed: &Keyed<P>) {
+pub(super) async fn end_queues<P: RedisPolicy>(keyed: &RedisKeyed<P>) {
     // The task that asked for a key may not have put it down yet.
     pause(Duration::from_millis(50)).await;
     keyed.forget_settled();

@@ -1,8 +1,8 @@
-use paceline::redis::KeyedPermits;
+use paceline::redis::RedisKeyedPermits;
 
 use super::*;
 
-fn exports(redis: &Redis) -> KeyedPermits {
+fn exports(redis: &Redis) -> RedisKeyedPermits {
     redis.keyed_permits("exports", 1, LONG).unwrap()
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{OutagePolicy, Redis, Stats};
+use paceline::redis::{OutagePolicy, Redis, RedisStats};
 use paceline::time::Rate;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -174,14 +174,14 @@ struct Seen {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Firsts {
-    before: Stats,
+    before: RedisStats,
     /// A call that was not made, since Redis was known to be down.
     skipped: Option<Instant>,
     answered: Option<Instant>,
 }
 
 impl Seen {
-    fn look_out(&self, before: Stats) {
+    fn look_out(&self, before: RedisStats) {
         *self.locked() = Firsts {
             before,
             ..Firsts::default()
@@ -189,7 +189,7 @@ impl Seen {
     }
 
     /// After a call.
-    fn note(&self, now: Stats) {
+    fn note(&self, now: RedisStats) {
         let mut firsts = self.locked();
         if now.skipped > firsts.before.skipped {
             firsts.skipped.get_or_insert_with(Instant::now);
