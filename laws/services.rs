@@ -10,7 +10,7 @@ use http_body::Body;
 use paceline::concurrency::Permits;
 use paceline::limiter::{Switch, SwitchExt};
 use paceline::tower::ConcurrencyLayer;
-use testkit::probe::service::{Inner, Part};
+use testkit::probe::service::{Inner, Part, Stage};
 use testkit::wakes::Driven;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -24,12 +24,6 @@ const BODIES: [&[Part]; 3] = [
     &[Part::Data(b"a"), Part::Trailers],
     &[Part::Data(b"a"), Part::Failure],
 ];
-
-/// A call that waits, or has a response.
-enum Stage<F, B> {
-    Waiting(Driven<F>),
-    Responded(Driven<B>),
-}
 
 #[tokio::test(start_paused = true)]
 async fn while_requests_wait_in_flight_is_never_above_the_limit() {
@@ -82,7 +76,7 @@ where
         let index = rng.usize(..=calls.len());
         if index == calls.len() {
             let call = service.clone().call(Request::new(()));
-            calls.push(Stage::Waiting(Driven::new(call)));
+            calls.push(Stage::new(call));
         } else if rng.u8(..5) == 0 {
             drop(calls.swap_remove(index));
         } else if rng.u8(..20) == 0 {
@@ -91,7 +85,7 @@ where
             // A waiter that was not polled in time is passed over.
             tokio::time::advance(Duration::from_millis(10)).await;
         } else {
-            step(&mut calls, index);
+            Stage::step(&mut calls, index);
         }
         let used = inner.used();
         assert!(
@@ -103,28 +97,7 @@ where
     }
     inner.set_ready(true);
     while !calls.is_empty() {
-        step(&mut calls, 0);
+        Stage::step(&mut calls, 0);
     }
     assert_eq!((permits.in_use(), inner.used().reserved), (0, 0), "{seed}");
-}
-
-fn step<F, B, E>(calls: &mut Vec<Stage<F, B>>, index: usize)
-where
-    F: Future<Output = Result<Response<B>, E>>,
-    B: Body,
-{
-    match calls.remove(index) {
-        Stage::Waiting(mut call) => match call.poll() {
-            Poll::Pending => calls.push(Stage::Waiting(call)),
-            Poll::Ready(Ok(response)) => {
-                calls.push(Stage::Responded(Driven::new(response.into_body())));
-            }
-            Poll::Ready(Err(_)) => {}
-        },
-        Stage::Responded(mut body) => {
-            if let Poll::Ready(Some(Ok(_))) = body.poll_with(Body::poll_frame) {
-                calls.push(Stage::Responded(body));
-            }
-        }
-    }
 }

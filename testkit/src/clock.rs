@@ -10,7 +10,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Instant, Sleep},
+};
 
 /// Leaps `by` at once: every timer due in between fires late, all in the instant of the landing.
 ///
@@ -42,6 +45,24 @@ use tokio::time::{Instant, Sleep};
 /// When the clock is not paused.
 pub async fn jump(by: Duration) {
     tokio::time::advance(by).await;
+}
+
+/// A runtime of one thread on a paused clock.
+///
+/// # Panics
+///
+/// When the system gives it no file descriptor.
+#[must_use]
+pub fn paused_runtime() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build();
+    runtime.expect("a runtime")
+}
+
+/// A number of milliseconds.
+#[must_use]
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 /// Measures how much of tokio's time has passed since its start.

@@ -5,6 +5,7 @@
 //! * [`clock`]: leaps and stopwatches on tokio's paused clock.
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
 //! * `browser`: a page in a browser without a window (feature `browser`).
+//! * [`queue`]: an oracle for wait queues, which says who passes when.
 //! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod conformance;
 pub mod marble;
 pub mod probe;
+pub mod queue;
 pub mod wakes;
 
 mod patience;

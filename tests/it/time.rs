@@ -130,11 +130,7 @@ async fn a_clock_starts_when_it_is_first_read() {
 proptest! {
     #[test]
     fn a_timer_is_never_early_whatever_the_phase(phase in 0_u64..3_000_000, wait in 0_u64..5_000_000) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = testkit::clock::paused_runtime();
         runtime.block_on(async {
             jump(Duration::from_nanos(phase)).await;
             let start = now();

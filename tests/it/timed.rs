@@ -5,14 +5,11 @@
 )]
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::time::Instant;
 
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+pub(crate) use testkit::clock::ms;
 
 /// Items that are there at so many milliseconds from the first poll, and the end at `end`.
 pub(crate) fn arriving<T, I>(items: I, end: u64) -> impl Stream<Item = T>

@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use tower_service::Service;
 
 use crate::clock;
+use crate::wakes::Driven;
 
 /// A service that is ready when the test says so, and records how it is used.
 ///
@@ -297,5 +298,44 @@ impl Body for TestBody {
             _ => 0,
         });
         SizeHint::with_exact(bytes.sum())
+    }
+}
+
+/// A call to a service: it waits, or it has a response whose body is read.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "all that there can be")]
+pub enum Stage<F, B> {
+    /// The call waits for its response.
+    Waiting(Driven<F>),
+    /// The body of the response is being read.
+    Responded(Driven<B>),
+}
+
+impl<F, B, E> Stage<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
+{
+    /// A call that was not polled yet.
+    pub fn new(call: F) -> Self {
+        Self::Waiting(Driven::new(call))
+    }
+
+    /// Polls one of the calls or its body. It goes to the end, or is forgotten when it is over.
+    pub fn step(calls: &mut Vec<Self>, index: usize) {
+        match calls.remove(index) {
+            Self::Waiting(mut call) => match call.poll() {
+                Poll::Pending => calls.push(Self::Waiting(call)),
+                Poll::Ready(Ok(response)) => {
+                    calls.push(Self::Responded(Driven::new(response.into_body())));
+                }
+                Poll::Ready(Err(_)) => {}
+            },
+            Self::Responded(mut body) => {
+                if let Poll::Ready(Some(Ok(_))) = body.poll_with(Body::poll_frame) {
+                    calls.push(Self::Responded(body));
+                }
+            }
+        }
     }
 }

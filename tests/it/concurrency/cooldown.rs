@@ -84,11 +84,7 @@ async fn no_timer_is_armed_while_no_request_waits() {
 
 #[test]
 fn a_permit_can_be_dropped_when_the_runtime_of_its_waiters_has_ended() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     let permits = Permits::new(2).with_cooldown(ms(100));
     let (one, two) = (permits.try_acquire(), permits.try_acquire());
     let mut first = Driven::new(permits.acquire());

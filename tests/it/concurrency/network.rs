@@ -92,12 +92,7 @@ async fn the_bound_is_reached() {
 }
 
 fn paused(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(test);
+    testkit::clock::paused_runtime().block_on(test);
 }
 
 /// Mostly quick, sometimes very late.

@@ -153,13 +153,7 @@ async fn a_future_that_is_done_takes_no_second_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn can_be_built_outside_a_runtime_and_cool_down_in_two() {
-    let build = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap()
-    };
+    let build = || testkit::clock::paused_runtime();
     let permits = Permits::new(1).with_cooldown(ms(100));
     let waits = |permits: Permits| async move {
         drop(permits.acquire().await);

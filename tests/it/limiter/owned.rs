@@ -6,7 +6,6 @@ use paceline::policy::{Decision, Interval, TokenBucket};
 use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use testkit::clock::jump;
-use tokio::runtime::Builder;
 
 use super::prefetch::Records;
 use crate::timed::ms;
@@ -107,8 +106,7 @@ fn counted(limit: &Owned<Records>) -> (Vec<Tick>, Vec<u32>) {
 /// At an earlier time a policy need not have the permits that were prefetched.
 #[test]
 fn permits_are_not_counted_at_a_time_before_they_were_prefetched() {
-    let mut earlier = Builder::new_current_thread();
-    let earlier = earlier.enable_time().start_paused(true).build().unwrap();
+    let earlier = testkit::clock::paused_runtime();
     let cx = &mut Context::from_waker(Waker::noop());
     let mut limit = Records::default().owned();
     let mut ask = |cost| decided(limit.poll_decide(cost, cx)).is_pass();

@@ -1,8 +1,10 @@
 //! Random schedules of the real policies: futures are dropped after any number of polls, tasks run in any order, the clock moves
-//! at any time. Requests are served exactly as by a plain queue in front of the bare policy, from which cancelled ones are removed.
+//! at any time. Requests are served exactly as the oracle for queues says, with the bare policy behind each queue.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -13,8 +15,8 @@ use paceline::prelude::*;
 use paceline::time::{Rate, Tick};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use testkit::clock::{Stopwatch, jump};
-use testkit::wakes::Driven;
+use testkit::clock::{Stopwatch, paused_runtime};
+use testkit::queue::{Oracle, Room, Subject, Turn, Visit};
 
 use crate::timed::ms;
 
@@ -23,19 +25,11 @@ const KEYS: usize = 3;
 /// What happens, one after the other.
 #[derive(Clone, Debug)]
 enum Event {
-    Comes(Visit),
+    /// Of a key. Cancelled after this number of polls; after none, it is never queued.
+    Comes(usize, How, Visit),
     IsPolled(Index),
     /// Milliseconds go by, and each woken request is polled, in this order.
     TimePasses(u64, Vec<usize>),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Visit {
-    key: usize,
-    cost: u32,
-    how: How,
-    /// Cancelled after this number of polls; after none, it is never queued.
-    leaves: Option<usize>,
 }
 
 /// The ways to ask one limit.
@@ -53,9 +47,15 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => (0..80_u64).prop_map(How::Within),
         1 => Just(How::Stream),
     ];
-    let visit = (0..KEYS, 1..4_u32, how, prop::option::of(0..4_usize));
+    let visit = (1..4_u32, prop::option::of(0..4_usize));
+    let visit = visit.prop_map(|(cost, leaves)| Visit {
+        queue: 0,
+        cost,
+        leaves,
+    });
+    let comes = (0..KEYS, how, visit);
     let event = prop_oneof![
-        4 => visit.prop_map(|(key, cost, how, leaves)| Event::Comes(Visit { key, cost, how, leaves })),
+        4 => comes.prop_map(|(key, how, visit)| Event::Comes(key, how, visit)),
         4 => any::<Index>().prop_map(Event::IsPolled),
         3 => (0..40_u64, prop::collection::vec(0..8_usize, 1..4))
             .prop_map(|(time, order)| Event::TimePasses(time, order)),
@@ -63,10 +63,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..60)
 }
 
+type Asked = BoxFuture<'static, Result<(), AcquireError>>;
+
 /// A limit that lets three keys wait; a shared one takes them all for one.
 trait Limit: Clone + Send + 'static {
     fn queue_of(key: usize) -> usize;
-    fn ask(&self, visit: Visit) -> Option<BoxFuture<'static, Result<(), AcquireError>>>;
+    fn ask(&self, key: usize, cost: u32, how: How) -> Asked;
     fn stats(&self) -> Stats;
     fn peek(&self, key: usize, cost: u32) -> Decision;
 }
@@ -79,14 +81,12 @@ where
         0
     }
 
-    fn ask(&self, visit: Visit) -> Option<BoxFuture<'static, Result<(), AcquireError>>> {
-        let cost = visit.cost;
-        let limit = self.clone();
-        Some(match visit.how {
+    fn ask(&self, _: usize, cost: u32, how: How) -> Asked {
+        match how {
             How::Acquire => self.acquire(cost).boxed(),
             How::Within(within) => self.acquire_within(cost, ms(within)).boxed(),
-            How::Stream => next_item(cost, limit),
-        })
+            How::Stream => next_item(cost, self.clone()),
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -106,13 +106,12 @@ where
         key
     }
 
-    fn ask(&self, visit: Visit) -> Option<BoxFuture<'static, Result<(), AcquireError>>> {
-        let Visit { key, cost, how, .. } = visit;
-        Some(match how {
+    fn ask(&self, key: usize, cost: u32, how: How) -> Asked {
+        match how {
             How::Acquire => self.acquire(key, cost).boxed(),
             How::Within(within) => self.acquire_within(key, cost, ms(within)).boxed(),
             How::Stream => next_item(cost, self.at(key)),
-        })
+        }
     }
 
     fn stats(&self) -> Stats {
@@ -125,7 +124,7 @@ where
 }
 
 /// A stream is dropped with its `next`, and leaves the queue too.
-fn next_item<L>(cost: u32, limit: L) -> BoxFuture<'static, Result<(), AcquireError>>
+fn next_item<L>(cost: u32, limit: L) -> Asked
 where
     L: Limiter<Error = Infallible> + Send + 'static,
 {
@@ -138,269 +137,146 @@ where
     .boxed()
 }
 
-/// A queue for each key, and the policy.
-struct Model<P: Policy> {
+/// A limit, and the bare policy with a state for each queue.
+struct Bare<L, P: Policy> {
+    limit: L,
     policy: P,
-    queues: Vec<Queue<P>>,
-    passed: u64,
-    refused: u64,
-    held_back: u64,
+    states: Vec<P::State>,
+    /// The time within which a request has to pass.
+    within: BTreeMap<usize, Duration>,
+    watch: Stopwatch,
 }
 
-struct Queue<P: Policy> {
-    state: P::State,
-    /// The waiters in order: number and cost.
-    waits: Vec<(usize, u32)>,
-}
-
-impl<P: Policy> Model<P> {
-    fn of(policy: P) -> Self {
-        let queue = |_| Queue {
-            state: policy.fresh(Tick::ZERO),
-            waits: Vec::new(),
-        };
-        Self {
-            queues: (0..KEYS).map(queue).collect(),
-            policy,
-            passed: 0,
-            refused: 0,
-            held_back: 0,
-        }
-    }
-
-    /// Whether this request passes now. Otherwise it is queued.
-    fn ask(&mut self, queue: usize, n: usize, cost: u32, now: Tick) -> bool {
-        let queue = &mut self.queues[queue];
-        let place = queue.waits.iter().position(|(other, _)| *other == n);
-        let is_first = place.map_or(queue.waits.is_empty(), |place| place == 0);
-        if is_first && self.policy.decide(&mut queue.state, now, cost).is_pass() {
-            queue.waits.retain(|(other, _)| *other != n);
-            self.passed += 1;
-            return true;
-        }
-        if place.is_none() {
-            queue.waits.push((n, cost));
-            self.held_back += 1;
-        }
-        false
-    }
-
-    fn leaves(&mut self, queue: usize, n: usize) {
-        self.queues[queue].waits.retain(|(other, _)| *other != n);
+impl<L: Limit, P: Policy> Bare<L, P> {
+    fn now(&self) -> Tick {
+        Tick::ZERO.after(self.watch.elapsed())
     }
 
     /// How long one more request would wait.
-    fn wait(&self, queue: usize, cost: u32, now: Tick) -> Duration {
-        let queue = &self.queues[queue];
-        let (mut state, mut at) = (queue.state.clone(), now);
-        let behind = queue.waits.iter().map(|(_, cost)| *cost);
-        for cost in behind.chain([cost]) {
+    fn wait(&self, queue: usize, cost: u32, others: &[u32]) -> Duration {
+        let now = self.now();
+        let (mut state, mut at) = (self.states[queue].clone(), now);
+        for &cost in others.iter().chain([&cost]) {
             if let Decision::Wait { retry_in } = self.policy.peek(&state, at, cost) {
                 at = at.after(retry_in);
             }
             assert!(self.policy.decide(&mut state, at, cost).is_pass());
         }
         // Behind others it is never nothing.
-        let least = Duration::from_nanos(u64::from(!queue.waits.is_empty()));
+        let least = Duration::from_nanos(u64::from(!others.is_empty()));
         at.since(now).max(least)
     }
 
-    fn waiting(&self) -> usize {
-        self.queues.iter().map(|queue| queue.waits.len()).sum()
+    /// Whether it is too late for a request that does not pass now.
+    fn is_too_late(&self, turn: &Turn) -> bool {
+        let within = self.within.get(&turn.n);
+        within.is_some_and(|within| match turn.joined {
+            Some(joined) => joined + *within <= self.watch.elapsed(),
+            None => self.wait(turn.queue, turn.cost, &turn.others) > *within,
+        })
     }
 }
 
-struct Visitor {
-    n: usize,
-    visit: Visit,
-    future: Driven<BoxFuture<'static, Result<(), AcquireError>>>,
-    polls: usize,
-    joined: Option<Tick>,
-}
+impl<L: Limit, P: Policy> Subject for Bare<L, P> {
+    type Request = Asked;
+    type Refusal = AcquireError;
 
-struct Run<L, P: Policy> {
-    limit: L,
-    model: Model<P>,
-    visitors: Vec<Visitor>,
-    come: usize,
-    since_start: Stopwatch,
-}
-
-impl<L: Limit, P: Policy> Run<L, P> {
-    fn now(&self) -> Tick {
-        Tick::ZERO.after(self.since_start.elapsed())
+    fn poll(
+        &mut self,
+        request: Pin<&mut Asked>,
+        _: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), AcquireError>> {
+        request.get_mut().as_mut().poll(cx)
     }
 
-    async fn goes_on(&mut self, event: Event) {
-        match event {
-            Event::Comes(visit) => self.comes(visit),
-            Event::IsPolled(index) => {
-                if !self.visitors.is_empty() {
-                    self.poll(index.index(self.visitors.len()));
-                }
-            }
-            Event::TimePasses(time, order) => self.time_passes(time, &order).await,
-        }
-        self.agrees();
+    fn room(&mut self, queue: usize, cost: u32) -> Room {
+        let decision = self.policy.peek(&self.states[queue], self.now(), cost);
+        Room::exact(decision.is_pass())
     }
 
-    fn comes(&mut self, visit: Visit) {
-        let Some(future) = self.limit.ask(visit) else {
-            return;
-        };
-        self.come += 1;
-        self.visitors.push(Visitor {
-            n: self.come,
-            visit,
-            future: Driven::new(future),
-            polls: 0,
-            joined: None,
-        });
-        if visit.leaves == Some(0) {
-            self.visitors.pop();
-        }
-    }
-
-    fn poll(&mut self, n: usize) {
+    fn pass(&mut self, queue: usize, cost: u32) {
         let now = self.now();
-        let expected = self.expected(n, now);
-        let visitor = &mut self.visitors[n];
-        let answer = visitor.future.poll().map_err(refusal);
-        visitor.polls += 1;
-        assert_eq!(answer, expected, "{:?} at {now:?}", visitor.visit);
-        let is_over = answer.is_ready() || visitor.visit.leaves == Some(visitor.polls);
-        if is_over {
-            let Visitor { n, visit, .. } = self.visitors.remove(n);
-            self.model.leaves(L::queue_of(visit.key), n);
-        }
+        let decision = self.policy.decide(&mut self.states[queue], now, cost);
+        assert!(decision.is_pass(), "{cost} at {now:?}");
     }
 
-    fn expected(&mut self, n: usize, now: Tick) -> Poll<Result<(), Refusal>> {
-        let Visitor {
-            n,
-            visit,
-            ref mut joined,
-            ..
-        } = self.visitors[n];
-        let (queue, cost) = (L::queue_of(visit.key), visit.cost);
-        let within = match visit.how {
-            How::Within(within) => Some(ms(within)),
-            How::Acquire | How::Stream => None,
-        };
-        if let (Some(within), None) = (within, *joined) {
-            let wait = self.model.wait(queue, cost, now);
-            if wait > within {
-                self.model.refused += 1;
-                return too_late(within, wait);
-            }
-        }
-        if self.model.ask(queue, n, cost, now) {
-            return Poll::Ready(Ok(()));
-        }
-        let joined = *joined.get_or_insert(now);
-        if let Some(within) = within.filter(|within| joined.after(*within) <= now) {
-            self.model.refused += 1;
-            self.model.leaves(queue, n);
-            return too_late(within, self.model.wait(queue, cost, now));
-        }
-        Poll::Pending
+    fn wait(&mut self, turn: &Turn) {
+        assert!(!self.is_too_late(turn), "{turn:?}: waits");
     }
 
-    async fn time_passes(&mut self, time: u64, order: &[usize]) {
-        jump(ms(time)).await;
-        tokio::task::yield_now().await;
-        for index in order.iter().cycle() {
-            let woken = (0..self.visitors.len()).filter(|&n| self.visitors[n].future.is_woken());
-            let woken: Vec<_> = woken.collect();
-            if woken.is_empty() {
-                break;
-            }
-            self.poll(woken[index % woken.len()]);
-        }
-        let now = self.now();
-        for queue in &self.model.queues {
-            if let Some((n, cost)) = queue.waits.first() {
-                let decision = self.model.policy.peek(&queue.state, now, *cost);
-                assert!(
-                    !decision.is_pass(),
-                    "the {n}th could pass and sleeps at {now:?}"
-                );
-            }
-        }
-    }
-
-    /// What the limit has counted, and what it would say to one more.
-    fn agrees(&self) {
-        let stats = self.limit.stats();
-        let model = &self.model;
+    fn refuse(&mut self, turn: &Turn, refusal: AcquireError) {
+        assert!(self.is_too_late(turn), "{turn:?}: {refusal}");
+        let within = self.within[&turn.n];
+        let message = format!("could not pass within {within:?}");
+        let wait = self.wait(turn.queue, turn.cost, &turn.others);
         assert_eq!(
-            (stats.passed, stats.refused, stats.held_back, stats.waiting),
-            (
-                model.passed,
-                model.refused,
-                model.held_back,
-                model.waiting()
-            )
+            (refusal.to_string(), refusal.retry_in()),
+            (message, Some(wait))
         );
-        for key in 0..KEYS {
-            let expected = match model.wait(L::queue_of(key), 1, self.now()) {
-                Duration::ZERO => Decision::Pass,
-                retry_in => Decision::Wait { retry_in },
-            };
-            assert_eq!(self.limit.peek(key, 1), expected, "key {key}");
-        }
     }
+}
 
-    /// Every remaining waiter passes.
-    async fn ends(&mut self) {
-        for visitor in &mut self.visitors {
-            visitor.visit.leaves = None;
-        }
-        while let Some(unpolled) = self.visitors.iter().position(|one| one.polls == 0) {
-            self.poll(unpolled);
-        }
-        // More than all of them together can cost.
-        for _ in 0..500 {
-            if self.visitors.is_empty() {
-                return;
+async fn goes_on<L: Limit, P: Policy>(oracle: &mut Oracle<Bare<L, P>>, event: Event) {
+    match event {
+        Event::Comes(key, how, visit) => {
+            let queue = L::queue_of(key);
+            let request = oracle.subject.limit.ask(key, visit.cost, how);
+            let n = oracle.join(Visit { queue, ..visit }, request);
+            if let How::Within(within) = how {
+                oracle.subject.within.insert(n, ms(within));
             }
-            self.time_passes(40, &[0]).await;
-            self.agrees();
+            if visit.leaves == Some(0) {
+                oracle.leave(n);
+            }
         }
-        panic!("{} are stuck", self.visitors.len());
+        Event::IsPolled(index) => {
+            let picked = oracle.pick(index.index(usize::MAX));
+            picked.into_iter().for_each(|n| oracle.poll(n));
+        }
+        Event::TimePasses(time, order) => oracle.let_time_pass(ms(time), &order).await,
     }
+    agrees(oracle);
 }
 
-/// What an error says, and how long a retry would wait.
-type Refusal = (String, Option<Duration>);
-
-fn refusal(refused: AcquireError) -> Refusal {
-    (refused.to_string(), refused.retry_in())
-}
-
-fn too_late(within: Duration, retry_in: Duration) -> Poll<Result<(), Refusal>> {
-    let message = format!("could not pass within {within:?}");
-    Poll::Ready(Err((message, Some(retry_in))))
+/// What the limit has counted, and what it would say to one more.
+fn agrees<L: Limit, P: Policy>(oracle: &mut Oracle<Bare<L, P>>) {
+    // A request is woken by its deadline too.
+    oracle.disturb();
+    let (subject, counts) = (&oracle.subject, oracle.counts);
+    let stats = subject.limit.stats();
+    assert_eq!(
+        (stats.passed, stats.refused, stats.held_back, stats.waiting),
+        (
+            counts.passed,
+            counts.refused,
+            counts.held_back,
+            oracle.waiting()
+        )
+    );
+    for key in 0..KEYS {
+        let queue = L::queue_of(key);
+        let expected = match subject.wait(queue, 1, &oracle.queued(queue)) {
+            Duration::ZERO => Decision::Pass,
+            retry_in => Decision::Wait { retry_in },
+        };
+        assert_eq!(subject.limit.peek(key, 1), expected, "key {key}");
+    }
 }
 
 fn run<L: Limit, P: Policy>(limit: impl FnOnce() -> L, policy: P, events: Vec<Event>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut run = Run {
+    paused_runtime().block_on(async {
+        let mut oracle = Oracle::new(Bare {
             limit: limit(),
-            model: Model::of(policy),
-            visitors: Vec::new(),
-            come: 0,
-            since_start: Stopwatch::start(),
-        };
+            states: vec![policy.fresh(Tick::ZERO); KEYS],
+            policy,
+            within: BTreeMap::new(),
+            watch: Stopwatch::start(),
+        });
         for event in events {
-            run.goes_on(event).await;
+            goes_on(&mut oracle, event).await;
         }
-        run.ends().await;
+        oracle.end(ms(40), agrees).await;
     });
 }
 

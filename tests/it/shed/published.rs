@@ -8,11 +8,7 @@ use crate::limiter::recorded::Recorded;
 #[test]
 fn requests_are_published_by_class_with_each_sample_and_at_the_end() {
     let recorded = Recorded::default();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     metrics::with_local_recorder(&recorded, || {
         let shedder = Dial::at(1.0).shedder().with_classes(2).with_metrics("api");
         runtime.block_on(async {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use paceline::shed::{Class, Sensor, WorkerUtilization};
 use testkit::clock::jump;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use super::{Dial, Timeline, quietly, settled};
 use crate::timed::{ms, sleep};
@@ -231,18 +231,13 @@ async fn a_sample_counts_for_no_longer_than_the_delay() {
     assert_eq!(shedder.amount().to_bits(), (28.0_f64 / 120.0).to_bits());
 }
 
-fn paused() -> Runtime {
-    Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
-}
-
 #[test]
 fn it_is_at_rest_when_its_runtime_has_ended_and_starts_anew_in_the_next_one() {
     let dial = Dial::at(1.0);
-    let (first, second) = (paused(), paused());
+    let (first, second) = (
+        testkit::clock::paused_runtime(),
+        testkit::clock::paused_runtime(),
+    );
     let (shedder, _) = first.block_on(half_shed(&dial));
     drop(first);
     assert_eq!(shedder.amount().to_bits(), REST.to_bits());
@@ -265,7 +260,7 @@ fn outside_a_runtime_nothing_is_shed_and_no_sample_is_taken() {
     let shedder = dial.shedder();
     assert_at_rest(&shedder);
     assert_eq!((dial.asked(), shedder.stats()[0].admitted), (0, 100));
-    paused().block_on(async {
+    testkit::clock::paused_runtime().block_on(async {
         let _ = Timeline::of(&shedder).await;
         assert_eq!(dial.asked(), 1);
     });
@@ -291,7 +286,7 @@ fn in_a_runtime_without_timers_nothing_is_shed_and_the_next_runtime_samples() {
         );
     });
     drop(without);
-    paused().block_on(async {
+    testkit::clock::paused_runtime().block_on(async {
         let _ = half_shed(&dial).await;
         let _ = Timeline::of(&shedder).await;
         assert_eq!(shedder.utilization(), Some(1.0));
@@ -307,7 +302,10 @@ fn a_request_while_its_runtime_shuts_down_is_admitted() {
         }
     }
     let shedder = Dial::at(1.0).shedder();
-    let (first, second) = (paused(), paused());
+    let (first, second) = (
+        testkit::clock::paused_runtime(),
+        testkit::clock::paused_runtime(),
+    );
     let asks = AsksAtItsEnd(shedder.clone());
     first.block_on(async {
         tokio::spawn(async move {

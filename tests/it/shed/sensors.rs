@@ -180,10 +180,7 @@ async fn the_probe_ends_with_the_sensor() {
 
 #[test]
 fn there_is_no_reading_without_a_runtime_and_the_next_runtime_gets_a_probe() {
-    let runtime = || {
-        let mut builder = runtime::Builder::new_current_thread();
-        builder.enable_time().start_paused(true).build().unwrap()
-    };
+    let runtime = testkit::clock::paused_runtime;
     let mut sensor = delay();
     assert!(sensor.utilization().is_nan());
     for _ in 0..2 {

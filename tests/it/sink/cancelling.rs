@@ -132,11 +132,7 @@ fn outcome<S, T>(
 where
     S: Sink<u32, Error: GivesBack>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     runtime.block_on(async {
         let limit = Interval::every(ms(D)).shared();
         let (handle, inner) = probe::sink();

@@ -401,11 +401,7 @@ async fn an_interval_of_zero_is_no_limit_and_one_for_ever_is_for_ever() {
 #[test]
 fn can_be_built_outside_a_runtime_and_run_in_one_later() {
     let mut sink = futures::sink::drain().pace_sends(Interval::every(ms(100)).owned());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     runtime.block_on(async {
         let start = now();
         sink.send(1).await.unwrap();

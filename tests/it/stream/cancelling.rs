@@ -62,11 +62,7 @@ fn outcome<S: Stream>(
     adapter: impl FnOnce(Source<u32>, Limit) -> S,
     into_parts: impl FnOnce(Pin<Box<S>>) -> (Source<u32>, Vec<u32>),
 ) -> Outcome<S::Item> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     runtime.block_on(async {
         let limit = Interval::every(ms(D)).shared();
         let (handle, source) = probe::source();

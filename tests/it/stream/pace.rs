@@ -258,11 +258,7 @@ fn can_be_built_outside_a_runtime_and_run_in_one_later() {
     let mut paced: Pace<_, _> = paced;
     assert!(!paced.is_terminated());
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = testkit::clock::paused_runtime();
     runtime.block_on(async {
         let start = now();
         assert_eq!(paced.by_ref().collect::<Vec<_>>().await, [1, 2]);

@@ -10,13 +10,12 @@ use futures::FutureExt;
 use futures::future::join_all;
 use http::request::Parts;
 use http::{Request, Response};
-use http_body::Body;
 use http_body_util::BodyExt;
 use paceline::concurrency::{Adaptive, Aimd, Controller, Gradient, Outcome};
 use paceline::time::Tick;
 use paceline::tower::{AdaptiveLayer, BadKey, ByStatus, Classify, Error, Failures, Terms};
 use testkit::clock::jump;
-use testkit::probe::service::{Inner, InnerError, Part, TestBody};
+use testkit::probe::service::{Inner, InnerError, Part, Stage, TestBody};
 use testkit::wakes::Driven;
 
 use super::{call, echo, get};
@@ -400,11 +399,11 @@ async fn random_schedule<C: Controller + Clone>(rng: &mut Rng, adaptive: Adaptiv
         match rng.usize(..=calls.len()) {
             index if index == calls.len() => {
                 let mut service = service.clone();
-                calls.push(Stage::Waiting(Driven::new(service.call(get("/")))));
+                calls.push(Stage::new(service.call(get("/"))));
             }
             index if rng.u8(..6) == 0 => drop(calls.swap_remove(index)),
             _ if rng.u8(..6) == 0 => jump(ms(rng.u64(..4))).await,
-            index => step(&mut calls, index),
+            index => Stage::step(&mut calls, index),
         }
         let (in_use, limit) = (adaptive.permits().in_use(), adaptive.permits().limit());
         assert!(
@@ -417,38 +416,10 @@ async fn random_schedule<C: Controller + Clone>(rng: &mut Rng, adaptive: Adaptiv
     }
     while !calls.is_empty() {
         for _ in 0..calls.len() {
-            step(&mut calls, 0);
+            Stage::step(&mut calls, 0);
         }
         jump(ms(2)).await;
     }
     assert_eq!(adaptive.permits().in_use(), 0);
     assert_eq!((inner.used().in_flight, inner.used().reserved), (0, 0));
-}
-
-/// A call that waits, or has a response.
-enum Stage<F, B> {
-    Waiting(Driven<F>),
-    Responded(Driven<B>),
-}
-
-/// Polls a call or its body, and forgets it when it is over. It goes to the end.
-fn step<F, B, E>(calls: &mut Vec<Stage<F, B>>, index: usize)
-where
-    F: Future<Output = Result<Response<B>, E>>,
-    B: Body,
-{
-    match calls.remove(index) {
-        Stage::Waiting(mut call) => match call.poll() {
-            Poll::Pending => calls.push(Stage::Waiting(call)),
-            Poll::Ready(Ok(response)) => {
-                calls.push(Stage::Responded(Driven::new(response.into_body())));
-            }
-            Poll::Ready(Err(_)) => {}
-        },
-        Stage::Responded(mut body) => {
-            if let Poll::Ready(Some(Ok(_))) = body.poll_with(Body::poll_frame) {
-                calls.push(Stage::Responded(body));
-            }
-        }
-    }
 }

@@ -17,6 +17,7 @@ use paceline::limiter::{Fair, Keyed, Limiter, Shared};
 use paceline::policy::{Decision, Policy};
 use paceline::prelude::*;
 use paceline::time::Tick;
+use testkit::clock::paused_runtime;
 use testkit::wakes::Driven;
 use tokio::runtime::{Builder, Runtime};
 
@@ -522,12 +523,6 @@ fn runtime_with_threads(threads: usize) -> Runtime {
         .enable_all()
         .build()
         .unwrap()
-}
-
-/// A runtime on a paused clock.
-fn paused_runtime() -> Runtime {
-    let mut builder = Builder::new_current_thread();
-    builder.enable_all().start_paused(true).build().unwrap()
 }
 
 /// Runs a future on this runtime, and fails where it would never end.

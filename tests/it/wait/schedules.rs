@@ -1,33 +1,24 @@
-//! Random schedules against a plain queue and a count of permits.
+//! Random schedules against the oracle for queues and a count of permits.
 //!
 //! Requests join, are polled at any time, change their cost and their task, are cancelled after any number of polls or are left
 //! idle for so long that others pass before them; grants are given back in any order; the limit is resized, paused and resumed;
-//! and the clock moves at any time. At each step:
-//!
-//! * A request passes if its permits are there and no earlier request is queued, and only if each earlier one is idle. Where the
-//!   newest is first, it is the later ones that matter.
-//! * A request that could pass is woken: when every woken request has been polled, the head cannot pass.
-//! * A waiter is woken once for its grant, and once more at the most for each disturbance meanwhile: what can take a permit from a
-//!   woken waiter (a resized or paused limit, a lost turn, a reserved position, a changed cost) or wakes every waiter. Calls of a
-//!   waker before the next poll are one wake-up, as they are for a task.
+//! and the clock moves at any time.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use paceline::limiter::{Gate, Limiter};
+use paceline::limiter::{AcquireError, Gate, Limiter};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use testkit::clock::{Stopwatch, jump};
-use testkit::wakes::Driven;
+use testkit::clock::Stopwatch;
+use testkit::queue::{Oracle, Room, Subject, Visit};
 
 use super::{
     FairLimit, Grant, KeyedLimit, Kind, PermitLimit, Request, SharedLimit, paused_runtime,
 };
 use crate::timed::ms;
-
-/// After this long at the least, an idle head may be passed over: half the timeout, if it was late itself.
-const IDLE: u128 = 5;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -89,366 +80,185 @@ enum Ask {
     Handle(Gate<Box<dyn Limiter<Error = Infallible> + Send>>),
 }
 
-/// Where a request stands in the plain queue.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Place {
-    Outside,
-    Queued(u64),
-    Reserved(u64),
-}
-
-struct Visitor {
-    ask: Driven<Ask>,
-    cost: u32,
-    place: Place,
-    polls: usize,
-    leaves: Option<usize>,
-    /// Since when it is known to be woken and was not polled.
-    idle_since: Option<u128>,
-    /// How often it was polled because it was woken, since it was queued.
-    wake_ups: usize,
-    /// How many disturbances there had been when it was queued.
-    disturbances: usize,
-}
-
-struct Run<K> {
+/// A limit of a kind, and a count of its permits.
+struct Counted<K> {
     limit: K,
     permits: u32,
-    cooldown: u128,
+    cooldown: Duration,
     is_paused: bool,
     in_use: u32,
-    cooling: Vec<(u128, u32)>,
-    visitors: BTreeMap<usize, Visitor>,
+    cooling: Vec<(Duration, u32)>,
+    /// What the last request got, if it was not asked for through a handle.
+    granted: Option<Grant>,
     grants: Vec<(Grant, u32)>,
-    joined: usize,
-    next_ticket: u64,
-    /// What may cost a waiter one more wake-up.
-    disturbances: usize,
-    since_start: Stopwatch,
+    watch: Stopwatch,
 }
 
-impl<K: Kind> Run<K> {
-    fn new(permits: u32, cooldown: u64) -> Self {
-        Self {
-            limit: K::new(permits, ms(cooldown)),
-            permits,
-            cooldown: cooldown.into(),
-            is_paused: false,
-            in_use: 0,
-            cooling: Vec::new(),
-            visitors: BTreeMap::new(),
-            grants: Vec::new(),
-            joined: 0,
-            next_ticket: 0,
-            disturbances: 0,
-            since_start: Stopwatch::start(),
-        }
-    }
-
-    async fn goes_on(&mut self, event: Event) {
-        match event {
-            Event::Joins {
-                cost,
-                by_handle,
-                leaves,
-            } => self.joins(cost, by_handle, leaves),
-            Event::IsPolled(index) => {
-                self.poll_at(index);
-            }
-            Event::Moves(index) => {
-                if let Some(n) = self.pick(index) {
-                    self.visitor(n).ask.change_task();
-                    self.poll(n, false);
-                }
-            }
-            Event::ChangesCost(index, cost) => {
-                if let Some(n) = self.pick(index).filter(|n| self.is_handle(*n)) {
-                    self.disturbances += 1;
-                    self.visitor(n).cost = cost;
-                    self.poll(n, false);
-                }
-            }
-            Event::Looks(index) => {
-                if let Some(n) = self.pick(index).filter(|n| self.is_handle(*n)) {
-                    self.disturbances += 1;
-                    self.poll(n, true);
-                }
-            }
-            Event::IsGivenBack(index) if !self.grants.is_empty() => {
-                self.give_back(index.index(self.grants.len()));
-            }
-            Event::Tries(cost) => self.tries(cost),
-            Event::IsResized(permits) if !self.is_paused => {
-                self.disturbances += 1;
-                self.permits = permits;
-                self.limit.resize(permits);
-            }
-            Event::IsGivenBack(_) | Event::IsResized(_) => {}
-            Event::IsPaused => {
-                self.disturbances += 1;
-                self.is_paused = true;
-                self.limit.pause();
-            }
-            Event::IsResumed => self.resume(),
-            Event::TimePasses(time, order) => self.time_passes(time, &order).await,
-            Event::TimeIsLost(time) => {
-                self.disturbances += 1;
-                self.note_idle();
-                jump(ms(time)).await;
-                tokio::task::yield_now().await;
-                self.note_idle();
-            }
-        }
-        let is_queued = |visitor: &&Visitor| matches!(visitor.place, Place::Queued(_));
-        let queued = self.visitors.values().filter(is_queued).count();
-        assert_eq!(self.limit.waiting(), queued);
-    }
-
-    fn joins(&mut self, cost: u32, by_handle: bool, leaves: Option<usize>) {
-        let handle = self.limit.handle().filter(|_| by_handle);
-        let ask = match handle {
-            Some(handle) => Ask::Handle(Gate::new(handle)),
-            None => Ask::Request(self.limit.acquire(cost)),
-        };
-        self.joined += 1;
-        let visitor = Visitor {
-            ask: Driven::new(ask),
-            cost,
-            place: Place::Outside,
-            polls: 0,
-            leaves,
-            idle_since: None,
-            wake_ups: 0,
-            disturbances: 0,
-        };
-        self.visitors.insert(self.joined, visitor);
-        self.poll(self.joined, false);
-    }
-
-    fn resume(&mut self) {
-        self.disturbances += 1;
-        self.is_paused = false;
-        self.limit.resume(self.permits);
-    }
-
-    fn tries(&mut self, cost: u32) {
-        let is_queued = |visitor: &Visitor| matches!(visitor.place, Place::Queued(_));
-        let waits = self.visitors.values().filter(|visitor| is_queued(visitor));
-        let (mut may_pass, mut must_pass) = (self.has_room(cost), waits.clone().count() == 0);
-        let mut ahead = waits.filter(|_| !K::NEWEST_FIRST);
-        may_pass &= ahead.all(|visitor| self.may_be_passed_over(visitor));
-        must_pass |= K::NEWEST_FIRST;
-        let grant = self.limit.try_acquire(cost);
-        assert!(grant.is_none() || may_pass);
-        assert!(grant.is_some() || !(must_pass && self.has_room(cost)));
-        if let Some(grant) = grant {
-            self.disturbances += usize::from(K::NEWEST_FIRST);
-            self.in_use += cost;
-            self.grants.push((grant, cost));
-        }
-    }
-
-    fn poll_at(&mut self, index: Index) {
-        if let Some(n) = self.pick(index) {
-            self.poll(n, false);
-        }
-    }
-
-    fn poll(&mut self, n: usize, looks: bool) {
-        let visitor = &self.visitors[&n];
-        let cost = if looks { 1 } else { visitor.cost };
-        let ticket = match visitor.place {
-            Place::Outside => self.next_ticket,
-            Place::Queued(ticket) | Place::Reserved(ticket) => ticket,
-        };
-        let ahead = self.visitors.values().filter(|other| match other.place {
-            Place::Queued(other) if K::NEWEST_FIRST => other > ticket,
-            Place::Queued(other) => other < ticket,
-            _ => false,
-        });
-        let is_head = ahead.clone().count() == 0;
-        let may_be_head = ahead.clone().all(|other| self.may_be_passed_over(other));
-        let has_room = self.has_room(cost);
-        let is_reserved = matches!(visitor.place, Place::Reserved(_));
-
-        let context = format!("{n}: {cost} at {:?}, looks: {looks}", visitor.place);
-        let disturbances = self.disturbances;
-        let visitor = self.visitor(n);
-        visitor.polls += 1;
-        visitor.idle_since = None;
-        if visitor.place != Place::Outside && visitor.ask.is_woken() {
-            visitor.wake_ups += 1;
-            let most = 1 + disturbances - visitor.disturbances;
-            let wake_ups = visitor.wake_ups;
-            assert!(
-                wake_ups <= most,
-                "{context}: {wake_ups} wake-ups, {most} at the most"
-            );
-        }
-        let answer = visitor.ask.poll_with(|ask, cx| match ask.get_mut() {
-            Ask::Request(request) => request.as_mut().poll(cx).map(Some),
-            Ask::Handle(gate) if looks => gate.poll_open(cx).map(|Ok(())| None),
-            Ask::Handle(gate) => gate.poll_pass(cost, cx).map(|passed| {
-                passed.expect("not too large");
-                None
-            }),
-        });
-        let is_over = answer.is_pending() && visitor.leaves == Some(visitor.polls);
-        assert!(
-            answer.is_pending() || (has_room && may_be_head),
-            "{context}: passes"
-        );
-        assert!(
-            answer.is_ready() || !(has_room && is_head),
-            "{context}: waits"
-        );
-        // Others that were woken meanwhile find its position taken, or a newer request.
-        self.disturbances += usize::from(is_reserved || K::NEWEST_FIRST);
-        match answer {
-            Poll::Pending if is_over => drop(self.visitors.remove(&n)),
-            Poll::Pending => self.is_queued(n, ticket),
-            Poll::Ready(_) if looks => self.has_looked(n),
-            Poll::Ready(grant) => {
-                let grant = grant.unwrap_or_else(|| self.limit.grant_of_handle(cost));
-                self.visitors.remove(&n);
-                self.in_use += cost;
-                self.grants.push((grant, cost));
-            }
-        }
-    }
-
-    fn is_queued(&mut self, n: usize, ticket: u64) {
-        let disturbances = self.disturbances;
-        let visitor = self.visitor(n);
-        if visitor.place == Place::Outside {
-            visitor.disturbances = disturbances;
-            visitor.wake_ups = 0;
-            self.next_ticket += 1;
-        }
-        self.visitor(n).place = Place::Queued(ticket);
-    }
-
-    fn has_looked(&mut self, n: usize) {
-        let visitor = self.visitor(n);
-        if let Place::Queued(ticket) = visitor.place {
-            visitor.place = Place::Reserved(ticket);
-        }
+impl<K: Kind> Counted<K> {
+    fn has_room(&self, cost: u32) -> bool {
+        let now = self.watch.elapsed();
+        let cooling = self.cooling.iter().filter(|(until, _)| now < *until);
+        let used = self.in_use + cooling.map(|(_, cost)| cost).sum::<u32>();
+        !self.is_paused && used + cost <= self.permits
     }
 
     fn give_back(&mut self, index: usize) {
         let (grant, cost) = self.grants.swap_remove(index);
         drop(grant);
         self.in_use -= cost;
-        self.cooling.push((self.now() + self.cooldown, cost));
+        let until = self.watch.elapsed() + self.cooldown;
+        self.cooling.push((until, cost));
+    }
+}
+
+impl<K: Kind> Subject for Counted<K> {
+    type Request = Ask;
+    type Refusal = AcquireError<Infallible>;
+
+    const NEWEST_FIRST: bool = K::NEWEST_FIRST;
+
+    fn poll(
+        &mut self,
+        request: Pin<&mut Ask>,
+        cost: u32,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Self::Refusal>> {
+        match request.get_mut() {
+            Ask::Request(request) => {
+                let grant = ready!(request.as_mut().poll(cx));
+                self.granted = Some(grant);
+                Poll::Ready(Ok(()))
+            }
+            Ask::Handle(gate) => gate.poll_pass(cost, cx),
+        }
     }
 
-    async fn time_passes(&mut self, time: u64, order: &[usize]) {
-        jump(ms(time)).await;
-        tokio::task::yield_now().await;
-        for index in order.iter().cycle() {
-            let woken = self
-                .visitors
-                .iter()
-                .filter(|(_, visitor)| visitor.ask.is_woken());
-            let woken: Vec<_> = woken.map(|(n, _)| *n).collect();
-            if woken.is_empty() {
-                break;
-            }
-            self.poll(woken[index % woken.len()], false);
+    fn look(&mut self, request: Pin<&mut Ask>, cx: &mut Context<'_>) -> Poll<()> {
+        match request.get_mut() {
+            Ask::Request(_) => unreachable!("only handles look"),
+            Ask::Handle(gate) => gate.poll_open(cx).map(|Ok(())| ()),
         }
-        let queued = self
-            .visitors
-            .iter()
-            .filter_map(|(n, visitor)| match visitor.place {
-                Place::Queued(ticket) => Some((ticket, n, visitor.cost)),
-                _ => None,
-            });
-        let head = if K::NEWEST_FIRST {
-            queued.max()
-        } else {
-            queued.min()
-        };
-        if let Some((_, n, cost)) = head {
-            assert!(
-                !self.has_room(cost),
-                "{n} could pass and sleeps at {}",
-                self.now()
+    }
+
+    fn room(&mut self, _: usize, cost: u32) -> Room {
+        Room::exact(self.has_room(cost))
+    }
+
+    fn pass(&mut self, _: usize, cost: u32) {
+        let grant = self.granted.take();
+        let grant = grant.unwrap_or_else(|| self.limit.grant_of_handle(cost));
+        self.in_use += cost;
+        self.grants.push((grant, cost));
+    }
+}
+
+async fn goes_on<K: Kind>(oracle: &mut Oracle<Counted<K>>, event: Event) {
+    let any = |oracle: &Oracle<_>, index: Index| oracle.pick(index.index(usize::MAX));
+    let handle = |oracle: &Oracle<Counted<K>>, index| {
+        let is_handle = |n: &usize| matches!(oracle.request(*n), Ask::Handle(_));
+        any(oracle, index).filter(is_handle)
+    };
+    match event {
+        Event::Joins {
+            cost,
+            by_handle,
+            leaves,
+        } => {
+            let limit = &oracle.subject.limit;
+            let ask = match limit.handle().filter(|_| by_handle) {
+                Some(handle) => Ask::Handle(Gate::new(handle)),
+                None => Ask::Request(limit.acquire(cost)),
+            };
+            let queue = 0;
+            let n = oracle.join(
+                Visit {
+                    queue,
+                    cost,
+                    leaves,
+                },
+                ask,
             );
+            oracle.poll(n);
         }
-    }
-
-    /// Everything is given back, and every request that has not left passes.
-    async fn ends(mut self) {
-        self.resume();
-        for visitor in self.visitors.values_mut() {
-            visitor.leaves = None;
+        Event::IsPolled(index) => {
+            any(oracle, index).into_iter().for_each(|n| oracle.poll(n));
         }
-        for _ in 0..200 {
-            while !self.grants.is_empty() {
-                self.give_back(0);
+        Event::Moves(index) => {
+            if let Some(n) = any(oracle, index) {
+                oracle.change_task(n);
+                oracle.poll(n);
             }
-            let waits = |visitor: &Visitor| matches!(visitor.place, Place::Queued(_));
-            let others = self.visitors.iter().filter(|(_, visitor)| !waits(visitor));
-            let others: Vec<_> = others.map(|(n, _)| *n).collect();
-            for n in others {
-                self.poll(n, false);
+        }
+        Event::ChangesCost(index, cost) => {
+            if let Some(n) = handle(oracle, index) {
+                oracle.change_cost(n, cost);
+                oracle.poll(n);
             }
-            self.time_passes(100, &[0]).await;
         }
-        assert_eq!(self.visitors.len(), 0, "waiters that sleep for ever");
-        assert_eq!(self.limit.waiting(), 0);
-    }
-
-    fn now(&self) -> u128 {
-        self.since_start.elapsed_ms()
-    }
-
-    fn has_room(&self, cost: u32) -> bool {
-        let now = self.now();
-        let cooling = self.cooling.iter().filter(|(until, _)| now < *until);
-        let used = self.in_use + cooling.map(|(_, cost)| cost).sum::<u32>();
-        !self.is_paused && used + cost <= self.permits
-    }
-
-    fn may_be_passed_over(&self, visitor: &Visitor) -> bool {
-        visitor
-            .idle_since
-            .is_some_and(|since| since + IDLE <= self.now())
-    }
-
-    fn note_idle(&mut self) {
-        let now = self.now();
-        let woken = self
-            .visitors
-            .values_mut()
-            .filter(|visitor| visitor.ask.is_woken());
-        for visitor in woken {
-            visitor.idle_since.get_or_insert(now);
+        Event::Looks(index) => {
+            handle(oracle, index)
+                .into_iter()
+                .for_each(|n| oracle.look(n));
         }
+        Event::IsGivenBack(index) if !oracle.subject.grants.is_empty() => {
+            let index = index.index(oracle.subject.grants.len());
+            oracle.subject.give_back(index);
+        }
+        Event::IsGivenBack(_) => {}
+        Event::Tries(cost) => {
+            let grant = oracle.subject.limit.try_acquire(cost);
+            let has_passed = grant.is_some();
+            oracle.subject.granted = grant;
+            oracle.tried(0, cost, has_passed);
+        }
+        Event::IsResized(permits) if !oracle.subject.is_paused => {
+            oracle.disturb();
+            oracle.subject.permits = permits;
+            oracle.subject.limit.resize(permits);
+        }
+        Event::IsResized(_) => {}
+        Event::IsPaused => {
+            oracle.disturb();
+            oracle.subject.is_paused = true;
+            oracle.subject.limit.pause();
+        }
+        Event::IsResumed => resume(oracle),
+        Event::TimePasses(time, order) => oracle.let_time_pass(ms(time), &order).await,
+        Event::TimeIsLost(time) => oracle.lose_time(ms(time)).await,
     }
+    assert_eq!(oracle.subject.limit.waiting(), oracle.waiting());
+}
 
-    fn pick(&self, index: Index) -> Option<usize> {
-        let count = self.visitors.len();
-        let index = (count > 0).then(|| index.index(count))?;
-        self.visitors.keys().nth(index).copied()
-    }
-
-    fn is_handle(&self, n: usize) -> bool {
-        matches!(self.visitors[&n].ask.get(), Ask::Handle(_))
-    }
-
-    fn visitor(&mut self, n: usize) -> &mut Visitor {
-        self.visitors.get_mut(&n).expect("it is there")
-    }
+fn resume<K: Kind>(oracle: &mut Oracle<Counted<K>>) {
+    oracle.disturb();
+    oracle.subject.is_paused = false;
+    oracle.subject.limit.resume(oracle.subject.permits);
 }
 
 fn run<K: Kind>(permits: u32, cooldown: u64, events: &[Event]) {
     paused_runtime().block_on(async {
-        let mut run = Run::<K>::new(permits, cooldown);
+        let mut oracle = Oracle::new(Counted {
+            limit: K::new(permits, ms(cooldown)),
+            permits,
+            cooldown: ms(cooldown),
+            is_paused: false,
+            in_use: 0,
+            cooling: Vec::new(),
+            granted: None,
+            grants: Vec::new(),
+            watch: Stopwatch::start(),
+        });
         for event in events {
-            run.goes_on(event.clone()).await;
+            goes_on(&mut oracle, event.clone()).await;
         }
-        run.ends().await;
+        resume(&mut oracle);
+        let give_back_all = |oracle: &mut Oracle<Counted<K>>| {
+            while !oracle.subject.grants.is_empty() {
+                oracle.subject.give_back(0);
+            }
+        };
+        oracle.end(ms(100), give_back_all).await;
+        assert_eq!(oracle.subject.limit.waiting(), 0);
     });
 }
 
