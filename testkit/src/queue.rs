@@ -60,7 +60,7 @@ pub trait Subject {
         self.room(queue, cost)
     }
 
-    /// A request has passed.
+    /// A request of a cost above zero has passed.
     fn pass(&mut self, queue: usize, cost: u32);
 
     /// Checks that a request may wait.
@@ -409,8 +409,10 @@ impl<S: Subject> Oracle<S> {
     }
 
     fn note_passed(&mut self, queue: usize, cost: u32) {
-        self.counts.passed += u64::from(cost > 0);
-        self.subject.pass(queue, cost);
+        if cost > 0 {
+            self.counts.passed += 1;
+            self.subject.pass(queue, cost);
+        }
     }
 
     /// Counts a poll and, if it comes of a wake-up, the wake-up.

@@ -153,7 +153,7 @@ impl<L: Limit, P: Policy> Bare<L, P> {
     }
 
     /// How long one more request would wait.
-    fn wait(&self, queue: usize, cost: u32, others: &[u32]) -> Duration {
+    fn wait_behind(&self, queue: usize, cost: u32, others: &[u32]) -> Duration {
         let now = self.now();
         let (mut state, mut at) = (self.states[queue].clone(), now);
         for &cost in others.iter().chain([&cost]) {
@@ -172,7 +172,7 @@ impl<L: Limit, P: Policy> Bare<L, P> {
         let within = self.within.get(&turn.n);
         within.is_some_and(|within| match turn.joined {
             Some(joined) => joined + *within <= self.watch.elapsed(),
-            None => self.wait(turn.queue, turn.cost, &turn.others) > *within,
+            None => self.wait_behind(turn.queue, turn.cost, &turn.others) > *within,
         })
     }
 }
@@ -209,7 +209,7 @@ impl<L: Limit, P: Policy> Subject for Bare<L, P> {
         assert!(self.is_too_late(turn), "{turn:?}: {refusal}");
         let within = self.within[&turn.n];
         let message = format!("could not pass within {within:?}");
-        let wait = self.wait(turn.queue, turn.cost, &turn.others);
+        let wait = self.wait_behind(turn.queue, turn.cost, &turn.others);
         assert_eq!(
             (refusal.to_string(), refusal.retry_in()),
             (message, Some(wait))
@@ -256,7 +256,7 @@ fn agrees<L: Limit, P: Policy>(oracle: &mut Oracle<Bare<L, P>>) {
     );
     for key in 0..KEYS {
         let queue = L::queue_of(key);
-        let expected = match subject.wait(queue, 1, &oracle.queued(queue)) {
+        let expected = match subject.wait_behind(queue, 1, &oracle.queued(queue)) {
             Duration::ZERO => Decision::Pass,
             retry_in => Decision::Wait { retry_in },
         };
