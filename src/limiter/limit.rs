@@ -132,7 +132,7 @@ impl<P: Policy> LimitState<P> {
         }
     }
 
-    /// Counts nothing while the limit is off.
+    /// Gives back permits that were spent at that instant.
     pub(super) fn refund_from(&mut self, now: Tick, spent_at: Instant, cost: u32) {
         let spent_at = self.clock.tick_of(spent_at);
         if let Some(state) = &mut self.state {
@@ -140,7 +140,7 @@ impl<P: Policy> LimitState<P> {
         }
     }
 
-    /// Counts permits that were used without asking. Counts nothing while the limit is off.
+    /// Counts permits that were used without asking.
     pub(super) fn charge(&mut self, now: Tick, cost: u32) {
         if let Some(state) = &mut self.state {
             self.policy.charge(state, now, cost);
@@ -176,7 +176,7 @@ impl<P: Policy> LimitState<P> {
         self.hold = Hold::NONE;
     }
 
-    /// What the policy and the hold leave; `None` if it is off. The clock of an unused limit does not start.
+    /// What the policy and the hold leave. The clock of an unused limit does not start.
     pub(super) fn status(&mut self) -> Option<Status> {
         if self.state.is_none() {
             let fresh = self.policy.fresh(Tick::ZERO);
@@ -212,7 +212,7 @@ impl<P: Policy> LimitState<P> {
         }
     }
 
-    /// What the policy and the hold say, whatever the mode. Nothing is counted.
+    /// What the policy and the hold say. Nothing is counted.
     fn peek(&self, now: Tick, cost: u32) -> Decision {
         let Some(state) = &self.state else {
             return Decision::Pass;

@@ -224,7 +224,7 @@ pub trait Limiter {
     /// # }
     /// ```
     ///
-    /// `None` if it is not known: the state is elsewhere and was not asked yet, or the limit is off.
+    /// `None` if it is not known: the state is elsewhere and was not asked yet, or a switch is off.
     ///
     /// Provided: that of the limiter [inside](Self::inner), or `None`.
     fn status(&self) -> Option<Status> {
@@ -241,8 +241,8 @@ pub trait Limiter {
             .map_or(Duration::ZERO, |inner| inner.least_wait(cost))
     }
 
-    /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only in
-    /// [`Mode::Shadow`]. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
+    /// What the last request of this handle would have been answered if the limit were active: `Some` if it passed only because of a
+    /// [`Switch`], or because its key found no room. An [`Observed`] limiter reports such a request as [`Event::Shadowed`].
     ///
     /// Provided: that of the limiter [inside](Self::inner), or `None`.
     fn shadowed(&self) -> Option<Decision> {

@@ -18,8 +18,8 @@ pub enum Mode {
     #[default]
     Active,
     /// Everything passes. What conforms is charged, and what would have waited or been refused is counted as
-    /// [`held_back`](super::Stats::held_back), to see what a limit would do before it is enforced. An observer gets
-    /// [`Event::Shadowed`](super::Event::Shadowed).
+    /// [`held_back`](super::SwitchStats::held_back), to see what a limit would do before it is enforced. The limit's own
+    /// [`Stats`](super::Stats) count it as refused. An observer around the switch gets [`Event::Shadowed`](super::Event::Shadowed).
     Shadow,
     /// Everything passes, and nothing is charged or counted: a kill switch.
     Off,

@@ -94,8 +94,8 @@ pub enum Event {
         /// How long it was queued.
         waited: Duration,
     },
-    /// It passed only because the limit is in [`Mode::Shadow`], or because
-    /// a keyed limit had no room for its key and lets such keys pass.
+    /// It passed only because a [`Switch`](super::Switch) is in [`Mode::Shadow`] or does not limit it, or because a keyed limit had
+    /// no room for its key and lets such keys pass.
     #[non_exhaustive]
     Shadowed {
         /// What it would have cost. Nothing was charged.
@@ -145,7 +145,7 @@ pub enum Event {
     Resumed,
     /// `retune`: the limit has other parameters. Also `forget` and `reset` of a key, which give it those of all keys.
     Retuned,
-    /// `set_mode`: the limit is active, shadow or off from now on.
+    /// `set_mode` of a limit in Redis: it is active, shadow or off from now on.
     #[non_exhaustive]
     ModeChanged {
         /// The new mode.

@@ -202,8 +202,8 @@ fn take_all(members: &mut [Member<'_>]) -> bool {
     }
 }
 
-/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them. Where a limit was
-/// off when the request came, it takes all of them anew: places of two instants would let two requests wait for each other.
+/// Takes a place in every queue, in the order of arrival of all such requests. One that has its places keeps them. Where a key had
+/// no limit of its own when the request came, it takes all of them anew: places of two instants would let two requests wait for each other.
 pub(super) fn reserve(members: &mut [Member<'_>]) {
     let asked = members.iter().filter(|member| member.cost > 0);
     let mut places = asked.filter_map(|member| member.part.has_place());

@@ -186,7 +186,9 @@ impl Watch {
         answer: &Answer,
         shadowed: Option<Decision>,
     ) {
-        self.report(|reporter| reporter.answered(method, cost, answer, shadowed));
+        if self.0.is_some() {
+            self.report(|reporter| reporter.answered(method, cost, answer, shadowed));
+        }
     }
 
     /// Its request has left the queue with this decision.
@@ -203,24 +205,19 @@ impl Watch {
     /// See [`Reporter::gave_up`].
     #[inline]
     pub(crate) fn gave_up(&mut self) {
-        self.report(Reporter::gave_up);
-    }
-
-    #[inline]
-    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
-        if let Some(reporter) = &mut self.0 {
-            report_to(reporter, report);
+        if self.0.is_some() {
+            self.report(Reporter::gave_up);
         }
     }
-}
 
-/// Out of line: most limits have no observer.
-#[cold]
-fn report_to(
-    reporter: &mut Reporter<SharedObserver>,
-    report: impl FnOnce(&mut Reporter<SharedObserver>),
-) {
-    report(reporter);
+    /// Out of line: most limits have no observer.
+    #[cold]
+    #[inline(never)]
+    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
+        if let Some(reporter) = &mut self.0 {
+            report(reporter);
+        }
+    }
 }
 
 impl fmt::Debug for Watch {

@@ -15,7 +15,7 @@ use crate::remote::{
     AFTER_FAULT, Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
 };
 
-use crate::time::Tick;
+use crate::time::{Tick, this_runtime};
 
 use super::config::Redis;
 use super::connector::Connector;
@@ -336,10 +336,10 @@ impl LeasePool {
 
     /// The batcher looks at the queue again.
     fn wake(self: &Arc<Self>) {
+        this_runtime().expect("a lease in Redis needs a tokio runtime to wait in");
         self.push();
         // A lease that was dropped outside a runtime could not start the task.
-        self.batcher
-            .start_task("a lease in Redis needs a tokio runtime to wait in");
+        self.batcher.start_task();
     }
 
     fn push(self: &Arc<Self>) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
-use crate::time::{Tick, Timer, this_runtime};
+use crate::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};
@@ -98,11 +98,8 @@ impl<S: Store> Batcher<S> {
         Ok(())
     }
 
-    /// Callers that wait for an answer do this, because a source may have been pushed outside a runtime.
-    ///
-    /// Panics outside a runtime.
-    pub(crate) fn start_task(self: &Arc<Self>, why: &str) {
-        assert!(this_runtime().is_some(), "{why}");
+    /// Has this runtime's task work off what was pushed outside a runtime, if there is something.
+    pub(crate) fn start_task(self: &Arc<Self>) {
         if self.locked().at_work.is_none() {
             self.look_again(|_| ());
         }
@@ -173,40 +170,42 @@ impl<S: Store> BatcherTask<S> {
             ready: VecDeque::new(),
             sleeping: BTreeMap::new(),
             seen: (0, 0),
-            calls: Calls::new(&batcher.connection),
+            calls: Calls::new(
+                Arc::clone(&batcher.connection),
+                Arc::clone(&batcher.overrides),
+            ),
             timer: Timer::new(),
         }
     }
 
     async fn run(mut self) {
-        while let Some((batcher, now)) = poll_fn(|cx| self.poll_turn(cx)).await {
+        while let Some(now) = poll_fn(|cx| self.poll_turn(cx)).await {
             // The reply may have come while this process, and not the server, was late.
             yield_now().await;
-            let _ = poll_fn(|cx| Poll::Ready(self.calls.poll_done(&batcher, cx))).await;
-            self.calls.fail_silent(&batcher, now);
+            let _ = poll_fn(|cx| Poll::Ready(self.calls.poll_done(cx))).await;
+            self.calls.fail_silent(now);
         }
     }
 
     /// One turn. Ready when a call under way was not answered in time, and with `None` when no handle is left.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Arc<Batcher<S>>, Tick)>> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Tick>> {
         let Some(batcher) = self.batcher.upgrade() else {
             return Poll::Ready(None);
         };
-        let _ = self.calls.poll_done(&batcher, cx);
+        let _ = self.calls.poll_done(cx);
         let (is_at_work, wants_overrides) = self.take_pushed(&batcher, cx.waker());
         let now = batcher.connection.now();
         self.wake_sleepers(&batcher, now);
-        let silent_at = self.calls.silent_at(&batcher.connection);
-        if silent_at.is_some_and(|at| at <= now) {
-            return Poll::Ready(Some((batcher, now)));
+        if self.calls.silent_at().is_some_and(|at| at <= now) {
+            return Poll::Ready(Some(now));
         }
         self.calls.drop_late(now);
         while self.calls.may_send(now, self.ready.len()) {
-            self.send(&batcher, now);
+            self.send(now);
         }
         let must_read = wants_overrides || !self.sleeping.is_empty();
         if must_read && self.next_read(&batcher).is_some_and(|at| at <= now) {
-            self.calls.read(&batcher, now);
+            self.calls.read(now);
         }
         if self.has_event(&batcher, now, cx) || is_at_work && self.is_idle() {
             // The next turn is another poll, so that other tasks run in between.
@@ -250,10 +249,8 @@ impl<S: Store> BatcherTask<S> {
         if self.sleeping.is_empty() {
             return;
         }
-        let seen = (
-            batcher.connection.stats().connects,
-            batcher.overrides.changes(),
-        );
+        let connects = batcher.connection.stats().connects;
+        let seen = (connects, batcher.overrides.changes());
         let before = mem::replace(&mut self.seen, seen);
         let (is_new, has_changed) = (before.0 != seen.0, before.1 != seen.1);
         while let Some(entry) = self.sleeping.first_entry()
@@ -279,7 +276,7 @@ impl<S: Store> BatcherTask<S> {
     }
 
     /// Takes sources until a call is full or none is ready, and sends the call.
-    fn send(&mut self, batcher: &Batcher<S>, now: Tick) {
+    fn send(&mut self, now: Tick) {
         let (mut sources, mut asks) = (Vec::new(), Vec::new());
         // A call for leases takes its part of the room at once.
         while asks.len() < self.calls.room()
@@ -297,44 +294,35 @@ impl<S: Store> BatcherTask<S> {
                     let key = (until, address(&source));
                     self.sleeping.insert(key, (source, or_connected));
                 }
-                Step::Lease(leases) => self.calls.lease(batcher, now, source, leases),
+                Step::Lease(leases) => self.calls.lease(now, source, leases),
                 Step::Idle => {}
             }
         }
         if !asks.is_empty() {
-            self.calls.send(batcher, now, sources, asks);
+            self.calls.send(now, sources, asks);
         }
     }
 
-    /// Polls the calls, and waits for the next event. Returns whether there is something to do at once.
+    /// Polls the calls, and arms the timer for the next event. Returns whether there is something to do at once.
     fn has_event(&mut self, batcher: &Batcher<S>, now: Tick, cx: &mut Context<'_>) -> bool {
-        let is_done = self.calls.poll_done(batcher, cx).is_ready();
-        let is_connected =
-            !self.sleeping.is_empty() && batcher.connection.connects(cx.waker()) > self.seen.0;
-        let Some(until) = self.next_event(batcher, now) else {
+        let is_done = self.calls.poll_done(cx).is_ready();
+        let wakes = self.sleeping.keys().next().map(|(until, _)| *until);
+        let is_connected = wakes.is_some() && batcher.connection.connects(cx.waker()) > self.seen.0;
+        // Ready sources are sent even if their call is not full, unless nothing more may be under way.
+        let is_gathering = !self.ready.is_empty() && self.calls.window.room() > 0;
+        let events = [
+            is_gathering.then(|| self.calls.last_sent.after(GATHER).max(now)),
+            wakes,
+            wakes.and_then(|_| self.next_read(batcher)),
+            self.calls.silent_at(),
+            self.calls.late_until(),
+        ];
+        let Some(until) = events.into_iter().flatten().min() else {
             self.timer.disarm();
-            return is_done || is_connected;
+            return is_done;
         };
         self.timer.arm(until.since(now));
         self.timer.poll_elapsed(cx).is_ready() || is_done || is_connected
-    }
-
-    /// When the task has to look again, if nothing happens before.
-    fn next_event(&self, batcher: &Batcher<S>, now: Tick) -> Option<Tick> {
-        // Ready sources are sent even if their call is not full, unless nothing more may be under way.
-        let is_gathering = !self.ready.is_empty() && self.calls.window.room() > 0;
-        let gathered = is_gathering.then(|| self.calls.last_sent.after(GATHER).max(now));
-        let wakes = self.sleeping.first_key_value();
-        let wakes = wakes.map(|((until, _), _)| *until);
-        let next_read = wakes.and_then(|_| self.next_read(batcher));
-        let events = [
-            gathered,
-            wakes,
-            next_read,
-            self.calls.silent_at(&batcher.connection),
-            self.calls.late_until(),
-        ];
-        events.into_iter().flatten().min()
     }
 }
 

@@ -80,14 +80,10 @@ pub(crate) struct KeyRecord<M> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SparePermits {
     /// Each batch can be used before its time.
-    batches: VecDeque<(Tick, Return)>,
+    pub(super) batches: VecDeque<(Tick, Return)>,
 }
 
 impl SparePermits {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
-    }
-
     pub(crate) fn available(&self, now: Tick) -> u32 {
         let usable = self.batches.iter().filter(|(until, _)| now < *until);
         let permits = usable.map(|(_, batch)| batch.cost);

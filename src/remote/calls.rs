@@ -1,18 +1,15 @@
 use core::future::{Future, poll_fn};
 use core::mem;
 use core::pin::{Pin, pin};
-use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
-use std::task::Wake;
+use std::sync::Arc;
 
 use crate::time::Tick;
 
-use super::batcher::Batcher;
 use super::connection::{Connection, caught, within};
 use super::error::{CallError, Failure};
-use super::overrides::Changes;
+use super::overrides::{Changes, Overrides};
 use super::source::{Answer, AnySource};
 use super::window::Window;
 use super::{Ask, Replies, Store};
@@ -28,6 +25,8 @@ const LATEST_REPLY: Duration = Duration::from_secs(1);
 
 /// The calls under way. The batcher's task makes them itself.
 pub(super) struct Calls<S: Store> {
+    connection: Arc<Connection<S>>,
+    overrides: Arc<Overrides<S>>,
     /// Roughly in the order in which they were sent.
     all: Vec<Call<S>>,
     pub(super) window: Window,
@@ -45,7 +44,6 @@ type Outcome<S> = Result<Replies<Answer<S>>, CallError>;
 
 struct Call<S: Store> {
     work: Pin<Box<dyn Future<Output = Ended<S>> + Send>>,
-    woken: Arc<Woken>,
     sent: Tick,
     was_alone: bool,
     /// Whether the call reads the overrides too.
@@ -56,42 +54,14 @@ struct Call<S: Store> {
     is_late: bool,
 }
 
-/// The waker of one call, so that only calls that were woken are polled.
-struct Woken {
-    is_woken: AtomicBool,
-    /// Set at the first poll: a task keeps its waker.
-    task: OnceLock<Waker>,
-}
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
-        if let Some(task) = self.task.get() {
-            task.wake_by_ref();
-        }
-    }
-}
-
-impl<S: Store> Call<S> {
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Ended<S>> {
-        if !self.woken.is_woken.swap(false, Ordering::Acquire) {
-            return Poll::Pending;
-        }
-        let _ = self.woken.task.get_or_init(|| cx.waker().clone());
-        let waker = Waker::from(Arc::clone(&self.woken));
-        self.work.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-}
-
 impl<S: Store> Calls<S> {
-    pub(super) fn new(connection: &Connection<S>) -> Self {
+    pub(super) fn new(connection: Arc<Connection<S>>, overrides: Arc<Overrides<S>>) -> Self {
+        let window = Window::new(connection.deadline(), connection.store.keys_per_call());
         Self {
+            connection,
+            overrides,
             all: Vec::new(),
-            window: Window::new(connection.deadline(), connection.store.keys_per_call()),
+            window,
             last_sent: Tick::ZERO,
             last_answer: Tick::ZERO,
         }
@@ -118,17 +88,11 @@ impl<S: Store> Calls<S> {
         ready > 0 && self.window.room() > 0 && (is_full || has_gathered())
     }
 
-    pub(super) fn send(
-        &mut self,
-        batcher: &Batcher<S>,
-        now: Tick,
-        sources: Vec<(u64, AnySource<S>)>,
-        asks: Vec<Ask<S>>,
-    ) {
-        let connection = Arc::clone(&batcher.connection);
-        let reads = batcher.overrides.read_at().is_some_and(|at| at <= now);
+    pub(super) fn send(&mut self, now: Tick, sources: Vec<(u64, AnySource<S>)>, asks: Vec<Ask<S>>) {
+        let connection = Arc::clone(&self.connection);
+        let reads = self.overrides.read_at().is_some_and(|at| at <= now);
         self.last_sent = now;
-        self.start(batcher, now, sources, reads, |opened| async move {
+        self.start(now, sources, reads, |opened| async move {
             let health = connection.health();
             let (time, replies) = S::decide(&opened, &health, &asks).await?;
             let answers = replies.into_iter().map(|reply| reply.map(Answer::Decided));
@@ -136,23 +100,17 @@ impl<S: Store> Calls<S> {
         });
     }
 
-    pub(super) fn lease(
-        &mut self,
-        batcher: &Batcher<S>,
-        now: Tick,
-        source: AnySource<S>,
-        leases: S::Leases,
-    ) {
+    pub(super) fn lease(&mut self, now: Tick, source: AnySource<S>, leases: S::Leases) {
         let sources = vec![(0, source)];
-        self.start(batcher, now, sources, false, |opened| async move {
+        self.start(now, sources, false, |opened| async move {
             let (time, reply) = S::lease(&opened, &leases).await?;
             Ok((time, vec![Ok(Answer::Leases(reply))]))
         });
     }
 
     /// Reads the overrides while nothing is asked.
-    pub(super) fn read(&mut self, batcher: &Batcher<S>, now: Tick) {
-        self.start(batcher, now, Vec::new(), true, |opened| async move {
+    pub(super) fn read(&mut self, now: Tick) {
+        self.start(now, Vec::new(), true, |opened| async move {
             Ok((S::server_time(&opened).await?, Vec::new()))
         });
     }
@@ -160,7 +118,6 @@ impl<S: Store> Calls<S> {
     /// The next [`poll_done`](Self::poll_done) sends the call.
     fn start<F>(
         &mut self,
-        batcher: &Batcher<S>,
         sent: Tick,
         sources: Vec<(u64, AnySource<S>)>,
         reads: bool,
@@ -168,8 +125,8 @@ impl<S: Store> Calls<S> {
     ) where
         F: Future<Output = Result<Replies<Answer<S>>, Failure>> + Send,
     {
-        let connection = Arc::clone(&batcher.connection);
-        let overrides = Arc::clone(&batcher.overrides);
+        let connection = Arc::clone(&self.connection);
+        let overrides = Arc::clone(&self.overrides);
         let work = Box::pin(async move {
             let opened = match connection.opened().await {
                 Ok(opened) => opened,
@@ -190,10 +147,6 @@ impl<S: Store> Calls<S> {
         });
         self.all.push(Call {
             work,
-            woken: Arc::new(Woken {
-                is_woken: AtomicBool::new(true),
-                task: OnceLock::new(),
-            }),
             sent,
             was_alone: self.window.sent(sources.len()),
             reads,
@@ -208,18 +161,18 @@ impl<S: Store> Calls<S> {
     }
 
     /// Gives the replies that have come to their sources. Ready if there was one.
-    pub(super) fn poll_done(&mut self, batcher: &Batcher<S>, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (mut done, mut index) = (Poll::Pending, 0);
         while let Some(call) = self.all.get_mut(index) {
-            let Poll::Ready((used, outcome, read)) = call.poll(cx) else {
+            let Poll::Ready(ended) = call.work.as_mut().poll(cx) else {
                 index += 1;
                 continue;
             };
             done = Poll::Ready(());
             let call = self.all.remove(index);
             if !call.is_late {
-                self.ended(batcher, &call, used.as_ref(), outcome, read);
-            } else if let Ok((_, replies)) = outcome {
+                self.ended(&call, ended);
+            } else if let (_, Ok((_, replies)), _) = ended {
                 for ((_, source), reply) in call.sources.into_iter().zip(replies) {
                     if let Ok(Answer::Decided(reply)) = reply {
                         source.came_late(&reply);
@@ -230,15 +183,8 @@ impl<S: Store> Calls<S> {
         done
     }
 
-    fn ended(
-        &mut self,
-        batcher: &Batcher<S>,
-        call: &Call<S>,
-        used: Option<&Arc<S::Connection>>,
-        outcome: Outcome<S>,
-        read: Read<S>,
-    ) {
-        let now = batcher.connection.now();
+    fn ended(&mut self, call: &Call<S>, (used, outcome, read): Ended<S>) {
+        let now = self.connection.now();
         if outcome.is_ok() {
             self.last_answer = now;
         }
@@ -247,31 +193,30 @@ impl<S: Store> Calls<S> {
         let took = is_measured.then(|| now.since(call.sent));
         let sent = (call.sent, call.was_alone);
         self.window.ended(sent, now, call.sources.len(), took);
-        batcher.connection.record(used, &outcome);
-        call.hand_on(batcher, outcome, read);
+        self.connection.record(used.as_ref(), &outcome);
+        call.hand_on(&self.connection, &self.overrides, outcome, read);
     }
 
     /// When all calls under way have failed, if nothing is answered before, and when the first of them has failed even so.
-    fn fails_at(&self, connection: &Connection<S>) -> Option<(Tick, Tick)> {
-        let deadline = connection.deadline();
+    fn fails_at(&self) -> Option<(Tick, Tick)> {
         let first = self.under_way().map(|call| call.sent).min()?;
-        let silent = first.max(self.last_answer).after(deadline);
-        Some((silent, first.after_times(deadline, LONGEST_CALL)))
+        let silent = first.max(self.last_answer).after(self.window.deadline);
+        Some((
+            silent,
+            first.after_times(self.window.deadline, LONGEST_CALL),
+        ))
     }
 
     /// When a call under way has failed, if nothing is answered before.
-    pub(super) fn silent_at(&self, connection: &Connection<S>) -> Option<Tick> {
-        let fails_at = self.fails_at(connection);
-        fails_at.map(|(silent, longest)| silent.min(longest))
+    pub(super) fn silent_at(&self) -> Option<Tick> {
+        self.fails_at().map(|(silent, longest)| silent.min(longest))
     }
 
     /// Fails all calls if nothing was answered in time, and otherwise those that are under way for too long.
-    pub(super) fn fail_silent(&mut self, batcher: &Batcher<S>, now: Tick) {
-        let connection = &batcher.connection;
-        let deadline = connection.deadline();
+    pub(super) fn fail_silent(&mut self, now: Tick) {
+        let deadline = self.window.deadline;
         let ends_by = |call: &Call<S>| call.sent.after_times(deadline, LONGEST_CALL);
-        let fails_at = self.fails_at(connection);
-        let is_silent = fails_at.is_some_and(|(silent, _)| silent <= now);
+        let is_silent = self.fails_at().is_some_and(|(silent, _)| silent <= now);
         let (failed, others): (Vec<_>, Vec<_>) = mem::take(&mut self.all)
             .into_iter()
             .partition(|call| !call.is_late && (is_silent || ends_by(call) <= now));
@@ -279,14 +224,19 @@ impl<S: Store> Calls<S> {
         if failed.is_empty() {
             return;
         }
-        connection.record_silence(failed.len() as u64);
+        self.connection.record_silence(failed.len() as u64);
         if is_silent {
             self.window.silent(now);
         }
         for call in failed {
             let sent = (call.sent, call.was_alone);
             self.window.ended(sent, now, call.sources.len(), None);
-            call.hand_on(batcher, Err(CallError::failed(Failure::Timeout)), None);
+            call.hand_on(
+                &self.connection,
+                &self.overrides,
+                Err(CallError::failed(Failure::Timeout)),
+                None,
+            );
             self.all.push(Call {
                 is_late: true,
                 ..call
@@ -316,13 +266,18 @@ impl<S: Store> Calls<S> {
 
 impl<S: Store> Call<S> {
     /// Gives the sources their replies. The overrides are taken first, so that no permit passes a limit that is paused.
-    fn hand_on(&self, batcher: &Batcher<S>, outcome: Outcome<S>, read: Read<S>) {
-        let connection = &batcher.connection;
+    fn hand_on(
+        &self,
+        connection: &Connection<S>,
+        overrides: &Overrides<S>,
+        outcome: Outcome<S>,
+        read: Read<S>,
+    ) {
         if self.reads {
             if let Some(Err(failure)) = &read {
                 let _ = connection.checked::<()>(Err(failure.clone()));
             }
-            batcher.overrides.accept(connection.now(), self.sent, read);
+            overrides.accept(connection.now(), self.sent, read);
         }
         let mut outcome = outcome.map(|(_, replies)| replies.into_iter());
         let no_reply = || Err(Failure::Fault("no reply".into()));

@@ -243,18 +243,7 @@ impl<S: Store> Connection<S> {
     ///
     /// Must not be called under the lock: a runtime that is shutting down drops the task, and with it the attempt, at once.
     fn start_to_connect(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        let on_drop = OnDrop::new({
-            let weak = Weak::clone(&weak);
-            move || {
-                // The next call starts another task.
-                if let Some(connection) = weak.upgrade() {
-                    connection.locked().phase = Phase::Idle;
-                    connection.changed.notify_waiters();
-                }
-            }
-        });
-        tokio::spawn(keep_connecting(weak, on_drop));
+        tokio::spawn(Connecting(Arc::downgrade(self)).run());
     }
 
     /// Opens a connection, and returns the server's run and time with it.
@@ -398,48 +387,41 @@ fn longer(pause: Duration) -> Duration {
 }
 
 /// The task that connects: tries until there is a connection, or no handle is left to use it.
-async fn keep_connecting<S: Store>(weak: Weak<Connection<S>>, on_drop: OnDrop<impl FnOnce()>) {
-    while let Some(pause) = weak.upgrade().map(|connection| connection.locked().pause) {
-        if !pause.is_zero() {
-            sleep(pause).await;
-        }
-        let Some(connection) = weak.upgrade() else {
-            return;
-        };
-        let result = caught(connection.connect()).await;
-        let (now, is_connected) = (connection.now(), result.is_ok());
-        let mut state = connection.locked();
-        match result {
-            Ok((opened, run, time)) => state.connected(now, opened, run, time),
-            Err(failure) => state.not_connected(now, failure),
-        }
-        let tasks = mem::take(&mut state.tasks);
-        emit(state);
-        connection.changed.notify_waiters();
-        tasks.into_iter().for_each(Waker::wake);
-        if is_connected {
-            return on_drop.disarm();
+struct Connecting<S: Store>(Weak<Connection<S>>);
+
+impl<S: Store> Connecting<S> {
+    async fn run(mut self) {
+        while let Some(pause) = self.0.upgrade().map(|connection| connection.locked().pause) {
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+            let Some(connection) = self.0.upgrade() else {
+                return;
+            };
+            let result = caught(connection.connect()).await;
+            let (now, is_connected) = (connection.now(), result.is_ok());
+            let mut state = connection.locked();
+            match result {
+                Ok((opened, run, time)) => state.connected(now, opened, run, time),
+                Err(failure) => state.not_connected(now, failure),
+            }
+            let tasks = mem::take(&mut state.tasks);
+            emit(state);
+            connection.changed.notify_waiters();
+            tasks.into_iter().for_each(Waker::wake);
+            if is_connected {
+                self.0 = Weak::new();
+            }
         }
     }
 }
 
-/// Runs a function when it is dropped, unless it was disarmed. Tasks have one, because a runtime that shuts down drops them.
-pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> OnDrop<F> {
-    pub(crate) const fn new(work: F) -> Self {
-        Self(Some(work))
-    }
-
-    pub(crate) fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl<F: FnOnce()> Drop for OnDrop<F> {
+/// If its runtime has dropped the task, the next call starts another.
+impl<S: Store> Drop for Connecting<S> {
     fn drop(&mut self) {
-        if let Some(work) = self.0.take() {
-            work();
+        if let Some(connection) = self.0.upgrade() {
+            connection.locked().phase = Phase::Idle;
+            connection.changed.notify_waiters();
         }
     }
 }

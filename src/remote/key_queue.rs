@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
-use crate::time::Tick;
+use crate::time::{Tick, this_runtime};
 
 use super::batcher::Batcher;
 use super::cache::{CachedDenial, DenialSource, KeyRecord};
@@ -15,7 +15,7 @@ use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
 use super::request::{AnswerNote, Asked, RequestId, WaitMode, without_fault, without_outage};
-use super::source::{Answer, Source, Step};
+use super::source::{Answer, Source, Stage, Step};
 use super::{AFTER_FAULT, LimitConfig, Reply, Return, SOON, Store, Task, WHILE_DOWN};
 
 /// One key of a limit, as this process sees it: a queue of requests that the connection's batcher sends.
@@ -97,15 +97,17 @@ where
             self.leave(position);
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let (answer, in_force) = self.with_present_queue(|queue, now| {
+        let (answer, in_force, was_pushed) = self.with_present_queue(|queue, now| {
             let counted_at = &mut note.counted_at;
             let answer = queue.poll(now, position, cost, mode, cx.waker(), counted_at);
-            (answer, queue.mode)
+            (answer, queue.mode, queue.stage == Stage::Ready)
         });
         if answer.is_pending() {
-            // A request from outside a runtime could not start the task.
-            self.batcher
-                .start_task("a limit in Redis needs a tokio runtime to wait in");
+            this_runtime().expect("a limit in Redis needs a tokio runtime to wait in");
+            if was_pushed {
+                // Perhaps outside a runtime, where no task could be started.
+                self.batcher.start_task();
+            }
         }
         answer.map(|answer| self.in_mode(in_force, answer, &mut note.shadowed))
     }
@@ -191,13 +193,9 @@ where
     /// Takes what a reply says of the key's state, and what else there is in it.
     pub(super) fn answered(
         self: &Arc<Self>,
-        task: Task,
         reply: &Reply<S>,
         work: impl FnOnce(&mut RequestQueue<P, S>),
     ) {
-        if task == Task::Peek {
-            return;
-        }
         self.with_queue(|queue| {
             queue.remember(reply);
             work(queue);
@@ -383,7 +381,7 @@ where
             Ok(Answer::Leases(_)) => {}
             Ok(Answer::Decided(reply)) => {
                 let came = self.came(sent);
-                self.answered(Task::Ask, &reply, |queue| {
+                self.answered(&reply, |queue| {
                     queue.apply_reply(call, sent, came, &reply);
                 });
             }
@@ -394,7 +392,7 @@ where
     /// The permits are returned, unless the outage policy may have passed as many in their place.
     fn came_late(self: Arc<Self>, reply: &Reply<S>) {
         let void = self.now();
-        self.answered(Task::Ask, reply, |queue| {
+        self.answered(reply, |queue| {
             if reply.spent == 0 || !matches!(self.config.fallback, Fallback::Closed) {
                 return;
             }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::policy::Policy;
-use crate::time::Tick;
+use crate::time::{Tick, this_runtime};
 
 use super::batcher::Batcher;
 use super::connection::within;
@@ -47,16 +47,16 @@ impl<S: Store> Batcher<S> {
         self.ask_once(ask).await
     }
 
-    /// Pushes the question that is made for a caller, and waits for the reply.
+    /// Pushes the question that is made for a caller, and waits for the reply. Panics outside a runtime.
     async fn ask_once<T, Q: Source<S> + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(Caller<T>) -> Q,
     ) -> Result<T, CallError> {
+        this_runtime().expect("a call needs a tokio runtime");
         let connection = &self.connection;
         let mut since = connection.now();
         let (caller, mut reply) = oneshot::channel();
         self.push(Arc::new(ask(caller)), Stage::Idle);
-        self.start_task("a question to Redis needs a tokio runtime to wait in");
         let time = connection.deadline().saturating_add(GRACE);
         loop {
             if let Some(reply) = within(time, &mut reply).await {
@@ -148,7 +148,9 @@ where
         let answer = match answer {
             Ok(Answer::Leases(_)) => return,
             Ok(Answer::Decided(mut reply)) => {
-                self.queue.answered(self.task, &reply, |_| ());
+                if self.task != Task::Peek {
+                    self.queue.answered(&reply, |_| ());
+                }
                 if self.task == Task::Ask && self.queue.pause().is_some() {
                     // Permits that the server counted before this process knew of the pause.
                     self.queue.keep_unclaimed(sent, &reply);

@@ -405,7 +405,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     /// Whether the batcher has anything to do for the queue, if it looks again.
     pub(crate) fn has_work(&self) -> bool {
         self.stage != Stage::Idle
-            || !self.unclaimed.is_empty()
+            || !self.unclaimed.batches.is_empty()
             || self.requests.values().any(QueuedRequest::is_queued)
     }
 

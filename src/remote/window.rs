@@ -15,7 +15,7 @@ pub(super) struct Window {
     pub(super) per_call: usize,
     limit: usize,
     under_way: usize,
-    deadline: Duration,
+    pub(super) deadline: Duration,
     /// The shortest time of recent calls. It rises only with calls that were sent alone: other calls may wait at the server for
     /// each other.
     shortest: Duration,

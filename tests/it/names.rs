@@ -561,6 +561,7 @@ fn limits_in_redis_can_be_shared_and_moved() {
     shown::<redis::FailFast<TokenBucket>>();
     shown::<redis::RedisKeyed<TokenBucket>>();
     value::<OutagePolicy>();
+    // `ServerStats` in `remote`, which names no store.
     value::<redis::RedisStats>();
     error::<ServerError>();
     error::<CallError>();
