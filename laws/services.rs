@@ -1,7 +1,6 @@
 //! The law of the layer that bounds what is under way: on a million random schedules of polls, cancellations and bodies in any order, there is
 //! never more than the limit, and at the end nothing is left.
 
-use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,7 +10,6 @@ use paceline::concurrency::Permits;
 use paceline::limiter::{Switch, SwitchExt};
 use paceline::tower::ConcurrencyLayer;
 use testkit::probe::service::{Inner, Part, Stage};
-use testkit::wakes::Driven;
 use tower_layer::Layer;
 use tower_service::Service;
 
