@@ -301,6 +301,10 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Checks whether a request may pass now that is not queued, or has to, and counts it.
+    ///
+    /// # Panics
+    ///
+    /// If the limit answered wrong.
     pub fn tried(&mut self, queue: usize, cost: u32, has_passed: bool) {
         let (may_pass, must_pass) = self.may_and_must_pass(queue, None, cost);
         let context = || format!("a request of {cost} in queue {queue}");
@@ -314,7 +318,11 @@ impl<S: Subject> Oracle<S> {
         }
     }
 
-    /// Polls a request, and checks the answer.
+    /// Polls a request.
+    ///
+    /// # Panics
+    ///
+    /// If the limit answers wrong.
     pub fn poll(&mut self, n: usize) {
         self.poll_with(n, false);
     }
@@ -516,6 +524,10 @@ impl<S: Subject> Oracle<S> {
     }
 
     /// Every request that has not left passes: `step` gives back what was granted, and then this much time goes by.
+    ///
+    /// # Panics
+    ///
+    /// If one does not pass in 2,000 rounds.
     pub async fn end(&mut self, time: Duration, mut step: impl FnMut(&mut Self)) {
         for visitor in self.visitors.values_mut() {
             visitor.visit.leaves = None;

@@ -52,7 +52,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    fn check(self, is_kept: bool, detail: impl FnOnce() -> String) -> Result<(), Violation<Rule>> {
+    fn check(self, is_kept: bool, detail: impl FnOnce() -> String) -> Result<(), Violation<Self>> {
         if is_kept {
             return Ok(());
         }

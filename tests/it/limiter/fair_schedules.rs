@@ -166,8 +166,9 @@ async fn goes_on(oracle: &mut Oracle<Clients>, event: Event) {
             oracle.tried(client, cost, decision.is_pass());
         }
         Event::IsPolled(index) => {
-            let picked = oracle.pick(index.index(usize::MAX));
-            picked.into_iter().for_each(|n| oracle.poll(n));
+            if let Some(n) = oracle.pick(index.index(usize::MAX)) {
+                oracle.poll(n);
+            }
         }
         Event::IsGivenBack(client, cost) => {
             oracle.subject.note_the_cycle();

@@ -231,8 +231,9 @@ async fn goes_on<L: Limit, P: Policy>(oracle: &mut Oracle<Bare<L, P>>, event: Ev
             }
         }
         Event::IsPolled(index) => {
-            let picked = oracle.pick(index.index(usize::MAX));
-            picked.into_iter().for_each(|n| oracle.poll(n));
+            if let Some(n) = oracle.pick(index.index(usize::MAX)) {
+                oracle.poll(n);
+            }
         }
         Event::TimePasses(time, order) => oracle.let_time_pass(ms(time), &order).await,
     }

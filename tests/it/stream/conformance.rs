@@ -161,7 +161,7 @@ async fn grouped_within() {
 }
 
 /// Items of every kind: without weight, with room, exact and too heavy.
-fn weigh(item: &u32) -> u64 {
+fn weigh(item: u32) -> u64 {
     u64::from(item * 7 % 8)
 }
 
@@ -170,7 +170,7 @@ async fn grouped_weighted_within() {
     for window in WINDOWS {
         for max in [1, 5, u64::MAX] {
             let build = move |input: Input| {
-                let groups = input.grouped_weighted_within(max, D, weigh);
+                let groups = input.grouped_weighted_within(max, D, |item| weigh(*item));
                 groups.with_window(window)
             };
             let subject = adapter(build, GroupedWeightedWithin::into_parts);
@@ -198,7 +198,7 @@ async fn try_grouped_weighted_within() {
     for rule in [OnError::Flush, OnError::Discard] {
         for max in [1, 5, u64::MAX] {
             let build = move |input: Results| {
-                let groups = input.try_grouped_weighted_within(max, D, weigh);
+                let groups = input.try_grouped_weighted_within(max, D, |item| weigh(*item));
                 groups.with_on_error(rule)
             };
             let subject = try_adapter(build, |groups| groups.into_parts());

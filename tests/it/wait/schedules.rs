@@ -181,7 +181,9 @@ async fn goes_on<K: Kind>(oracle: &mut Oracle<Counted<K>>, event: Event) {
             oracle.poll(n);
         }
         Event::IsPolled(index) => {
-            any(oracle, index).into_iter().for_each(|n| oracle.poll(n));
+            if let Some(n) = any(oracle, index) {
+                oracle.poll(n);
+            }
         }
         Event::Moves(index) => {
             if let Some(n) = any(oracle, index) {
@@ -196,15 +198,14 @@ async fn goes_on<K: Kind>(oracle: &mut Oracle<Counted<K>>, event: Event) {
             }
         }
         Event::Looks(index) => {
-            handle(oracle, index)
-                .into_iter()
-                .for_each(|n| oracle.look(n));
+            if let Some(n) = handle(oracle, index) {
+                oracle.look(n);
+            }
         }
         Event::IsGivenBack(index) if !oracle.subject.grants.is_empty() => {
             let index = index.index(oracle.subject.grants.len());
             oracle.subject.give_back(index);
         }
-        Event::IsGivenBack(_) => {}
         Event::Tries(cost) => {
             let grant = oracle.subject.limit.try_acquire(cost);
             let has_passed = grant.is_some();
@@ -216,7 +217,7 @@ async fn goes_on<K: Kind>(oracle: &mut Oracle<Counted<K>>, event: Event) {
             oracle.subject.permits = permits;
             oracle.subject.limit.resize(permits);
         }
-        Event::IsResized(_) => {}
+        Event::IsGivenBack(_) | Event::IsResized(_) => {}
         Event::IsPaused => {
             oracle.disturb();
             oracle.subject.is_paused = true;
