@@ -356,6 +356,7 @@ impl<S: Subject> Oracle<S> {
         };
         let context = format!("at {:?}, {place:?}, looks: {looks}, {turn:?}", self.now());
 
+        let was_idle = self.may_be_passed_over(n);
         self.note_poll(n, &context);
         let (subject, visitor) = (&mut self.subject, self.visitors.get_mut(&n));
         let visitor = visitor.expect("it is there");
@@ -368,8 +369,8 @@ impl<S: Subject> Oracle<S> {
         });
         let is_kept = visitor.request.is_waker_kept() || visitor.request.is_woken();
         let is_over = leaves == Some(visitor.polls);
-        // Others that were woken meanwhile find its position taken, or a newer request.
-        let disturbs = matches!(place, Place::Reserved(_)) || S::NEWEST_FIRST;
+        // Others that were woken meanwhile find its position taken, a newer request, or one that was passed over for them.
+        let disturbs = was_idle || matches!(place, Place::Reserved(_)) || S::NEWEST_FIRST;
         self.disturbances += usize::from(disturbs);
         match answer {
             Poll::Pending => {

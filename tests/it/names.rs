@@ -559,6 +559,7 @@ fn limits_in_redis_can_be_shared_and_moved() {
     free::<redis::RedisKeyed<TokenBucket>>();
     shown::<RedisLimiter<TokenBucket>>();
     shown::<redis::FailFast<TokenBucket>>();
+    shown::<redis::RedisReservation<TokenBucket>>();
     shown::<redis::RedisKeyed<TokenBucket>>();
     value::<OutagePolicy>();
     // `ServerStats` in `remote`, which names no store.

@@ -236,19 +236,23 @@ fn resume<K: Kind>(oracle: &mut Oracle<Counted<K>>) {
     oracle.subject.limit.resume(oracle.subject.permits);
 }
 
+fn oracle<K: Kind>(permits: u32, cooldown: u64) -> Oracle<Counted<K>> {
+    Oracle::new(Counted {
+        limit: K::new(permits, ms(cooldown)),
+        permits,
+        cooldown: ms(cooldown),
+        is_paused: false,
+        in_use: 0,
+        cooling: Vec::new(),
+        granted: None,
+        grants: Vec::new(),
+        watch: Stopwatch::start(),
+    })
+}
+
 fn run<K: Kind>(permits: u32, cooldown: u64, events: &[Event]) {
     paused_runtime().block_on(async {
-        let mut oracle = Oracle::new(Counted {
-            limit: K::new(permits, ms(cooldown)),
-            permits,
-            cooldown: ms(cooldown),
-            is_paused: false,
-            in_use: 0,
-            cooling: Vec::new(),
-            granted: None,
-            grants: Vec::new(),
-            watch: Stopwatch::start(),
-        });
+        let mut oracle = oracle::<K>(permits, cooldown);
         for event in events {
             goes_on(&mut oracle, event.clone()).await;
         }
@@ -260,6 +264,34 @@ fn run<K: Kind>(permits: u32, cooldown: u64, events: &[Event]) {
         };
         oracle.end(ms(100), give_back_all).await;
         assert_eq!(oracle.subject.limit.waiting(), 0);
+    });
+}
+
+/// The third is woken when the first two are idle for too long, and finds that they take the room.
+#[test]
+fn a_request_behind_idle_ones_is_woken_once_more() {
+    let joins = || Event::Joins {
+        cost: 2,
+        by_handle: false,
+        leaves: None,
+    };
+    paused_runtime().block_on(async {
+        let mut oracle = oracle::<SharedLimit>(5, 0);
+        for event in [
+            Event::IsPaused,
+            joins(),
+            joins(),
+            Event::IsResumed,
+            Event::TimeIsLost(5),
+            joins(),
+            Event::TimePasses(5, vec![5, 6]),
+        ] {
+            goes_on(&mut oracle, event).await;
+        }
+        assert_eq!(oracle.waiting(), 1);
+        oracle.subject.give_back(0);
+        goes_on(&mut oracle, Event::TimePasses(0, vec![0])).await;
+        assert_eq!(oracle.waiting(), 0);
     });
 }
 
