@@ -236,7 +236,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     ///
     /// [`binding`](RedisLimiter::binding) and the status number the limits of the key first. Where several keys wait for the total,
     /// a permit goes to the one whose request comes first when it is available. The total has the parameters that it was made with:
-    /// a [`retune`](Self::retune) of one key gives its total other parameters for that key only, so give the same ones again.
+    /// a [`retune`](RedisLimiter::retune) of one key gives its total other parameters for that key only, so give the same ones again.
     ///
     /// The keys in Redis are `prefix:{name}:each:{key}:policy:2` and `prefix:{name}:total:policy:2`. In a cluster they are all in one
     /// slot, so on one node. What was spent before a `with_total` is not known after it.
