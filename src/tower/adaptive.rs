@@ -80,7 +80,7 @@ use super::terms::{BadKey, Direct, Terms};
 /// **Cancel safety**: a future that is dropped leaves the queue, or gives its permit back after the future of the inner service is
 /// dropped.
 ///
-/// **Shares** permits and controller: services of one layer, their clones, and all clones of the [`Adaptive`](crate::limiter::Adaptive).
+/// **Shares** permits and controller: services of one layer, their clones, and all clones of the [`Adaptive`](crate::concurrency::Adaptive).
 #[doc(alias("adaptive concurrency limit", "load shedding"))]
 pub type AdaptiveLayer<T, F = ByStatus, A = AsError, H = UntilBody> =
     LimitLayer<Adapting<H>, Classified<T, F>, A>;
