@@ -163,8 +163,6 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         let now = self.clock.now();
         if cost == 0 {
             self.start_clock(key, now);
-        }
-        if cost == 0 {
             return Reply::Decided(Decision::Pass);
         }
         let policy = self.policy_of(key);
@@ -259,23 +257,48 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         (self.activate(key, &mut None), None)
     }
 
-    /// Keeps of a lent limit what is needed. One that was not remembered and has to be now replaces what the key has got meanwhile.
+    /// Keeps of a lent limit what is needed. Returns a limit that the key has got meanwhile and to which what was set has gone: its
+    /// waiters have to ask again.
     pub(super) fn take_back<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
-        limit: Arc<LimitHandle<P>>,
+        lent: Arc<LimitHandle<P>>,
         waited_until: Option<Tick>,
-    ) {
+    ) -> Option<Arc<LimitHandle<P>>> {
+        let mut changed = None;
         if let Some(at) = waited_until {
-            let has_to_be_remembered = limit.with(|limit, _| limit.has_to_be_remembered(at));
+            let has_to_be_remembered = lent.with(|limit, _| limit.has_to_be_remembered(at));
             // A handle, or a future, may have left the closure.
-            if has_to_be_remembered || limit.is_cloned() || Arc::strong_count(&limit) > 1 {
-                self.insert(key, Entry::Active(limit));
+            if has_to_be_remembered || lent.is_cloned() || Arc::strong_count(&lent) > 1 {
+                changed = self.remember(key, lent, at);
             }
         } else {
-            drop(limit);
+            drop(lent);
         }
         self.release(key);
+        changed
+    }
+
+    /// Remembers a limit that was lent without room. What the key has spent, if it has found room meanwhile, stays spent.
+    fn remember<Q: AsKey<K> + ?Sized>(
+        &mut self,
+        key: &Q,
+        lent: Arc<LimitHandle<P>>,
+        at: Tick,
+    ) -> Option<Arc<LimitHandle<P>>> {
+        let usual = self.policy_of(key);
+        match key.find_in(&self.entries) {
+            Some((_, Entry::Active(limit))) => {
+                lent.with(|lent, _| limit.with(|limit, _| limit.take_settings(lent, usual, at)));
+                return Some(Arc::clone(limit));
+            }
+            Some((_, Entry::Idle(state))) => {
+                lent.with(|lent, _| lent.go_on_from(state.clone(), &usual, at));
+            }
+            None => {}
+        }
+        self.insert(key, Entry::Active(lent));
+        None
     }
 
     /// The limit that counts a request for this key now. `None` if there is no room for the key, and no limit for such keys.

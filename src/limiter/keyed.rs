@@ -566,7 +566,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// [`with_when_full`](Self::with_when_full).
     ///
     /// The handle is an ordinary one: a clone of it may leave the closure, and keeps the key remembered. `work` may use these limits.
-    /// It costs about ten times as much as a request by key.
+    /// For a key that nothing waits for it takes memory, and so costs several times as much as a request by key.
     pub fn with<Q: AsKey<K> + ?Sized, T>(&self, key: &Q, work: impl FnOnce(&Shared<P>) -> T) -> T
     where
         P: PartialEq,
@@ -595,7 +595,10 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         handle.watch = Watch::of(self.observer_of(|| key.to_key()).as_ref());
         let done = work(&handle, policy);
         drop(handle);
-        self.shard(key).take_back(key, limit, waited_until);
+        let changed = self.shard(key).take_back(key, limit, waited_until);
+        if let Some(limit) = changed {
+            limit.wake_all();
+        }
         done
     }
 

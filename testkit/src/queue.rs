@@ -46,10 +46,10 @@ pub trait Subject {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Self::Refusal>>;
 
-    /// Polls a request that only looks whether one could pass.
+    /// Polls a request that only looks whether one could pass. Not needed where [`Oracle::look`] is not called.
     fn look(&mut self, request: Pin<&mut Self::Request>, cx: &mut Context<'_>) -> Poll<()> {
         let _ = (request, cx);
-        unimplemented!("these requests do not look")
+        unreachable!("of a subject without looks")
     }
 
     /// Whether a request that is alone in this queue would pass now.

@@ -368,6 +368,46 @@ async fn without_room_a_key_is_remembered_for_a_pause_for_parameters_and_for_wha
     assert_eq!(limits.len(), 4);
 }
 
+/// The first key gives up its room while the second is lent.
+fn with_room_meanwhile(work: impl FnOnce(&Keyed<u32, TokenBucket>, &Shared<TokenBucket>)) {
+    let limits = full(WhenFull::Wait);
+    limits.with(&2, |limit| {
+        limits.with(&1, |first| first.reset());
+        limits.forget_settled();
+        assert!(limits.try_acquire(&2, 2).is_pass(), "there is room now");
+        work(&limits, limit);
+    });
+    assert_eq!(limits.len(), 1);
+    let after = limits.try_acquire(&2, 1).retry_in();
+    assert!(
+        after >= Some(ms(100)),
+        "what it has spent stays spent: {after:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lent_key_that_finds_room_meanwhile_keeps_what_it_has_spent() {
+    let slow = TokenBucket::new(Rate::new(1, ms(1_000)), 2);
+    with_room_meanwhile(|_, limit| limit.pause_for(ms(50)));
+    with_room_meanwhile(|_, limit| limit.retune(slow));
+    with_room_meanwhile(|_, limit| limit.set_remaining(1, ms(50)));
+    with_room_meanwhile(|_, _| ());
+
+    // Also where a request waits for the key, which has another limit then.
+    let mut waiting = None;
+    with_room_meanwhile(|limits, limit| {
+        let mut waits = Driven::new(limits.acquire(2, 1));
+        assert!(waits.poll().is_pending());
+        waiting = Some(waits);
+        limit.pause_for(ms(500));
+    });
+    let mut waiting = waiting.unwrap();
+    jump(ms(499)).await;
+    assert!(waiting.poll().is_pending(), "the pause holds for it, too");
+    jump(ms(1)).await;
+    assert!(waiting.poll().is_ready());
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_room_a_request_that_leaves_the_closure_waits_until_there_may_be_some() {
     let start = now();
