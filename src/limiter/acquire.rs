@@ -131,7 +131,7 @@ pub trait LimiterExt: Limiter + Clone + Unpin {
 
 impl<L: Limiter + Clone + Unpin> LimiterExt for L {}
 
-/// Future of [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
+/// Future of [`LimiterExt::acquire`], [`Shared::acquire`](super::Shared::acquire) and [`Keyed::acquire`](super::Keyed::acquire).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
 pub struct Acquire<L: Limiter> {
@@ -206,7 +206,7 @@ impl<L: Limiter<Error = Infallible> + Unpin> Future for AcquireOne<L> {
     }
 }
 
-/// Future of [`Shared::acquire_within`](super::Shared::acquire_within) and
+/// Future of [`LimiterExt::acquire_within`], [`Shared::acquire_within`](super::Shared::acquire_within) and
 /// [`Keyed::acquire_within`](super::Keyed::acquire_within).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless you `.await` or poll them"]
