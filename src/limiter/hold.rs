@@ -35,14 +35,6 @@ impl Hold {
         }
     }
 
-    /// Of two pauses the later end counts, and of what remains the later word.
-    pub(super) fn join(&mut self, later: Self) {
-        self.paused_until = self.paused_until.max(later.paused_until);
-        if later.remaining < Self::NONE.remaining {
-            (self.remaining, self.reset_at) = (later.remaining, later.reset_at);
-        }
-    }
-
     /// Of two pauses the later end counts. Returns how long it lasts.
     pub(super) fn pause_for(&mut self, now: Tick, duration: Duration) -> Duration {
         self.paused_until = self.paused_until.max(now.after(duration));

@@ -239,8 +239,8 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         limit
     }
 
-    /// The limit of the key, to be lent. For a new key without room it is not remembered, and lets nothing pass before the instant that
-    /// comes with it.
+    /// The limit of the key, to be lent. That of a new key without room lets nothing pass before the instant that comes with it. It is
+    /// among the keys as long as it is lent, so that the key has one limit whatever happens meanwhile.
     pub(super) fn lend<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
@@ -248,57 +248,35 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> KeyMap<K, P>
         let now = self.clock.now();
         if key.find_in(&self.entries).is_none() {
             if let Err(retry_in) = self.make_room(now) {
-                let (policy, at) = (self.policy_of(key), now.after(retry_in));
+                let (policy, at) = (self.policy_of(key), now.after(retry_in.min(RETRY_FOR_ROOM)));
                 let state = policy.fresh(now);
                 let state = LimitState::with_state(policy, self.clock.clone(), Some(state));
-                return (LimitHandle::new(state.wait_for_room(at)), Some(at));
+                let limit = LimitHandle::new(state.wait_for_room(at));
+                self.insert(key, Entry::Active(Arc::clone(&limit)));
+                return (limit, Some(at));
             }
         }
         (self.activate(key, &mut None), None)
     }
 
-    /// Keeps of a lent limit what is needed. Returns a limit that the key has got meanwhile and to which what was set has gone: its
-    /// waiters have to ask again.
+    /// Keeps of a lent limit what is needed.
     pub(super) fn take_back<Q: AsKey<K> + ?Sized>(
         &mut self,
         key: &Q,
-        lent: Arc<LimitHandle<P>>,
+        limit: Arc<LimitHandle<P>>,
         waited_until: Option<Tick>,
-    ) -> Option<Arc<LimitHandle<P>>> {
-        let mut changed = None;
+    ) {
         if let Some(at) = waited_until {
-            let has_to_be_remembered = lent.with(|limit, _| limit.has_to_be_remembered(at));
-            // A handle, or a future, may have left the closure.
-            if has_to_be_remembered || lent.is_cloned() || Arc::strong_count(&lent) > 1 {
-                changed = self.remember(key, lent, at);
+            let has_to_be_remembered = limit.with(|limit, _| limit.has_to_be_remembered(at));
+            // The map has the other reference. One more handle, or a future, may have left the closure.
+            let is_in_use = limit.is_cloned() || Arc::strong_count(&limit) > 2;
+            if !has_to_be_remembered && !is_in_use {
+                self.stats.add(stats_of(&limit));
+                key.remove_from(&mut self.entries);
             }
-        } else {
-            drop(lent);
         }
+        drop(limit);
         self.release(key);
-        changed
-    }
-
-    /// Remembers a limit that was lent without room. What the key has spent, if it has found room meanwhile, stays spent.
-    fn remember<Q: AsKey<K> + ?Sized>(
-        &mut self,
-        key: &Q,
-        lent: Arc<LimitHandle<P>>,
-        at: Tick,
-    ) -> Option<Arc<LimitHandle<P>>> {
-        let usual = self.policy_of(key);
-        match key.find_in(&self.entries) {
-            Some((_, Entry::Active(limit))) => {
-                lent.with(|lent, _| limit.with(|limit, _| limit.take_settings(lent, usual, at)));
-                return Some(Arc::clone(limit));
-            }
-            Some((_, Entry::Idle(state))) => {
-                lent.with(|lent, _| lent.go_on_from(state.clone(), &usual, at));
-            }
-            None => {}
-        }
-        self.insert(key, Entry::Active(lent));
-        None
     }
 
     /// The limit that counts a request for this key now. `None` if there is no room for the key, and no limit for such keys.

@@ -561,9 +561,9 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
     /// [`new`](Self::new) or [`by`](Self::by) again or until [`forget`](Self::forget), also where there is no room for a new key. What
     /// the key had spent before and had settled may have been forgotten: slower parameters do not count it then.
     ///
-    /// **Without room.** While there is no room for a new key, its limit lets nothing pass that is asked inside `work`, what is
-    /// charged there is not kept, and the key is not remembered for it. Requests by key follow
-    /// [`with_when_full`](Self::with_when_full).
+    /// **Without room.** While there is no room for a new key, its limit lets nothing pass until there may be some, in a second at
+    /// the latest. What is charged to it is not kept, and the key is not remembered for it: requests by key follow
+    /// [`with_when_full`](Self::with_when_full) again as soon as `work` is done, and wait meanwhile.
     ///
     /// The handle is an ordinary one: a clone of it may leave the closure, and keeps the key remembered. `work` may use these limits.
     /// For a key that nothing waits for it takes memory, and so costs several times as much as a request by key.
@@ -595,10 +595,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         handle.watch = Watch::of(self.observer_of(|| key.to_key()).as_ref());
         let done = work(&handle, policy);
         drop(handle);
-        let changed = self.shard(key).take_back(key, limit, waited_until);
-        if let Some(limit) = changed {
-            limit.wake_all();
-        }
+        self.shard(key).take_back(key, limit, waited_until);
         done
     }
 

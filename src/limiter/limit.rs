@@ -114,26 +114,6 @@ impl<P: Policy> LimitState<P> {
         has_to_be_remembered
     }
 
-    /// Goes on from this state of the usual parameters, and waits for room no more.
-    pub(super) fn go_on_from(&mut self, state: P::State, usual: &P, at: Tick) {
-        self.hold.lift(Hold::until_room(at));
-        let now = self.clock.now();
-        let state = self.state.insert(state);
-        if self.is_tuned {
-            self.policy.retune(usual, state, now);
-        }
-    }
-
-    /// Takes over what was set on another limit of the same key, which waits for room no more and is left with the usual parameters.
-    pub(super) fn take_settings(&mut self, other: &mut Self, usual: P, at: Tick) {
-        let now = self.now(true);
-        other.hold.lift(Hold::until_room(at));
-        self.hold.join(other.hold);
-        if other.is_tuned {
-            self.retune(now, core::mem::replace(&mut other.policy, usual));
-        }
-    }
-
     /// From when on a fresh limit would answer alike, if nothing is asked before.
     pub(super) fn settled_at(&self) -> Tick {
         if self.is_tuned {

@@ -368,44 +368,53 @@ async fn without_room_a_key_is_remembered_for_a_pause_for_parameters_and_for_wha
     assert_eq!(limits.len(), 4);
 }
 
-/// The first key gives up its room while the second is lent.
-fn with_room_meanwhile(work: impl FnOnce(&Keyed<u32, TokenBucket>, &Shared<TokenBucket>)) {
-    let limits = full(WhenFull::Wait);
-    limits.with(&2, |limit| {
-        limits.with(&1, |first| first.reset());
-        limits.forget_settled();
-        assert!(limits.try_acquire(&2, 2).is_pass(), "there is room now");
-        work(&limits, limit);
-    });
-    assert_eq!(limits.len(), 1);
-    let after = limits.try_acquire(&2, 1).retry_in();
-    assert!(
-        after >= Some(ms(100)),
-        "what it has spent stays spent: {after:?}"
-    );
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_lent_without_room_has_one_limit_if_there_is_room_meanwhile() {
+    let slow = TokenBucket::new(Rate::new(1, ms(1_000)), 2);
+    let changes: [fn(&Shared<TokenBucket>, TokenBucket); 4] = [
+        |_, _| (),
+        |limit, _| limit.pause_for(ms(50)),
+        |limit, slow| limit.retune(slow),
+        |limit, _| limit.set_remaining(2, ms(50)),
+    ];
+    for change in changes {
+        let limits = full(WhenFull::Wait);
+        let mut requests = limits.with(&2, |limit| {
+            limits.with(&1, |first| first.reset());
+            limits.forget_settled();
+            let by_key = Driven::new(limits.acquire(2, 2));
+            let mut requests = [by_key, Driven::new(limits.acquire(2, 2))];
+            assert!(limit.try_acquire(2).retry_in().is_some());
+            assert!(
+                requests
+                    .iter_mut()
+                    .all(|request| request.poll().is_pending())
+            );
+            change(limit, slow);
+            requests
+        });
+        jump(ms(200)).await;
+        let passed = requests.iter_mut().map(|request| request.poll().is_ready());
+        assert_eq!(passed.collect::<Vec<_>>(), [true, false]);
+        assert!(!limits.try_acquire(&2, 1).is_pass());
+        assert_eq!(limits.len(), 1);
+    }
 }
 
+/// The time in which nothing passes can end while the closure works.
 #[tokio::test(start_paused = true)]
-async fn a_lent_key_that_finds_room_meanwhile_keeps_what_it_has_spent() {
-    let slow = TokenBucket::new(Rate::new(1, ms(1_000)), 2);
-    with_room_meanwhile(|_, limit| limit.pause_for(ms(50)));
-    with_room_meanwhile(|_, limit| limit.retune(slow));
-    with_room_meanwhile(|_, limit| limit.set_remaining(1, ms(50)));
-    with_room_meanwhile(|_, _| ());
-
-    // Also where a request waits for the key, which has another limit then.
-    let mut waiting = None;
-    with_room_meanwhile(|limits, limit| {
-        let mut waits = Driven::new(limits.acquire(2, 1));
-        assert!(waits.poll().is_pending());
-        waiting = Some(waits);
-        limit.pause_for(ms(500));
+async fn what_passes_in_a_closure_that_is_late_is_spent() {
+    let limits = Interval::every(ms(60_000)).keyed::<u32>().with_max_keys(1);
+    assert!(limits.try_acquire(&1, 1).is_pass());
+    let asked = limits.with(&2, |limit| {
+        limits.with(&1, |first| first.reset());
+        limits.forget_settled();
+        assert!(Driven::new(jump(ms(1_001))).poll().is_pending());
+        (limit.try_acquire(1), limits.try_acquire(&2, 1))
     });
-    let mut waiting = waiting.unwrap();
-    jump(ms(499)).await;
-    assert!(waiting.poll().is_pending(), "the pause holds for it, too");
-    jump(ms(1)).await;
-    assert!(waiting.poll().is_ready());
+    assert_eq!(asked.0, Decision::Pass);
+    assert!(!asked.1.is_pass());
+    assert!(!limits.try_acquire(&2, 1).is_pass());
 }
 
 #[tokio::test(start_paused = true)]
