@@ -70,7 +70,7 @@
 //! | the same for a sink | `socket.pace_sends(limit)`, `pace_sends_by_cost`, `enforce_sends`, `shed_sends` |
 //! | take a policy from a text | `let policy: AnyPolicy = "100/min burst 20 and 5000/day aligned".parse()?;` |
 //! | pause or change a limit | `limit.pause_for(d)`, `limit.retune(policy)` |
-//! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))` |
+//! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))`; in a whole fleet, a switch from `redis.switch(name)` |
 //! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
 //! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
 //! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |

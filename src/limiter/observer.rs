@@ -2,8 +2,6 @@ use core::time::Duration;
 
 use crate::policy::Decision;
 
-use super::Mode;
-
 /// Receives what a limit decides, and what is done to it.
 ///
 /// A closure that takes an [`Event`] is an observer. One that a limit carries, as with
@@ -145,12 +143,6 @@ pub enum Event {
     Resumed,
     /// `retune`: the limit has other parameters. Also `forget` and `reset` of a key, which give it those of all keys.
     Retuned,
-    /// `set_mode` of a limit in Redis: it is active, shadow or off from now on.
-    #[non_exhaustive]
-    ModeChanged {
-        /// The new mode.
-        mode: Mode,
-    },
     /// Permits for concurrency were released, and are in use no more.
     #[non_exhaustive]
     Released {

@@ -59,9 +59,11 @@ pub struct Switch {
 }
 
 struct State {
-    /// The mode and the share in one word, so that a reader never sees a mixture. It is written under the lock of `wakers`, and
-    /// read without. Every order is `Relaxed`: the word guards nothing, and what must not be missed is checked under the lock.
+    /// The mode and the share in one word, so that a reader never sees a mixture, and whether there is a `refresh`. It is written
+    /// under the lock of `wakers`, and read without. Every order is `Relaxed`: the word guards nothing, and what must not be missed
+    /// is checked under the lock.
     setting: AtomicU32,
+    refresh: Option<Box<dyn Fn() + Send + Sync>>,
     /// How many requests without a key have drawn a number. `Relaxed`, as the counts below: they are only ever added to.
     drawn: AtomicU64,
     shadowed: AtomicU64,
@@ -83,8 +85,23 @@ impl Switch {
     /// A switch in [`Mode::Active`] with [`Share::FULL`]: every request is limited.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// A switch whose mode is kept elsewhere, for all processes of a fleet or in a service. `refresh` is called before each
+    /// request, in its task and under no lock. It must not wait: it starts what reads the mode, if a read is due, and that calls
+    /// [`set_mode`](Self::set_mode) later.
+    #[must_use]
+    pub fn with_refresh(refresh: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::of(Some(Box::new(refresh)))
+    }
+
+    fn of(refresh: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
+        let setting = (Mode::Active, Share::FULL);
+        let is_refreshed = if refresh.is_some() { REFRESHED } else { 0 };
         let state = State {
-            setting: AtomicU32::new(packed((Mode::Active, Share::FULL))),
+            setting: AtomicU32::new(packed(setting) | is_refreshed),
+            refresh,
             drawn: AtomicU64::new(0),
             shadowed: AtomicU64::new(0),
             held_back: AtomicU64::new(0),
@@ -156,6 +173,17 @@ impl Switch {
         unpacked(self.state.setting.load(Ordering::Relaxed))
     }
 
+    /// The setting for a request.
+    #[inline]
+    pub(super) fn setting_for_request(&self) -> Setting {
+        let word = self.state.setting.load(Ordering::Relaxed);
+        if word & REFRESHED == 0 {
+            return unpacked(word);
+        }
+        self.state.refresh.iter().for_each(|refresh| refresh());
+        self.setting()
+    }
+
     /// How many requests without a key have come before this one.
     pub(super) fn draw(&self) -> u64 {
         self.state.drawn.fetch_add(1, Ordering::Relaxed)
@@ -209,7 +237,9 @@ impl Switch {
         if new == old {
             return;
         }
-        self.state.setting.store(packed(new), Ordering::Relaxed);
+        let is_refreshed = self.state.setting.load(Ordering::Relaxed) & REFRESHED;
+        let word = packed(new) | is_refreshed;
+        self.state.setting.store(word, Ordering::Relaxed);
         let woken = core::mem::take(&mut wakers.by_ticket);
         drop(wakers);
         woken.into_values().for_each(Waker::wake);
@@ -251,6 +281,9 @@ pub struct SwitchStats {
     pub unreachable: u64,
 }
 
+/// The bit of a setting that has to be refreshed.
+const REFRESHED: u32 = 1 << 31;
+
 const fn packed((mode, share): Setting) -> u32 {
     let mode = match mode {
         Mode::Active => 0,
@@ -262,7 +295,7 @@ const fn packed((mode, share): Setting) -> u32 {
 
 #[inline]
 fn unpacked(word: u32) -> Setting {
-    let mode = match word >> 16 {
+    let mode = match (word & !REFRESHED) >> 16 {
         0 => Mode::Active,
         1 => Mode::Shadow,
         _ => Mode::Off,

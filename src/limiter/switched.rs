@@ -321,7 +321,7 @@ impl<L, E> Switched<L, E> {
     ) -> Poll<T> {
         loop {
             self.shadowed = None;
-            let setting @ (mode, share) = self.switch.setting();
+            let setting @ (mode, share) = self.switch.setting_for_request();
             let is_limited = mode != Mode::Active || cost == 0 || self.is_in(share);
             let mode = if is_limited { mode } else { Mode::Shadow };
             let answer = ask(self, mode, cx);

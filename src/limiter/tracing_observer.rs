@@ -5,7 +5,7 @@ use super::{Event, Observer};
 /// An observer that writes [`tracing`](https://docs.rs/tracing) events. Feature `tracing`.
 ///
 /// The target is `paceline`. What becomes of a request is of level `DEBUG`, and what is done to the limit of level `INFO`: a pause,
-/// other parameters, another mode. The fields are `limit`, `cost`, `waited`, `retry_in`, `capacity`, `duration`, `mode`, `count`
+/// other parameters. The fields are `limit`, `cost`, `waited`, `retry_in`, `capacity`, `duration`, `count`
 /// and `permits` where they apply; durations as they are printed (`1.5s`).
 ///
 /// ```
@@ -60,7 +60,6 @@ impl Observer for &TracingObserver {
             }
             Event::Resumed => info!(target: "paceline", limit, "resumed"),
             Event::Retuned => info!(target: "paceline", limit, "retuned"),
-            Event::ModeChanged { mode } => info!(target: "paceline", limit, ?mode, "mode changed"),
             Event::Released { count } => debug!(target: "paceline", limit, count, "released"),
             Event::Resized { limit: permits } => {
                 info!(target: "paceline", limit, permits, "resized");

@@ -2,8 +2,8 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::limiter::Watch;
-use crate::remote::{Batcher, CallError, Connection, KeyQueue, OutagePolicy, ServerStats};
+use crate::limiter::{Mode, Switch, Watch};
+use crate::remote::{Batcher, CallError, Change, Connection, KeyQueue, OutagePolicy, ServerStats};
 
 use super::config::{Redis, config, escaped, keys, tagged};
 use super::connector::Connector;
@@ -287,6 +287,66 @@ impl Redis {
         lease: Duration,
     ) -> Result<FleetUsage, ConfigError> {
         FleetUsage::new(self, name, capacity, reserved, lease)
+    }
+
+    /// The [`Switch`] of that name, whose mode all processes have in common: [`set_mode`](Self::set_mode) sets it in all of them. Put
+    /// it around any limit, in Redis or in memory.
+    ///
+    /// ```
+    /// use paceline::limiter::Mode;
+    /// use paceline::policy::SlidingLog;
+    /// use paceline::prelude::*;
+    /// use paceline::redis::{OutagePolicy, Redis};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # // Where the tests run there is a server.
+    /// # if std::env::var_os("REDIS_URL").is_none() { return Ok(()); }
+    /// let redis = Redis::open(&std::env::var("REDIS_URL")?, OutagePolicy::closed())?;
+    /// # // A busy machine may be late.
+    /// # let redis = redis.with_deadline(Duration::from_secs(2))?;
+    /// # let redis = redis.with_prefix(&format!("switch:{}", std::process::id()))?;
+    /// let switch = redis.switch("calls")?;
+    /// let calls = redis.limit("calls", SlidingLog::new(1, Duration::from_secs(60)))?.switched(&switch);
+    ///
+    /// redis.set_mode("calls", Mode::Shadow).await?;
+    /// for _ in 0..3 {
+    ///     assert!(calls.try_acquire(1).await.is_pass());
+    /// }
+    /// assert_eq!(switch.stats().held_back, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A process hears of another mode as of [other changes](crate::redis#a-fleet-hears-a-429). While it is off, it asks
+    /// nothing and waits for nothing: a process that was idle hears of another mode a round trip after its first request, and what it
+    /// asks before passes. A request that waits in memory behind it hears with the next request that this process makes. The
+    /// [share](Switch::share) belongs to this process, and so does a mode that is set on the switch itself, which lasts until the
+    /// next change in the fleet.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty or longer than 200 bytes.
+    pub fn switch(&self, name: &str) -> Result<Switch, ConfigError> {
+        let name = tagged(&self.prefix, name)?;
+        Ok(self.batcher.switch(&name))
+    }
+
+    /// Sets the mode of the [`switch`](Self::switch) of that name, in all processes. It stays until it is set again, also for
+    /// processes that start later.
+    ///
+    /// # Errors
+    ///
+    /// [`unfit`](CallError::unfit), if the name is empty or longer than 200 bytes; any other, as [`RedisLimiter::pause_for`]: the mode
+    /// is set in this process, and others may not know of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// This process has changed as soon as the future was polled. If the future is dropped before it is ready, other processes
+    /// may not know.
+    pub async fn set_mode(&self, name: &str, mode: Mode) -> Result<(), CallError> {
+        let name = tagged(&self.prefix, name)?;
+        self.batcher.change(&name, &Change::Mode(mode)).await
     }
 
     /// Connects if there is no connection, and waits for it up to a deadline: to find out at the start of a program whether Redis

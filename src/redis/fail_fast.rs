@@ -2,7 +2,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 
 use crate::limiter::Limiter;
-use crate::policy::{Decision, Status};
+use crate::policy::Status;
 use crate::remote::{Decided, ServerError, WaitMode};
 
 use super::limiter::RedisLimiter;
@@ -71,10 +71,6 @@ impl<P: RedisPolicy> Limiter for FailFast<P> {
 
     fn least_wait(&self, cost: u32) -> Duration {
         self.limiter.least_wait(cost)
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.limiter.shadowed()
     }
 
     fn is_out_of_reach(&self) -> bool {

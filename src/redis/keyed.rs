@@ -1,9 +1,9 @@
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limiter::{Event, KeyedObserver, Limits, Mode, Observer, Watch};
+use crate::limiter::{Event, KeyedObserver, Limits, Observer, Watch};
 use crate::policy::All;
-use crate::remote::{CallError, Change, KeyCache, KeyQueue};
+use crate::remote::{KeyCache, KeyQueue};
 
 use super::config::{Config, LONGEST_NAME, Redis, config, escaped, keys};
 use super::connector::Connector;
@@ -109,8 +109,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
         }
     }
 
-    /// As [`with_observer`](Self::with_observer), with the key of each event. The mode is that of all keys, so a change of it is
-    /// not reported.
+    /// As [`with_observer`](Self::with_observer), with the key of each event.
     ///
     /// `Metrics::by_key` makes such an observer, with a label for each of the busiest keys.
     ///
@@ -332,29 +331,6 @@ impl<P: RedisPolicy> RedisKeyed<P> {
             }
         })?;
         Ok(format!("{}:{{{key}}}", self.redis.prefix))
-    }
-
-    /// Whether the limits hold, are only watched, or are off, for all keys and in all processes: see [`RedisLimiter::set_mode`].
-    ///
-    /// A key that was set to another mode than [`Active`](Mode::Active) itself, by [`at`](Self::at), keeps that one.
-    ///
-    /// # Errors
-    ///
-    /// As [`RedisLimiter::set_mode`].
-    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
-        if let Some(KeyedObserver::Same(observer)) = &self.observer {
-            observer.report(Event::ModeChanged { mode });
-        }
-        let batcher = &self.redis.batcher;
-        batcher
-            .change(&self.redis.prefix, &Change::Mode(mode))
-            .await
-    }
-
-    /// The mode of all keys, as far as this process knows.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.redis.batcher.overrides.mode_of(&self.redis.prefix)
     }
 
     /// Forgets what this process remembers of a key, unless the key is in use. The state in Redis stays.

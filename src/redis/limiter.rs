@@ -1,19 +1,18 @@
 use core::convert::Infallible;
 use core::future::{Future, poll_fn};
 use core::iter;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
 use crate::feedback::Feedback;
 use crate::limiter::{
-    AcquireError, Event, Limiter, Method, Mode, Obey, Obeying, Observer, SharedObserver, TooCostly,
-    Watch,
+    AcquireError, Event, Limiter, Method, Obey, Obeying, Observer, SharedObserver, TooCostly, Watch,
 };
 use crate::policy::{Decision, Status};
 use crate::remote::{
-    AnswerNote, CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError,
-    Task, WaitMode, within, without_fault, without_outage,
+    CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
+    WaitMode, within, without_fault, without_outage,
 };
 
 use super::config::config;
@@ -22,6 +21,7 @@ use super::policy::RedisPolicy;
 use super::script_params::{Params, ScriptParams};
 use super::scripts::StateStamp;
 use crate::time::error::ConfigError;
+use crate::time::{Tick, Timer};
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
@@ -37,7 +37,8 @@ use crate::time::error::ConfigError;
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
 ///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
-/// * **A fleet** hears within a second of a pause, a mode or parameters that [one process sets](super#a-fleet-hears-a-429).
+/// * **A fleet** hears within a second of a pause or parameters that [one process sets](super#a-fleet-hears-a-429). Shadow mode and
+///   a kill switch are a [`Redis::switch`](super::Redis::switch) around it.
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
 ///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
 ///   [`RedisStats::faults`](super::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
@@ -55,8 +56,8 @@ pub struct RedisLimiter<P: RedisPolicy> {
     is_undecided: bool,
     /// When the server counted the last request that passed, by its clock, if it did.
     pub(super) counted_at: Option<u64>,
-    /// What the last request would have been answered, if it passed only because of the mode.
-    shadowed: Option<Decision>,
+    /// Since when the present request waits for its answer, and the end of that, if it takes whatever answer there is.
+    deadline: Option<Box<(Tick, Timer)>>,
     watch: Watch,
 }
 
@@ -67,7 +68,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             position: None,
             is_undecided: false,
             counted_at: None,
-            shadowed: None,
+            deadline: None,
             watch,
         }
     }
@@ -198,11 +199,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     pub(super) async fn wait(&mut self, cost: u32) -> Result<(), AcquireError<ServerError>> {
-        if self.mode() == Mode::Shadow {
-            // It passes within a deadline, whatever the answer is.
-            let answer = self.try_once(cost).await;
-            return answer.map(drop).map_err(AcquireError::of_limit);
-        }
         let answer = poll_fn(|cx| self.poll_ask(cost, WaitMode::WaitFailFast, cx)).await;
         match answer.map_err(AcquireError::of_limit)? {
             Decision::Never { capacity } => Err(TooCostly::new(cost, capacity).into()),
@@ -272,23 +268,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, ServerError>> + Send + use<P> {
         let mut handle = self.clone();
-        async move { handle.try_once(cost).await }
-    }
-
-    async fn try_once(&mut self, cost: u32) -> Decided {
-        let connection = Arc::clone(&self.queue.batcher.connection);
-        let time = connection.deadline().saturating_add(GRACE);
-        let since = connection.now();
-        let asked = poll_fn(|cx| self.poll_ask(cost, WaitMode::Try, cx));
-        let Some(answer) = within(time, asked).await else {
-            let (position, shadowed) = (&mut self.position, &mut None);
-            let decision = self
-                .queue
-                .decide_after_timeout(position, since, cost, shadowed);
-            self.answered(cost, WaitMode::Try, &Poll::Ready(Ok(decision)), *shadowed);
-            return Ok(decision);
-        };
-        answer
+        async move { poll_fn(|cx| handle.poll_ask(cost, WaitMode::Try, cx)).await }
     }
 
     /// Takes as many permits as are available, up to `most`, and returns their number. It takes none while a waiter is queued.
@@ -304,29 +284,19 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         if most == 0 {
             return Ok(0);
         }
-        let mode = self.mode();
-        // Its request is in no queue, and is reported as one that is.
+        // Bypasses the queue; reported like a queued request.
         let mut handle = self.clone();
-        handle.answered(most, WaitMode::Try, &Poll::Pending, None);
-        let mut taken = match mode {
-            Mode::Off => Ok(most),
-            _ => self.take_up_to(most).await,
-        };
-        let wait = || Decision::Wait {
-            retry_in: self.queue.denied(1).unwrap_or(Duration::MAX),
-        };
-        let shadowed = (mode == Mode::Shadow && taken != Ok(most)).then(wait);
-        if shadowed.is_some() {
-            let connection = &self.queue.batcher.connection;
-            connection.count(|stats| stats.held_back += 1);
-            taken = Ok(most);
-        }
+        handle.answered(most, WaitMode::Try, &Poll::Pending);
+        let taken = self.take_up_to(most).await;
         let (cost, answer) = match &taken {
-            Ok(0) => (most, Ok(wait())),
+            Ok(0) => {
+                let retry_in = self.queue.denied(1).unwrap_or(Duration::MAX);
+                (most, Ok(Decision::Wait { retry_in }))
+            }
             Ok(taken) => (*taken, Ok(Decision::Pass)),
             Err(fault) => (most, Err(fault.clone())),
         };
-        handle.answered(cost, WaitMode::Try, &Poll::Ready(answer), shadowed);
+        handle.answered(cost, WaitMode::Try, &Poll::Ready(answer));
         taken
     }
 
@@ -359,7 +329,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// If the server refuses the call, or does not answer.
     pub async fn peek(&self, cost: u32) -> Result<Decision, CallError> {
-        if cost == 0 || self.mode() != Mode::Active {
+        if cost == 0 {
             return Ok(Decision::Pass);
         }
         let capacity = self.queue.with_queue(|queue| queue.config.capacity);
@@ -399,7 +369,8 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis does not answer, it is the status of an
     /// [insurance](super::OutagePolicy::insured).
     ///
-    /// `None` before the first answer, while Redis does not answer and there is no insurance, and if the limit is off. [`fetch_status`](Self::fetch_status) asks for a fresh one.
+    /// `None` before the first answer, and while Redis does not answer and there is no insurance.
+    /// [`fetch_status`](Self::fetch_status) asks for a fresh one.
     ///
     /// ```
     /// use paceline::policy::SlidingLog;
@@ -432,7 +403,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         self.queue.with_queue(|queue| {
             if let Some(since) = health.down_since {
                 let status = queue.insured_status(now, since)?;
-                return in_force(status, queue.mode, queue.pause(now));
+                return Some(paused(status, queue.pause(now)));
             }
             let server_time = server_time?;
             let remaining = queue.known.remaining;
@@ -441,17 +412,16 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             let stamps = &queue.known.memory;
             let params = &queue.limit.params;
             let status = status(params, scarcest, remaining, stamps, server_time);
-            in_force(status, queue.mode, queue.pause(now))
+            Some(paused(status, queue.pause(now)))
         })
     }
 
-    /// Asks Redis what the limit has left now; `None` if the limit is off. Nothing is counted, and [`status`](Self::status) does
-    /// not change.
+    /// Asks Redis what the limit has left now. Nothing is counted, and [`status`](Self::status) does not change.
     ///
     /// # Errors
     ///
     /// If the server refuses the call, or does not answer.
-    pub async fn fetch_status(&self) -> Result<Option<Status>, CallError> {
+    pub async fn fetch_status(&self) -> Result<Status, CallError> {
         let reply = self.queue.call(Task::Peek, Vec::new(), 0).await?;
         let connection = &self.queue.batcher.connection;
         let now = connection.now();
@@ -460,7 +430,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             let params = &queue.limit.params;
             let stamps = &reply.memory;
             let status = status(params, reply.scarcest, reply.remaining, stamps, server_time);
-            in_force(status, queue.mode, queue.pause(now))
+            paused(status, queue.pause(now))
         }))
     }
 
@@ -511,22 +481,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         self.change(Change::Resume, Event::Resumed).await
     }
 
-    /// Whether the limit holds, is only watched, or is off, in all processes. It stays so until it is changed again, also for
-    /// processes that start later.
-    ///
-    /// [`Off`](Mode::Off) makes no calls and waits for none: a process that was idle in it learns of another mode a round trip after
-    /// its first request, and what it asks before passes. In [`Shadow`](Mode::Shadow) Redis is asked and counts what passes by the limit; whatever
-    /// it answers, the request passes, after a deadline at most (in an adapter, after its turn in this process). Those that would
-    /// not have passed are [counted](super::RedisStats::held_back).
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for): it holds in this process, and others may not know of it.
-    pub async fn set_mode(&self, mode: Mode) -> Result<(), CallError> {
-        self.change(Change::Mode(mode), Event::ModeChanged { mode })
-            .await
-    }
-
     /// Goes on with other parameters, in all processes that made this limit with the parameters that this handle was made with. What
     /// was spent stays spent.
     ///
@@ -546,12 +500,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         let is_back = params == *made_with;
         let params = (!is_back).then(|| [Arc::clone(made_with), params]);
         self.change(Change::Params(params), Event::Retuned).await
-    }
-
-    /// The mode of this limit, as far as this process knows.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.queue.mode()
     }
 
     /// How many requests of this process wait for an answer of Redis or for their turn.
@@ -589,35 +537,47 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &mut self,
         cost: u32,
         mode: WaitMode,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Decided> {
-        let mut note = AnswerNote::default();
-        let asked = self
-            .queue
-            .poll_ask(&mut self.position, cost, mode, cx, &mut note);
+        self.counted_at = None;
+        let (position, counted_at) = (&mut self.position, &mut self.counted_at);
+        let asked = self.queue.poll_ask(position, cost, mode, cx, counted_at);
         self.is_undecided = matches!(asked, Poll::Ready(Err(_)));
-        self.counted_at = note.counted_at;
-        let answer = asked.map(without_outage);
-        self.answered(cost, mode, &answer, note.shadowed);
+        let mut answer = asked.map(without_outage);
+        if mode == WaitMode::Try && answer.is_pending() {
+            answer = self.poll_deadline(cost, cx).map(Ok);
+        } else {
+            self.deadline = None;
+        }
+        self.answered(cost, mode, &answer);
         answer
     }
 
-    /// Notes an answer, and reports it: a wait is the end of a request that does not wait.
-    fn answered(
-        &mut self,
-        cost: u32,
-        mode: WaitMode,
-        answer: &Poll<Decided>,
-        shadowed: Option<Decision>,
-    ) {
-        self.shadowed = shadowed;
+    /// Ends the wait for an answer that is not here after a deadline: the queue may be in another runtime, which is blocked, or the
+    /// request has not had its turn.
+    fn poll_deadline(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decision> {
+        let connection = &self.queue.batcher.connection;
+        let deadline = self.deadline.get_or_insert_with(|| {
+            let mut timer = Timer::new();
+            timer.arm(connection.deadline().saturating_add(GRACE));
+            Box::new((connection.now(), timer))
+        });
+        ready!(deadline.1.poll_elapsed(cx));
+        let since = deadline.0;
+        self.deadline = None;
+        let position = &mut self.position;
+        Poll::Ready(self.queue.decide_after_timeout(position, since, cost))
+    }
+
+    /// Reports an answer: a wait is the end of a request that does not wait.
+    fn answered(&mut self, cost: u32, mode: WaitMode, answer: &Poll<Decided>) {
         match answer.clone().map(without_fault) {
             Poll::Ready(Decision::Wait { retry_in }) if mode != WaitMode::Wait => {
                 self.watch.too_late(cost, Some(retry_in));
             }
             answer => {
                 let answer = answer.map(Ok);
-                self.watch.answered(Method::Decide, cost, &answer, shadowed);
+                self.watch.answered(Method::Decide, cost, &answer, None);
             }
         }
     }
@@ -650,11 +610,8 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
 
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
+        self.deadline = None;
         self.watch.gave_up();
-    }
-
-    fn shadowed(&self) -> Option<Decision> {
-        self.shadowed
     }
 
     fn is_out_of_reach(&self) -> bool {
@@ -701,11 +658,10 @@ fn status(
     }
 }
 
-/// What a mode and a pause leave of it; `None` if the limit is off.
-fn in_force(status: Status, mode: Mode, pause: Option<Duration>) -> Option<Status> {
-    let status = (mode != Mode::Off).then_some(status);
+/// What a pause leaves of it.
+fn paused(status: Status, pause: Option<Duration>) -> Status {
     match pause {
-        Some(pause) => status.map(|status| status.paused_for(pause)),
+        Some(pause) => status.paused_for(pause),
         None => status,
     }
 }

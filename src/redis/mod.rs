@@ -89,9 +89,9 @@
 //! # A fleet hears a 429
 //!
 //! A provider refuses one process with "too many requests", and all have to stop. What one process does with
-//! [`pause_for`](RedisLimiter::pause_for), [`apply_feedback`](RedisLimiter::apply_feedback), [`resume`](RedisLimiter::resume),
-//! [`set_mode`](RedisLimiter::set_mode) or [`retune`](RedisLimiter::retune) holds for its limit in all processes. [`RedisKeyed`] has the
-//! same for a key.
+//! [`pause_for`](RedisLimiter::pause_for), [`apply_feedback`](RedisLimiter::apply_feedback), [`resume`](RedisLimiter::resume) or
+//! [`retune`](RedisLimiter::retune) holds for its limit in all processes; for a key, by [`RedisKeyed::at`]. What it does with
+//! [`Redis::set_mode`] holds for every [`Redis::switch`] of that name.
 //!
 //! ```
 //! use paceline::feedback::Feedback;

@@ -19,12 +19,11 @@ pub(super) fn keys(prefix: &str) -> [String; 3] {
     ["by_name", "versions", "ends"].map(|key| format!("{prefix}:{{overrides}}:{key}"))
 }
 
-/// The names of the overrides for the key of a state: those of `prefix:name:{key}:policy:2` are `prefix:name:{key}` and
-/// `prefix:name`, those of `prefix:{name}:each:{key}:policy:2` are `prefix:{name}:each:{key}` and `prefix:{name}:each`.
-pub(super) fn names(key: &str) -> [String; 2] {
-    let own = key.rfind('}').map_or(key, |end| &key[..=end]);
-    let of_all = own.rfind(":{").map_or(own, |end| &own[..end]);
-    [own, of_all].map(str::to_owned)
+/// The name of the override for the key of a state: that of `prefix:name:{key}:policy:2` is `prefix:name:{key}`, that of
+/// `prefix:{name}:each:{key}:policy:2` is `prefix:{name}:each:{key}`.
+pub(super) fn name(key: &str) -> String {
+    let end = key.rfind('}').map_or(key.len(), |end| end + 1);
+    key[..end].to_owned()
 }
 
 /// The arguments of the script.
@@ -123,10 +122,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_a_keyed_limit_has_two_names_and_they_are_not_those_of_a_limit() {
-        let keyed = names("app:users:{ann}:0:interval:2");
-        assert_eq!(keyed, ["app:users:{ann}", "app:users"]);
-        assert_eq!(names("app:{ann}:interval:2"), ["app:{ann}", "app"]);
+    fn a_key_of_a_keyed_limit_has_another_name_than_a_limit() {
+        assert_eq!(name("app:users:{ann}:0:interval:2"), "app:users:{ann}");
+        assert_eq!(name("app:{ann}:interval:2"), "app:{ann}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::limiter::{AcquireError, Limiter, Mode};
+use crate::limiter::AcquireError;
 use crate::remote::{CallError, Return, ServerError};
 
 use super::limiter::RedisLimiter;
@@ -31,13 +31,33 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// let answer = call("how are you?").await;
     /// reserved.settle(answer.tokens).await?;
     ///
-    /// let left = tokens.fetch_status().await?.expect("it is not off");
+    /// let left = tokens.fetch_status().await?;
     /// assert_eq!(left.remaining, 90_000 - 1_234);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// It is what [`Settle::reserve`](crate::limiter::Settle::reserve) does in memory; see there for what an estimate does.
+    /// It is what [`Settle::reserve`](crate::limiter::Settle::reserve) does in memory; see there for what an estimate does. A
+    /// [`Switch`](crate::limiter::Switch) is asked before:
+    ///
+    /// ```
+    /// # use paceline::limiter::{AcquireError, Mode, Switch};
+    /// # use paceline::policy::TokenBucket;
+    /// # use paceline::redis::{RedisLimiter, RedisReservation, ServerError};
+    /// # use std::time::Duration;
+    /// type Reserved = Option<RedisReservation<TokenBucket>>;
+    ///
+    /// async fn reserve(
+    ///     tokens: &RedisLimiter<TokenBucket>,
+    ///     switch: &Switch,
+    /// ) -> Result<Reserved, AcquireError<ServerError>> {
+    ///     Ok(match switch.mode() {
+    ///         Mode::Active => Some(tokens.reserve(800).await?),
+    ///         Mode::Shadow => tokens.reserve_within(800, Duration::from_millis(25)).await.ok(),
+    ///         Mode::Off => None,
+    ///     })
+    /// }
+    /// ```
     ///
     /// # Errors
     ///
@@ -75,7 +95,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
-    /// owed, as with [`Shared::charge`](crate::limiter::Shared::charge). A limit that is off counts nothing.
+    /// owed, as with [`Shared::charge`](crate::limiter::Shared::charge).
     ///
     /// # Errors
     ///
@@ -93,8 +113,6 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 ///
 /// **Dropped** without being settled, the estimate stays spent: the call may have been made, and the limit cannot know.
 /// `settle(0)` gives all of it back.
-///
-/// A request that has passed only because the limit is in [`Mode::Shadow`] was not counted, and what it has cost is not either.
 #[derive(Debug)]
 #[must_use = "settle it with what the request has cost; dropped, the estimate stays spent"]
 pub struct RedisReservation<P: RedisPolicy> {
@@ -112,8 +130,8 @@ impl<P: RedisPolicy> RedisReservation<P> {
     /// Corrects the estimate to what the request has cost: gives the difference back, or charges it, in one call.
     ///
     /// What comes back goes to the instant at which the estimate was counted. If its window is over, it makes no room in the next
-    /// one. What is charged counts from now on. Of a request that passed without Redis, in an outage or in
-    /// [`Mode::Off`], nothing comes back.
+    /// one. What is charged counts from now on. Of a request that passed
+    /// without Redis, in an outage, nothing comes back.
     ///
     /// # Errors
     ///
@@ -123,18 +141,12 @@ impl<P: RedisPolicy> RedisReservation<P> {
     ///
     /// Dropped before it is ready, it may or may not have settled.
     pub async fn settle(self, actual: u32) -> Result<(), CallError> {
-        if self.limit.shadowed().is_some() {
-            return Ok(());
-        }
         if actual >= self.estimate {
             return self.limit.charge(actual - self.estimate).await;
         }
         let Some(counted_at) = self.limit.counted_at else {
             return Ok(());
         };
-        if self.limit.mode() == Mode::Off {
-            return Ok(());
-        }
         let unused = Return {
             cost: self.estimate - actual,
             requests: 0,

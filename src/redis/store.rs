@@ -51,8 +51,8 @@ impl Store for Connector {
         &limit.params
     }
 
-    fn override_names(limit: &RedisLimit) -> [String; 2] {
-        overrides::names(limit.keys.first().map_or("", String::as_str))
+    fn override_name(limit: &RedisLimit) -> String {
+        overrides::name(limit.keys.first().map_or("", String::as_str))
     }
 
     async fn overrides(

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
+use crate::limiter::Switch;
 use crate::time::{Tick, Timer};
 
 use super::Store;
@@ -74,6 +75,21 @@ impl<S: Store> Batcher<S> {
         if !self.connection.is_down() {
             self.look_again(|schedule| schedule.wants_overrides = true);
         }
+    }
+
+    /// The switch of that name. A request behind it has the overrides read if they are due.
+    pub(crate) fn switch(self: &Arc<Self>, name: &str) -> Switch {
+        self.overrides.switch(name, || {
+            let batcher = Arc::downgrade(self);
+            Switch::with_refresh(move || {
+                if let Some(batcher) = batcher.upgrade() {
+                    let read_at = batcher.overrides.read_at();
+                    if read_at.is_some_and(|at| at <= batcher.connection.now()) {
+                        batcher.read_overrides();
+                    }
+                }
+            })
+        })
     }
 
     /// Changes an override in this process at once, and on the server.

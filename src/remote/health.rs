@@ -34,8 +34,6 @@ pub struct ServerStats {
     pub lost_states: u64,
     /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::redis::OutagePolicy::open) or an insurance.
     pub passed_alone: u64,
-    /// Requests that passed in [`Mode::Shadow`](crate::limiter::Mode::Shadow) and would have waited or been refused.
-    pub held_back: u64,
     /// Leases that ended before they were given back: see [`Lease`](crate::redis::Lease).
     pub lost_leases: u64,
 }

@@ -23,7 +23,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         let known = self.overrides.borrow_and_update();
         self.read_at = known.read_at;
-        let found = known.of(|| S::override_names(limit), S::params(limit));
+        let found = known.of(|| S::override_name(limit), S::params(limit));
         drop(known);
         let params = found
             .params
@@ -36,11 +36,10 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             retuned.unwrap_or_else(|| (Arc::clone(config), limit.clone()))
         });
         let retuned = retuned.filter(|(_, limit)| S::params(limit) != in_force);
-        let is_same = (self.paused_until, self.mode) == (found.paused_until, found.mode);
-        if is_same && retuned.is_none() {
+        if self.paused_until == found.paused_until && retuned.is_none() {
             return;
         }
-        (self.paused_until, self.mode) = (found.paused_until, found.mode);
+        self.paused_until = found.paused_until;
         // During a pause it may be as long as the pause.
         self.drop_fallback_denial();
         if let Some((config, limit)) = retuned {

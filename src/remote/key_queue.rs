@@ -4,7 +4,6 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::{Tick, this_runtime};
 
@@ -14,7 +13,7 @@ use super::error::{CallError, Event};
 use super::outage_policy::Fallback;
 use super::overrides::Change;
 use super::queue::RequestQueue;
-use super::request::{AnswerNote, Asked, RequestId, WaitMode, without_fault, without_outage};
+use super::request::{Asked, RequestId, WaitMode};
 use super::source::{Answer, Source, Stage, Step};
 use super::{AFTER_FAULT, LimitConfig, Reply, Return, SOON, Store, Task, WHILE_DOWN};
 
@@ -82,7 +81,8 @@ where
         self.batcher.connection.now()
     }
 
-    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue.
+    /// Asks, or continues to wait for the answer. `position` is the caller's place in the queue. If the request passes,
+    /// `counted_at` becomes the server's time at which it was counted, if it was.
     ///
     /// Panics outside a runtime if the answer takes a call.
     pub(crate) fn poll_ask(
@@ -91,16 +91,15 @@ where
         cost: u32,
         mode: WaitMode,
         cx: &Context<'_>,
-        note: &mut AnswerNote,
+        counted_at: &mut Option<u64>,
     ) -> Poll<Asked> {
         if cost == 0 {
             self.leave(position);
             return Poll::Ready(Ok(Decision::Pass));
         }
-        let (answer, in_force, was_pushed) = self.with_present_queue(|queue, now| {
-            let counted_at = &mut note.counted_at;
+        let (answer, was_pushed) = self.with_present_queue(|queue, now| {
             let answer = queue.poll(now, position, cost, mode, cx.waker(), counted_at);
-            (answer, queue.mode, queue.stage == Stage::Ready)
+            (answer, queue.stage == Stage::Ready)
         });
         if answer.is_pending() {
             this_runtime().expect("a limit in Redis needs a tokio runtime to wait in");
@@ -109,23 +108,7 @@ where
                 self.batcher.start_task();
             }
         }
-        answer.map(|answer| self.in_mode(in_force, answer, &mut note.shadowed))
-    }
-
-    /// What an answer becomes in this mode.
-    fn in_mode(&self, mode: Mode, answer: Asked, shadowed: &mut Option<Decision>) -> Asked {
-        if mode == Mode::Active || answer == Ok(Decision::Pass) {
-            return answer;
-        }
-        let connection = &self.batcher.connection;
-        connection.count(|stats| stats.held_back += 1);
-        *shadowed = Some(without_fault(without_outage(answer)));
-        Ok(Decision::Pass)
-    }
-
-    /// The mode that this process knows of.
-    pub(crate) fn mode(self: &Arc<Self>) -> Mode {
-        self.with_present_queue(|queue, _| queue.mode)
+        answer
     }
 
     /// How many requests wait for an answer.
@@ -141,7 +124,7 @@ where
 
     /// Changes what is in force for the limit, here at once and in all processes soon.
     pub(crate) async fn change(&self, change: &Change<S::Params>) -> Result<(), CallError> {
-        let [name, _] = S::override_names(&self.limit);
+        let name = S::override_name(&self.limit);
         self.batcher.change(&name, change).await
     }
 
@@ -185,8 +168,7 @@ where
     pub(crate) fn denied(self: &Arc<Self>, cost: u32) -> Option<Duration> {
         self.with_present_queue(|queue, now| {
             let fault = queue.known_outside(now, cost, WaitMode::WaitFailFast);
-            let is_refused = fault.is_none() && queue.mode == Mode::Active;
-            queue.denied(now, cost).filter(|_| is_refused)
+            queue.denied(now, cost).filter(|_| fault.is_none())
         })
     }
 
@@ -269,16 +251,8 @@ where
         position: &mut Option<RequestId>,
         since: Tick,
         cost: u32,
-        shadowed: &mut Option<Decision>,
     ) -> Decision {
         let connection = &self.batcher.connection;
-        let mode = self.mode();
-        if mode != Mode::Active {
-            self.leave(position);
-            let retry_in = SOON;
-            let in_mode = self.in_mode(mode, Ok(Decision::Wait { retry_in }), shadowed);
-            return in_mode.unwrap_or(Decision::Pass);
-        }
         let was_sent = self.with_queue(|queue| position.is_some_and(|id| queue.is_in_flight(id)));
         self.leave(position);
         if !was_sent && connection.health().has_answered_since(since) {
@@ -293,9 +267,6 @@ where
 
     /// Counts permits that were used already. Without an answer an insurance counts them.
     pub(crate) async fn charge(self: &Arc<Self>, cost: u32) -> Result<(), CallError> {
-        if self.mode() == Mode::Off {
-            return Ok(());
-        }
         let charged = self.call(Task::Charge, Vec::new(), cost).await;
         if charged.is_err() {
             let now = self.now();

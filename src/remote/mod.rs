@@ -42,7 +42,7 @@ pub(crate) use key_queue::KeyQueue;
 pub(crate) use outage_policy::Fallback;
 pub use outage_policy::OutagePolicy;
 pub(crate) use overrides::{Change, Changes, Override};
-pub(crate) use request::{AnswerNote, Decided, RequestId, WaitMode, without_fault, without_outage};
+pub(crate) use request::{Decided, RequestId, WaitMode, without_fault, without_outage};
 pub(crate) use source::{Answer, Source, Stage, Step};
 
 /// How much longer than the batcher a caller waits for an answer. The batcher keeps the deadline itself, unless its runtime is blocked
@@ -101,8 +101,8 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + Sized + 'static {
     /// The parameters with which a limit is asked.
     fn params(limit: &Self::Limit) -> &Self::Params;
 
-    /// The names of the overrides that hold for a limit: its own, and that of all keys of a keyed limit.
-    fn override_names(limit: &Self::Limit) -> [String; 2];
+    /// The name of the override that holds for a limit.
+    fn override_name(limit: &Self::Limit) -> String;
 
     /// Makes the change, if there is one, and returns the overrides of the namespace that have changed since that version.
     ///

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::limiter::Mode;
+use crate::limiter::{Mode, Switch};
 use crate::time::Tick;
 
 use super::Store;
@@ -63,6 +63,8 @@ pub(crate) struct Overrides<S: Store> {
     namespace: Arc<str>,
     /// A channel, because each queue has to know at little cost whether it has seen the present value.
     known: watch::Sender<Known<S::Params>>,
+    /// The switches of this process, by name.
+    switches: Mutex<HashMap<Box<str>, Switch>>,
 }
 
 /// The queue of a limit looks at this when it has changed.
@@ -105,23 +107,14 @@ impl<T: Clone> Override<T> {
 }
 
 impl<T: Clone + PartialEq> Known<T> {
-    /// What holds for a limit that was made with these parameters: the override of its own name before that of all keys.
-    pub(crate) fn of(&self, names: impl FnOnce() -> [String; 2], made_with: &T) -> Override<T> {
-        let mut found = Override::NONE;
+    /// What holds for a limit that was made with these parameters.
+    pub(crate) fn of(&self, name: impl FnOnce() -> String, made_with: &T) -> Override<T> {
         if self.by_name.is_empty() {
-            return found;
+            return Override::NONE;
         }
-        let names = names();
-        let overrides = names.iter().filter_map(|name| self.by_name.get(&**name));
-        for other in overrides {
-            found.paused_until = found.paused_until.max(other.paused_until);
-            if found.mode == Mode::Active {
-                found.mode = other.mode;
-            }
-            let is_for_this = |params: &&[T; 2]| params[0] == *made_with;
-            let params = other.params.as_ref().filter(is_for_this);
-            found.params = found.params.or_else(|| params.cloned());
-        }
+        let found = self.by_name.get(&*name()).cloned();
+        let mut found = found.unwrap_or(Override::NONE);
+        found.params = found.params.filter(|params| params[0] == *made_with);
         found
     }
 
@@ -160,7 +153,11 @@ impl<S: Store> Overrides<S> {
             read_at: Tick::ZERO,
             changes: 0,
         });
-        Self { namespace, known }
+        Self {
+            namespace,
+            known,
+            switches: Mutex::default(),
+        }
     }
 
     /// For a queue. It has not seen the present value.
@@ -170,16 +167,48 @@ impl<S: Store> Overrides<S> {
         known
     }
 
-    /// When the next read is due. `None` if this process has no limits.
+    /// When the next read is due. `None` if this process has no limits and no switches.
     pub(crate) fn read_at(&self) -> Option<Tick> {
-        (self.known.receiver_count() > 0).then(|| self.known.borrow().read_at)
+        let is_used = self.known.receiver_count() > 0 || !self.switches().is_empty();
+        is_used.then(|| self.known.borrow().read_at)
+    }
+
+    /// The switch of that name, with the mode that the fleet has given it.
+    pub(crate) fn switch(&self, name: &str, new: impl FnOnce() -> Switch) -> Switch {
+        let switch = self.switches().get(name).cloned();
+        switch.unwrap_or_else(|| {
+            let new = new();
+            let switch = self.switches().entry(name.into()).or_insert(new).clone();
+            self.set_switches();
+            switch
+        })
+    }
+
+    /// Gives each switch the mode that the fleet has given it. No lock is held: a change wakes tasks.
+    fn set_switches(&self) {
+        loop {
+            let changes = self.changes();
+            let switches = self.switches().clone();
+            for (name, switch) in switches {
+                switch.set_mode(self.mode_of(&name));
+            }
+            if self.changes() == changes {
+                return;
+            }
+            // Another thread may have set them by what is known since, before this one did.
+        }
+    }
+
+    fn switches(&self) -> MutexGuard<'_, HashMap<Box<str>, Switch>> {
+        // No code under this lock can leave the map half changed.
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn changes(&self) -> u64 {
         self.known.borrow().changes
     }
 
-    pub(crate) fn mode_of(&self, name: &str) -> Mode {
+    fn mode_of(&self, name: &str) -> Mode {
         let known = self.known.borrow();
         known.by_name.get(name).map_or(Mode::Active, |of| of.mode)
     }
@@ -192,6 +221,7 @@ impl<S: Store> Overrides<S> {
             of_name.apply(now, change);
             known.changes += 1;
         });
+        self.set_switches();
     }
 
     /// Reads what has changed on the server since the last read, after the change if there is one.
@@ -228,11 +258,15 @@ impl<S: Store> Overrides<S> {
             Some(Ok(reply)) if reply.has_more => Duration::ZERO,
             _ => READ_EVERY,
         };
+        let before = self.changes();
         self.known.send_modify(|known| {
             known.read_at = known.read_at.max(sent.after(pause));
             if let Some(Ok(reply)) = reply {
                 known.accept(now, reply);
             }
         });
+        if self.changes() != before {
+            self.set_switches();
+        }
     }
 }

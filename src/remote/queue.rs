@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::limiter::Mode;
 use crate::policy::{Decision, Policy};
 use crate::time::Tick;
 
@@ -37,7 +36,6 @@ pub(crate) struct RequestQueue<P: Policy, S: Store> {
     pub(crate) config: Arc<LimitConfig<P, S>>,
     pub(crate) limit: S::Limit,
     pub(super) paused_until: Tick,
-    pub(crate) mode: Mode,
     /// Calls with smaller ids asked by other parameters.
     pub(super) retuned_at: RequestId,
     /// When the overrides have to be read again. Until then prefetched permits can be used.
@@ -76,7 +74,6 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
             config,
             limit,
             paused_until: Tick::ZERO,
-            mode: Mode::Active,
             retuned_at: 0,
             read_at: Tick::ZERO,
             overrides,
@@ -121,20 +118,12 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         counted_at: &mut Option<u64>,
     ) -> Poll<Asked> {
         let capacity = self.config.capacity;
-        if self.mode == Mode::Off || cost > capacity {
+        if cost > capacity {
             if let Some(id) = position.take() {
                 self.leave(id);
             }
-            return Poll::Ready(Ok(match self.mode {
-                Mode::Off => Decision::Pass,
-                _ => Decision::Never { capacity },
-            }));
+            return Poll::Ready(Ok(Decision::Never { capacity }));
         }
-        // A limit that is only watched makes no request wait.
-        let mode = match self.mode {
-            Mode::Shadow => WaitMode::Try,
-            _ => mode,
-        };
         if let Some(answer) = position.and_then(|id| self.fetch(now, id, cost, counted_at)) {
             *position = None;
             return Poll::Ready(answer);
@@ -331,13 +320,11 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
     pub(crate) fn next_step(&mut self, now: Tick, is_down: impl FnOnce() -> bool) -> Step<S> {
         self.stage = Stage::Idle;
         let pause = self.pause(now);
-        // In mode `Off` the callers have been woken, and pass.
-        let is_held = pause.is_some() || self.mode == Mode::Off;
         let (prefetch, _) = self.config.prefetch.unwrap_or_default();
         // Only one call at a time takes permits ahead.
         let prefetch = if self.calls.is_empty() { prefetch } else { 0 };
         let extra = prefetch.saturating_sub(self.prefetched.available(now));
-        if !is_held {
+        if pause.is_none() {
             self.grant_locally(now);
         }
         if !self.calls.is_empty() && self.is_behind_waiter(self.next_id) {
@@ -350,14 +337,14 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         }
         self.fail_denied_tries(now);
         let first = self.requests.values().find(|request| request.is_queued());
-        if returns.is_empty() && (first.is_none() || self.mode == Mode::Off) {
+        if returns.is_empty() && first.is_none() {
             return Step::Idle;
         }
         if returns.is_empty() && pause.is_some() {
             return self.sleep(self.paused_until, false);
         }
         if let (Some(first), Some(denial)) = (first, &self.denial)
-            && !is_held
+            && pause.is_none()
             && denial.wait(now, first.cost).is_some()
         {
             let or_connected = denial.is_of_outage();
@@ -375,7 +362,7 @@ impl<P: Policy, S: Store> RequestQueue<P, S> {
         let queued = queued.filter(|(_, request)| request.is_queued());
         let capacity = self.config.capacity;
         let mut sent = Vec::new();
-        for (id, request) in queued.take(if is_held { 0 } else { MAX_BATCH }) {
+        for (id, request) in queued.take(if pause.is_some() { 0 } else { MAX_BATCH }) {
             if request.cost > capacity {
                 // The limit was retuned since the request joined.
                 let never = Ok(Decision::Never { capacity });

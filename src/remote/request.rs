@@ -26,15 +26,6 @@ pub(crate) enum Undecided {
     Fault(ServerError),
 }
 
-/// What there is to say of an answer besides.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AnswerNote {
-    /// The answer of an active limit, if the request passes only in shadow mode.
-    pub(crate) shadowed: Option<Decision>,
-    /// The server's time at which a request that passes was counted. `None` if the server has not counted it.
-    pub(crate) counted_at: Option<u64>,
-}
-
 /// The answer to a request that is denied for that time, by the limit or by nobody.
 pub(super) const fn denied_for(retry_in: Duration, is_undecided: bool) -> Asked {
     if is_undecided {

@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::limiter::{Limiter, Switch};
 use crate::policy::{Decision, SlidingLog};
 
 use super::connection::sleep;
 use super::request::Asked;
 use super::{
-    AnswerNote, Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy,
-    RequestId, ServerError, ServerStats, Task, WaitMode, within, without_outage,
+    Batcher, CallError, Connection, Decided, KeyQueue, LimitConfig, OutagePolicy, RequestId,
+    ServerError, ServerStats, Task, WaitMode, within, without_outage,
 };
 use server::{Client, Rule, Server};
 
@@ -100,6 +101,11 @@ impl<P: Rule> Process<P> {
         }
     }
 
+    /// The switch of this process that has the mode of that name.
+    fn switch(&self, name: &str) -> Switch {
+        self.batcher.switch(name)
+    }
+
     fn stats(&self) -> ServerStats {
         self.batcher.connection.stats()
     }
@@ -149,9 +155,7 @@ impl<P: Rule> Limit<P> {
 
     fn poll(&mut self, cost: u32, mode: WaitMode, cx: &Context<'_>) -> Poll<Decided> {
         let position = &mut self.position;
-        let asked = self
-            .queue
-            .poll_ask(position, cost, mode, cx, &mut AnswerNote::default());
+        let asked = self.queue.poll_ask(position, cost, mode, cx, &mut None);
         asked.map(without_outage)
     }
 
@@ -180,25 +184,14 @@ impl<P: Rule> Limit<P> {
             return answer;
         }
         let position = &mut handle.position;
-        Ok(self
-            .queue
-            .decide_after_timeout(position, since, cost, &mut None))
+        Ok(self.queue.decide_after_timeout(position, since, cost))
     }
 
     /// What the queue answers to a request that does not wait.
     async fn ask(&self, cost: u32) -> Asked {
         let mut handle = self.clone();
         let (queue, position) = (&handle.queue, &mut handle.position);
-        poll_fn(|cx| {
-            queue.poll_ask(
-                position,
-                cost,
-                WaitMode::Try,
-                cx,
-                &mut AnswerNote::default(),
-            )
-        })
-        .await
+        poll_fn(|cx| queue.poll_ask(position, cost, WaitMode::Try, cx, &mut None)).await
     }
 
     async fn passes(&self, cost: u32) -> bool {
@@ -209,6 +202,22 @@ impl<P: Rule> Limit<P> {
     async fn take_all(&self) -> Result<u32, CallError> {
         let reply = self.queue.call(Task::Ask, Vec::new(), u32::MAX).await?;
         Ok(reply.extra)
+    }
+}
+
+impl<P: Rule> Limiter for Limit<P> {
+    type Error = ServerError;
+
+    fn poll_decide(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.poll(cost, WaitMode::WaitFailFast, cx)
+    }
+
+    fn poll_try(&mut self, cost: u32, cx: &mut Context<'_>) -> Poll<Decided> {
+        self.poll(cost, WaitMode::Try, cx)
+    }
+
+    fn give_up(&mut self) {
+        self.queue.leave(&mut self.position);
     }
 }
 

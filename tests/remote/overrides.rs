@@ -2,9 +2,9 @@
 
 use testkit::clock::Stopwatch;
 
-use super::server::{ALL, Rule, Server};
+use super::server::{Rule, Server};
 use super::{DEADLINE, Limit, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::limiter::Mode;
+use crate::limiter::{LimiterExt, Mode, Switch, SwitchExt};
 use crate::policy::{Decision, SlidingLog};
 use crate::remote::connection::sleep;
 use crate::remote::{Change, Failure, OutagePolicy};
@@ -26,6 +26,14 @@ async fn two<P: Rule>(
         .each_ref()
         .map(|process| process.limit(0, policy.clone()));
     (processes, limits)
+}
+
+impl<P: Rule> Process<P> {
+    /// As `Redis::set_mode`.
+    async fn set_mode(&self, name: &str, mode: Mode) {
+        let change = Change::Mode(mode);
+        self.batcher.change(name, &change).await.unwrap();
+    }
 }
 
 impl<P: Rule> Limit<P> {
@@ -177,7 +185,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsewhere() {
-    for change in 0..3 {
+    for change in 0..2 {
         let server = Server::start();
         server.world().reply_in = ms(3);
         let slow = SlidingLog::new(1, HOUR);
@@ -192,8 +200,7 @@ async fn a_waiter_of_an_hour_long_denial_wakes_within_a_second_of_a_change_elsew
         sleep(10 * SECOND).await;
         match change {
             0 => one.change(Change::Resume).await,
-            1 => one.retune(SlidingLog::new(2, HOUR)).await,
-            _ => one.change(Change::Mode(Mode::Off)).await,
+            _ => one.retune(SlidingLog::new(2, HOUR)).await,
         }
         let changed = watch.elapsed();
         let waited = waited.await.unwrap();
@@ -286,40 +293,91 @@ async fn of_two_pauses_in_two_processes_the_later_end_counts() {
     assert_eq!(one.queue.pause(), Some(10 * SECOND));
 }
 
+/// What passes a limit with a switch around it.
+async fn passes<P: Rule>(limit: &Limit<P>, switch: &Switch, cost: u32) -> bool {
+    let mut limit = limit.clone().switched(switch);
+    let asked = std::future::poll_fn(|cx| crate::limiter::Limiter::poll_try(&mut limit, cost, cx));
+    asked.await.unwrap().is_pass()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_limit_that_is_off_makes_no_calls_and_hears_within_a_second_that_it_holds() {
     let server = Server::start();
-    let (_processes, [one, other]) =
+    let (processes, [one, other]) =
         two(&server, OutagePolicy::closed(), SlidingLog::new(1, HOUR)).await;
-    one.change(Change::Mode(Mode::Off)).await;
+    let [of_one, of_other] = processes.each_ref().map(|process| process.switch("a"));
+    processes[0].set_mode("a", Mode::Off).await;
     // The server was asked once, before this process knew.
-    assert!(other.passes(1).await && other.passes(1).await);
+    assert!(passes(&other, &of_other, 1).await && passes(&other, &of_other, 1).await);
     let calls = server.world().calls.len();
     for _ in 0..50 {
-        assert!(one.passes(7).await && other.passes(7).await);
+        assert!(passes(&one, &of_one, 7).await && passes(&other, &of_other, 7).await);
         sleep(ms(100)).await;
     }
     // At first the permit that nobody needed is returned.
     assert!(server.world().calls.len() <= calls + 1);
+    let counted: u32 = server.world().counted.iter().map(|(.., cost)| cost).sum();
+    assert_eq!(counted, 0);
     let reads = server.world().reads.len();
     assert!((10..=13).contains(&reads), "{reads}");
-    assert_eq!(
-        server
-            .world()
-            .counted
-            .iter()
-            .map(|(.., cost)| cost)
-            .sum::<u32>(),
-        0
-    );
 
-    one.change(Change::Mode(Mode::Active)).await;
+    processes[0].set_mode("a", Mode::Active).await;
     let watch = Stopwatch::start();
-    assert!(one.passes(1).await);
-    while other.passes(1).await {
+    while passes(&other, &of_other, 1).await {
         sleep(ms(10)).await;
     }
     assert!(watch.elapsed() <= SECOND + ms(10), "{:?}", watch.elapsed());
+    assert_eq!(of_one.mode(), Mode::Active);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_without_limits_reads_the_mode_of_its_switch_and_only_while_it_is_asked() {
+    let server = Server::<SlidingLog>::start();
+    let [one, other] = [
+        process(&server, OutagePolicy::closed()).await,
+        process(&server, OutagePolicy::closed()).await,
+    ];
+    let switch = other.switch("a");
+    let limit = crate::limiter::Shared::new(SlidingLog::new(1, HOUR)).switched(&switch);
+    limit.acquire(1).await.unwrap();
+    sleep(MINUTE).await;
+    one.set_mode("a", Mode::Shadow).await;
+    let reads = server.world().reads.len();
+    assert!(!limit.try_acquire(1).await.is_pass());
+    settle().await;
+    assert!(limit.try_acquire(1).await.is_pass());
+    sleep(MINUTE).await;
+    assert_eq!(server.world().reads.len(), reads + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_has_the_mode_that_was_set_before_it_was_made_and_no_other_name_has_it() {
+    let server = Server::<SlidingLog>::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    process.set_mode("a", Mode::Off).await;
+    let switches = ["a", "b"].map(|name| process.switch(name));
+    assert_eq!(
+        switches.each_ref().map(Switch::mode),
+        [Mode::Off, Mode::Active]
+    );
+    // The same switch, with its share.
+    switches[0].set_share(crate::limiter::Share::NONE);
+    assert_eq!(process.switch("a").share(), crate::limiter::Share::NONE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mode_that_is_set_on_the_switch_itself_lasts_until_the_fleet_changes() {
+    let server = Server::start();
+    let process = process(&server, OutagePolicy::closed()).await;
+    let (limit, switch) = (process.limit(0, plenty()), process.switch("a"));
+    switch.set_mode(Mode::Off);
+    for _ in 0..30 {
+        assert!(passes(&limit, &switch, 1).await);
+        sleep(ms(100)).await;
+    }
+    assert_eq!(switch.mode(), Mode::Off);
+    process.set_mode("b", Mode::Shadow).await;
+    assert_eq!(switch.mode(), Mode::Active);
 }
 
 #[tokio::test(start_paused = true)]
@@ -327,65 +385,58 @@ async fn a_limit_that_is_watched_asks_and_passes_whatever_the_answer_is() {
     let server = Server::start();
     let process = process(&server, OutagePolicy::closed()).await;
     let limit = process.limit(0, SlidingLog::new(2, HOUR));
-    limit.change(Change::Mode(Mode::Shadow)).await;
+    process.set_mode("a", Mode::Shadow).await;
+    let switch = process.switch("a");
+    let watched = limit.clone().switched(&switch);
     let watch = Stopwatch::start();
     for _ in 0..5 {
-        limit.acquire(1).await.unwrap();
+        watched.acquire(1).await.unwrap();
     }
-    assert!(limit.passes(3).await, "more than the limit");
+    assert!(passes(&limit, &switch, 3).await, "more than the limit");
     assert_eq!(watch.elapsed(), ms(0));
     assert_eq!(
-        (process.stats().held_back, server.world().counted.len()),
+        (switch.stats().held_back, server.world().counted.len()),
         (4, 2)
     );
 
     limit.change(Change::Pause(HOUR)).await;
-    limit.acquire(1).await.unwrap();
+    watched.acquire(1).await.unwrap();
     server.world().refused_keys.insert(1);
-    let refused = process.limit(1, SlidingLog::new(2, HOUR));
-    refused.change(Change::Mode(Mode::Shadow)).await;
+    let refused = process.limit(1, SlidingLog::new(2, HOUR)).switched(&switch);
     refused.acquire(1).await.unwrap();
-    assert_eq!(process.stats().held_back, 6);
+    let stats = switch.stats();
+    assert_eq!((stats.held_back, stats.unreachable), (5, 1));
 
     server.world().refused_keys.clear();
-    let silent = process.limit(2, SlidingLog::new(2, HOUR));
-    silent.change(Change::Mode(Mode::Shadow)).await;
+    let silent = process.limit(2, SlidingLog::new(2, HOUR)).switched(&switch);
     server.freeze();
     let watch = Stopwatch::start();
     silent.acquire(1).await.unwrap();
     assert_eq!(watch.elapsed(), DEADLINE);
-    assert_eq!(process.stats().held_back, 7);
+    assert_eq!(switch.stats().held_back, 6);
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_pass_when_their_limit_is_only_watched() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limit = process.limit(0, SlidingLog::new(1, HOUR));
-    assert!(limit.passes(1).await);
-    let waiting = [acquiring(&limit), acquiring(&limit)];
-    sleep(SECOND).await;
-    limit.change(Change::Mode(Mode::Shadow)).await;
-    for waited in waiting {
-        assert_eq!(waited.await.unwrap(), SECOND);
+async fn waiters_pass_when_their_limit_is_only_watched_in_every_process() {
+    for mode in [Mode::Shadow, Mode::Off] {
+        let server = Server::start();
+        let (processes, [one, other]) =
+            two(&server, OutagePolicy::closed(), SlidingLog::new(1, HOUR)).await;
+        assert!(one.passes(1).await);
+        let waiting = [(&processes[0], one), (&processes[1], other)].map(|(process, limit)| {
+            let watch = Stopwatch::start();
+            let limit = limit.switched(&process.switch("a"));
+            tokio::spawn(async move {
+                limit.acquire(1).await.unwrap();
+                watch.elapsed()
+            })
+        });
+        sleep(10 * SECOND).await;
+        processes[0].set_mode("a", mode).await;
+        let [here, there] = waiting;
+        assert_eq!(here.await.unwrap(), 10 * SECOND);
+        assert!(there.await.unwrap() <= 11 * SECOND);
     }
-    assert_eq!(process.stats().held_back, 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_mode_of_all_keys_holds_for_each_and_a_key_may_have_another() {
-    let server = Server::start();
-    let process = process(&server, OutagePolicy::closed()).await;
-    let limits = [0, 1].map(|key| process.limit(key, SlidingLog::new(1, HOUR)));
-    let all = Change::Mode(Mode::Off);
-    process.batcher.change(ALL, &all).await.unwrap();
-    limits[1].change(Change::Mode(Mode::Shadow)).await;
-    let modes = limits.each_ref().map(|limit| limit.queue.mode());
-    assert_eq!(modes, [Mode::Off, Mode::Shadow]);
-    let all = Change::Mode(Mode::Active);
-    process.batcher.change(ALL, &all).await.unwrap();
-    let modes = limits.each_ref().map(|limit| limit.queue.mode());
-    assert_eq!(modes, [Mode::Active, Mode::Shadow]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -477,21 +528,15 @@ async fn what_is_known_stays_in_force_during_an_outage() {
         .unwrap_err();
     assert!(error.is_skipped());
     assert!(!limit.passes(1).await);
-    limit
-        .queue
-        .change(&Change::Mode(Mode::Off))
-        .await
-        .unwrap_err();
+    let off = Change::Mode(Mode::Off);
+    process.batcher.change("a", &off).await.unwrap_err();
     server.world().is_reachable = true;
     while !process.is_up() {
         sleep(ms(10)).await;
     }
     other.acquire(1).await.unwrap();
-    assert_eq!(
-        limit.queue.mode(),
-        Mode::Off,
-        "also when all overrides were read"
-    );
+    let mode = process.switch("a").mode();
+    assert_eq!(mode, Mode::Off, "also when all overrides were read");
 }
 
 #[tokio::test(start_paused = true)]
@@ -500,9 +545,9 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
         let server = Server::start();
         let (_processes, [one, other]) = two(&server, OutagePolicy::closed(), plenty()).await;
         one.change(Change::Pause(10 * SECOND)).await;
-        let mode = process(&server, OutagePolicy::closed()).await;
-        let mode = mode.limit(1, SlidingLog::new(1, HOUR));
-        mode.change(Change::Mode(Mode::Off)).await;
+        let third = process(&server, OutagePolicy::closed()).await;
+        let (limit, switch) = (third.limit(1, plenty()), third.switch("a"));
+        third.set_mode("a", Mode::Off).await;
         assert!(!other.passes(1).await);
         if restarts {
             server.restart();
@@ -511,21 +556,21 @@ async fn a_flushed_server_keeps_pauses_that_are_known_and_forgets_modes_and_para
         }
         sleep(2 * SECOND).await;
         for _ in 0..200 {
-            let _ = mode.try_acquire(1).await;
+            let _ = limit.try_acquire(1).await;
             let _ = other.try_acquire(1).await;
             sleep(ms(10)).await;
         }
-        assert_eq!(mode.queue.mode(), Mode::Active, "{restarts}");
+        assert_eq!(switch.mode(), Mode::Active, "{restarts}");
         assert_eq!(other.queue.pause(), Some(6 * SECOND), "{restarts}");
         while one.try_acquire(1).await.is_err() || restarts && server.world().attempts < 6 {
             sleep(ms(100)).await;
         }
         // The versions of the new server are not those of the old one.
-        one.change(Change::Mode(Mode::Off)).await;
+        one.change(Change::Pause(HOUR)).await;
         sleep(SECOND).await;
         let _ = other.try_acquire(1).await;
         settle().await;
-        assert!(other.passes(1).await, "{restarts}");
+        assert!(wait_of(other.try_acquire(1).await) > MINUTE, "{restarts}");
     }
 }
 

@@ -630,9 +630,6 @@ impl Stamp {
     }
 }
 
-/// The name of the overrides for all keys.
-pub(super) const ALL: &str = "all";
-
 /// The store of one process.
 #[derive(Clone, Debug)]
 pub(super) struct Client<P: Rule> {
@@ -707,8 +704,8 @@ impl<P: Rule> Store for Client<P> {
         policy
     }
 
-    fn override_names((key, _): &(u32, P)) -> [String; 2] {
-        [key.to_string(), ALL.to_owned()]
+    fn override_name((key, _): &(u32, P)) -> String {
+        key.to_string()
     }
 
     async fn overrides(

@@ -31,14 +31,14 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folders: &["src"],
-        lines: at_most(19_400, 19_400),
-        types: at_most(312, 310),
+        lines: at_most(19_360, 19_360),
+        types: at_most(311, 310),
     },
     Crate {
         name: "paceline-redis",
         folders: &["src/redis", "src/remote"],
-        lines: at_most(6_560, 6_500),
-        types: at_most(97, 95),
+        lines: at_most(6_500, 6_500),
+        types: at_most(95, 95),
     },
     Crate {
         name: "paceline-tower",

@@ -46,7 +46,6 @@ impl Seen {
             Event::Shadowed { cost, retry_in, .. } => format!("shadowed {cost} for {retry_in:?}"),
             Event::Paused { duration, .. } => format!("paused for {duration:?}"),
             Event::FeedbackApplied { pause, .. } => format!("feedback of {pause:?}"),
-            Event::ModeChanged { mode, .. } => format!("mode {mode:?}"),
             Event::Released { count, .. } => format!("released {count}"),
             Event::Resized { limit, .. } => format!("resized to {limit}"),
             other => format!("{other:?}"),

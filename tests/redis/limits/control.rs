@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use paceline::feedback::Feedback;
-use paceline::limiter::Mode;
+use paceline::limiter::{Limits, Mode, Switch};
 use paceline::policy::{
     All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
+use paceline::prelude::*;
 use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError};
 use paceline::time::Rate;
 
@@ -18,6 +19,14 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Long enough for a process to read what has changed, with its next call.
 async fn second() {
     pause(SECOND).await;
+}
+
+/// Asks until the switch has that mode, as one of another process will.
+async fn reads(switch: &Switch, mode: Mode, ask: impl AsyncFn()) {
+    while switch.mode() != mode {
+        ask().await;
+        pause(Duration::from_millis(20)).await;
+    }
 }
 
 async fn two<P: RedisPolicy>(server: &Server, policy: P) -> [RedisLimiter<P>; 2] {
@@ -141,7 +150,8 @@ async fn a_response_to_one_client_pauses_its_host_in_another() {
 #[tokio::test]
 async fn pauses_expire_in_redis_and_modes_stay() {
     let server = Server::start().await;
-    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
+    let (of_one, of_other) = (redis(&server).await, redis(&server).await);
+    let [one, _] = two(&server, SlidingLog::new(5, MINUTE)).await;
     for _ in 0..3 {
         one.pause_for(Duration::from_millis(20)).await.unwrap();
         pause(Duration::from_millis(40)).await;
@@ -151,35 +161,30 @@ async fn pauses_expire_in_redis_and_modes_stay() {
         assert_eq!(server.cli::<u64>(&["EXISTS", &key]).await, 0, "{key}");
     }
 
-    one.set_mode(Mode::Off).await.unwrap();
+    of_one.set_mode("a", Mode::Off).await.unwrap();
     let lives: i64 = server.cli(&["PTTL", "paceline:{overrides}:by_name"]).await;
     assert_eq!(lives, -1);
-    assert!(
-        other
-            .try_acquire(9)
-            .await
-            .is_ok_and(|answer| !answer.is_pass())
-            || other.mode() == Mode::Off
-    );
-    second().await;
-    let _ = other.try_acquire(1).await;
-    second().await;
-    assert_eq!(other.try_acquire(9).await, Ok(Decision::Pass));
-    assert_eq!(
-        (other.mode(), other.try_acquire_up_to(70).await),
-        (Mode::Off, Ok(70))
-    );
+    let switch = of_other.switch("a").unwrap();
+    let other = of_other.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+    let other = other.switched(&switch);
+    reads(&switch, Mode::Off, async || {
+        let _ = other.try_acquire(9).await;
+    })
+    .await;
+    assert_eq!(other.try_acquire(9).await, Decision::Pass);
 
-    one.set_mode(Mode::Active).await.unwrap();
+    of_one.set_mode("a", Mode::Active).await.unwrap();
     let lives: i64 = server.cli(&["PTTL", "paceline:{overrides}:by_name"]).await;
     assert!((3_500_000..3_700_000).contains(&lives), "{lives}");
 }
 
 #[tokio::test]
-async fn a_key_is_paused_alone_and_a_mode_is_for_all_keys() {
+async fn a_key_is_paused_alone_and_a_switch_around_the_table_is_for_all_keys() {
     let server = Server::start().await;
     let clients = [redis(&server).await, redis(&server).await];
-    let hosts = clients.map(|redis| redis.keyed("hosts", SlidingLog::new(2, MINUTE)).unwrap());
+    let hosts = clients
+        .each_ref()
+        .map(|redis| redis.keyed("hosts", SlidingLog::new(2, MINUTE)).unwrap());
     let [one, other] = &hosts;
     one.at("a.example")
         .unwrap()
@@ -216,19 +221,18 @@ async fn a_key_is_paused_alone_and_a_mode_is_for_all_keys() {
             .is_pass()
     );
 
-    one.set_mode(Mode::Shadow).await.unwrap();
-    second().await;
-    assert!(
-        other
-            .at("b.example")
-            .unwrap()
-            .try_acquire(2)
-            .await
-            .unwrap()
-            .is_pass()
-    );
-    assert_eq!((one.mode(), other.mode()), (Mode::Shadow, Mode::Shadow));
-    assert_eq!(other.at("b.example").unwrap().mode(), Mode::Shadow);
+    clients[0].set_mode("hosts", Mode::Shadow).await.unwrap();
+    let switch = clients[1].switch("hosts").unwrap();
+    let hosts = other.clone().switched(&switch);
+    reads(&switch, Mode::Shadow, async || {
+        let _ = hosts.at("b.example").unwrap().try_acquire(1).await;
+    })
+    .await;
+    for host in ["a.example", "b.example", "d.example"] {
+        let limit = hosts.at(host).unwrap();
+        assert!(limit.try_acquire(2).await.is_pass() && limit.try_acquire(2).await.is_pass());
+    }
+    assert!(switch.stats().held_back >= 3);
     assert!(one.at("").is_err());
 }
 
@@ -394,45 +398,60 @@ async fn prefixes_have_overrides_of_their_own() {
 #[tokio::test]
 async fn a_flushed_server_has_no_modes_any_more() {
     let server = Server::start().await;
-    let [one, other] = two(&server, SlidingLog::new(5, MINUTE)).await;
-    one.set_mode(Mode::Off).await.unwrap();
-    let _ = other.try_acquire(1).await;
-    assert_eq!(other.mode(), Mode::Off);
-    server.flush_all().await;
-    second().await;
-    for limit in [&one, &other] {
-        while limit.mode() == Mode::Off {
-            let _ = limit.try_acquire(1).await;
-            pause(Duration::from_millis(20)).await;
+    let clients = [redis(&server).await, redis(&server).await];
+    clients[0].set_mode("a", Mode::Off).await.unwrap();
+    let limits = clients.each_ref().map(|redis| {
+        let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
+        limit.switched(&redis.switch("a").unwrap())
+    });
+    let asked = async |mode| {
+        for limit in &limits {
+            let ask = async || {
+                let _ = limit.try_acquire(1).await;
+            };
+            reads(limit.switch(), mode, ask).await;
         }
-    }
+    };
+    asked(Mode::Off).await;
+    server.flush_all().await;
+    asked(Mode::Active).await;
 }
 
 #[tokio::test]
 async fn what_was_taken_back_is_dropped_after_an_hour_and_still_heard_by_an_idle_client() {
     let server = Server::start_with_clock().await;
-    let (own, idle) = (redis(&server).await, redis(&server).await);
-    let policy = SlidingLog::new(5, MINUTE);
-    let of = |name| own.limit(name, policy).unwrap();
-    of("stays").set_mode(Mode::Shadow).await.unwrap();
-    of("back").set_mode(Mode::Off).await.unwrap();
-    let idle = idle.limit("back", policy).unwrap();
-    let _ = idle.try_acquire(1).await;
-    assert_eq!(idle.mode(), Mode::Off);
-    of("back").set_mode(Mode::Active).await.unwrap();
+    let (own, other) = (redis(&server).await, redis(&server).await);
+    own.set_mode("stays", Mode::Shadow).await.unwrap();
+    own.set_mode("back", Mode::Off).await.unwrap();
+    let idle = other.switch("back").unwrap();
+    let limit = other.limit("back", SlidingLog::new(5, MINUTE)).unwrap();
+    let limit = limit.switched(&idle);
+    let ask = async || {
+        let _ = limit.try_acquire(1).await;
+    };
+    reads(&idle, Mode::Off, ask).await;
+    own.set_mode("back", Mode::Active).await.unwrap();
     let before = server.time_us().await;
     server.set_clock(7_200);
     while server.time_us().await < before + 7_000_000_000 {
         pause(Duration::from_millis(20)).await;
     }
-    of("other").set_mode(Mode::Off).await.unwrap();
+    own.set_mode("other", Mode::Off).await.unwrap();
     let names: Vec<String> = server
         .cli(&["ZRANGE", "paceline:{overrides}:versions", "0", "-1"])
         .await;
     assert_eq!(names, ["paceline:{stays}", "paceline:{other}"]);
-    second().await;
-    while idle.mode() == Mode::Off {
-        let _ = idle.try_acquire(1).await;
-        pause(Duration::from_millis(20)).await;
+    reads(&idle, Mode::Active, ask).await;
+}
+
+#[tokio::test]
+async fn a_name_of_a_switch_is_as_long_as_that_of_a_limit() {
+    let redis = Redis::open("redis://127.0.0.1:1", OutagePolicy::closed()).unwrap();
+    let long = "x".repeat(201);
+    for name in ["", &long] {
+        let refused = redis.switch(name).unwrap_err().to_string();
+        assert!(refused.contains("1 to 200 bytes"), "{refused}");
+        let error = redis.set_mode(name, Mode::Off).await.unwrap_err();
+        assert!(error.unfit().is_some(), "{error}");
     }
 }

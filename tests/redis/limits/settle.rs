@@ -1,6 +1,7 @@
 //! Costs that are known afterwards, in real time.
 
-use paceline::limiter::Mode;
+use std::time::Duration;
+
 use paceline::policy::{
     All, Decision, FixedWindow, PerRequest, SlidingCounter, SlidingLog, TokenBucket,
 };
@@ -12,8 +13,7 @@ use crate::failing;
 use crate::servers::Server;
 
 async fn left<P: RedisPolicy>(limit: &RedisLimiter<P>) -> u32 {
-    let status = limit.fetch_status().await.unwrap();
-    status.expect("the limit is not off").remaining
+    limit.fetch_status().await.unwrap().remaining
 }
 
 #[tokio::test]
@@ -137,25 +137,18 @@ async fn a_retune_finds_the_policy_inside() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_off_and_one_in_shadow_settle_nothing_that_they_did_not_count() {
+async fn a_reservation_that_would_wait_is_refused_in_time_and_counts_nothing() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let limit = redis.limit("a", SlidingLog::new(100, MINUTE)).unwrap();
     limit.acquire(40).await.unwrap();
 
-    limit.set_mode(Mode::Shadow).await.unwrap();
-    let shadowed = limit.reserve(80).await.unwrap();
-    shadowed.settle(0).await.unwrap();
+    let refused = limit.reserve_within(80, Duration::from_millis(25)).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.is_too_late());
     assert_eq!(left(&limit).await, 60);
-    let counted = limit.reserve(20).await.unwrap();
+    let counted = limit.reserve_within(20, PATIENT).await.unwrap();
     counted.settle(30).await.unwrap();
-    assert_eq!(left(&limit).await, 30);
-
-    limit.set_mode(Mode::Off).await.unwrap();
-    limit.charge(7).await.unwrap();
-    let off = limit.reserve(50).await.unwrap();
-    off.settle(0).await.unwrap();
-    limit.set_mode(Mode::Active).await.unwrap();
     assert_eq!(left(&limit).await, 30);
 }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use paceline::limiter::Limiter;
-use paceline::limiter::Mode;
+use paceline::limiter::{Limiter, Mode, SwitchExt};
 use paceline::policy::{All, Decision, FixedWindow, Interval, Policy, SlidingLog, TokenBucket};
 use paceline::time::Rate;
 
@@ -61,10 +60,7 @@ async fn the_status_of_several_limits_is_that_of_the_one_with_the_least_left() {
     // The bucket has four, and the longest wait.
     assert!(wait_of(limit.try_acquire(5).await) > HOUR / 2);
     assert_eq!(limit.binding(), Some(0));
-    for status in [
-        limit.status().unwrap(),
-        limit.fetch_status().await.unwrap().unwrap(),
-    ] {
+    for status in [limit.status().unwrap(), limit.fetch_status().await.unwrap()] {
         assert_eq!((status.remaining, status.binding), (3, Some(1)));
         assert_eq!(status.quota, policy.limits().1.quota());
         assert!((MINUTE / 2..=MINUTE).contains(&status.reset_in));
@@ -92,7 +88,7 @@ async fn a_fetched_status_counts_nothing_and_knows_of_other_processes() {
     let policy = TokenBucket::new(Rate::new(1, HOUR), 9);
     let [here, there] = [one, other].map(|redis| redis.limit("a", policy).unwrap());
 
-    let fresh = here.fetch_status().await.unwrap().unwrap();
+    let fresh = here.fetch_status().await.unwrap();
     assert_eq!((fresh.remaining, fresh.reset_in), (9, Duration::ZERO));
     assert_eq!(here.status(), None);
 
@@ -100,7 +96,7 @@ async fn a_fetched_status_counts_nothing_and_knows_of_other_processes() {
     there.acquire(4).await.unwrap();
     assert_eq!((remaining(&here), remaining(&there)), (8, 4));
     for _ in 0..2 {
-        let fresh = here.fetch_status().await.unwrap().unwrap();
+        let fresh = here.fetch_status().await.unwrap();
         assert_eq!((fresh.remaining, fresh.quota), (4, policy.quota()));
         assert!((HOUR * 4..=HOUR * 5).contains(&fresh.reset_in));
     }
@@ -172,15 +168,16 @@ async fn a_pause_leaves_nothing_and_a_limit_that_is_off_has_no_status() {
     waits.abort();
     let _ = waits.await;
     assert_eq!(limit.waiting(), 0);
-    for status in [limit.status(), limit.fetch_status().await.unwrap()] {
-        let status = status.unwrap();
+    let fetched = limit.fetch_status().await.unwrap();
+    for status in [limit.status().unwrap(), fetched] {
         assert_eq!((status.remaining, status.quota.unwrap().permits), (0, 10));
         assert!((HOUR / 2..=HOUR).contains(&status.reset_in));
     }
 
     limit.resume().await.unwrap();
     assert_eq!(remaining(&limit), 9);
-    limit.set_mode(Mode::Off).await.unwrap();
-    assert_eq!(limit.status(), None);
-    assert_eq!(limit.fetch_status().await.unwrap(), None);
+    let switch = redis.switch("a").unwrap();
+    redis.set_mode("a", Mode::Off).await.unwrap();
+    let switched = limit.clone().switched(&switch);
+    assert_eq!(Limiter::status(&switched), None);
 }

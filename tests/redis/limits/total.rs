@@ -2,7 +2,6 @@
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use paceline::limiter::Mode;
 use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket};
 use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
@@ -107,7 +106,7 @@ async fn tiers_several_limits_and_settled_costs_go_with_a_total() {
 }
 
 #[tokio::test]
-async fn a_pause_of_a_key_and_a_mode_of_all_keys_hold_as_without_a_total() {
+async fn a_pause_of_a_key_holds_as_without_a_total() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let plain = redis.limit("users", log(1)).unwrap();
@@ -120,13 +119,6 @@ async fn a_pause_of_a_key_and_a_mode_of_all_keys_hold_as_without_a_total() {
         users.at("bob").unwrap().try_acquire(5).await,
         Ok(Decision::Pass)
     );
-    users.set_mode(Mode::Off).await.unwrap();
-    assert_eq!(
-        users.at("bob").unwrap().try_acquire(5).await,
-        Ok(Decision::Pass)
-    );
-    assert_eq!(users.mode(), Mode::Off);
-    assert_eq!(plain.mode(), Mode::Active);
     assert_eq!(plain.paused_for(), None);
 }
 

@@ -183,45 +183,52 @@ async fn a_fault_is_a_refusal_and_a_stream_waits_on() {
 }
 
 #[tokio::test]
-async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own() {
+async fn what_passes_only_in_shadow_mode_is_an_event_of_its_own_around_the_switch() {
     let server = Server::start().await;
     let redis = redis(&server).await;
-    let seen = Seen::default();
+    let (seen, around) = (Seen::default(), Seen::default());
     let limit = redis.limit("a", SlidingLog::new(5, MINUTE)).unwrap();
     let limit = limit.with_observer(seen.clone());
-    limit.set_mode(Mode::Shadow).await.unwrap();
-    assert_eq!(limit.try_acquire(5).await, Ok(Decision::Pass));
-    seen.is(&["ModeChanged { mode: Shadow }", "passed 5"]);
-
-    assert_eq!(limit.try_acquire(1).await, Ok(Decision::Pass));
-    assert_eq!(limit.try_acquire(6).await, Ok(Decision::Pass));
-    limit.acquire(1).await.unwrap();
-    limit.acquire_within(1, MINUTE).await.unwrap();
-    assert_eq!(limit.try_acquire_up_to(2).await, Ok(2));
-    let around = Seen::default();
+    let switch = redis.switch("a").unwrap();
     let report = {
         let around = around.clone();
         move |event: Event| (&around).observe(event)
     };
-    let observed = Observed::new(limit.clone(), report);
-    assert_eq!(stream::iter([1; 2]).pace(observed).count().await, 2);
-    seen.is(&[
+    let limit = Observed::new(limit.switched(&switch), report);
+    redis.set_mode("a", Mode::Shadow).await.unwrap();
+    assert_eq!(limit.try_acquire(5).await, Decision::Pass);
+    around.is(&["passed 5"]);
+    seen.is(&["passed 5"]);
+
+    assert_eq!(limit.try_acquire(1).await, Decision::Pass);
+    assert_eq!(limit.try_acquire(6).await, Decision::Pass);
+    limit.acquire(1).await.unwrap();
+    limit.acquire_within(1, MINUTE).await.unwrap();
+    assert_eq!(stream::iter([1; 2]).pace(limit.clone()).count().await, 2);
+    around.is(&[
         "shadowed 1, true",
         "shadowed 6, false",
         "shadowed 1, true",
         "shadowed 1, true",
-        "shadowed 2, true",
         "shadowed 1, true",
         "shadowed 1, true",
     ]);
-    around.is(&["shadowed 1, true"; 2]);
-    assert_eq!(redis.stats().held_back, 7);
+    // The limit itself has refused them.
+    seen.is(&[
+        "refused 1",
+        "6 of 5",
+        "refused 1",
+        "refused 1",
+        "refused 1",
+        "refused 1",
+    ]);
+    assert_eq!(switch.stats().held_back, 6);
 
-    limit.set_mode(Mode::Off).await.unwrap();
-    assert_eq!(limit.try_acquire_up_to(7).await, Ok(7));
+    redis.set_mode("a", Mode::Off).await.unwrap();
     limit.acquire(9).await.unwrap();
-    seen.is(&["ModeChanged { mode: Off }", "passed 7", "passed 9"]);
-    assert_eq!(redis.stats().held_back, 7);
+    around.is(&["passed 9"]);
+    seen.is(&[]);
+    assert_eq!(switch.stats().held_back, 6);
 }
 
 #[tokio::test]
@@ -256,7 +263,7 @@ async fn each_change_is_an_event_of_the_clone_on_which_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
+async fn a_key_reports_with_its_key() {
     let server = Server::start().await;
     let redis = redis(&server).await;
     let users = redis.keyed("users", SlidingLog::new(1, MINUTE)).unwrap();
@@ -273,26 +280,13 @@ async fn a_key_reports_with_its_key_and_a_keyed_limit_with_its_mode() {
             .is_pass()
     );
     same.at("bob").unwrap().pause_for(MINUTE).await.unwrap();
-    same.set_mode(Mode::Shadow).await.unwrap();
-    same.at("ann")
-        .unwrap()
-        .acquire_within(1, MINUTE)
-        .await
-        .unwrap();
-    seen.is(&[
-        "passed 1",
-        "refused 1",
-        "Paused { duration: 60s }",
-        "ModeChanged { mode: Shadow }",
-        "shadowed 1, true",
-    ]);
+    seen.is(&["passed 1", "refused 1", "Paused { duration: 60s }"]);
 
     let by_key = Arc::new(Mutex::new(Vec::new()));
     let users = users.with_observer_by_key({
         let by_key = Arc::clone(&by_key);
         move |key, event| by_key.lock().unwrap().push((key.to_owned(), event))
     });
-    users.set_mode(Mode::Active).await.unwrap();
     users.at("bob").unwrap().resume().await.unwrap();
     let keys = stream::iter(["bob", "cat"]).try_pace_by_key(users, |key| *key, 2);
     assert_eq!(keys.count().await, 2);
