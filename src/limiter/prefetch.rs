@@ -147,7 +147,7 @@ const fn halves(offer: u64) -> (u32, u32) {
     (offer as u32, (offer >> 32) as u32)
 }
 
-// A package of its own runs them: see `models/`.
+// A package of its own runs them: see `crates/models/`.
 #[cfg(all(test, loom))]
 mod tests {
     use loom::model::Builder;

@@ -304,7 +304,7 @@ fn unpacked(word: u32) -> Setting {
     (mode, share.unwrap_or(Share::FULL))
 }
 
-// A package of its own runs them: see `models/`.
+// A package of its own runs them: see `crates/models/`.
 #[cfg(all(test, loom))]
 mod tests {
     use std::task::Wake;

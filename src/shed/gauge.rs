@@ -109,7 +109,7 @@ impl Tally {
     }
 }
 
-// A package of its own runs them: see `models/`.
+// A package of its own runs them: see `crates/models/`.
 #[cfg(all(test, loom))]
 mod tests {
     use loom::model;

@@ -64,9 +64,9 @@ const SHARED_WITHOUT_A_LOCK: [&str; 3] = ["Atomic", "atomic", "fence("];
 
 /// The files that have a model, and the model.
 const MODELLED: [(&str, &str); 3] = [
-    ("src/limiter/prefetch.rs", "models/prefetch.rs"),
-    ("src/limiter/switch.rs", "models/switch.rs"),
-    ("src/shed/gauge.rs", "models/gauge.rs"),
+    ("src/limiter/prefetch.rs", "crates/models/prefetch.rs"),
+    ("src/limiter/switch.rs", "crates/models/switch.rs"),
+    ("src/shed/gauge.rs", "crates/models/gauge.rs"),
 ];
 
 #[test]
@@ -100,7 +100,7 @@ fn every_model_tries_its_file() {
     for (file, model) in MODELLED {
         let model = fs::read_to_string(root.join(model)).unwrap();
         assert!(
-            model.contains(&format!("#[path = \"../{file}\"]")),
+            model.contains(&format!("#[path = \"../../{file}\"]")),
             "{file}"
         );
         let file = fs::read_to_string(root.join(file)).unwrap();

@@ -9,7 +9,7 @@ fn root() -> &'static Path {
 
 /// The pages of the project.
 fn pages() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/performance", "deploy"];
+    let folders = ["", "docs", "docs/performance", "crates/cli"];
     let files = folders
         .iter()
         .flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());

@@ -55,7 +55,12 @@ struct Limit {
     measure: fn() -> Measure,
 }
 
-const LIMITS: [Limit; 4] = [
+const LIMITS: [Limit; 5] = [
+    Limit {
+        name: "folders at the top",
+        ceiling: at_most(8, 8),
+        measure: folders_at_the_top,
+    },
     Limit {
         name: "bytes of Markdown",
         ceiling: at_most(200 * 1024, 200 * 1024),
@@ -266,6 +271,17 @@ fn markdown() -> Measure {
     }
     assert!(value > 0, "there are pages");
     Measure::of(value)
+}
+
+fn folders_at_the_top() -> Measure {
+    let entries = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folders = entries.map(|entry| entry.unwrap()).filter(|entry| {
+        let name = entry.file_name();
+        let is_ours = name != "target" && !name.to_string_lossy().starts_with('.');
+        is_ours && entry.file_type().unwrap().is_dir()
+    });
+    let names = folders.map(|folder| folder.file_name().to_string_lossy().into_owned());
+    Measure::of_places(names.collect())
 }
 
 fn circular_imports() -> Measure {

@@ -1,4 +1,4 @@
-//! Calls of many threads in any order. What a million random schedules of one task do is tested in `laws/services.rs`.
+//! Calls of many threads in any order. What a million random schedules of one task do is tested in `crates/laws/services.rs`.
 
 use std::thread;
 use std::time::Duration;

@@ -1,0 +1,404 @@
+//! What the binary makes of its flags, its environment and its file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::id;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::support::{command, output};
+
+/// What is required.
+const REQUIRED: [&str; 8] = [
+    "--listen",
+    "127.0.0.1:9000",
+    "--upstream",
+    "http://127.0.0.1:8080",
+    "--capacity",
+    "40",
+    "--cycle",
+    "10s",
+];
+
+/// A file of this test. It is removed when it is dropped.
+struct File(PathBuf);
+
+impl File {
+    fn new(text: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("paceline-config-{}-{number}", id()));
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The flags that are required, with others in place of those of the same name.
+fn with<'f>(flags: &[&'f str]) -> Vec<&'f str> {
+    let mut all: Vec<&str> = Vec::new();
+    for pair in REQUIRED.chunks(2) {
+        if !flags.contains(&pair[0]) {
+            all.extend(pair);
+        }
+    }
+    all.extend(flags);
+    all
+}
+
+/// The errors of a configuration that is refused, as `--check` and a start print them.
+fn refused(flags: &[&str]) -> String {
+    let start = output(flags);
+    let (code, out, err) = output(&[&["--check"], flags].concat());
+    assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    assert_eq!(start, (code, out, err.clone()));
+    err
+}
+
+/// What `--check` prints, of flags that are right.
+fn checked(flags: &[&str]) -> String {
+    let (code, out, err) = output(&[&["--check"], flags].concat());
+    assert_eq!((code, err.as_str()), (0, ""));
+    out
+}
+
+/// The line of a setting in what `--check` prints: its value, and where that comes from.
+fn line(out: &str, key: &str) -> (String, String) {
+    let start = format!("{key} = ");
+    let line = out.lines().find(|line| line.starts_with(&start));
+    let line = line.unwrap_or_else(|| panic!("no {key} in {out}"));
+    let (value, origin) = line[start.len()..].rsplit_once("  # ").unwrap();
+    (value.trim_end().to_owned(), origin.to_owned())
+}
+
+fn pair(value: &str, origin: &str) -> (String, String) {
+    (value.to_owned(), origin.to_owned())
+}
+
+/// The values in what `--check` prints, without their origins.
+fn values(out: &str) -> Vec<&str> {
+    let values = out.lines().map(|line| line.rsplit_once("  # ").unwrap().0);
+    values.map(str::trim_end).collect()
+}
+
+#[test]
+fn four_flags_are_enough() {
+    let out = checked(&REQUIRED);
+    assert_eq!(line(&out, "capacity"), pair("40", "flag --capacity"));
+    assert_eq!(line(&out, "cycle"), pair("\"10s\"", "flag --cycle"));
+    assert_eq!(line(&out, "admin"), pair("\"127.0.0.1:9102\"", "default"));
+    assert_eq!(line(&out, "idle-timeout"), pair("\"1m\"", "default"));
+}
+
+#[test]
+fn without_flags_each_missing_setting_is_named() {
+    assert_eq!(
+        refused(&[]),
+        "\
+error: listen: missing; give --listen, PACELINE_LISTEN, or listen = \"127.0.0.1:9000\" in a file for --config
+error: upstream: missing; give --upstream, PACELINE_UPSTREAM, or upstream = \"http://127.0.0.1:8080\" in a file for --config
+error: capacity: missing; give --capacity, PACELINE_CAPACITY, or capacity = 40 in a file for --config
+error: cycle: missing; give --cycle, PACELINE_CYCLE, or cycle = \"10s\" in a file for --config
+"
+    );
+}
+
+#[test]
+fn each_bad_value_is_refused_in_its_own_words() {
+    for row in BAD_VALUES.lines() {
+        let [key, value, error] = row.split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        let flag = format!("--{key}");
+        // An error names the flag that is given, save for a few.
+        let mut expected = match error.chars().next() {
+            Some('-' | '/') => error.to_owned(),
+            _ => format!("{flag}: {error}"),
+        };
+        for (mark, words) in WORDS {
+            expected = expected.replace(mark, words);
+        }
+        let expected = format!("error: {expected}\n");
+        assert_eq!(refused(&with(&[&flag, value])), expected, "{row}");
+    }
+}
+
+/// What the errors of a kind have in common.
+const WORDS: [(&str, &str); 7] = [
+    (
+        "{share}",
+        "write 0% to 100%, with at most two decimals, as in 5% or 0.25%",
+    ),
+    (
+        "{duration}",
+        "write a whole number and its unit, ms, s, m or h, as in 500ms, 10s or 2m",
+    ),
+    (
+        "{concurrency}",
+        "write off, a number as in 50, or for an adaptive one where it begins and its maximum, as in 20..200",
+    ),
+    (
+        "{address}",
+        "write an IP address and a port, as in 127.0.0.1:9000, 0.0.0.0:9000 or [::]:9000",
+    ),
+    (
+        "{upstream}",
+        "write a host and a port, as in http://127.0.0.1:8080",
+    ),
+    (
+        "{itself}",
+        "is the sidecar itself: listen is `127.0.0.1:9000`; give the port of the service",
+    ),
+    ("{number}", "is not a whole number from 0 to 4294967295"),
+];
+
+/// A flag, its value, and the error.
+const BAD_VALUES: &str = "\
+capacity | 0 | a fair share needs a capacity of at least 1, got 0
+capacity | -1 | `-1` {number}
+capacity | 4294967296 | `4294967296` {number}
+capacity | 1e3 | `1e3` {number}
+capacity |  | `` {number}
+cycle | 0s | a fair share needs a cycle of at least 1 ns, got 0
+cycle | 10 | `10` is not a duration: {duration}
+cycle | 31000d | `31000d` is not a duration: {duration}
+cycle | 721h | must be at most 720h, got 721h
+reservation | 101% | `101%` is not a share: {share}
+reservation | 0.1 | `0.1` is not a share: {share}
+enforced | 200% | `200%` is not a share: {share}
+mode | on | `on` is not a mode: write enforce, passthrough or off
+max-clients | 0 | a fair share needs at least 1 client, got 0
+forget-after | 0 | a client is forgotten after at least 1 idle cycle, got 0
+early-cycles | never | `never` {number}, or off
+cores | 0 | must be 1 to 1024, got 0
+cores | 2000 | must be 1 to 1024, got 2000
+listen | 9000 | `9000` is not an address to listen on: {address}
+listen | localhost:9000 | `localhost:9000` is not an address to listen on: {address}
+admin | 127.0.0.1:9000 | `127.0.0.1:9000` is in use by listen, `127.0.0.1:9000`: give each a port of its own
+admin | 127.0.0.1:8080 | --upstream: `http://127.0.0.1:8080` is the sidecar itself: admin is `127.0.0.1:8080`; give the port of the service
+upstream | 127.0.0.1:8080 | `127.0.0.1:8080` has no scheme: write http://127.0.0.1:8080, or h2c://127.0.0.1:8080 for HTTP/2
+upstream | http://127.0.0.1:8080/api | `http://127.0.0.1:8080/api` has a path, `/api`, but requests keep their own: write http://127.0.0.1:8080
+upstream | h2c://shop:1?a=b | `h2c://shop:1?a=b` has a path, `?a=b`, but requests keep their own: write h2c://shop:1
+upstream | http://shop#top | `http://shop#top` has a path, `#top`, but requests keep their own: write http://shop
+upstream | https://127.0.0.1:8080 | `https://127.0.0.1:8080` asks for TLS, which is not spoken to the upstream: write http://127.0.0.1:8080
+upstream | unix:///run/shop | `unix:///run/shop` has an unknown scheme: write http:// or h2c://
+upstream |  | `` is not an upstream: {upstream}
+upstream | http:// | `http://` is not an upstream: {upstream}
+upstream | http://:8080 | `http://:8080` is not an upstream: {upstream}
+upstream | http://me@shop:8080 | `http://me@shop:8080` is not an upstream: {upstream}
+upstream | http://shop:0 | `http://shop:0` is not an upstream: {upstream}
+upstream | http://shop:65536 | `http://shop:65536` is not an upstream: {upstream}
+upstream | http://shop :80 | `http://shop :80` is not an upstream: {upstream}
+upstream | http://127.0.0.1:9000 | `http://127.0.0.1:9000` {itself}
+upstream | http://localhost:9000 | `http://localhost:9000` {itself}
+upstream | http://0.0.0.0:9000 | `http://0.0.0.0:9000` {itself}
+client | cookie | `cookie` is not a way to know a client: write header or ip
+client-header | x client | `x client` is not the name of a header: write letters, digits and hyphens, as in x-client-id
+client-header | Host | `Host` is about the connection or the message: name one that is only about the client, as in x-client-id
+client-header |  | `` is not the name of a header: write letters, digits and hyphens, as in x-client-id
+ip-header | via | `via` is not a header of proxies: write forwarded, x-forwarded-for, x-real-ip or none
+ip-header | forwarded | `forwarded` is only read with client = ip
+trusted-proxies | 10.0.0.0/8 | `10.0.0.0/8` are only asked with client = ip
+anonymous | drop | `drop` is not an answer to requests without a client: write refuse, pass or share
+concurrency | 0 | there must be at least 1 permit, got 0
+concurrency | many | `many` is not a concurrency: {concurrency}
+concurrency | 1.. | `1..` is not a concurrency: {concurrency}
+concurrency | 20..10 | the floor must not be above the ceiling, got 20 and 10
+shed-good | 90% | the thresholds must be above 0 and below 1, and good below bad, got 0.9 and 0.8
+shed-delay | 0s | the delay must be at least 1 ns, got 0
+shed-ramp | 0s | the ramp must be at least 1 ns, got 0
+head-timeout | 0s | must be longer than 0s, got 0s
+idle-timeout | 0ms | must be longer than 0s, got 0s
+body-timeout | 0s | must be longer than 0s, got 0s
+connect-timeout | 0s | must be longer than 0s, got 0s
+response-timeout | 0s | must be longer than 0s, got 0s
+upstream-idle-timeout | 0s | must be longer than 0s, got 0s
+drain-finish | 1000h | must be at most 720h, got 1000h
+max-head-bytes | 8191 | must be 8192 to 16777216, got 8191
+max-fields | 0 | must be 1 to 10000, got 0
+max-connections | 0 | must be at least 1, got 0
+max-streams | 0 | must be at least 1, got 0
+log | loud | `loud` is not a level: write error, warn, info, debug or trace
+admin-token-file | /nowhere/token | `/nowhere/token` cannot be read: No such file or directory (os error 2)
+config | /nowhere/sidecar.toml | /nowhere/sidecar.toml: cannot be read: No such file or directory (os error 2)";
+
+#[test]
+fn a_switch_is_true_or_false() {
+    let of = |flag| line(&checked(&with(&[flag])), "pacing");
+    assert_eq!(of("--pacing"), pair("true", "flag --pacing"));
+    assert_eq!(of("--pacing=true"), pair("true", "flag --pacing"));
+    assert_eq!(of("--pacing=false"), pair("false", "flag --pacing"));
+    let error = "error: --pacing: `yes` is not true or false: write true or false\n";
+    assert_eq!(refused(&with(&["--pacing=yes"])), error);
+}
+
+#[test]
+fn a_range_of_proxies_is_checked() {
+    let of = |ranges| {
+        refused(&with(&[
+            "--client",
+            "ip",
+            "--ip-header",
+            "forwarded",
+            "--trusted-proxies",
+            ranges,
+        ]))
+    };
+    let error = "error: --trusted-proxies: `10.0.0.1/8` has bits after its prefix; its range is `10.0.0.0/8`\n";
+    assert_eq!(of("fd00::/8,10.0.0.1/8"), error);
+    let error = "error: --trusted-proxies: at least 1 range has to be trusted, got 0\n";
+    assert_eq!(of(","), error);
+}
+
+#[test]
+fn an_empty_token_file_is_refused() {
+    let token = File::new(" \n");
+    let error = format!(
+        "error: --admin-token-file: `{}` is empty: write the token into it\n",
+        token.path()
+    );
+    assert_eq!(refused(&with(&["--admin-token-file", token.path()])), error);
+}
+
+#[test]
+fn an_admin_port_for_other_machines_without_a_token_is_warned_about() {
+    let warning = "warning: admin: other machines can read from `0.0.0.0:9102`, and without admin-token-file only this one can change anything\n";
+    let (code, _, err) = output(&with(&["--check", "--admin", "0.0.0.0:9102"]));
+    assert_eq!((code, err.as_str()), (0, warning));
+
+    let token = File::new("secret\n");
+    let flags = with(&[
+        "--check",
+        "--admin",
+        "0.0.0.0:9102",
+        "--admin-token-file",
+        token.path(),
+    ]);
+    let (code, _, err) = output(&flags);
+    assert_eq!((code, err.as_str()), (0, ""));
+}
+
+#[test]
+fn an_unknown_flag_is_refused_with_the_nearest() {
+    let (code, out, err) = output(&with(&["--capcity", "3"]));
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("unexpected argument '--capcity'"), "{err}");
+    assert!(err.contains("'--capacity'"), "{err}");
+}
+
+#[test]
+fn a_value_holds_from_the_flag_then_the_variable_then_the_file() {
+    let file = File::new(
+        "upstream = \"http://shop:1\"\nlisten = \"127.0.0.1:1\"\n\n  capacity = 1\ncycle = \"1s\"\n[clients.shop]\nweight = 3\n",
+    );
+    let run = |flags: &[&str]| {
+        let mut command = command(flags);
+        command.args(["--check"]);
+        command.env("PACELINE_CONFIG", file.path());
+        command
+            .env("PACELINE_CAPACITY", "2")
+            .env("PACELINE_LISTEN", "127.0.0.1:2");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let out = run(&["--listen", "127.0.0.1:3"]);
+    let at = |line| format!("{}:{line}", file.path());
+    assert_eq!(
+        line(&out, "listen"),
+        pair("\"127.0.0.1:3\"", "flag --listen")
+    );
+    let variable = "environment variable PACELINE_CAPACITY";
+    assert_eq!(line(&out, "capacity"), pair("2", variable));
+    assert_eq!(line(&out, "upstream"), pair("\"http://shop:1\"", &at(1)));
+    assert_eq!(line(&out, "cycle"), pair("\"1s\"", &at(5)));
+    assert_eq!(line(&out, "clients.shop"), pair("{ weight = 3 }", &at(6)));
+    assert_eq!(line(&out, "mode"), pair("\"enforce\"", "default"));
+
+    // A file that is named by a flag is another one.
+    let other = File::new("upstream = \"http://other:1\"\ncycle = \"1s\"\n");
+    let upstream = line(&run(&["--config", other.path()]), "upstream");
+    assert_eq!(
+        upstream,
+        pair("\"http://other:1\"", &format!("{}:1", other.path()))
+    );
+}
+
+#[test]
+fn a_wrong_name_or_type_in_the_file_is_refused_with_its_place() {
+    let file = File::new("capcity = 40\ncycle = 10\n\n[client.shop]\n");
+    let path = file.path();
+    let flags = [&REQUIRED[..4], &["--config", path]].concat();
+    assert_eq!(
+        refused(&flags),
+        format!(
+            "\
+error: {path}:1:1: unknown key `capcity`; did you mean `capacity`?
+error: {path}:2:9: cycle: expected a string such as \"10s\", got the number 10
+error: {path}:4:2: client: expected a string such as \"header\", got a table
+error: capacity: missing; give --capacity, PACELINE_CAPACITY, or capacity = 40 in {path}
+"
+        )
+    );
+    let file = File::new("capacity = 40\ncycle = 10s\n");
+    let path = file.path();
+    let flags = [&REQUIRED[..4], &["--config", path]].concat();
+    let error =
+        format!("error: {path}:2:9: string values must be quoted, expected literal string\n");
+    assert_eq!(refused(&flags), error);
+}
+
+#[test]
+fn a_variable_that_is_nearly_a_setting_is_refused() {
+    let run = |name: &str| {
+        let mut command = command(&REQUIRED);
+        let output = command.arg("--check").env(name, "1").output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), err)
+    };
+    let error = "error: PACELINE_CAPACTY: no such variable; did you mean PACELINE_CAPACITY?\n";
+    assert_eq!(run("PACELINE_CAPACTY"), (2, error.to_owned()));
+    let warning = "warning: PACELINE_SERVICE_HOST: not a variable of the sidecar, ignored\n";
+    assert_eq!(run("PACELINE_SERVICE_HOST"), (0, warning.to_owned()));
+}
+
+#[test]
+fn the_example_file_says_what_holds_anyway() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/sidecar.toml");
+    let example = checked(&["--config", path.to_str().unwrap()]);
+    let defaults = checked(&REQUIRED);
+    assert_eq!(values(&example), values(&defaults));
+
+    let text = fs::read_to_string(path).unwrap();
+    for value in values(&defaults) {
+        assert!(text.lines().any(|line| line == value), "{value}");
+    }
+    assert!(!example.contains("# default"), "{example}");
+}
+
+#[test]
+fn the_help_text_has_every_setting_with_its_default() {
+    let (code, help, err) = output(&["--help"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for value in values(&checked(&REQUIRED)) {
+        let (key, value) = value.split_once(" = ").unwrap();
+        let flag = format!("--{key}");
+        let rest = help
+            .split_whitespace()
+            .skip_while(|word| word.split('[').next() != Some(&flag));
+        let rest: Vec<_> = rest.take(40).collect();
+        let value = value.trim_matches(['"', '[', ']']);
+        let default = format!("[default: {value}]");
+        let is_known = rest.join(" ").contains(&default) || value.is_empty();
+        let is_required = REQUIRED.contains(&flag.as_str()) && rest.contains(&"[required]");
+        assert!(is_known || is_required, "{flag}: {rest:?}");
+    }
+}
