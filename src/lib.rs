@@ -49,8 +49,8 @@
 //!   [`Shared::apply_feedback`](limiter::Shared::apply_feedback) obeys it. [`LimitHeaders`](feedback::LimitHeaders) says it to
 //!   your own callers.
 //! * **`tower`** has layers that limit a service or a client, with the same limiters and permits (feature `tower`).
-//! * **`redis`** has the same limits with their state in Redis, for a fleet, and says what happens while Redis is gone (feature
-//!   `redis`).
+//! * **`paceline-redis`**, a crate of its own, has the same limits with their state in Redis, for a fleet, and says what happens while
+//!   Redis is gone.
 //!
 //! | to | write |
 //! |---|---|
@@ -73,7 +73,7 @@
 //! | observe only, switch off, or launch a limit for 1 % of the users first | `limits.switched(&switch)`, `switch.set_mode(Mode::Shadow)`, `switch.set_share(Share::percent(1))`; in a whole fleet, a switch from `redis.switch(name)` |
 //! | answer 429 to a caller above its limit, with feature `tower` | `EnforceLayer::by_key(users, key).answering(Answers::new("users"))` |
 //! | drop while this worker is overloaded, the least important first | `events.shed_by(WorkerUtilization::new(sensor), \|event\| event.class())` |
-//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, with feature `redis` |
+//! | share one limit among replicas | `Redis::open(url, OutagePolicy::insured(3))?.limit("name", policy)?`, of the crate `paceline-redis` |
 //!
 //! [Choosing](_docs::choosing) has the rest: which policy, whether to wait or to refuse, groups, several limits, services and fleets. The
 //! [guides](_docs) are pages of the repository.
@@ -138,8 +138,6 @@
 //!
 //! * `metrics`: `limiter::Metrics`, an observer that counts in the `metrics` facade; its docs list all metrics.
 //! * `tracing`: `limiter::TracingObserver`, an observer that writes `tracing` events.
-//! * `redis`: `redis::Redis` and the limits in it; `redis-cluster`: also in a cluster; `redis-tls`: also by TLS, with `rustls` and
-//!   `ring`, which needs a C compiler. They need Rust 1.88.
 //! * `tower`: `tower::EnforceLayer`, `tower::PaceLayer`, `tower::ConcurrencyLayer`, `tower::AdaptiveLayer`, `tower::FeedbackLayer` and
 //!   `tower::ShedLayer`, limits as layers for services and clients.
 //! * `serde`: rates, policies and named limits from any format of `serde`, as texts or tables: see [`config`].
@@ -149,8 +147,6 @@
 // docs.rs says with each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "redis")]
-mod remote;
 mod wait;
 
 pub mod batch;
@@ -162,8 +158,6 @@ pub mod io;
 pub mod limiter;
 pub mod policy;
 pub mod prelude;
-#[cfg(feature = "redis")]
-pub mod redis;
 pub mod shed;
 pub mod sink;
 pub mod stream;
@@ -188,10 +182,6 @@ pub mod _docs {
     #[doc = include_str!("../docs/language-models.md")]
     pub mod language_models {}
 
-    #[cfg(feature = "redis")]
-    #[doc = include_str!("../docs/fleet.md")]
-    pub mod fleet {}
-
     // One of its examples uses the layers.
     #[cfg(feature = "tower")]
     #[doc = include_str!("../docs/migrating.md")]
@@ -207,6 +197,6 @@ pub mod _docs {
 }
 
 // With every feature, since its examples use some.
-#[cfg(all(doctest, feature = "redis", feature = "tower"))]
+#[cfg(all(doctest, feature = "tower"))]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -14,7 +14,6 @@ use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
 use super::model::{Bucket, Free, Model, Spacing};
 
 pub(super) use aligned::Aligned;
-pub(super) use windows::Cut;
 
 /// A policy that the laws are checked for.
 pub(super) trait Subject: Policy<State: 'static> + Clone + Debug + 'static {

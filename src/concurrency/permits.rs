@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::limiter::{
-    AcquireError, Event, Gate, Limiter, Method, Observer, SharedObserver, Stats, Watch,
+    AcquireError, Event, Gate, Limiter, Method, Observer, Reporter, SharedObserver, Stats,
 };
 use crate::policy::Decision;
 use crate::time::{OutOfRange, Resolution, or_panic};
@@ -357,7 +357,7 @@ impl Permits {
                 position: Position::None,
                 resolution: self.resolution,
                 priority: self.priority,
-                watch: Watch::of(self.queue.front().get()),
+                watch: Reporter::of(self.queue.front().get()),
             })),
             count: cost,
         }
@@ -737,7 +737,7 @@ struct PermitQueue {
     position: Position,
     resolution: Resolution,
     priority: Priority,
-    watch: Watch,
+    watch: Reporter,
 }
 
 impl Limiter for PermitQueue {

@@ -12,7 +12,9 @@ pub struct TooCostly<T = ()> {
 }
 
 impl TooCostly {
-    pub(crate) const fn new(cost: u32, capacity: u32) -> Self {
+    /// A request of this cost can never pass, since at most `capacity` can pass at once.
+    #[must_use]
+    pub const fn new(cost: u32, capacity: u32) -> Self {
         Self {
             item: (),
             cost,
@@ -89,13 +91,17 @@ enum Kind<E> {
 }
 
 impl<E> AcquireError<E> {
-    pub(crate) const fn too_late(within: Duration, retry_in: Option<Duration>) -> Self {
+    /// It could not pass `within` this time. `retry_in`: how long the same request would have to wait, if that is known.
+    #[must_use]
+    pub const fn too_late(within: Duration, retry_in: Option<Duration>) -> Self {
         Self {
             kind: Kind::TooLate { within, retry_in },
         }
     }
 
-    pub(crate) const fn of_limit(error: E) -> Self {
+    /// The error of the limiter itself.
+    #[must_use]
+    pub const fn of_limit(error: E) -> Self {
         Self {
             kind: Kind::Limit(error),
         }

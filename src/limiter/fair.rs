@@ -13,7 +13,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::fair_clients::{Account, ClientShare, FairClients, FairCycle, FairQueue, Reply, lock};
-use super::reporter::{KeyedObserver, SharedObserver, Watch};
+use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::{Answer, Event, Limiter, Limits, Method, Observer, Stats};
 
 /// Clients that share one capacity: one that needs more borrows what the others leave, until they need it back.
@@ -184,7 +184,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Fair<K> {
     #[must_use]
     pub fn at(&self, key: K) -> FairAt<K> {
         let observer = self.observer_of(|| key.clone());
-        FairAt::new(self.clone(), key, Watch::of(observer.as_ref()))
+        FairAt::new(self.clone(), key, Reporter::of(observer.as_ref()))
     }
 
     /// Waits for `cost` permits of this client, behind every request that waits for the same client.
@@ -569,11 +569,11 @@ pub struct FairAt<K: Hash + Eq + Clone + Send + 'static> {
     position: Position,
     /// Memory for the next time that it waits.
     spare: Option<Arc<FairQueue<K>>>,
-    watch: Watch,
+    watch: Reporter,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> FairAt<K> {
-    const fn new(fair: Fair<K>, key: K, watch: Watch) -> Self {
+    const fn new(fair: Fair<K>, key: K, watch: Reporter) -> Self {
         Self {
             fair,
             key,

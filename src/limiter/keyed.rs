@@ -17,7 +17,7 @@ use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::as_key::AsKey;
 use super::key_map::{KeyMap, Policies, RETRY_FOR_ROOM, Reply, WhenFull, lock};
 use super::limit::LimitState;
-use super::reporter::{KeyedObserver, SharedObserver, Watch};
+use super::reporter::{KeyedObserver, Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::share::hash_from;
 use super::shared::{LimitHandle, Shared};
@@ -304,7 +304,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
             key,
             handle: None,
             spare: None,
-            watch: Watch::of(observer.as_ref()),
+            watch: Reporter::of(observer.as_ref()),
             uncounted: None,
             settles_nothing: false,
         }
@@ -592,7 +592,7 @@ impl<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static> Keyed<K, P> 
         // The work may wake a waiter, or use these limits.
         drop(shard);
         let mut handle = self.handle(Arc::clone(&limit));
-        handle.watch = Watch::of(self.observer_of(|| key.to_key()).as_ref());
+        handle.watch = Reporter::of(self.observer_of(|| key.to_key()).as_ref());
         let done = work(&handle, policy);
         drop(handle);
         self.shard(key).take_back(key, limit, waited_until);
@@ -689,7 +689,7 @@ pub struct KeyedAt<K: Hash + Eq + Clone, P: Policy<State: Send> + Send + 'static
     pub(super) handle: Option<Shared<P>>,
     /// Memory for the next time that it waits.
     pub(super) spare: Option<Arc<LimitHandle<P>>>,
-    pub(super) watch: Watch,
+    pub(super) watch: Reporter,
     /// What the last request would have been answered, if it passed without being counted because there was no room for the key.
     pub(super) uncounted: Option<Decision>,
     /// Made for the settlement of such a request.

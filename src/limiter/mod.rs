@@ -91,9 +91,8 @@ pub use observed::Observed;
 pub use observer::{Event, Observer};
 pub use owned::Owned;
 pub use part::{Part, Together};
-#[cfg(feature = "redis")]
-pub(crate) use reporter::KeyedObserver;
-pub(crate) use reporter::{SharedObserver, Watch, contained_in_unwind};
+pub use reporter::Reporter;
+pub(crate) use reporter::{SharedObserver, contained_in_unwind};
 pub use settle::{Reservation, Reserve, ReserveWithin, Settle};
 pub use share::Share;
 pub use shared::Shared;

@@ -7,7 +7,7 @@ use crate::feedback::Feedback;
 use crate::policy::Decision;
 
 use super::observer::Observer;
-use super::reporter::Reporter;
+use super::reporter::HandleEvents;
 use super::{Limiter, Limits, Method, Obey, Obeying, Settle};
 
 /// A limiter or permits, or those for each key, which report their decisions to an [`Observer`].
@@ -53,7 +53,7 @@ use super::{Limiter, Limits, Method, Obey, Obeying, Settle};
 /// see [`Permits::with_observer`](crate::concurrency::Permits::with_observer).
 pub struct Observed<L, O: Observer> {
     limiter: L,
-    reporter: Reporter<O>,
+    reporter: HandleEvents<O>,
 }
 
 impl<L, O: Observer> Observed<L, O> {
@@ -61,7 +61,7 @@ impl<L, O: Observer> Observed<L, O> {
     pub const fn new(limiter: L, observer: O) -> Self {
         Self {
             limiter,
-            reporter: Reporter::new(observer),
+            reporter: HandleEvents::new(observer),
         }
     }
 
@@ -70,7 +70,7 @@ impl<L, O: Observer> Observed<L, O> {
         &self.limiter
     }
 
-    pub(crate) const fn parts(&mut self) -> (&mut L, &mut Reporter<O>) {
+    pub(crate) const fn parts(&mut self) -> (&mut L, &mut HandleEvents<O>) {
         (&mut self.limiter, &mut self.reporter)
     }
 

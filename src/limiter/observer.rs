@@ -92,7 +92,7 @@ pub enum Event {
         /// How long it was queued.
         waited: Duration,
     },
-    /// It passed only because a [`Switch`](super::Switch) is in [`Mode::Shadow`] or does not limit it, or because a keyed limit had
+    /// It passed only because a [`Switch`](super::Switch) is in [`Mode::Shadow`](super::Mode::Shadow) or does not limit it, or because a keyed limit had
     /// no room for its key and lets such keys pass.
     #[non_exhaustive]
     Shadowed {
@@ -155,6 +155,33 @@ pub enum Event {
         /// The new limit.
         limit: u32,
     },
+}
+
+/// For a limiter of your own, which reports what is done to it.
+impl Event {
+    /// A pause, of that long from now on.
+    #[must_use]
+    pub const fn paused(duration: Duration) -> Self {
+        Self::Paused { duration }
+    }
+
+    /// A pause that a provider asked for, of that long from now on.
+    #[must_use]
+    pub const fn feedback_applied(pause: Duration) -> Self {
+        Self::FeedbackApplied { pause }
+    }
+
+    /// That many permits for concurrency were released.
+    #[must_use]
+    pub const fn released(count: u32) -> Self {
+        Self::Released { count }
+    }
+
+    /// There are that many permits for concurrency from now on.
+    #[must_use]
+    pub const fn resized(limit: u32) -> Self {
+        Self::Resized { limit }
+    }
 }
 
 impl Event {

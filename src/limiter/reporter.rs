@@ -13,14 +13,14 @@ use super::observer::{Event, Observer};
 use super::{Answer, Method};
 
 /// Turns the answers to one handle into events: for [`Observed`](super::Observed), and for a limit that carries its observer.
-pub(crate) struct Reporter<O> {
+pub(crate) struct HandleEvents<O> {
     observer: O,
     clock: Clock,
     /// Since when its request is queued.
     since: Option<Tick>,
 }
 
-impl<O> Reporter<O> {
+impl<O> HandleEvents<O> {
     pub(crate) const fn new(observer: O) -> Self {
         Self {
             observer,
@@ -34,7 +34,7 @@ impl<O> Reporter<O> {
     }
 }
 
-impl<O: Observer> Reporter<O> {
+impl<O: Observer> HandleEvents<O> {
     /// Reports what the limiter answered to this method. `shadowed`: see [`Limiter`](super::Limiter::shadowed).
     pub(crate) fn answered<E>(
         &mut self,
@@ -149,35 +149,93 @@ pub(crate) fn contained_in_unwind(work: impl FnOnce()) {
     }
 }
 
-/// What a handle keeps if it is observed: nothing otherwise, so that a limit without an observer pays for one check.
+/// What a handle of a limit keeps to report to the [`Observer`] that the limit carries: for a limiter of your own, in memory or on a
+/// server.
+///
+/// It knows whether the request of its handle is queued, and for how long. Without an observer it reports nothing, and costs one
+/// check. A clone is for another handle: it has the same observer, and no request.
+///
+/// ```
+/// use paceline::limiter::{Event, Reporter};
+/// use paceline::policy::Decision;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let (sender, events) = mpsc::channel();
+/// let mut reporter = Reporter::new(move |event: Event| sender.send(event).unwrap());
+///
+/// reporter.waits();
+/// reporter.decided(3, Decision::Pass);
+/// assert!(matches!(events.recv(), Ok(Event::Passed { cost: 3, .. })));
+///
+/// reporter.report(Event::paused(Duration::from_secs(2)));
+/// assert!(matches!(events.recv(), Ok(Event::Paused { .. })));
+/// ```
 #[derive(Default)]
-pub(crate) struct Watch(Option<Box<Reporter<SharedObserver>>>);
+pub struct Reporter(Option<Box<HandleEvents<SharedObserver>>>);
 
-impl Watch {
-    pub(crate) const NONE: Self = Self(None);
+impl Reporter {
+    /// It has no observer.
+    pub const NONE: Self = Self(None);
+
+    /// Reports to `observer`.
+    #[must_use]
+    pub fn new<O>(observer: O) -> Self
+    where
+        O: Send + Sync + 'static,
+        for<'a> &'a O: Observer,
+    {
+        Self::of(Some(&SharedObserver::new(observer)))
+    }
 
     #[inline]
     pub(crate) fn of(observer: Option<&SharedObserver>) -> Self {
-        observer.map_or(Self::NONE, Self::new)
+        observer.map_or(Self::NONE, Self::of_shared)
     }
 
     #[cold]
-    fn new(observer: &SharedObserver) -> Self {
-        Self(Some(Box::new(Reporter::new(observer.clone()))))
-    }
-
-    /// That of another handle with the same observer.
-    #[inline]
-    pub(crate) fn of_clone(&self) -> Self {
-        Self::of(self.observer())
+    fn of_shared(observer: &SharedObserver) -> Self {
+        Self(Some(Box::new(HandleEvents::new(observer.clone()))))
     }
 
     #[inline]
     pub(crate) fn observer(&self) -> Option<&SharedObserver> {
-        self.0.as_deref().map(Reporter::observer)
+        self.0.as_deref().map(HandleEvents::observer)
     }
 
-    /// Reports an answer: see [`Reporter::answered`].
+    /// Reports what was done to the limit: a pause, other parameters.
+    pub fn report(&self, event: Event) {
+        if let Some(observer) = self.observer() {
+            observer.report(event);
+        }
+    }
+
+    /// The request of the handle waits, if it did not before.
+    #[inline]
+    pub fn waits(&mut self) {
+        if self.0.is_some() {
+            self.with(HandleEvents::waits);
+        }
+    }
+
+    /// The request of the handle was decided, and waits no more: a [`Decision::Wait`] is a refusal. For a request of cost 0 there is
+    /// nothing to report.
+    #[inline]
+    pub fn decided(&mut self, cost: u32, decision: Decision) {
+        if self.0.is_some() && cost > 0 {
+            self.with(|events| events.decided(cost, decision, None));
+        }
+    }
+
+    /// The request of the handle was given up, if it has waited.
+    #[inline]
+    pub fn gave_up(&mut self) {
+        if self.0.is_some() {
+            self.with(HandleEvents::gave_up);
+        }
+    }
+
+    /// Reports an answer: see [`HandleEvents::answered`].
     #[inline]
     pub(crate) fn answered(
         &mut self,
@@ -187,13 +245,8 @@ impl Watch {
         shadowed: Option<Decision>,
     ) {
         if self.0.is_some() {
-            self.report(|reporter| reporter.answered(method, cost, answer, shadowed));
+            self.with(|events| events.answered(method, cost, answer, shadowed));
         }
-    }
-
-    /// Its request has left the queue with this decision.
-    pub(crate) fn decided(&mut self, cost: u32, decision: Decision) {
-        self.report(|reporter| reporter.decided(cost, decision, None));
     }
 
     /// Its request has left the queue, since its permits would come too late.
@@ -202,27 +255,27 @@ impl Watch {
         self.decided(cost, Decision::Wait { retry_in });
     }
 
-    /// See [`Reporter::gave_up`].
-    #[inline]
-    pub(crate) fn gave_up(&mut self) {
-        if self.0.is_some() {
-            self.report(Reporter::gave_up);
-        }
-    }
-
     /// Out of line: most limits have no observer.
     #[cold]
     #[inline(never)]
-    fn report(&mut self, report: impl FnOnce(&mut Reporter<SharedObserver>)) {
-        if let Some(reporter) = &mut self.0 {
-            report(reporter);
+    fn with(&mut self, report: impl FnOnce(&mut HandleEvents<SharedObserver>)) {
+        if let Some(events) = &mut self.0 {
+            report(events);
         }
     }
 }
 
-impl fmt::Debug for Watch {
+/// For another handle.
+impl Clone for Reporter {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self::of(self.observer())
+    }
+}
+
+impl fmt::Debug for Reporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watch").finish_non_exhaustive()
+        f.debug_tuple("Reporter").finish_non_exhaustive()
     }
 }
 
@@ -258,16 +311,6 @@ impl<K> KeyedObserver<K> {
         match self {
             Self::Same(observer) => observer.clone(),
             Self::ByKey(observer_of) => observer_of(key()),
-        }
-    }
-}
-
-#[cfg(feature = "redis")]
-impl<K> Clone for KeyedObserver<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Same(observer) => Self::Same(observer.clone()),
-            Self::ByKey(observer_of) => Self::ByKey(AssertUnwindSafe(Arc::clone(observer_of))),
         }
     }
 }

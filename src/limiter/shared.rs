@@ -14,7 +14,7 @@ use crate::wait::{Caller, Intent, Position, Priority, WaitQueue};
 
 use super::acquire::{Acquire, AcquireOne, AcquireWithin, retry_in};
 use super::limit::LimitState;
-use super::reporter::{SharedObserver, Watch};
+use super::reporter::{Reporter, SharedObserver};
 use super::settle::{ReserveWithin, Settle};
 use super::{Answer, Event, Limiter, Method, Obey, Obeying, Observer, Stats};
 
@@ -109,7 +109,7 @@ pub struct Shared<P: Policy> {
     pub(super) position: Position,
     pub(super) resolution: Resolution,
     pub(super) priority: Priority,
-    pub(super) watch: Watch,
+    pub(super) watch: Reporter,
 }
 
 impl<P: Policy<State: Send> + Send + 'static> Shared<P> {
@@ -128,7 +128,7 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: Resolution::default(),
             priority: Priority::Normal,
-            watch: Watch::NONE,
+            watch: Reporter::NONE,
         }
     }
 
@@ -204,7 +204,7 @@ impl<P: Policy> Shared<P> {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        self.watch = Watch::of(Some(&SharedObserver::new(observer)));
+        self.watch = Reporter::of(Some(&SharedObserver::new(observer)));
         self
     }
 
@@ -535,7 +535,7 @@ impl<P: Policy> Shared<P> {
             position: Position::None,
             resolution: self.resolution,
             priority: self.priority,
-            watch: self.watch.of_clone(),
+            watch: self.watch.clone(),
         }
     }
 

@@ -133,6 +133,15 @@ impl Status {
         }
     }
 
+    /// The same, of the limit with that number in an [`All`](super::All), from 0.
+    #[must_use]
+    pub const fn with_binding(self, number: usize) -> Self {
+        Self {
+            binding: Some(number),
+            ..self
+        }
+    }
+
     /// The status of the limit with the least room, of `(status, number of limits)` each.
     pub(super) fn least(statuses: impl IntoIterator<Item = (Self, usize)>) -> Self {
         let rank = |status: &Self| (status.remaining, Reverse(status.reset_in));
@@ -164,7 +173,8 @@ impl Status {
     }
 
     /// The same during a pause.
-    pub(crate) fn paused_for(self, pause: Duration) -> Self {
+    #[must_use]
+    pub fn paused_for(self, pause: Duration) -> Self {
         self.at_most(0, pause)
     }
 }

@@ -85,6 +85,12 @@ impl Interval {
         self.every
     }
 
+    /// Whether it was made [`with_delayed_start`](Self::with_delayed_start).
+    #[must_use]
+    pub const fn is_delayed(&self) -> bool {
+        self.delayed
+    }
+
     #[inline]
     fn open_at(&self, state: IntervalState) -> Tick {
         state.last.after_times(self.every, state.cost)

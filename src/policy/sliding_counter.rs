@@ -171,6 +171,12 @@ impl SlidingCounter {
         self.window
     }
 
+    /// The number of buckets of a strict counter; `None` for a smooth one.
+    #[must_use]
+    pub const fn buckets(&self) -> Option<u32> {
+        self.buckets
+    }
+
     /// The length of a bucket in nanoseconds, rounded up so that the buckets cover the window. A window longer than a tick
     /// can express never ends.
     fn bucket(&self) -> u64 {

@@ -170,7 +170,13 @@ impl TokenBucket {
         self.start
     }
 
-    pub(crate) const fn starts_full(&self) -> bool {
+    /// Whether it was made [`with_debt`](Self::with_debt).
+    #[must_use]
+    pub const fn may_owe(&self) -> bool {
+        self.may_owe
+    }
+
+    pub(super) const fn starts_full(&self) -> bool {
         self.start == self.burst
     }
 

@@ -123,3 +123,14 @@ pub struct InUse {
     /// All others.
     pub sheddable: u32,
 }
+
+impl InUse {
+    /// So many requests of each kind.
+    #[must_use]
+    pub const fn new(critical: u32, sheddable: u32) -> Self {
+        Self {
+            critical,
+            sheddable,
+        }
+    }
+}

@@ -38,7 +38,8 @@ enum Got {
 
 impl OutOfRange {
     /// `message` names the range and the value. It is a literal because a `const fn` cannot format numbers.
-    pub(crate) const fn new(parameter: &'static str, message: &'static str) -> Self {
+    #[must_use]
+    pub const fn new(parameter: &'static str, message: &'static str) -> Self {
         let got = None;
         Self {
             parameter,

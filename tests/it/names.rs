@@ -3,9 +3,8 @@
 //! The lint `unnameable_types` does not look into `pin_project!`, so this is written out.
 
 use std::fmt::Debug;
-use std::fs;
 use std::future::Ready;
-use std::path::PathBuf;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -25,8 +24,8 @@ use paceline::io::{PaceRead, PaceReadExt, PaceWrite, PaceWriteExt};
 use paceline::limiter::{
     Acquire, AcquireAt, AcquireError, AcquireOne, AcquireWithin, AcquireWithinAt, AsKey,
     ClientShare, Event, Exceeded, Fair, FairAt, FairCycle, Gate, Keyed, KeyedAt, Limiter,
-    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, PolicyExt, Quota, Share,
-    Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly, WhenFull,
+    LimiterExt, Limits, Mode, Obey, Obeying, Observed, Observer, Owned, PolicyExt, Quota, Reporter,
+    Share, Shared, Stats, Status, Switch, SwitchExt, SwitchStats, Switched, TooCostly, WhenFull,
 };
 use paceline::policy::{
     All, Decision, FixedWindow, FixedWindowState, Interval, IntervalState, Policy, SlidingCounter,
@@ -46,6 +45,7 @@ use paceline::stream::{
     TryGroupedWeightedWithin, TryGroupedWithin, TryPace, TryPaceByKey,
 };
 use paceline::time::{Clock, OutOfRange, Rate, Resolution, Tick, Timer};
+use testkit::source::public_types;
 
 type Input = Pending<u8>;
 type Results = Pending<Result<u8, u8>>;
@@ -83,6 +83,7 @@ fn values_are_plain() {
     value::<Status>();
     value::<Share>();
     value::<SwitchStats>();
+    free::<Reporter>();
     value::<FairCycle>();
     value::<FairShare>();
     value::<Newcomers>();
@@ -397,43 +398,12 @@ fn traits_can_be_named_and_limiters_made_objects() {
 fn every_public_type_is_named_above() {
     let here = include_str!("names.rs");
     let mut seen = 0;
-    for (path, text) in sources() {
-        let public = text.lines().filter_map(|line| {
-            let line = line.trim_start().strip_prefix("pub ")?;
-            let (_, name) = ["struct ", "enum ", "trait "].iter().find_map(|kind| {
-                line.split_once(kind)
-                    .filter(|(before, _)| before.is_empty())
-            })?;
-            name.split(|c: char| !c.is_alphanumeric()).next()
-        });
-        for name in public {
-            seen += 1;
-            assert!(
-                here.contains(name),
-                "{name} of {} is not named here",
-                path.display()
-            );
-        }
+    for (name, path) in public_types(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        seen += 1;
+        let path = path.display();
+        assert!(here.contains(&name), "{name} of {path} is not named here");
     }
     assert!(seen > 25, "{seen} types were found");
-}
-
-/// Every file of the library, with its text.
-fn sources() -> Vec<(PathBuf, String)> {
-    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let text = fs::read_to_string(&path).unwrap();
-                sources.push((path, text));
-            }
-        }
-    }
-    sources
 }
 
 #[test]
@@ -540,43 +510,4 @@ fn layers_and_services_can_be_shared_and_moved() {
     shown::<FeedbackFuture<Inner, u8, Each>>();
     shown::<Enforce<Inner, One>>();
     shown::<Held<u8>>();
-}
-
-#[cfg(feature = "redis")]
-#[test]
-fn limits_in_redis_can_be_shared_and_moved() {
-    use paceline::redis::{
-        self, CallError, Importance, InUse, OutagePolicy, Redis, RedisLimiter, RedisPolicy,
-        ServerError,
-    };
-
-    // That is sealed: its parts, `Scripted` and `ScriptParams`, cannot be named.
-    fn policy<P: RedisPolicy>() {}
-    policy::<All<(SlidingLog, TokenBucket)>>();
-    free::<Redis>();
-    free::<RedisLimiter<SlidingLog>>();
-    free::<redis::FailFast<SlidingLog>>();
-    free::<redis::RedisKeyed<TokenBucket>>();
-    shown::<RedisLimiter<TokenBucket>>();
-    shown::<redis::FailFast<TokenBucket>>();
-    shown::<redis::RedisReservation<TokenBucket>>();
-    shown::<redis::RedisKeyed<TokenBucket>>();
-    value::<OutagePolicy>();
-    // `ServerStats` in `remote`, which names no store.
-    value::<redis::RedisStats>();
-    error::<ServerError>();
-    error::<CallError>();
-    error::<AcquireError<ServerError>>();
-    free::<redis::RedisKeyedPermits>();
-    free::<redis::RedisPermits>();
-    free::<redis::FleetUsage>();
-    free::<redis::Lease>();
-    shown::<redis::RedisKeyedPermits>();
-    shown::<redis::RedisPermits>();
-    shown::<redis::FleetUsage>();
-    shown::<redis::Lease>();
-    #[cfg(feature = "redis-tls")]
-    free::<redis::Tls>();
-    value::<Importance>();
-    value::<InUse>();
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use map::Map;
 
-use crate::source::{code_lines, is_of_word, rust_files};
+use crate::source::{LIBRARIES, code_lines, is_of_word, rust_files};
 
 /// Files that only list and re-export, or forward. They may import everything.
 const EXEMPT: [&str; 3] = ["lib", "prelude", "_docs"];
@@ -24,12 +24,12 @@ const PURE: [&str; 4] = ["policy", "batch", "fair", "feedback"];
 const PURE_FILES: [&str; 9] = [
     "src/concurrency/aimd.rs",
     "src/concurrency/gradient.rs",
-    "src/redis/lease_queue.rs",
-    "src/redis/lease_table.rs",
-    "src/redis/policy.rs",
-    "src/redis/scripts.rs",
-    "src/remote/cache.rs",
-    "src/remote/health.rs",
+    "crates/paceline-redis/src/redis/lease_queue.rs",
+    "crates/paceline-redis/src/redis/lease_table.rs",
+    "crates/paceline-redis/src/redis/policy.rs",
+    "crates/paceline-redis/src/redis/scripts.rs",
+    "crates/paceline-redis/src/remote/cache.rs",
+    "crates/paceline-redis/src/remote/health.rs",
     "src/shed/curve.rs",
 ];
 
@@ -76,8 +76,9 @@ fn no_file_imports_from_a_layer_above() {
 
 #[test]
 fn the_map_has_the_folders_of_src_and_no_others() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let entries = fs::read_dir(src).unwrap().map(|entry| entry.unwrap());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let entries = LIBRARIES.map(|src| fs::read_dir(root.join(src)).unwrap());
+    let entries = entries.into_iter().flatten().map(|entry| entry.unwrap());
     let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
     let folders = folders.map(|entry| entry.file_name().into_string().unwrap());
     let differences = Map::of_this_house().differences(&folders.collect());
@@ -90,7 +91,7 @@ fn pure_folders_have_no_clock_lock_float_or_panic() {
 }
 
 #[test]
-fn every_atomic_in_src_has_a_model() {
+fn every_atomic_has_a_model() {
     assert_none(&in_src(locking));
 }
 
@@ -144,7 +145,7 @@ fn assert_none(faults: &[Fault]) {
 }
 
 fn in_src(rule: fn(&str, &str) -> Vec<Fault>) -> Vec<Fault> {
-    let files = rust_files(&["src"]);
+    let files = rust_files(&LIBRARIES);
     files
         .iter()
         .flat_map(|(path, text)| rule(path, text))
@@ -163,11 +164,12 @@ fn layering(path: &str, text: &str) -> Vec<Fault> {
     };
     let mut faults = Vec::new();
     for (number, line) in code_lines(text) {
-        for (at, _) in line.match_indices("crate::") {
+        let crates = ["crate::", "paceline::"].into_iter();
+        for (at, krate) in crates.flat_map(|krate| line.match_indices(krate)) {
             if line[..at].ends_with(is_of_word) {
                 continue;
             }
-            let rest = &line[at + "crate::".len()..];
+            let rest = &line[at + krate.len()..];
             let target = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
             if target.is_empty() {
                 faults.push(fault(
@@ -245,7 +247,7 @@ fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
     }
 }
 
-/// The layer of a file in `src/`.
+/// The layer of a file of a library.
 struct Place<'a> {
     layer: &'a str,
     /// Whether `super` of this file is outside its layer.
@@ -253,7 +255,7 @@ struct Place<'a> {
 }
 
 fn place(path: &str) -> Place<'_> {
-    let inside = path.strip_prefix("src/").unwrap_or(path);
+    let inside = path.rsplit_once("src/").map_or(path, |(_, inside)| inside);
     match inside.split_once('/') {
         Some((layer, file)) => Place {
             layer,

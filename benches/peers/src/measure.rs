@@ -101,7 +101,7 @@ pub(crate) fn with_commas(digits: &str) -> String {
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         let left = digits.len() - at;
-        if at > 0 && left % 3 == 0 && text != "-" {
+        if at > 0 && left.is_multiple_of(3) && text != "-" {
             text.push(',');
         }
         text.push(digit);

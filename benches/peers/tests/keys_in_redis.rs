@@ -5,7 +5,7 @@
     reason = "here tokio's sleep is not banned, and an expectation of this cannot be expected"
 )]
 #[expect(dead_code, unused_imports, reason = "one server is enough")]
-#[path = "../../../tests/redis/servers/mod.rs"]
+#[path = "../../../crates/paceline-redis/tests/redis/servers/mod.rs"]
 mod servers;
 
 use std::ops::Range;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use paceline::policy::TokenBucket;
-use paceline::redis::{OutagePolicy, Redis, RedisKeyed};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisKeyed};
 use tokio::runtime::Builder;
 
 use servers::Server;

@@ -114,12 +114,12 @@ pub(crate) struct Redis {
 
     /// What passes while Redis does not answer: everything (open), nothing (closed), or of N processes each its share (insured=N)
     #[arg(long, value_name = "POLICY", default_value = "closed", value_parser = outage)]
-    pub(crate) outage: paceline::redis::OutagePolicy,
+    pub(crate) outage: paceline_redis::OutagePolicy,
 }
 
 #[cfg(feature = "redis")]
-fn outage(text: &str) -> Result<paceline::redis::OutagePolicy, String> {
-    use paceline::redis::OutagePolicy;
+fn outage(text: &str) -> Result<paceline_redis::OutagePolicy, String> {
+    use paceline_redis::OutagePolicy;
 
     match (text, text.strip_prefix("insured=")) {
         ("open", _) => Ok(OutagePolicy::open()),

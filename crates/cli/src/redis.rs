@@ -9,8 +9,8 @@ use paceline::limiter::DynLimiter;
 use paceline::policy::{
     All, AnyPolicy, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
-use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 
 /// The limit of a key, or what is wrong with the key.
 pub(crate) type LimitOf = Arc<dyn Fn(&[u8]) -> Result<DynLimiter, String>>;

@@ -5,7 +5,6 @@ use std::iter;
 use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog};
 use paceline::time::Tick;
 
-use super::super::subject::Cut;
 use super::{Due, Model};
 
 /// The model of a [`SlidingLog`]: each request that passed, with its instant.

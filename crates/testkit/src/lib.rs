@@ -6,6 +6,7 @@
 //! * [`probe`]: a source and a sink driven by hand, one step at a time.
 //! * `browser`: a page in a browser without a window (feature `browser`).
 //! * [`queue`]: an oracle for wait queues, which says who passes when.
+//! * [`source`]: the public names in the source of a crate.
 //! * [`conformance`]: the rules every stream or sink adapter keeps, checked on any of them.
 //!
 //! Nothing here knows paceline: an adapter is handed over by a closure. So the same rows and rules fit any stream or sink.
@@ -17,6 +18,7 @@ pub mod conformance;
 pub mod marble;
 pub mod probe;
 pub mod queue;
+pub mod source;
 pub mod wakes;
 
 mod patience;

@@ -14,7 +14,7 @@ mod scenario;
     unused_imports,
     reason = "the tests of the limits ask more of their servers"
 )]
-#[path = "../../../tests/redis/servers/mod.rs"]
+#[path = "../../../crates/paceline-redis/tests/redis/servers/mod.rs"]
 mod servers;
 #[path = "../../strict/mod.rs"]
 mod strict;
@@ -90,6 +90,7 @@ fn run(args: &Args) -> Result<u8, String> {
 
 fn check_for_a_server() -> Result<(), String> {
     let program = servers::process::program();
+    let name = program.display();
     let asked = Command::new(&program)
         .arg("--version")
         .stdin(Stdio::null())
@@ -98,12 +99,12 @@ fn check_for_a_server() -> Result<(), String> {
         .status();
     match asked {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{program:?} --version: {status}")),
+        Ok(status) => Err(format!("{name} --version: {status}")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!(
-            "there is no program {program:?} here. Get it with `apt-get install redis-server` or `brew install redis`, or see \
+            "there is no program {name} here. Get it with `apt-get install redis-server` or `brew install redis`, or see \
              https://redis.io/docs/latest/operate/oss_and_stack/install/. Another one, such as valkey-server, may be named in \
              the variable REDIS_SERVER."
         )),
-        Err(error) => Err(format!("cannot start {program:?}: {error}")),
+        Err(error) => Err(format!("cannot start {name}: {error}")),
     }
 }

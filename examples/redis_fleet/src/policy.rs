@@ -1,7 +1,7 @@
 //! The outage policies of the workers.
 
 use clap::ValueEnum;
-use paceline::redis::OutagePolicy;
+use paceline_redis::OutagePolicy;
 use serde::Serialize;
 
 use crate::fleet::WORKERS;

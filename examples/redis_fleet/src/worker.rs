@@ -13,7 +13,8 @@ use std::{
 
 use clap::Args;
 use futures::{StreamExt, stream};
-use paceline::{policy::SlidingLog, prelude::*, redis::Redis};
+use paceline::{policy::SlidingLog, prelude::*};
+use paceline_redis::Redis;
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
@@ -47,7 +48,7 @@ pub(crate) struct Account {
     /// How many of them got no answer, and why.
     pub(crate) unanswered: u64,
     pub(crate) last_failure: Option<String>,
-    /// From [`paceline::redis::RedisStats`].
+    /// From [`paceline_redis::RedisStats`].
     pub(crate) outages: u64,
     pub(crate) lost_states: u64,
     pub(crate) passed_alone: u64,

@@ -22,8 +22,8 @@ use paceline::limiter::{
 };
 use paceline::policy::{Interval, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 use tokio::time::{sleep, timeout};
 
 /// Metrics and a log at once.

@@ -4,10 +4,11 @@ use std::process::Command;
 
 /// What differs from one run to the next is left out: times, and what the system says of a broken connection.
 fn masked(line: &str) -> String {
-    if let Some((name, until)) = line.split_once("} ") {
-        if name.starts_with("paceline_paused_until") && until != "0" {
-            return format!("{name}}} (a time)");
-        }
+    if let Some((name, until)) = line.split_once("} ")
+        && name.starts_with("paceline_paused_until")
+        && until != "0"
+    {
+        return format!("{name}}} (a time)");
     }
     match line.split_once("cause=") {
         Some((event, _)) => event.to_owned(),

@@ -23,8 +23,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use ::tower::Layer;
 use ::tower::{Service, ServiceExt};
 use http::{Request, Response};
 use paceline::limiter::{Limiter, PolicyExt, Shared};
@@ -34,40 +32,6 @@ use paceline::time::Rate;
 /// A request and its response.
 async fn call<S: Service<R>, R>(service: &mut S, request: R) -> Result<S::Response, S::Error> {
     service.ready().await?.call(request).await
-}
-
-#[cfg(feature = "redis")]
-#[test]
-fn limits_in_redis_go_into_every_layer() {
-    use paceline::limiter::{Observed, Switch, SwitchExt};
-    use paceline::redis::{RedisKeyed, RedisKeyedPermits, RedisLimiter, RedisPermits};
-    use paceline::tower::{ConcurrencyLayer, EnforceLayer, PaceLayer};
-
-    fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
-    fn rates(one: RedisLimiter<TokenBucket>, users: RedisKeyed<TokenBucket>) {
-        let user = |n: &u32| Some(n.to_string());
-        is_service(EnforceLayer::new(one.clone()).layer(echo()));
-        let switched = one.clone().switched(&Switch::new());
-        is_service(EnforceLayer::new(Observed::new(switched, drop)).layer(echo()));
-        let switched = users.clone().switched(&Switch::new());
-        let layer = EnforceLayer::by_key(Observed::new(switched, drop), user);
-        is_service(layer.layer(echo()));
-        is_service(EnforceLayer::by_key(users.clone(), user).layer(echo()));
-        is_service(PaceLayer::new(one).layer(echo()));
-        is_service(PaceLayer::by_key(users, user).layer(echo()));
-    }
-    fn permits(one: RedisPermits, users: RedisKeyedPermits) {
-        let user = |n: &u32| Some(n.to_string());
-        let layer = ConcurrencyLayer::new(one);
-        is_service(layer.until_response().layer(echo()));
-        let layer = ConcurrencyLayer::by_key(users.clone(), user);
-        is_service(layer.until_response().layer(echo()));
-        let switched = users.switched(&Switch::new());
-        let layer = ConcurrencyLayer::by_key(Observed::new(switched, drop), user);
-        is_service(layer.until_response().layer(echo()));
-    }
-    // That it compiles is the test.
-    let _ = (rates, permits);
 }
 
 /// A service that answers with the request.

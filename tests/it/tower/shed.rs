@@ -287,22 +287,3 @@ async fn in_shadow_mode_it_counts_what_it_would_shed_and_holds_what_it_would_adm
     let answers = both().await;
     assert!(answers[0].is_ok() && answers[1].as_ref().unwrap_err().is_shed());
 }
-
-#[cfg(feature = "redis")]
-#[test]
-fn a_fleet_usage_in_redis_goes_into_the_layer() {
-    fn is_service<S>(_: S)
-    where
-        S: Service<u32, Future: Send> + Clone + Send + Sync + 'static,
-    {
-    }
-    fn layer(usage: paceline::redis::FleetUsage) {
-        is_service(
-            ShedLayer::new(usage, |n: &u32| by_evenness(*n))
-                .until_response()
-                .layer(echo()),
-        );
-    }
-    // That it compiles is the test.
-    let _ = layer;
-}

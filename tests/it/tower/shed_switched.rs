@@ -113,16 +113,3 @@ async fn of_requests_beyond_the_usage_a_share_is_refused() {
     drop(held);
     assert!(call(&mut service, 1).await.is_ok());
 }
-
-#[cfg(feature = "redis")]
-#[test]
-fn a_fleet_usage_in_redis_has_a_switch_too() {
-    fn is_service<S: Service<u32, Future: Send> + Clone + Send + Sync + 'static>(_: S) {}
-    fn layer(usage: paceline::redis::FleetUsage) {
-        let switched = Switched::new(usage, Switch::new());
-        let layer = ShedLayer::new(switched, |_: &u32| Importance::Sheddable);
-        is_service(layer.until_response().layer(echo()));
-    }
-    // That it compiles is the test.
-    let _ = layer;
-}

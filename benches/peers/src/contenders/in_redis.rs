@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use ::paceline::policy::{All, Decision, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use ::paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use ::paceline::time::Rate;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 

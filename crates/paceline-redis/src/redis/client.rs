@@ -2,12 +2,12 @@ use core::time::Duration;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::limiter::{Mode, Switch, Watch};
 use crate::remote::{Batcher, CallError, Change, Connection, KeyQueue, OutagePolicy, ServerStats};
+use paceline::limiter::{Mode, Reporter, Switch};
 
 use super::config::{Redis, config, escaped, keys, tagged};
 use super::connector::Connector;
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 use super::connector::Tls;
 use super::keyed::{Policies, RedisKeyed};
 use super::limiter::RedisLimiter;
@@ -15,7 +15,7 @@ use super::permits::{RedisKeyedPermits, RedisPermits};
 use super::policy::RedisPolicy;
 use super::script_params::RedisLimit;
 use super::usage::FleetUsage;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_millis(25);
@@ -23,14 +23,14 @@ const DEADLINE: Duration = Duration::from_millis(25);
 const PREFIX: &str = "paceline";
 
 impl Redis {
-    /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with feature `redis-tls`),
+    /// One server, by its URL: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (with feature `tls`),
     /// or `unix:///path`. It does not connect yet.
     ///
     /// `when_down` decides what passes its limits during an outage.
     ///
     /// # Errors
     ///
-    /// If the URL is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
+    /// If the URL is not the URL of a Redis server, or needs TLS without feature `tls`.
     pub fn open(url: &str, when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let connector = Connector::server(url).map_err(|error| {
             let why = why_not(&[url], &error);
@@ -44,14 +44,14 @@ impl Redis {
     ///
     /// Every time it connects, it asks all sentinels at once, takes the first master that one of them names, and checks that it
     /// is one. So it follows a failover, and a sentinel that is down does not matter. What a failover can cost is in
-    /// [the guide](crate::redis#what-a-failover-can-cost).
+    /// [the guide](crate#what-a-failover-can-cost).
     ///
     /// If the master needs a login, a database or TLS, `master` is a URL with the name as its host:
     /// `rediss://user:password@mymaster/2`. The logins in the URLs of the sentinels are for the sentinels.
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
+    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `tls`.
     pub fn open_sentinel(
         sentinels: &[&str],
         master: &str,
@@ -72,8 +72,8 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `redis-tls`.
-    #[cfg(feature = "redis-cluster")]
+    /// If there is no URL, or one of them is not the URL of a Redis server, or needs TLS without feature `tls`.
+    #[cfg(feature = "cluster")]
     pub fn open_cluster(urls: &[&str], when_down: OutagePolicy) -> Result<Self, ConfigError> {
         let connector = Connector::cluster(urls).map_err(|error| {
             let why = why_not(urls, &error);
@@ -100,7 +100,7 @@ impl Redis {
     /// # Errors
     ///
     /// If no URL begins with `rediss://`, or the certificates or the key cannot be read.
-    #[cfg(feature = "redis-tls")]
+    #[cfg(feature = "tls")]
     pub fn with_tls(self, tls: &Tls) -> Result<Self, ConfigError> {
         let connection = &self.batcher.connection;
         let connector = connection
@@ -174,7 +174,7 @@ impl Redis {
         let keys = keys(&params, &tagged(&self.prefix, name)?);
         let limit = RedisLimit { keys, params };
         let queue = KeyQueue::new(Arc::clone(&self.batcher), config, limit);
-        Ok(RedisLimiter::new(Arc::new(queue), Watch::NONE))
+        Ok(RedisLimiter::new(Arc::new(queue), Reporter::NONE))
     }
 
     /// A limit for each key, all with the same policy.
@@ -199,7 +199,7 @@ impl Redis {
     ///
     /// ```
     /// use paceline::policy::TokenBucket;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use paceline::time::Rate;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -234,7 +234,7 @@ impl Redis {
     }
 
     /// Up to `n` leases at once, shared with all processes that use the name with the same `n`. A holder has a
-    /// [`Lease`](super::Lease), which expires after the time `lease` unless it is renewed.
+    /// [`Lease`](crate::Lease), which expires after the time `lease` unless it is renewed.
     ///
     /// With short leases, others get in soon after a process has died; long leases outlast a longer outage. Ten seconds is a
     /// good start. It makes no call yet. Two pools of the same name in one process share the state in Redis but not a queue:
@@ -272,7 +272,7 @@ impl Redis {
     /// Sheds load by the number of requests under way in the whole fleet: at most `capacity`, of which `reserved` are kept for
     /// critical work. Of 100 with a reserve of 20 %, that is 20.
     ///
-    /// Every admitted request has a [`Lease`](super::Lease) while it is under way, which expires after the time `lease` unless it
+    /// Every admitted request has a [`Lease`](crate::Lease) while it is under way, which expires after the time `lease` unless it
     /// is renewed.
     ///
     /// # Errors
@@ -296,7 +296,7 @@ impl Redis {
     /// use paceline::limiter::Mode;
     /// use paceline::policy::SlidingLog;
     /// use paceline::prelude::*;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -318,7 +318,7 @@ impl Redis {
     /// # }
     /// ```
     ///
-    /// A process hears of another mode as of [other changes](crate::redis#a-fleet-hears-a-429). While it is off, it asks
+    /// A process hears of another mode as of [other changes](crate#a-fleet-hears-a-429). While it is off, it asks
     /// nothing and waits for nothing: a process that was idle hears of another mode a round trip after its first request, and what it
     /// asks before passes. A request that waits in memory behind it hears with the next request that this process makes. The
     /// [share](Switch::share) belongs to this process, and so does a mode that is set on the switch itself, which lasts until the
@@ -353,7 +353,7 @@ impl Redis {
     /// can be used. No other method needs it.
     ///
     /// A connection that fails is an outage, at the start of a program too. When the server is there, [all limits count as
-    /// used up](crate::redis#what-a-failover-can-cost) for one window. A program that starts beside its server avoids that with
+    /// used up](crate#what-a-failover-can-cost) for one window. A program that starts beside its server avoids that with
     /// a new [`Redis`] for each attempt, which knows of no outage, until one connects. Limits are made after that.
     ///
     /// # Errors
@@ -394,8 +394,8 @@ fn batcher(connector: Connector, deadline: Duration, prefix: &Arc<str>) -> Arc<B
 
 /// Why these are no URLs.
 fn why_not(urls: &[&str], error: &dyn Error) -> String {
-    if !cfg!(feature = "redis-tls") && urls.iter().any(|url| url.starts_with("rediss://")) {
-        return "TLS needs feature `redis-tls`".to_owned();
+    if !cfg!(feature = "tls") && urls.iter().any(|url| url.starts_with("rediss://")) {
+        return "TLS needs feature `tls`".to_owned();
     }
     error.to_string()
 }
@@ -417,8 +417,8 @@ mod tests {
     fn a_url_for_tls_is_refused_without_feature_redis_tls() {
         let opened = Redis::open("rediss://bob:hunter2@example.org", OutagePolicy::closed());
         let expected =
-            "\"rediss://…@example.org\" is no URL of a Redis server: TLS needs feature `redis-tls`";
-        let expected = (!cfg!(feature = "redis-tls")).then(|| expected.to_owned());
+            "\"rediss://…@example.org\" is no URL of a Redis server: TLS needs feature `tls`";
+        let expected = (!cfg!(feature = "tls")).then(|| expected.to_owned());
         assert_eq!(opened.err().map(|error| error.to_string()), expected);
     }
 }

@@ -6,7 +6,7 @@ use crate::remote::{Batcher, LimitConfig, OutagePolicy};
 use super::connector::Connector;
 use super::policy::RedisPolicy;
 use super::script_params::{Params, RedisLimit, ScriptParams};
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// A Redis or Valkey server, a master that Sentinel names, or a cluster, in which limits are kept. Clones share one connection.
 ///
@@ -17,7 +17,7 @@ use crate::time::error::ConfigError;
 /// use futures::StreamExt;
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
-/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use paceline::time::Rate;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

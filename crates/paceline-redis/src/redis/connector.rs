@@ -4,30 +4,30 @@ use core::future::{Future, poll_fn};
 use core::task::Poll;
 
 use redis::aio::MultiplexedConnection;
-#[cfg(feature = "redis-cluster")]
+#[cfg(feature = "cluster")]
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, Role, cmd,
 };
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 use rustls::crypto::CryptoProvider;
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::remote::Failure;
 
 use super::transport::Transport;
 
-/// The certificates for connections by TLS: see [`Redis::with_tls`](super::Redis::with_tls).
+/// The certificates for connections by TLS: see [`Redis::with_tls`](crate::Redis::with_tls).
 ///
 /// Without any, the server's certificate is checked with the root certificates of the system.
 ///
 /// ```
-/// use paceline::redis::{OutagePolicy, Redis, Tls};
+/// use paceline_redis::{OutagePolicy, Redis, Tls};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // From a file, it would be `std::fs::read("ca.pem")?`.
@@ -46,14 +46,14 @@ use super::transport::Transport;
 /// # Ok(())
 /// # }
 /// ```
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 #[derive(Clone, Debug)]
 pub struct Tls {
     /// Its `Debug` prints neither certificates nor keys.
     certificates: TlsCertificates,
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 impl Tls {
     /// The root certificates of the system, and no client certificate.
     #[must_use]
@@ -105,7 +105,7 @@ impl Tls {
     }
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 impl Default for Tls {
     fn default() -> Self {
         Self::new()
@@ -121,10 +121,10 @@ pub(super) enum Connector {
         /// With the master's name as its host.
         master: ConnectionInfo,
     },
-    #[cfg(feature = "redis-cluster")]
+    #[cfg(feature = "cluster")]
     Cluster {
         client: Box<ClusterClient>,
-        #[cfg(feature = "redis-tls")]
+        #[cfg(feature = "tls")]
         nodes: Vec<ConnectionInfo>,
     },
 }
@@ -153,13 +153,13 @@ impl Connector {
     }
 
     /// For a cluster. It does not connect yet.
-    #[cfg(feature = "redis-cluster")]
+    #[cfg(feature = "cluster")]
     pub(super) fn cluster(urls: &[&str]) -> RedisResult<Self> {
         let nodes: RedisResult<Vec<_>> = urls.iter().map(|url| server_at(url)).collect();
         Self::cluster_of(&nodes?, |client| client)
     }
 
-    #[cfg(feature = "redis-cluster")]
+    #[cfg(feature = "cluster")]
     fn cluster_of(
         nodes: &[ConnectionInfo],
         configure: impl FnOnce(ClusterClientBuilder) -> ClusterClientBuilder,
@@ -171,13 +171,13 @@ impl Connector {
         let client = Box::new(configure(client).build()?);
         Ok(Self::Cluster {
             client,
-            #[cfg(feature = "redis-tls")]
+            #[cfg(feature = "tls")]
             nodes: nodes.to_vec(),
         })
     }
 
     /// The same, with these certificates for each URL that begins with `rediss://`.
-    #[cfg(feature = "redis-tls")]
+    #[cfg(feature = "tls")]
     pub(super) fn with_tls(&self, tls: &Tls) -> RedisResult<Self> {
         if !self.uses_tls() {
             return Err(misconfigured("no URL begins with rediss://"));
@@ -200,14 +200,14 @@ impl Connector {
                     master: secured(master)?.get_connection_info().clone(),
                 }
             }
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster { nodes, .. } => {
                 Self::cluster_of(nodes, |client| client.certs(certificates))?
             }
         })
     }
 
-    #[cfg(feature = "redis-tls")]
+    #[cfg(feature = "tls")]
     fn uses_tls(&self) -> bool {
         match self {
             Self::Server(client) => is_tls(client.get_connection_info()),
@@ -215,14 +215,14 @@ impl Connector {
                 let sentinels = sentinels.iter().map(Client::get_connection_info);
                 sentinels.chain([master]).any(is_tls)
             }
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster { nodes, .. } => nodes.iter().any(is_tls),
         }
     }
 
     /// Opens a new connection. The caller sets the time limit.
     pub(super) async fn open(&self) -> Result<Transport, Failure> {
-        #[cfg(feature = "redis-tls")]
+        #[cfg(feature = "tls")]
         if self.uses_tls() && CryptoProvider::get_default().is_none() {
             // It fails if another thread has installed one meanwhile, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -232,7 +232,7 @@ impl Connector {
             Self::Sentinels { sentinels, master } => {
                 open_master(sentinels, master).await.map(Transport::Server)
             }
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster { client, .. } => {
                 Ok(Transport::Cluster(client.get_async_connection().await?))
             }
@@ -250,7 +250,7 @@ fn server_at(url: &str) -> RedisResult<ConnectionInfo> {
     Ok(server.set_tcp_settings(without_delay()))
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 fn is_tls(server: &ConnectionInfo) -> bool {
     matches!(server.addr(), ConnectionAddr::TcpTls { .. })
 }

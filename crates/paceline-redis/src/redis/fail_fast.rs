@@ -1,22 +1,22 @@
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-use crate::limiter::Limiter;
-use crate::policy::Status;
 use crate::remote::{Decided, ServerError, WaitMode};
+use paceline::limiter::Limiter;
+use paceline::policy::Status;
 
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 
 impl<P: RedisPolicy> RedisLimiter<P> {
     /// The same limit as a limiter that fails if the server refuses the call, for
-    /// [`try_pace`](crate::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides.
+    /// [`try_pace`](paceline::stream::PaceStreamExt::try_pace). An outage is no error: [`OutagePolicy`](crate::OutagePolicy) decides.
     ///
     /// ```
     /// use futures::TryStreamExt;
     /// use paceline::policy::SlidingLog;
     /// use paceline::prelude::*;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use std::time::Duration;
     ///
     /// # #[tokio::main(flavor = "current_thread")]

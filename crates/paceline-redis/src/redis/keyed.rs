@@ -1,9 +1,9 @@
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limiter::{Event, KeyedObserver, Limits, Observer, Watch};
-use crate::policy::All;
 use crate::remote::{KeyCache, KeyQueue};
+use paceline::limiter::{Event, Limits, Observer, Reporter};
+use paceline::policy::All;
 
 use super::config::{Config, LONGEST_NAME, Redis, config, escaped, keys};
 use super::connector::Connector;
@@ -11,22 +11,22 @@ use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
 use super::script_params::RedisLimit;
 use super::transport::sha1;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// How many keys are remembered by default.
 const MAX_KEYS: usize = 100_000;
 
 /// A limit in Redis for each key: each user, host, connection.
 ///
-/// Made by [`Redis::keyed`](super::Redis::keyed), where all keys have the same parameters, or by
-/// [`Redis::keyed_by`](super::Redis::keyed_by), where the key says which. Keys share nothing. Clones share what this process
+/// Made by [`Redis::keyed`](crate::Redis::keyed), where all keys have the same parameters, or by
+/// [`Redis::keyed_by`](crate::Redis::keyed_by), where the key says which. Keys share nothing. Clones share what this process
 /// knows of the keys.
 ///
 /// ```
 /// use futures::StreamExt;
 /// use paceline::policy::TokenBucket;
 /// use paceline::prelude::*;
-/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use paceline::time::Rate;
 /// use std::time::Duration;
 ///
@@ -54,10 +54,10 @@ const MAX_KEYS: usize = 100_000;
 /// # Memory
 ///
 /// A key in use costs this process about 1.4 kB: it has a handle, a request, or an
-/// [insurance](super::OutagePolicy::insured) in the present outage. About a thousand keys stay like that after their last use. Any
-/// other key costs at most 200 bytes, whatever its length (for one policy; each further one of an [`All`](crate::policy::All) takes
+/// [insurance](crate::OutagePolicy::insured) in the present outage. About a thousand keys stay like that after their last use. Any
+/// other key costs at most 200 bytes, whatever its length (for one policy; each further one of an [`All`](paceline::policy::All) takes
 /// 16 more). This process remembers when the key's state was written and when it settles, to detect that the server has
-/// [lost it](super#what-a-failover-can-cost), until when requests are denied, and [what was left](RedisLimiter::status).
+/// [lost it](crate#what-a-failover-can-cost), until when requests are denied, and [what was left](RedisLimiter::status).
 ///
 /// There is a [largest number of keys](Self::with_max_keys). When it is reached, keys that have settled are evicted, which loses
 /// nothing. If those are too few, the keys that were asked for the longest time ago are evicted too. The state in Redis stays, so
@@ -72,7 +72,7 @@ pub struct RedisKeyed<P: RedisPolicy> {
     /// The keys in Redis of the limits over all keys, which are the last ones of a policy.
     total: Arc<[String]>,
     hashes_long_keys: bool,
-    observer: Option<KeyedObserver<String>>,
+    reporter_of: Option<ReporterOf>,
     cache: Arc<Mutex<KeyCache<P, Connector>>>,
 }
 
@@ -83,6 +83,9 @@ pub(super) enum Policies<P: RedisPolicy> {
     ByKey(Arc<dyn Fn(&str) -> P + Send + Sync>),
 }
 
+/// Makes the reporter for the handles of a key.
+type ReporterOf = Arc<dyn Fn(&str) -> Reporter + Send + Sync>;
+
 impl<P: RedisPolicy> RedisKeyed<P> {
     pub(super) fn new(redis: Redis, policies: Policies<P>) -> Self {
         Self {
@@ -90,8 +93,15 @@ impl<P: RedisPolicy> RedisKeyed<P> {
             policies,
             total: Arc::default(),
             hashes_long_keys: false,
-            observer: None,
+            reporter_of: None,
             cache: Arc::new(Mutex::new(KeyCache::new(MAX_KEYS))),
+        }
+    }
+
+    fn reporting(self, reporter_of: impl Fn(&str) -> Reporter + Send + Sync + 'static) -> Self {
+        Self {
+            reporter_of: Some(Arc::new(reporter_of)),
+            ..self
         }
     }
 
@@ -103,10 +113,8 @@ impl<P: RedisPolicy> RedisKeyed<P> {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        Self {
-            observer: Some(KeyedObserver::same(observer)),
-            ..self
-        }
+        let reporter = Reporter::new(observer);
+        self.reporting(move |_| reporter.clone())
     }
 
     /// As [`with_observer`](Self::with_observer), with the key of each event.
@@ -116,7 +124,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     /// ```
     /// use paceline::limiter::Event;
     /// use paceline::policy::SlidingLog;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
@@ -148,11 +156,11 @@ impl<P: RedisPolicy> RedisKeyed<P> {
         self,
         observer: impl Fn(&str, Event) + Send + Sync + 'static,
     ) -> Self {
-        let observer = KeyedObserver::by_key(move |key: &String, event| observer(key, event));
-        Self {
-            observer: Some(observer),
-            ..self
-        }
+        let observer = Arc::new(observer);
+        self.reporting(move |key| {
+            let (observer, key) = (Arc::clone(&observer), key.to_owned());
+            Reporter::new(move |event: Event| observer(&key, event))
+        })
     }
 
     /// At most that many keys are remembered; 100,000 by default. To be called before it is cloned and used: it begins anew.
@@ -180,7 +188,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     ///
     /// ```
     /// use paceline::policy::TokenBucket;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use paceline::time::Rate;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -210,7 +218,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     ///
     /// ```
     /// use paceline::policy::{SlidingLog, TokenBucket};
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use paceline::time::Rate;
     /// use std::time::Duration;
     ///
@@ -243,8 +251,8 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     /// # Errors
     ///
     /// * If it has a total already.
-    /// * If the outage policy is an [insurance](super::OutagePolicy::insured): each key would have a share of the total.
-    /// * As [`Redis::keyed`](super::Redis::keyed), for the policy of the total.
+    /// * If the outage policy is an [insurance](crate::OutagePolicy::insured): each key would have a share of the total.
+    /// * As [`Redis::keyed`](crate::Redis::keyed), for the policy of the total.
     #[doc(alias("global limit", "hierarchical"))]
     pub fn with_total<T: RedisPolicy>(
         self,
@@ -283,7 +291,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
             policies,
             total: keys(&params, &format!("{tag}:total")),
             hashes_long_keys: self.hashes_long_keys,
-            observer: self.observer,
+            reporter_of: self.reporter_of,
             cache: Arc::new(Mutex::new(KeyCache::new(max_keys))),
         })
     }
@@ -293,19 +301,19 @@ impl<P: RedisPolicy> RedisKeyed<P> {
     /// # Errors
     ///
     /// If the key is empty, or longer than 200 bytes and long keys are [not hashed](Self::with_long_keys_hashed), or the policy that
-    /// [`keyed_by`](super::Redis::keyed_by) has for it cannot be used.
+    /// [`keyed_by`](crate::Redis::keyed_by) has for it cannot be used.
     pub fn at(&self, key: &str) -> Result<RedisLimiter<P>, ConfigError> {
         let (config, params) = match &self.policies {
             Policies::Same(config) => config.clone(),
             Policies::ByKey(policy_of) => config(policy_of(key), self.redis.outage_policy)?,
         };
-        let observer = self.observer.as_ref();
-        let watch = Watch::of(observer.map(|it| it.of(|| key.to_owned())).as_ref());
+        let reporter_of = self.reporter_of.as_ref();
+        let reporter = reporter_of.map_or(Reporter::NONE, |reporter_of| reporter_of(key));
         let mut cache = self.locked();
         if let Some(queue) = cache.get(key)
             && queue.limit.params == params
         {
-            return Ok(RedisLimiter::new(queue, watch));
+            return Ok(RedisLimiter::new(queue, reporter));
         }
         let own = params.len() - self.total.len();
         let own = keys(&params[..own], &self.name(key)?);
@@ -315,7 +323,7 @@ impl<P: RedisPolicy> RedisKeyed<P> {
         // The policy may have changed since the denial.
         let keeps_denial = matches!(self.policies, Policies::Same(_));
         let queue = cache.insert(key, queue, keeps_denial);
-        Ok(RedisLimiter::new(queue, watch))
+        Ok(RedisLimiter::new(queue, reporter))
     }
 
     /// The start of all keys in Redis of this key.

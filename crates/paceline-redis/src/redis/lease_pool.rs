@@ -9,19 +9,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::limiter::{Method, SharedObserver, Watch};
-use crate::policy::Decision;
 use crate::remote::{
     AFTER_FAULT, Answer, Batcher, CallError, Event, Failure, ServerError, Source, Step, within,
 };
+use paceline::limiter::Reporter;
+use paceline::policy::Decision;
 
-use crate::time::{Tick, this_runtime};
+use paceline::time::Tick;
+use tokio::runtime::Handle;
 
 use super::config::Redis;
 use super::connector::Connector;
 use super::lease_queue::{ClassConfig, LeaseOutcome, LeaseQueue, LeaseWaiter};
 use super::lease_table::LeaseId;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// The bounds of a lease's time. It is also at least this many deadlines.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -32,7 +33,7 @@ pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 
 /// A permit in Redis for a limited time. Dropping this guard releases it.
 ///
-/// [`RedisPermits`](super::RedisPermits) and [`FleetUsage`](super::FleetUsage) grant it. While the guard lives, a task renews the
+/// [`RedisPermits`](crate::RedisPermits) and [`FleetUsage`](crate::FleetUsage) grant it. While the guard lives, a task renews the
 /// lease whenever a third of its time is over. (The task runs in the runtime of one of the callers. If that runtime ends, the
 /// next caller that asks for a lease or waits for [`lost`](Self::lost) starts it again.) If the process dies, the lease expires
 /// by itself, and another holder gets in. (The idea is from C. Gray and D. Cheriton, *Leases: an efficient fault-tolerant
@@ -51,7 +52,7 @@ pub(super) type LeaseAnswer = Result<Option<Lease>, ServerError>;
 /// machine that is suspended, the clock may not count the time of the suspension.
 ///
 /// ```
-/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use std::time::Duration;
 ///
 /// # async fn convert() {}
@@ -88,11 +89,11 @@ pub struct Lease {
     id: Option<LeaseId>,
     is_released: bool,
     /// Hears of the release.
-    observer: Option<SharedObserver>,
+    reporter: Reporter,
 }
 
 impl Lease {
-    /// Whether the lease is not in Redis: the [outage policy](crate::redis::OutagePolicy) granted it.
+    /// Whether the lease is not in Redis: the [outage policy](crate::OutagePolicy) granted it.
     ///
     /// Such a lease has no end, is never lost, and stays local after the outage. Until it is dropped, only this process knows of
     /// it, and counts it when it asks Redis for more.
@@ -160,9 +161,7 @@ impl Drop for Lease {
         if !self.is_released {
             self.pool.release(self.id, self.class, None);
         }
-        if let Some(observer) = &self.observer {
-            observer.report(crate::limiter::Event::Released { count: 1 });
-        }
+        self.reporter.report(paceline::limiter::Event::released(1));
     }
 }
 
@@ -187,12 +186,12 @@ fn random_name() -> String {
 #[derive(Debug, Default)]
 pub(super) struct LeaseRequest(
     Option<((usize, bool), oneshot::Receiver<LeaseAnswer>)>,
-    Watch,
+    Option<Reporter>,
 );
 
 impl Drop for LeaseRequest {
     fn drop(&mut self) {
-        self.1.gave_up();
+        self.1.iter_mut().for_each(Reporter::gave_up);
     }
 }
 
@@ -209,7 +208,7 @@ pub(super) struct LeasePool {
     /// The keys of all classes, and that of the marks of waiting processes.
     keys: Arc<[String]>,
     queue: Mutex<LeaseQueue<LeaseAnswer>>,
-    pub(super) observer: OnceLock<SharedObserver>,
+    pub(super) reporter: OnceLock<Reporter>,
 }
 
 impl LeasePool {
@@ -235,8 +234,12 @@ impl LeasePool {
             batcher: Arc::clone(&redis.batcher),
             keys,
             queue: Mutex::new(queue),
-            observer: OnceLock::new(),
+            reporter: OnceLock::new(),
         }))
+    }
+
+    fn reporter(&self) -> Reporter {
+        self.reporter.get().cloned().unwrap_or_default()
     }
 
     /// Asks for a lease. A request that `waits` stays until there is one.
@@ -254,20 +257,16 @@ impl LeasePool {
         cx: &mut Context<'_>,
     ) -> Poll<LeaseAnswer> {
         let mut answer = self.poll_answer(request, class, waits, cx);
-        let (observer, watch) = (self.observer.get(), &mut request.1);
-        if watch.observer().is_none() {
-            *watch = Watch::of(observer);
-        }
+        let reporter = request.1.get_or_insert_with(|| self.reporter());
         match &mut answer {
-            Poll::Pending => watch.answered(Method::Decide, 1, &Poll::Pending, None),
+            Poll::Pending => reporter.waits(),
             Poll::Ready(Ok(Some(lease))) => {
-                lease.observer = observer.cloned();
-                let pass = Poll::Ready(Ok(Decision::Pass));
-                watch.answered(Method::Decide, 1, &pass, None);
+                lease.reporter = self.reporter();
+                reporter.decided(1, Decision::Pass);
             }
             Poll::Ready(refused) => {
                 let retry_in = refused.as_ref().map_or(AFTER_FAULT, |_| Duration::MAX);
-                watch.too_late(1, Some(retry_in));
+                reporter.decided(1, Decision::Wait { retry_in });
             }
         }
         answer
@@ -336,7 +335,7 @@ impl LeasePool {
 
     /// The batcher looks at the queue again.
     fn wake(self: &Arc<Self>) {
-        this_runtime().expect("a lease in Redis needs a tokio runtime to wait in");
+        Handle::try_current().expect("a lease in Redis needs a tokio runtime to wait in");
         self.push();
         // A lease that was dropped outside a runtime could not start the task.
         self.batcher.start_task();
@@ -388,7 +387,7 @@ impl LeasePool {
                     class: waiter.class,
                     id,
                     is_released: false,
-                    observer: None,
+                    reporter: Reporter::NONE,
                 }))
             }
             LeaseOutcome::Refused => Ok(None),

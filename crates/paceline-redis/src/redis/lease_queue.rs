@@ -9,13 +9,13 @@ use crate::remote::{
     AFTER_FAILURE, AFTER_FAULT, CallError, Failure, Fallback, OutagePolicy, ServerError, Stage,
     Step, WHILE_DOWN,
 };
-use crate::time::Tick;
+use paceline::time::Tick;
 
 use super::connector::Connector;
 use super::lease_table::{LeaseId, LeaseTable, PendingRelease};
 use super::policy::divided;
 use super::scripts::LeaseCall;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// The most requests that wait, and the most that do not, of one round trip.
 const MAX_BATCH: usize = 64;

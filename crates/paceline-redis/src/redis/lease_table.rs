@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 /// Identifies a lease. Its name in Redis is that of the queue and the number.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

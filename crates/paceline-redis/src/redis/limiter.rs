@@ -5,43 +5,43 @@ use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::feedback::Feedback;
-use crate::limiter::{
-    AcquireError, Event, Limiter, Method, Obey, Obeying, Observer, SharedObserver, TooCostly, Watch,
-};
-use crate::policy::{Decision, Status};
 use crate::remote::{
     CallError, Change, Decided, GRACE, KeyQueue, LimitConfig, RequestId, ServerError, Task,
     WaitMode, within, without_fault, without_outage,
 };
+use paceline::feedback::Feedback;
+use paceline::limiter::{
+    AcquireError, Event, Limiter, Obey, Obeying, Observer, Reporter, TooCostly,
+};
+use paceline::policy::{Decision, Status};
 
 use super::config::config;
 use super::connector::Connector;
 use super::policy::RedisPolicy;
 use super::script_params::{Params, ScriptParams};
 use super::scripts::StateStamp;
-use crate::time::error::ConfigError;
-use crate::time::{Tick, Timer};
+use paceline::config::ConfigError;
+use paceline::time::{Tick, Timer};
 
 /// A limit with its state in Redis: one for all processes that use the same name.
 ///
-/// Made by [`Redis::limit`](super::Redis::limit) and [`RedisKeyed::at`](super::RedisKeyed::at). It is a [`Limiter`]: `.pace(limit)` and
+/// Made by [`Redis::limit`](crate::Redis::limit) and [`RedisKeyed::at`](crate::RedisKeyed::at). It is a [`Limiter`]: `.pace(limit)` and
 /// every other adapter take it. Clones share the limit, and one queue in their process, first come, first served. Between
 /// processes, a permit goes to the one whose request comes first when it is available, so a far process gets
-/// [few of them](super#sizing) beside a near one.
+/// [few of them](crate#sizing) beside a near one.
 ///
 /// * **Round trips**: requests made at the same time share one round trip, also those for other limits of the same
-///   [`Redis`](super::Redis). The time of the next permit, which Redis returns, is cached: Redis is not asked again before.
+///   [`Redis`](crate::Redis). The time of the next permit, which Redis returns, is cached: Redis is not asked again before.
 /// * **Time** is the server's. A permit is used at most 100 ms after Redis counted it, else it is void. A window at the provider
 ///   can be shorter than here by that, less the network's latency.
 /// * **Fails safely**: [`try_acquire`](Self::try_acquire) returns within the deadline and 5 ms. While Redis does not answer,
-///   [`OutagePolicy`](super::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
+///   [`OutagePolicy`](crate::OutagePolicy) decides what passes. If it answers others, and the request was not sent in time, the
 ///   answer is to wait.
-/// * **A fleet** hears within a second of a pause or parameters that [one process sets](super#a-fleet-hears-a-429). Shadow mode and
-///   a kill switch are a [`Redis::switch`](super::Redis::switch) around it.
+/// * **A fleet** hears within a second of a pause or parameters that [one process sets](crate#a-fleet-hears-a-429). Shadow mode and
+///   a kill switch are a [`Redis::switch`](crate::Redis::switch) around it.
 /// * **A fault** in how Redis is used (the key holds another type, a permission is missing) is an error of these methods. Most
 ///   adapters cannot return it: there nothing passes, Redis is asked again each second, and
-///   [`RedisStats::faults`](super::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
+///   [`RedisStats::faults`](crate::RedisStats::faults) counts. [`fail_fast`](Self::fail_fast) makes it an error of the adapter too.
 ///
 /// # Cancel safety
 ///
@@ -58,24 +58,24 @@ pub struct RedisLimiter<P: RedisPolicy> {
     pub(super) counted_at: Option<u64>,
     /// Since when the present request waits for its answer, and the end of that, if it takes whatever answer there is.
     deadline: Option<Box<(Tick, Timer)>>,
-    watch: Watch,
+    reporter: Reporter,
 }
 
 impl<P: RedisPolicy> RedisLimiter<P> {
-    pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>, watch: Watch) -> Self {
+    pub(super) const fn new(queue: Arc<KeyQueue<P, Connector>>, reporter: Reporter) -> Self {
         Self {
             queue,
             position: None,
             is_undecided: false,
             counted_at: None,
             deadline: None,
-            watch,
+            reporter,
         }
     }
 
     /// Takes up to `permits` ahead on each round trip. They can be used without another one for as long as `lasts`, and are void
     /// after that. While they are used, Redis is still asked once a second: the limit may have been
-    /// [paused](super#a-fleet-hears-a-429).
+    /// [paused](crate#a-fleet-hears-a-429).
     ///
     /// For limits that are asked often. The price: a permit may be used `lasts` after it was counted, so a window can hold
     /// `permits` more for each replica than the limit.
@@ -85,7 +85,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # Errors
     ///
     /// If `permits` or `lasts` is zero, or `permits` is more than can ever pass at once; or if a part of the policy is a
-    /// [`PerRequest`](crate::policy::PerRequest), because it is not known how many requests will use what was taken ahead.
+    /// [`PerRequest`](paceline::policy::PerRequest), because it is not known how many requests will use what was taken ahead.
     pub fn with_prefetch(self, permits: u32, lasts: Duration) -> Result<Self, ConfigError> {
         let capacity = self.queue.config.capacity;
         if self.queue.config.counts_requests {
@@ -106,15 +106,15 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             ..LimitConfig::clone(&self.queue.config)
         };
         let queue = Arc::new(self.queue.with_config(config));
-        Ok(Self::new(queue, self.watch.of_clone()))
+        Ok(Self::new(queue, self.reporter.clone()))
     }
 
     /// Reports to `observer` what becomes of each request made through this handle and its later clones, and what is done to the
-    /// limit through them: as [`Shared::with_observer`](crate::limiter::Shared::with_observer). To be called before it is cloned.
+    /// limit through them: as [`Shared::with_observer`](paceline::limiter::Shared::with_observer). To be called before it is cloned.
     ///
     /// * The time that a request waited includes its round trip, also if it did not wait for permits.
-    /// * What [`OutagePolicy`](super::OutagePolicy) lets pass during an outage is [`Passed`](Event::Passed) too. The outage
-    ///   itself is [reported by the connection](super#what-operators-hear).
+    /// * What [`OutagePolicy`](crate::OutagePolicy) lets pass during an outage is [`Passed`](Event::Passed) too. The outage
+    ///   itself is [reported by the connection](crate#what-operators-hear).
     /// * A fault is [`Refused`](Event::Refused), with the second after which Redis is asked again. A stream that cannot return it
     ///   waits on.
     /// * [`try_acquire_up_to`](Self::try_acquire_up_to) is one request: of what it took, or of `most` if it took nothing.
@@ -123,7 +123,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// ```
     /// use paceline::limiter::Event;
     /// use paceline::policy::SlidingLog;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
@@ -155,7 +155,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        self.watch = Watch::of(Some(&SharedObserver::new(observer)));
+        self.reporter = Reporter::new(observer);
         self
     }
 
@@ -246,7 +246,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         let retry_in = known
             .or_else(|| self.queue.denied(u32::MAX))
             .unwrap_or(time);
-        self.watch.too_late(cost, Some(retry_in));
+        self.reporter.decided(cost, Decision::Wait { retry_in });
         Err(AcquireError::too_late(time, Some(retry_in)))
     }
 
@@ -254,7 +254,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// # Errors
     ///
-    /// If the server refuses the call. An outage is no error: [`OutagePolicy`](super::OutagePolicy) decides then.
+    /// If the server refuses the call. An outage is no error: [`OutagePolicy`](crate::OutagePolicy) decides then.
     ///
     /// # Panics
     ///
@@ -367,14 +367,14 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// left it, unless the answer was cached. It is as old as the last round trip of this process for the key: requests of
     /// other processes since then, and what has refilled, are not in `remaining`. Permits that were
     /// [taken ahead](Self::with_prefetch) are. `reset_in` counts down. While Redis does not answer, it is the status of an
-    /// [insurance](super::OutagePolicy::insured).
+    /// [insurance](crate::OutagePolicy::insured).
     ///
     /// `None` before the first answer, and while Redis does not answer and there is no insurance.
     /// [`fetch_status`](Self::fetch_status) asks for a fresh one.
     ///
     /// ```
     /// use paceline::policy::SlidingLog;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use std::time::Duration;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -436,7 +436,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
 
     /// Lets no request pass before `time` is over, in any process: after a provider has said "too many requests".
     ///
-    /// It holds for waiters too, here at once and in other processes [soon](super#a-fleet-hears-a-429). Of two pauses the later
+    /// It holds for waiters too, here at once and in other processes [soon](crate#a-fleet-hears-a-429). Of two pauses the later
     /// end counts. A request that can never pass is still refused, and cost 0 passes. A pause ends by itself, at the latest after
     /// 71 years.
     ///
@@ -450,7 +450,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// may not know.
     pub async fn pause_for(&self, time: Duration) -> Result<(), CallError> {
         let duration = time.max(self.paused_for().unwrap_or_default());
-        let event = Event::Paused { duration };
+        let event = Event::paused(duration);
         self.change(Change::Pause(time), event).await
     }
 
@@ -467,7 +467,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
             return Ok(None);
         };
         let pause = asked.max(self.paused_for().unwrap_or_default());
-        let event = Event::FeedbackApplied { pause };
+        let event = Event::feedback_applied(pause);
         self.change(Change::Pause(asked), event).await?;
         Ok(Some(asked))
     }
@@ -520,14 +520,14 @@ impl<P: RedisPolicy> RedisLimiter<P> {
         &self.queue.config.policy
     }
 
-    /// Which limit of an [`All`](crate::policy::All) was the last to deny a request, from 0.
+    /// Which limit of an [`All`](paceline::policy::All) was the last to deny a request, from 0.
     #[must_use]
     pub fn binding(&self) -> Option<usize> {
         let binding = self.queue.with_queue(|queue| queue.known.binding);
         binding.map(usize::from)
     }
 
-    /// The keys in Redis, one for each limit of an [`All`](crate::policy::All).
+    /// The keys in Redis, one for each limit of an [`All`](paceline::policy::All).
     #[must_use]
     pub fn keys(&self) -> &[String] {
         &self.queue.limit.keys
@@ -572,21 +572,16 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// Reports an answer: a wait is the end of a request that does not wait.
     fn answered(&mut self, cost: u32, mode: WaitMode, answer: &Poll<Decided>) {
         match answer.clone().map(without_fault) {
-            Poll::Ready(Decision::Wait { retry_in }) if mode != WaitMode::Wait => {
-                self.watch.too_late(cost, Some(retry_in));
-            }
-            answer => {
-                let answer = answer.map(Ok);
-                self.watch.answered(Method::Decide, cost, &answer, None);
-            }
+            _ if cost == 0 => {}
+            Poll::Ready(Decision::Wait { .. }) if mode == WaitMode::Wait => self.reporter.waits(),
+            Poll::Ready(decision) => self.reporter.decided(cost, decision),
+            Poll::Pending => self.reporter.waits(),
         }
     }
 
     /// Changes the limit, in this process when it is first polled.
     async fn change(&self, change: Change<Params>, event: Event) -> Result<(), CallError> {
-        if let Some(observer) = self.watch.observer() {
-            observer.report(event);
-        }
+        self.reporter.report(event);
         self.queue.change(&change).await
     }
 }
@@ -611,7 +606,7 @@ impl<P: RedisPolicy> Limiter for RedisLimiter<P> {
     fn give_up(&mut self) {
         self.queue.leave(&mut self.position);
         self.deadline = None;
-        self.watch.gave_up();
+        self.reporter.gave_up();
     }
 
     fn is_out_of_reach(&self) -> bool {
@@ -652,9 +647,10 @@ fn status(
     let settles_at = stamps.get(scarcest).map_or(0, |stamp| stamp.settles_at);
     let reset_in = Duration::from_micros(settles_at.saturating_sub(server_time));
     let quota = params.get(scarcest).and_then(|params| params.quota);
-    Status {
-        binding: (params.len() > 1).then_some(scarcest),
-        ..Status::new(quota, remaining, reset_in)
+    let status = Status::new(quota, remaining, reset_in);
+    match params.len() {
+        0 | 1 => status,
+        _ => status.with_binding(scarcest),
     }
 }
 
@@ -669,7 +665,7 @@ fn paused(status: Status, pause: Option<Duration>) -> Status {
 /// Another handle of the same limit, with its own position in the queue.
 impl<P: RedisPolicy> Clone for RedisLimiter<P> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.queue), self.watch.of_clone())
+        Self::new(Arc::clone(&self.queue), self.reporter.clone())
     }
 }
 

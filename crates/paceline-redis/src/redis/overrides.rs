@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::sync::LazyLock;
 
-use crate::limiter::Mode;
 use crate::remote::{Change, Changes, Override};
+use paceline::limiter::Mode;
 
 use super::policy::LONGEST;
 use super::script_params::{Params, ScriptParams};
@@ -116,8 +116,8 @@ fn mode_of(number: u8) -> Option<Mode> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::SlidingLog;
     use crate::redis::policy::sealed::Scripted;
+    use paceline::policy::SlidingLog;
 
     use super::*;
 

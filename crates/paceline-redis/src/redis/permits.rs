@@ -4,23 +4,23 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::concurrency::Admit;
-use crate::limiter::{AcquireError, Event, Limits, Observer, SharedObserver};
 use crate::remote::{CallError, ServerError, within};
+use paceline::concurrency::Admit;
+use paceline::limiter::{AcquireError, Event, Limits, Observer, Reporter};
 
 use super::config::{Redis, tagged};
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 
-/// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::redis::Redis::permits).
+/// A number of leases at once in a whole fleet. Made by [`Redis::permits`](crate::Redis::permits).
 ///
-/// Clones share one queue. For permits in one process there is [`concurrency::Permits`](crate::concurrency::Permits).
+/// Clones share one queue. For permits in one process there is [`concurrency::Permits`](paceline::concurrency::Permits).
 ///
 /// ```
-/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -53,9 +53,9 @@ type PoolsByKey = HashMap<Box<str>, Weak<LeasePool>>;
 /// * **Order**: first come, first served in one process. Processes [take turns](#turns). `try_acquire` overtakes no waiter of any
 ///   process.
 /// * **Round trips**: requests, renewals and releases of the same time share one round trip. One is under way at a time.
-/// * **During an outage**, no round trip takes longer than the deadline, and [`OutagePolicy`](super::OutagePolicy) decides:
-///   [`open`](super::OutagePolicy::open) grants a [local](Lease::is_local) lease to every request; [`closed`](super::OutagePolicy::closed)
-///   grants none; [`insured`](super::OutagePolicy::insured) grants local ones up to n / replicas, guards of lost leases counted, once
+/// * **During an outage**, no round trip takes longer than the deadline, and [`OutagePolicy`](crate::OutagePolicy) decides:
+///   [`open`](crate::OutagePolicy::open) grants a [local](Lease::is_local) lease to every request; [`closed`](crate::OutagePolicy::closed)
+///   grants none; [`insured`](crate::OutagePolicy::insured) grants local ones up to n / replicas, guards of lost leases counted, once
 ///   the outage has lasted as long as a lease: before that, others may still hold all of them.
 /// * **In Redis** there are two keys, in one slot of a cluster: the leases, and the marks of waiting processes. Each is deleted
 ///   with its last entry, and expires. A refused `try_acquire` leaves nothing behind.
@@ -88,10 +88,10 @@ pub struct RedisPermits {
 }
 
 /// A number of leases at once for each key in a whole fleet: for each user, host or account. Made by
-/// [`Redis::keyed_permits`](crate::redis::Redis::keyed_permits).
+/// [`Redis::keyed_permits`](crate::Redis::keyed_permits).
 ///
 /// ```
-/// use paceline::redis::{OutagePolicy, Redis};
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -151,7 +151,7 @@ impl RedisPermits {
     }
 
     /// Reports to `observer` what becomes of each request of this process, when its leases are released, and how many there are in
-    /// the fleet: as [`Permits::with_observer`](crate::concurrency::Permits::with_observer). To be called once, and before there
+    /// the fleet: as [`Permits::with_observer`](paceline::concurrency::Permits::with_observer). To be called once, and before there
     /// are clones, which have it too.
     ///
     /// The time that a request waited includes its round trip. A [local](Lease::is_local) lease is [`Passed`](Event::Passed) too.
@@ -159,7 +159,7 @@ impl RedisPermits {
     ///
     /// ```
     /// use paceline::limiter::Event;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
@@ -192,9 +192,9 @@ impl RedisPermits {
         O: Send + Sync + 'static,
         for<'a> &'a O: Observer,
     {
-        let observer = SharedObserver::new(observer);
-        observer.report(Event::Resized { limit: self.limit });
-        let _ = self.pool.observer.set(observer);
+        let reporter = Reporter::new(observer);
+        reporter.report(Event::resized(self.limit));
+        let _ = self.pool.reporter.set(reporter);
         self
     }
 
@@ -203,7 +203,7 @@ impl RedisPermits {
     /// # Errors
     ///
     /// If the server refuses the call, because the key holds another type or a permission is missing. An outage is no error:
-    /// [`OutagePolicy`](super::OutagePolicy) decides then.
+    /// [`OutagePolicy`](crate::OutagePolicy) decides then.
     ///
     /// # Panics
     ///

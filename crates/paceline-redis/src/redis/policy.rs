@@ -1,23 +1,23 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::policy::{
+use paceline::policy::{
     All, FixedWindow, Interval, PerRequest, Policy, Quota, SlidingCounter, SlidingLog, TokenBucket,
 };
-use crate::time::{Rate, Tick};
+use paceline::time::{Rate, Tick};
 
 use super::script_params::{
     FIXED_WINDOW, INTERVAL, PER_REQUEST, SLIDING_COUNTER, SLIDING_LOG, ScriptParams, TOKEN_BUCKET,
 };
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// A policy that can keep its state in Redis. It has a twin: a Lua script that makes the same decisions.
 ///
 /// The scripts count time in microseconds. Other times are rounded up to the next microsecond, which makes the limit that much
 /// stricter. The rates of a [`TokenBucket`] and an [`Interval`] stay exact.
 ///
-/// [`Unlimited`](crate::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
-/// mean that nothing was spent. Nor are [`AlignedWindow`](crate::policy::AlignedWindow) and [`AnyPolicy`](crate::policy::AnyPolicy),
+/// [`Unlimited`](paceline::policy::Unlimited) is not among them, nor is a policy that starts empty or delayed: a missing key has to
+/// mean that nothing was spent. Nor are [`AlignedWindow`](paceline::policy::AlignedWindow) and [`AnyPolicy`](paceline::policy::AnyPolicy),
 /// which have no twin.
 ///
 /// The trait is sealed.
@@ -54,7 +54,7 @@ pub(super) mod sealed {
 
 impl sealed::Scripted for TokenBucket {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        if !self.starts_full() {
+        if self.start() < self.burst() {
             return Err(ConfigError::new(
                 "a token bucket in Redis starts full: a key that is gone must mean that nothing was spent",
             ));
@@ -71,7 +71,11 @@ impl sealed::Scripted for TokenBucket {
         Ok(vec![ScriptParams {
             policy: TOKEN_BUCKET,
             numbers: [number(token), number(permits), burst.into(), 0],
-            capacity: if self.may_owe { most_of(token) } else { burst },
+            capacity: if self.may_owe() {
+                most_of(token)
+            } else {
+                burst
+            },
             settles_in: fills_in,
             refills_in: fills_in,
             quota: self.quota(),
@@ -83,9 +87,8 @@ impl sealed::Scripted for TokenBucket {
         let [token, permits, burst, _] = ScriptParams::take(params, TOKEN_BUCKET)?;
         let (permits, period) = rate_of(token, permits)?;
         let rate = Rate::try_new(permits, period).ok()?;
-        let mut bucket = Self::try_new(rate, burst.try_into().ok()?).ok()?;
-        bucket.may_owe = may_owe;
-        Some(bucket)
+        let bucket = Self::try_new(rate, burst.try_into().ok()?).ok()?;
+        Some(if may_owe { bucket.with_debt() } else { bucket })
     }
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
@@ -100,9 +103,12 @@ impl sealed::Scripted for TokenBucket {
                 "a rate of {rate} cannot be divided among {replicas} replicas"
             ))
         })?;
-        let mut share = Self::new(Rate::new(rate.permits(), period), burst);
-        share.may_owe = self.may_owe;
-        Ok(share)
+        let share = Self::new(Rate::new(rate.permits(), period), burst);
+        Ok(if self.may_owe() {
+            share.with_debt()
+        } else {
+            share
+        })
     }
 
     fn spent(&self, now: Tick) -> Self::State {
@@ -112,7 +118,7 @@ impl sealed::Scripted for TokenBucket {
 
 impl sealed::Scripted for Interval {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
-        if self.delayed {
+        if self.is_delayed() {
             return Err(ConfigError::new(
                 "an interval in Redis lets the first pass at once: a key that is gone must mean that nothing was spent",
             ));
@@ -193,7 +199,7 @@ const MOST_COUNTER_BUCKETS: u32 = 1_000;
 impl sealed::Scripted for SlidingCounter {
     fn script_params(&self) -> Result<Vec<ScriptParams>, ConfigError> {
         let window = micros(self.window())?;
-        let (bucket, reach) = match self.buckets {
+        let (bucket, reach) = match self.buckets() {
             None => (window, 2),
             Some(buckets) if buckets > MOST_COUNTER_BUCKETS => {
                 return Err(ConfigError::new(format!(
@@ -215,7 +221,7 @@ impl sealed::Scripted for SlidingCounter {
                 self.limit().into(),
                 bucket,
                 reach,
-                u64::from(self.buckets.is_none()),
+                u64::from(self.buckets().is_none()),
             ],
             capacity: self.limit(),
             settles_in: bucket * reach,
@@ -237,7 +243,7 @@ impl sealed::Scripted for SlidingCounter {
 
     fn share_of(&self, replicas: u32) -> Result<Self, ConfigError> {
         let limit = limit_share(self.limit(), replicas)?;
-        Ok(match self.buckets {
+        Ok(match self.buckets() {
             Some(buckets) => Self::strict(limit, self.window(), buckets),
             None => Self::smooth(limit, self.window()),
         })

@@ -1,7 +1,7 @@
 use core::time::Duration;
 
-use crate::limiter::AcquireError;
 use crate::remote::{CallError, Return, ServerError};
+use paceline::limiter::AcquireError;
 
 use super::limiter::RedisLimiter;
 use super::policy::RedisPolicy;
@@ -12,7 +12,7 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     ///
     /// ```
     /// use paceline::policy::TokenBucket;
-    /// use paceline::redis::{OutagePolicy, Redis};
+    /// use paceline_redis::{OutagePolicy, Redis};
     /// use paceline::time::Rate;
     /// use std::time::Duration;
     ///
@@ -37,13 +37,13 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     /// # }
     /// ```
     ///
-    /// It is what [`Settle::reserve`](crate::limiter::Settle::reserve) does in memory; see there for what an estimate does. A
-    /// [`Switch`](crate::limiter::Switch) is asked before:
+    /// It is what [`Settle::reserve`](paceline::limiter::Settle::reserve) does in memory; see there for what an estimate does. A
+    /// [`Switch`](paceline::limiter::Switch) is asked before:
     ///
     /// ```
     /// # use paceline::limiter::{AcquireError, Mode, Switch};
     /// # use paceline::policy::TokenBucket;
-    /// # use paceline::redis::{RedisLimiter, RedisReservation, ServerError};
+    /// # use paceline_redis::{RedisLimiter, RedisReservation, ServerError};
     /// # use std::time::Duration;
     /// type Reserved = Option<RedisReservation<TokenBucket>>;
     ///
@@ -95,12 +95,12 @@ impl<P: RedisPolicy> RedisLimiter<P> {
     }
 
     /// Counts `cost` permits that were used without having been asked for, whether or not the limit has them. What it has not is
-    /// owed, as with [`Shared::charge`](crate::limiter::Shared::charge).
+    /// owed, as with [`Shared::charge`](paceline::limiter::Shared::charge).
     ///
     /// # Errors
     ///
     /// If the server refuses the call, or does not answer. The call is not repeated, because the server may have run it. An
-    /// [insurance](super::OutagePolicy::insured) has counted them in this process then.
+    /// [insurance](crate::OutagePolicy::insured) has counted them in this process then.
     pub async fn charge(&self, cost: u32) -> Result<(), CallError> {
         match cost {
             0 => Ok(()),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::policy::Quota;
+use paceline::policy::Quota;
 
 /// The parameters of one limit, as its script takes them.
 #[expect(

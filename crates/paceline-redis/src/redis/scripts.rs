@@ -224,10 +224,10 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::{All, FixedWindow, SlidingLog};
     use crate::redis::policy::sealed::Scripted;
     use crate::redis::script_params::RedisLimit;
     use crate::remote::Return;
+    use paceline::policy::{All, FixedWindow, SlidingLog};
 
     use super::*;
 

@@ -42,7 +42,7 @@ impl Store for Connector {
         match self {
             Self::Server(_) | Self::Sentinels { .. } => MOST_KEYS,
             // The keys of one call have to be in one slot.
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster { .. } => 1,
         }
     }

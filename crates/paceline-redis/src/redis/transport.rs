@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-#[cfg(feature = "redis-cluster")]
+#[cfg(feature = "cluster")]
 use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ToRedisArgs};
 use redis::{ServerErrorKind as Server, cmd};
@@ -36,7 +36,7 @@ pub(super) fn sha1(text: &str) -> String {
 /// If the future of a call is dropped, the server may or may not have run the script.
 pub(super) enum Transport {
     Server(MultiplexedConnection),
-    #[cfg(feature = "redis-cluster")]
+    #[cfg(feature = "cluster")]
     Cluster(ClusterConnection),
 }
 
@@ -80,7 +80,7 @@ impl Transport {
     pub(super) fn load(&self, scripts: [&'static Script; 2]) {
         let mut connection = match self {
             Self::Server(connection) => connection.clone(),
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster(_) => return,
         };
         tokio::spawn(async move {
@@ -110,7 +110,7 @@ impl Transport {
     async fn query<T: FromRedisValue>(&self, cmd: &Cmd) -> RedisResult<T> {
         match self {
             Self::Server(connection) => cmd.query_async(&mut connection.clone()).await,
-            #[cfg(feature = "redis-cluster")]
+            #[cfg(feature = "cluster")]
             Self::Cluster(connection) => cmd.query_async(&mut connection.clone()).await,
         }
     }

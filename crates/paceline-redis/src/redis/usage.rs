@@ -2,14 +2,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::concurrency::Admit;
 use crate::remote::{CallError, Fallback, ServerError};
-use crate::shed::{Importance, InUse};
+use paceline::concurrency::Admit;
+use paceline::shed::{Importance, InUse};
 
 use super::config::{Redis, tagged};
 use super::lease_pool::{Lease, LeaseAnswer, LeasePool, LeaseRequest};
 use super::lease_queue::ClassConfig;
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// More leases than there can ever be.
 const UNLIMITED: u64 = 1 << 53;
@@ -19,14 +19,15 @@ const CRITICAL: usize = 0;
 const SHEDDABLE: usize = 1;
 
 /// Sheds load by the number of requests under way in a whole fleet, with a reserve for critical work. Made by
-/// [`Redis::fleet_usage`](crate::redis::Redis::fleet_usage).
+/// [`Redis::fleet_usage`](crate::Redis::fleet_usage).
 ///
 /// With a capacity of C and a reserve of R, a sheddable request is admitted if with it no more than C − R sheddable requests and
 /// no more than C requests of both kinds are under way. A critical request is always admitted, and counted. One script sees
-/// both counts at once, and all numbers are integers. [`shed::FleetUsage`](crate::shed::FleetUsage) does the same in one process.
+/// both counts at once, and all numbers are integers. [`shed::FleetUsage`](paceline::shed::FleetUsage) does the same in one process.
 ///
 /// ```
-/// use paceline::redis::{Importance, OutagePolicy, Redis};
+/// use paceline::shed::Importance;
+/// use paceline_redis::{OutagePolicy, Redis};
 /// use std::time::Duration;
 ///
 /// # async fn answer() {}
@@ -52,7 +53,7 @@ const SHEDDABLE: usize = 1;
 /// under way and not counted; there is no other consequence, so a caller need not wait for it.
 ///
 /// **During an outage**, critical requests are admitted with a [local](Lease::is_local) lease. So are sheddable ones with
-/// [`OutagePolicy::open`](super::OutagePolicy::open). With [`closed`](super::OutagePolicy::closed) they are refused. With [`insured`](super::OutagePolicy::insured) up to
+/// [`OutagePolicy::open`](crate::OutagePolicy::open). With [`closed`](crate::OutagePolicy::closed) they are refused. With [`insured`](crate::OutagePolicy::insured) up to
 /// (C − R) / replicas at once are admitted, once the outage has lasted as long as a lease. No round trip takes longer than the
 /// deadline.
 #[derive(Clone, Debug)]
@@ -119,10 +120,7 @@ impl FleetUsage {
     /// Outside a tokio runtime.
     pub async fn in_use(&self) -> Result<InUse, CallError> {
         let in_use = self.pool.in_use().await?;
-        Ok(InUse {
-            critical: in_use[CRITICAL],
-            sheddable: in_use[SHEDDABLE],
-        })
+        Ok(InUse::new(in_use[CRITICAL], in_use[SHEDDABLE]))
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::{Handle, Id};
 use tokio::task::yield_now;
 
-use crate::limiter::Switch;
-use crate::time::{Tick, Timer};
+use paceline::limiter::Switch;
+use paceline::time::{Tick, Timer};
 
 use super::Store;
 use super::calls::{Calls, GATHER};

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 use super::Return;
 use super::error::ServerError;

@@ -5,7 +5,7 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 use super::connection::{Connection, caught, within};
 use super::error::{CallError, Failure};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::time::{Clock, Tick, Timer};
+use paceline::time::{Clock, Tick, Timer};
 
 use super::Store;
 use super::error::{CallError, Event, Failure};

@@ -2,7 +2,7 @@ use core::fmt;
 use std::error::Error;
 use std::sync::Arc;
 
-use crate::time::error::ConfigError;
+use paceline::config::ConfigError;
 
 /// The server works and refuses this call, as it would refuse it again: the password is wrong, the key holds another type, the
 /// keys of one call are in different slots of a cluster, a permission is missing.

@@ -5,11 +5,11 @@ use core::ops::Range;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 use super::error::Failure;
 
-/// How calls to Redis ended, by cause. Each count starts when the [`Redis`](crate::redis::Redis) is opened.
+/// How calls to Redis ended, by cause. Each count starts when the [`Redis`](crate::Redis) is opened.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ServerStats {
@@ -32,9 +32,9 @@ pub struct ServerStats {
     pub connects: u64,
     /// States that were missing or older than known, so that the whole limit counted as spent.
     pub lost_states: u64,
-    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::redis::OutagePolicy::open) or an insurance.
+    /// Requests that passed while Redis was down, by [`OutagePolicy::open`](crate::OutagePolicy::open) or an insurance.
     pub passed_alone: u64,
-    /// Leases that ended before they were given back: see [`Lease`](crate::redis::Lease).
+    /// Leases that ended before they were given back: see [`Lease`](crate::Lease).
     pub lost_leases: u64,
 }
 

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::policy::{Policy, Status};
-use crate::time::Tick;
+use paceline::policy::{Policy, Status};
+use paceline::time::Tick;
 
 use super::outage_policy::Fallback;
 use super::queue::RequestQueue;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::RandomState;
 use std::sync::Arc;
 
-use crate::policy::Policy;
-use crate::time::Tick;
+use paceline::policy::Policy;
+use paceline::time::Tick;
 
 use super::Store;
 use super::cache::KeyRecord;

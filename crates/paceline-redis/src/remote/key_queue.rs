@@ -4,8 +4,9 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::policy::{Decision, Policy};
-use crate::time::{Tick, this_runtime};
+use paceline::policy::{Decision, Policy};
+use paceline::time::Tick;
+use tokio::runtime::Handle;
 
 use super::batcher::Batcher;
 use super::cache::{CachedDenial, DenialSource, KeyRecord};
@@ -102,7 +103,7 @@ where
             (answer, queue.stage == Stage::Ready)
         });
         if answer.is_pending() {
-            this_runtime().expect("a limit in Redis needs a tokio runtime to wait in");
+            Handle::try_current().expect("a limit in Redis needs a tokio runtime to wait in");
             if was_pushed {
                 // Perhaps outside a runtime, where no task could be started.
                 self.batcher.start_task();

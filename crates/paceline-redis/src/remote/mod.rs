@@ -28,8 +28,8 @@ use core::fmt;
 use core::future::Future;
 use core::time::Duration;
 
-use crate::policy::Policy;
-use crate::time::Tick;
+use paceline::policy::Policy;
+use paceline::time::Tick;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use connection::{Connection, within};

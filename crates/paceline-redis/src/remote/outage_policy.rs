@@ -1,8 +1,8 @@
-use crate::time::OutOfRange;
+use paceline::time::OutOfRange;
 
 /// What passes a limit while Redis is slow or gone.
 ///
-/// The right choice depends on what the limit protects: see [the guide](crate::redis#when-redis-is-slow-or-gone).
+/// The right choice depends on what the limit protects: see [the guide](crate#when-redis-is-slow-or-gone).
 #[doc(alias("fail open", "fail closed", "fallback", "circuit breaker"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OutagePolicy {
@@ -41,7 +41,10 @@ impl OutagePolicy {
     #[must_use]
     #[track_caller]
     pub const fn insured(replicas: u32) -> Self {
-        OutOfRange::or_panic(Self::try_insured(replicas))
+        match Self::try_insured(replicas) {
+            Ok(insured) => insured,
+            Err(_) => panic!("an insurance needs at least 1 replica, got 0"),
+        }
     }
 
     /// [`insured`](Self::insured), for a number from a configuration.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::limiter::{Mode, Switch};
-use crate::time::Tick;
+use paceline::limiter::{Mode, Switch};
+use paceline::time::Tick;
 
 use super::Store;
 use super::connection::Connection;

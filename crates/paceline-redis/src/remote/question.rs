@@ -2,8 +2,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::policy::Policy;
-use crate::time::{Tick, this_runtime};
+use paceline::policy::Policy;
+use paceline::time::Tick;
+use tokio::runtime::Handle;
 
 use super::batcher::Batcher;
 use super::connection::within;
@@ -52,7 +53,7 @@ impl<S: Store> Batcher<S> {
         self: &Arc<Self>,
         ask: impl FnOnce(Caller<T>) -> Q,
     ) -> Result<T, CallError> {
-        this_runtime().expect("a call needs a tokio runtime");
+        Handle::try_current().expect("a call needs a tokio runtime");
         let connection = &self.connection;
         let mut since = connection.now();
         let (caller, mut reply) = oneshot::channel();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::policy::{Decision, Policy};
-use crate::time::Tick;
+use paceline::policy::{Decision, Policy};
+use paceline::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource, KeyRecord, SparePermits};
 use super::outage_policy::Fallback;

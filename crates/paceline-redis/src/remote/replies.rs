@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::policy::Policy;
-use crate::time::Tick;
+use paceline::policy::Policy;
+use paceline::time::Tick;
 
 use super::cache::{CachedDenial, DenialSource};
 use super::queue::{RequestQueue, VOID_AFTER};

@@ -2,8 +2,8 @@ use core::mem;
 use core::task::Waker;
 use core::time::Duration;
 
-use crate::policy::Decision;
-use crate::time::Tick;
+use paceline::policy::Decision;
+use paceline::time::Tick;
 
 use super::AFTER_FAULT;
 use super::error::ServerError;

@@ -1,7 +1,7 @@
 use core::mem;
 use std::sync::Arc;
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 use super::error::CallError;
 use super::{Ask, Reply, Store};

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::time::Tick;
+use paceline::time::Tick;
 
 /// How many keys may be under way: as many as the server answers well within the deadline.
 ///

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use futures::future::join_all;
 use paceline::policy::{Decision, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 use tokio::process::Command;
 
 use crate::limits::PATIENT;

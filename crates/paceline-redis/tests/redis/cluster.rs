@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use paceline::policy::{All, Decision, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::limits::{MINUTE, pause, wait_of};
 use crate::servers::{Cluster, Server};

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use paceline::policy::{All, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::SlidingLog;
 use paceline::prelude::*;
-use paceline::redis::OutagePolicy;
 use paceline::time::Clock;
+use paceline_redis::OutagePolicy;
 use tracing::Level;
 
 use crate::failing::{opened, until_up};

@@ -7,18 +7,19 @@ mod cluster;
 mod config;
 mod events;
 mod failing;
-#[path = "../it/shed/fleet_cases.rs"]
+#[path = "../../../../tests/it/shed/fleet_cases.rs"]
 mod fleet_cases;
 mod harness;
+mod layers;
 mod limits;
+mod names;
 mod permits;
-#[path = "../it/limiter/recorded.rs"]
+#[path = "../../../../tests/it/limiter/recorded.rs"]
 mod recorded;
 mod sentinel;
 mod servers;
 mod tls;
 mod twins;
 mod usage;
-#[cfg(feature = "tracing")]
-#[path = "../it/written.rs"]
+#[path = "../../../../tests/it/written.rs"]
 mod written;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paceline::policy::{Decision, FixedWindow, Interval};
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::failing::{DEADLINE, until_up};
 use crate::limits::{MINUTE, pause, wait_of};

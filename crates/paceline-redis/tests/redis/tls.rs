@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use paceline::policy::Interval;
-use paceline::redis::{OutagePolicy, Redis, Tls};
+use paceline_redis::{OutagePolicy, Redis, Tls};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
 };

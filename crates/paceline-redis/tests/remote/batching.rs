@@ -5,9 +5,9 @@ use testkit::clock::Stopwatch;
 
 use super::server::Server;
 use super::{ms, plenty, process, settle};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::SlidingLog;
 
 /// The number of keys of each call, in order.
 fn sizes(server: &Server<SlidingLog>) -> Vec<usize> {

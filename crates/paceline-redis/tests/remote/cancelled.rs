@@ -8,9 +8,9 @@ use testkit::clock::Stopwatch;
 
 use super::server::Server;
 use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of, within};
-use crate::policy::{Decision, Interval, SlidingLog};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::{Decision, Interval, SlidingLog};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_it_is_sent_takes_no_call() {

@@ -4,8 +4,8 @@ use testkit::clock::Stopwatch;
 
 use super::server::Server;
 use super::{ms, process};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
+use paceline::policy::SlidingLog;
 
 const HOUR: i64 = 3_600_000_000;
 

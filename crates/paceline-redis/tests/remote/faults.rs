@@ -7,9 +7,9 @@ use testkit::clock::Stopwatch;
 
 use super::server::Server;
 use super::{MINUTE, WaitMode, ms, plenty, process, settle};
-use crate::policy::Decision;
 use crate::remote::connection::sleep;
 use crate::remote::{Failure, OutagePolicy};
+use paceline::policy::Decision;
 
 #[tokio::test(start_paused = true)]
 async fn the_fault_of_one_key_harms_no_other_key_of_the_call() {

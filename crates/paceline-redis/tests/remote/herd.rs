@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 
 use super::server::{Client, Server};
 use super::{DEADLINE, Process, ms, process};
-use crate::policy::TokenBucket;
 use crate::remote::window::Window;
 use crate::remote::{Answer, CallError, OutagePolicy, ServerStats, Source, Stage, Step};
-use crate::time::{Rate, Tick};
+use paceline::policy::TokenBucket;
+use paceline::time::{Rate, Tick};
 
 /// A server that answers 50,000 keys a second.
 fn slow() -> Server<TokenBucket> {

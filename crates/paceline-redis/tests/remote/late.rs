@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use super::server::Server;
 use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::SlidingLog;
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_has_come_is_taken_however_late_the_process_wakes() {
@@ -118,7 +118,9 @@ async fn callers_that_try_during_a_call_get_their_permits_though_a_call_takes_mo
             let mut passed = 0;
             while watch.elapsed() < ms(1_000) {
                 match limit.try_acquire(1).await.unwrap() {
-                    crate::policy::Decision::Wait { retry_in } => sleep(retry_in.min(ms(2))).await,
+                    paceline::policy::Decision::Wait { retry_in } => {
+                        sleep(retry_in.min(ms(2))).await;
+                    }
                     _ => passed += 1,
                 }
             }

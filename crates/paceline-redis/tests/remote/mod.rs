@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::limiter::{Limiter, Switch};
-use crate::policy::{Decision, SlidingLog};
+use paceline::limiter::{Limiter, Switch};
+use paceline::policy::{Decision, SlidingLog};
 
 use super::connection::sleep;
 use super::request::Asked;

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use super::server::Server;
 use super::{Limit, MINUTE, WaitMode, ms, process, settle, wait_of};
-use crate::policy::{Decision, SlidingLog};
 use crate::remote::OutagePolicy;
+use paceline::policy::{Decision, SlidingLog};
 
 /// A limit of five a minute with two left.
 async fn with_two_left(server: &Server<SlidingLog>) -> Limit<SlidingLog> {

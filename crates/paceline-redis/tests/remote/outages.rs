@@ -6,11 +6,11 @@ use tokio::task::JoinSet;
 
 use super::server::Server;
 use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::policy::{Decision, SlidingLog, TokenBucket};
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
 use crate::remote::request::{Asked, Undecided};
-use crate::time::Rate;
+use paceline::policy::{Decision, SlidingLog, TokenBucket};
+use paceline::time::Rate;
 
 /// Tries until the process notices that the server is gone.
 async fn notice<P: super::Rule>(process: &Process<P>, limit: &super::Limit<P>) {

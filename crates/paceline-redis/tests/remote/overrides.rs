@@ -4,10 +4,10 @@ use testkit::clock::Stopwatch;
 
 use super::server::{Rule, Server};
 use super::{DEADLINE, Limit, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::limiter::{LimiterExt, Mode, Switch, SwitchExt};
-use crate::policy::{Decision, SlidingLog};
 use crate::remote::connection::sleep;
 use crate::remote::{Change, Failure, OutagePolicy};
+use paceline::limiter::{LimiterExt, Mode, Switch, SwitchExt};
+use paceline::policy::{Decision, SlidingLog};
 
 const SECOND: std::time::Duration = ms(1_000);
 const HOUR: std::time::Duration = ms(3_600_000);
@@ -171,7 +171,7 @@ async fn the_first_request_after_a_long_idle_time_does_not_pass_a_paused_limit()
     assert!(
         other
             .queue
-            .call(super::Task::Ask, vec![], 5)
+            .call(crate::remote::Task::Ask, vec![], 5)
             .await
             .unwrap()
             .extra
@@ -296,7 +296,8 @@ async fn of_two_pauses_in_two_processes_the_later_end_counts() {
 /// What passes a limit with a switch around it.
 async fn passes<P: Rule>(limit: &Limit<P>, switch: &Switch, cost: u32) -> bool {
     let mut limit = limit.clone().switched(switch);
-    let asked = std::future::poll_fn(|cx| crate::limiter::Limiter::poll_try(&mut limit, cost, cx));
+    let asked =
+        std::future::poll_fn(|cx| paceline::limiter::Limiter::poll_try(&mut limit, cost, cx));
     asked.await.unwrap().is_pass()
 }
 
@@ -338,7 +339,7 @@ async fn a_process_without_limits_reads_the_mode_of_its_switch_and_only_while_it
         process(&server, OutagePolicy::closed()).await,
     ];
     let switch = other.switch("a");
-    let limit = crate::limiter::Shared::new(SlidingLog::new(1, HOUR)).switched(&switch);
+    let limit = paceline::limiter::Shared::new(SlidingLog::new(1, HOUR)).switched(&switch);
     limit.acquire(1).await.unwrap();
     sleep(MINUTE).await;
     one.set_mode("a", Mode::Shadow).await;
@@ -361,8 +362,8 @@ async fn a_switch_has_the_mode_that_was_set_before_it_was_made_and_no_other_name
         [Mode::Off, Mode::Active]
     );
     // The same switch, with its share.
-    switches[0].set_share(crate::limiter::Share::NONE);
-    assert_eq!(process.switch("a").share(), crate::limiter::Share::NONE);
+    switches[0].set_share(paceline::limiter::Share::NONE);
+    assert_eq!(process.switch("a").share(), paceline::limiter::Share::NONE);
 }
 
 #[tokio::test(start_paused = true)]

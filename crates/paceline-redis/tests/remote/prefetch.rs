@@ -3,9 +3,9 @@ use tokio::task::JoinSet;
 
 use super::server::Server;
 use super::{MINUTE, ms, process, wait_of, within};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::SlidingLog;
 
 #[tokio::test(start_paused = true)]
 async fn a_prefetch_saves_calls_and_counts_no_more_than_the_limit() {

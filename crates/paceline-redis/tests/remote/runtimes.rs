@@ -7,9 +7,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::server::Server;
 use super::{DEADLINE, MINUTE, Process, ms, plenty, process, settle, wait_of};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::SlidingLog;
 
 fn paused() -> Runtime {
     let mut builder = Builder::new_current_thread();

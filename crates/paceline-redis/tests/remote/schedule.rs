@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use super::server::{Rule, Server};
 use super::{DEADLINE, Limit, MINUTE, Process, WaitMode, ms, within};
-use crate::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use crate::remote::connection::sleep;
 use crate::remote::{Failure, OutagePolicy};
-use crate::time::{Rate, Tick};
+use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
+use paceline::time::{Rate, Tick};
 
 /// For how long the server and the network fail.
 const TROUBLE: Duration = Duration::from_secs(3);

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::limiter::Mode;
-use crate::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
 use crate::remote::connection::sleep;
 use crate::remote::{
     Ask, Change, Changes, Failure, Override, Replies, Reply, Return, ServerHealth, ServerRun,
     Store, Task,
 };
-use crate::time::{Clock, Rate, Tick};
+use paceline::limiter::Mode;
+use paceline::policy::{Decision, Interval, Policy, SlidingLog, TokenBucket};
+use paceline::time::{Clock, Rate, Tick};
 
 /// Larger limits do not say what they have left: it may be counted one by one.
 const MOST_COUNTED: u32 = 100;

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 use super::server::Server;
 use super::{MINUTE, Process, ms, plenty, process, settle};
-use crate::policy::SlidingLog;
 use crate::remote::OutagePolicy;
 use crate::remote::connection::sleep;
+use paceline::policy::SlidingLog;
 
 /// In how many tasks the calls were made, of which there were this many.
 fn tasks(server: &Server<SlidingLog>) -> (usize, usize) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use paceline::policy::{All, FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 use tokio::time::sleep;
 
 use crate::contenders::{Bucket, connection};

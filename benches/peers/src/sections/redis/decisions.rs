@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use paceline::policy::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 use tokio::task::JoinSet;
 
 use crate::contenders::{Bucket, Keys, Meeting, STORED, Stored, connection};

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use paceline::policy::TokenBucket;
-use paceline::redis::OutagePolicy;
 use paceline::time::Rate;
+use paceline_redis::OutagePolicy;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 

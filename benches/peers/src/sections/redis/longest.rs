@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use paceline::policy::{Decision, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 

@@ -17,7 +17,7 @@ mod trips;
     unused_imports,
     reason = "no measurement needs a cluster or a replica"
 )]
-#[path = "../../../../../tests/redis/servers/mod.rs"]
+#[path = "../../../../../crates/paceline-redis/tests/redis/servers/mod.rs"]
 mod servers;
 
 pub(crate) use herds::alone;
@@ -26,7 +26,7 @@ use std::future::Future;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::figures::{Figure, Notes};
 use crate::machine::redis_server;
@@ -61,7 +61,8 @@ fn is_there() -> Result<(), String> {
     match asked.status() {
         Ok(_) => Ok(()),
         Err(error) => Err(format!(
-            "nothing was measured in Redis, since {program:?} cannot be started: {error}"
+            "nothing was measured in Redis, since {} cannot be started: {error}",
+            program.display()
         )),
     }
 }

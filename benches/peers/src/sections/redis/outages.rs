@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{OutagePolicy, Redis, RedisStats};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisStats};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
 use tokio::task::JoinSet;
 
 use crate::figures::Notes;

@@ -8,8 +8,8 @@ use fastrand::Rng;
 use futures::FutureExt;
 use futures::future::join_all;
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, RedisLimiter, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, RedisLimiter, RedisPolicy};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use paceline::policy::{FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisPolicy};
 use tokio::sync::Barrier;
 use tokio::time::timeout;
 

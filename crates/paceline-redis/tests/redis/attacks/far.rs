@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paceline::policy::{Interval, SlidingLog};
-use paceline::redis::{OutagePolicy, RedisPolicy};
+use paceline_redis::{OutagePolicy, RedisPolicy};
 use tokio::task::JoinSet;
 
 use super::process;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use paceline::policy::TokenBucket;
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use tokio::task::JoinSet;
 

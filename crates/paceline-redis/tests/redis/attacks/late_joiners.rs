@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use paceline::policy::SlidingLog;
-use paceline::redis::{OutagePolicy, RedisStats};
+use paceline_redis::{OutagePolicy, RedisStats};
 use tokio::task::JoinSet;
 
 use super::{Pass, one_calm_round, process};

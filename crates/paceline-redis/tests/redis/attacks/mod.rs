@@ -17,7 +17,7 @@ mod paused;
 
 use std::time::{Duration, Instant};
 
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::failing::until_up;
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use paceline::policy::SlidingLog;
-use paceline::redis::{OutagePolicy, RedisLimiter};
+use paceline_redis::{OutagePolicy, RedisLimiter};
 use tokio::task::JoinSet;
 
 use super::{one_calm_round, process};

@@ -1,6 +1,6 @@
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{opened, redis, until_up};
 use crate::limits::MINUTE;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::SlidingLog;
 use paceline::prelude::*;
-use paceline::redis::OutagePolicy;
+use paceline_redis::OutagePolicy;
 
 use super::hasty;
 use crate::limits::{Passed, pause};

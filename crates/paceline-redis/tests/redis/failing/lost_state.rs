@@ -3,8 +3,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::{Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::OutagePolicy;
 use paceline::time::Rate;
+use paceline_redis::OutagePolicy;
 
 use super::{DEADLINE, redis, until_up};
 use crate::limits::{MINUTE, Passed, pause, wait_of};

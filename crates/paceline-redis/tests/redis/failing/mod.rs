@@ -1,6 +1,5 @@
 //! Redis is slow or gone, or comes back without its data.
 
-#[cfg(feature = "tower")]
 mod answers;
 mod faults;
 mod fleet;
@@ -12,7 +11,7 @@ mod slowness;
 
 use std::time::Duration;
 
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::limits::pause;
 

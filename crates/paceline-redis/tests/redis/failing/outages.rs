@@ -3,8 +3,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 
 use super::{hasty, opened, redis, until_down, until_up};
 use crate::limits::{MINUTE, Passed, pause};

@@ -5,7 +5,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use paceline::limiter::Limiter;
 use paceline::policy::{Decision, SlidingLog};
 use paceline::prelude::*;
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{opened, redis};
 use crate::limits::{MINUTE, PATIENT, pause};

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{redis, until_up};
 use crate::limits::{MINUTE, PATIENT, pause, wait_of};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use paceline::policy::SlidingLog;
-use paceline::redis::{OutagePolicy, Redis};
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::{DEADLINE, redis, until_up};
 use crate::limits::{MINUTE, counted_in, pause};

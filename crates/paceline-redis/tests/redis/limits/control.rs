@@ -8,8 +8,8 @@ use paceline::policy::{
     All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
 use paceline::prelude::*;
-use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy, ServerError};
 
 use super::{MINUTE, PATIENT, pause, redis, wait_of};
 use crate::servers::Server;
@@ -106,7 +106,6 @@ async fn another_client_hears_of_a_pause_of_feedback_and_of_a_resume() {
     assert_eq!(one.try_acquire_up_to(5).await, Ok(3));
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn a_response_to_one_client_pauses_its_host_in_another() {
     use http::{Request, Response};

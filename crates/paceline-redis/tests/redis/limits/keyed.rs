@@ -6,8 +6,8 @@ use futures::{StreamExt, stream};
 use paceline::limiter::{Limits, Share, Switch, Switched};
 use paceline::policy::{Decision, Interval, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::{OutagePolicy, Redis, RedisKeyed, RedisPolicy};
 use paceline::time::{Clock, Rate};
+use paceline_redis::{OutagePolicy, Redis, RedisKeyed, RedisPolicy};
 
 use super::{MINUTE, pause, redis, wait_of};
 use crate::failing;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use paceline::limiter::Limiter;
 use paceline::policy::SlidingLog;
-use paceline::redis::{Redis, RedisLimiter};
+use paceline_redis::{Redis, RedisLimiter};
 
 use super::{MINUTE, pause, redis, wait_of};
 use crate::servers::Server;

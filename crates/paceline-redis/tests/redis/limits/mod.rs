@@ -15,8 +15,8 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use paceline::policy::Decision;
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::{Clock, Tick, Timer};
+use paceline_redis::{OutagePolicy, Redis};
 
 use crate::servers::Server;
 

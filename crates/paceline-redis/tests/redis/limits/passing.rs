@@ -3,8 +3,8 @@ use std::time::Duration;
 use paceline::policy::{
     All, Decision, FixedWindow, Interval, SlidingCounter, SlidingLog, TokenBucket,
 };
-use paceline::redis::{OutagePolicy, Redis, RedisLimiter};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter};
 
 use super::{MINUTE, counted_in, pause, redis, wait_of};
 use crate::servers::Server;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use paceline::policy::{
     All, Decision, FixedWindow, PerRequest, SlidingCounter, SlidingLog, TokenBucket,
 };
-use paceline::redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis, RedisLimiter, RedisPolicy};
 
 use super::{MINUTE, PATIENT, pause, redis, wait_of};
 use crate::failing;

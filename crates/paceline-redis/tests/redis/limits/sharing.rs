@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use paceline::policy::{Decision, SlidingLog};
-use paceline::redis::Redis;
+use paceline_redis::Redis;
 use tokio::task::JoinSet;
 
 use super::{MINUTE, logged, pause, redis};
@@ -34,11 +34,7 @@ async fn permits_for_a_cancelled_request_are_given_back() {
 
 #[tokio::test]
 async fn a_prefetch_of_nothing_or_too_much_is_refused() {
-    let redis = Redis::open(
-        "redis://127.0.0.1/",
-        paceline::redis::OutagePolicy::closed(),
-    )
-    .unwrap();
+    let redis = Redis::open("redis://127.0.0.1/", paceline_redis::OutagePolicy::closed()).unwrap();
     let limit = redis.limit("a", SlidingLog::new(10, MINUTE)).unwrap();
     let second = Duration::from_secs(1);
 

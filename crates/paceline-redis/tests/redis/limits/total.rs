@@ -3,8 +3,8 @@
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use paceline::policy::{All, Decision, Interval, SlidingLog, TokenBucket};
-use paceline::redis::{OutagePolicy, Redis};
 use paceline::time::Rate;
+use paceline_redis::{OutagePolicy, Redis};
 
 use super::keyed::end_queues;
 use super::{MINUTE, counted_in, redis, wait_of};

@@ -11,8 +11,8 @@ use paceline::feedback::Feedback;
 use paceline::limiter::{Event, Mode, Observed, Observer};
 use paceline::policy::{Decision, SlidingLog, TokenBucket};
 use paceline::prelude::*;
-use paceline::redis::RedisLimiter;
 use paceline::time::Rate;
+use paceline_redis::RedisLimiter;
 
 use super::{MINUTE, redis};
 use crate::servers::Server;
@@ -346,7 +346,7 @@ mod recorded {
     #![expect(clippy::float_cmp, reason = "small whole numbers are exact")]
 
     use paceline::limiter::Metrics;
-    use paceline::redis::OutagePolicy;
+    use paceline_redis::OutagePolicy;
 
     use super::*;
     use crate::failing;

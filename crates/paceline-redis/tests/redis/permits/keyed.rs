@@ -1,4 +1,4 @@
-use paceline::redis::RedisKeyedPermits;
+use paceline_redis::RedisKeyedPermits;
 
 use super::*;
 

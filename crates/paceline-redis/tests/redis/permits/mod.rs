@@ -7,7 +7,7 @@
 )]
 
 mod admit;
-#[path = "../../it/concurrency/claims.rs"]
+#[path = "../../../../../tests/it/concurrency/claims.rs"]
 mod claims;
 mod down;
 mod fair;
@@ -23,7 +23,7 @@ mod turns;
 
 use std::time::Duration;
 
-use paceline::redis::{Lease, OutagePolicy, Redis, RedisPermits};
+use paceline_redis::{Lease, OutagePolicy, Redis, RedisPermits};
 use tokio::time::{sleep, timeout};
 
 use crate::servers::{PATIENCE, Relay, Server};

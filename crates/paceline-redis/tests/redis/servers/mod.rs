@@ -7,7 +7,7 @@
     reason = "servers know nothing of a paused clock"
 )]
 
-#[cfg(feature = "redis-cluster")]
+#[cfg(feature = "cluster")]
 mod cluster;
 mod line;
 mod one;
@@ -20,7 +20,7 @@ mod tls;
 
 use std::time::Duration;
 
-#[cfg(feature = "redis-cluster")]
+#[cfg(feature = "cluster")]
 pub(crate) use cluster::Cluster;
 pub(crate) use one::{EXPIRES_AT, Server};
 pub(crate) use relay::{Cut, Relay};

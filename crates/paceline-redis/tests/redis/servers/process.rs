@@ -54,9 +54,12 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| match error.kind() {
                 ErrorKind::NotFound => {
-                    panic!("there is no program {program:?}: scripts/test installs redis-server")
+                    panic!(
+                        "there is no program {}: scripts/test installs redis-server",
+                        program.display()
+                    )
                 }
-                _ => panic!("cannot start {program:?}: {error}"),
+                _ => panic!("cannot start {}: {error}", program.display()),
             });
         let keeper = quiet("sh")
             .args(["-c", KEEPER, "keeper", &server.id().to_string()])

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures::poll;
 use paceline::concurrency::Admit;
-use paceline::redis::{FleetUsage, Importance, Lease, OutagePolicy, Redis};
+use paceline::shed::Importance;
+use paceline_redis::{FleetUsage, Lease, OutagePolicy, Redis};
 
 use crate::fleet_cases::CASES;
 use crate::permits::{LONG, SHORT, STEADY, process, process_with, steady, until};
