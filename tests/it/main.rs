@@ -1,6 +1,7 @@
 //! One binary; its modules mirror `src/`.
 
 mod concurrency;
+mod config;
 mod feedback;
 mod io;
 mod limiter;

@@ -1,4 +1,8 @@
 //! Limits that pass together or not at all.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::future::poll_fn;
 use std::task::Poll;

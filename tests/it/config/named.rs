@@ -1,4 +1,8 @@
 //! Limits by name, reloaded while they are in use.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};

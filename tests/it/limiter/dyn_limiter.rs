@@ -1,4 +1,8 @@
 //! A limiter whose type is chosen at run time.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
 //! Classes of requests, of which one waits less than another.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::cell::RefCell;
 use std::time::Duration;

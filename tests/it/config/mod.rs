@@ -1,6 +1,6 @@
 //! Limits that are chosen while the program runs.
 
-mod dyn_limiter;
 mod named;
 mod policy;
+#[cfg(feature = "serde")]
 mod read;

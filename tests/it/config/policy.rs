@@ -1,4 +1,8 @@
 //! A policy of any kind, and its text.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::time::Duration;
 

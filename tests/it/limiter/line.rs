@@ -1,4 +1,8 @@
 //! What happens to requests that wait: how many, how long, and until when.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests measure on tokio's paused clock"
+)]
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
