@@ -293,7 +293,7 @@ impl Accounts {
         };
         let capacity = self.share.capacity();
         let missing = needed.saturating_sub(client.size);
-        let is_in_default = needed <= client.default;
+        let is_in_default = needed <= client.own_default();
         let is_covered = cost <= self.unspent();
         let right = if is_covered && missing == 0 {
             Right::Size
@@ -306,6 +306,7 @@ impl Accounts {
             Right::Loan
         } else if needed <= self.clients.default_of(slot, capacity)
             && client.is_new
+            && !client.is_in_debt()
             && self.may_end_early()
         {
             Right::NewCycle
@@ -647,6 +648,21 @@ mod tests {
         assert_eq!(sizes(&accounts), [5, 12, 12, 11]);
         let _ = accounts.advance(at(300));
         assert_eq!(sizes(&accounts), [10; 4], "it is paid");
+    }
+
+    #[test]
+    fn a_debtor_does_not_take_back_what_it_repays() {
+        let mut accounts = accounts(RULE, 4);
+        assert_eq!(accounts.decide(1, 14, at(0)), Decision::Pass);
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(100));
+        assert_eq!(sizes(&accounts), [6, 12, 11, 11], "it owed 4");
+        assert_eq!(ask(&mut accounts, 1, 10, 100), 6);
+        assert_eq!(ask(&mut accounts, 2, 12, 100), 12);
+        let _ = accounts.advance(at(200));
+        assert_eq!(ask(&mut accounts, 1, 10, 200), 10, "it is paid");
     }
 
     #[test]

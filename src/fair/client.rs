@@ -81,6 +81,11 @@ impl Client {
         self.owed > 0 || self.paying > 0
     }
 
+    /// What it may have of its default share: all but what it repays.
+    pub(super) fn own_default(&self) -> u32 {
+        self.default.saturating_sub(self.paying)
+    }
+
     pub(super) fn want(&self) -> Want {
         ((!self.is_new).then_some(self.demand), self.terms)
     }
