@@ -949,6 +949,12 @@ mod tests {
         let _ = accounts.advance(at(100));
         assert_eq!(sizes(&accounts), [0, 14, 13, 13]);
         assert_eq!(ask(&mut accounts, 1, 10, 100), 0);
+        accounts.charge(1, 4, at(101));
+        for slot in 1..=4 {
+            accounts.set_waiting(slot, 40);
+        }
+        let _ = accounts.advance(at(200));
+        assert_eq!(accounts.client(1).size, 1, "of 9 it pays 9");
     }
 
     #[test]
@@ -963,6 +969,23 @@ mod tests {
         assert_eq!(sizes(&accounts), [10, 15, 14, 1]);
         let _ = accounts.advance(at(200));
         assert_eq!(sizes(&accounts), [10; 4], "10, 0, 0 and 0 are asked for");
+    }
+
+    #[test]
+    fn what_a_size_has_borrowed_is_not_owed() {
+        for charges in [&[35][..], &[33, 2], &[10, 25]] {
+            let mut accounts = accounts(RULE, 2);
+            let _ = ask(&mut accounts, 1, 30, 0);
+            let _ = ask(&mut accounts, 2, 10, 0);
+            let _ = accounts.advance(at(100));
+            assert_eq!(sizes(&accounts), [30, 10]);
+            for cost in charges {
+                accounts.charge(1, *cost, at(100));
+            }
+            accounts.set_waiting(2, 40);
+            let _ = accounts.advance(at(200));
+            assert_eq!(sizes(&accounts), [15, 25], "it repays 5 of 20");
+        }
     }
 
     #[test]
@@ -1062,6 +1085,20 @@ mod tests {
         );
         accounts.refund(2, 10, Some(at(50)), at(100));
         assert_eq!(accounts.peek(3, 1, at(100)), Decision::Pass);
+    }
+
+    #[test]
+    fn a_refund_of_paced_permits_is_of_those_that_were_spent_then() {
+        let mut accounts = accounts(RULE.with_pacing(true), 4);
+        for (slot, cost, now) in [(1, 1, 0), (1, 19, 50), (2, 20, 60)] {
+            accounts.charge(slot, cost, at(now));
+        }
+        let _ = accounts.advance(at(100));
+        accounts.refund(1, 19, Some(at(50)), at(100));
+        assert_eq!(accounts.decide(3, 20, at(100)), Decision::Pass);
+        assert_eq!(accounts.peek(4, 1, at(100)), wait(60));
+        accounts.refund(3, 1, None, at(100));
+        assert_eq!(accounts.peek(4, 1, at(100)), Decision::Pass);
     }
 
     #[test]
