@@ -154,6 +154,12 @@ impl<T: Together> Combined<T> {
         })
     }
 
+    /// What all limits say to a request that is not queued: the strictest of their answers. Nothing is counted.
+    pub fn peek(&self, cost: u32) -> Decision {
+        self.limits
+            .look(self.costs.unwrap_or_else(|| T::same(cost)))
+    }
+
     /// Asks without waiting, with a cost for each limit. It never overtakes a waiter.
     ///
     /// ```
@@ -232,12 +238,6 @@ impl<T: Together> Combined<T> {
             costs: Some(costs),
             never: None,
         }
-    }
-
-    /// What a request would be answered now, as far as each limit alone can say.
-    fn look(&self, cost: u32) -> Decision {
-        self.limits
-            .look(self.costs.unwrap_or_else(|| T::same(cost)))
     }
 
     fn try_all(&mut self, cost: u32) -> Decision {
@@ -349,7 +349,7 @@ impl<T: Together> Limiter for Combined<T> {
     }
 
     fn least_wait(&self, cost: u32) -> Duration {
-        self.look(cost).retry_in().unwrap_or_default()
+        self.peek(cost).retry_in().unwrap_or_default()
     }
 
     fn shadowed(&self) -> Option<Decision> {

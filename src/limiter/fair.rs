@@ -78,6 +78,12 @@ use super::{Answer, Event, Limiter, Limits, Method, Obey, Obeying, Observer, Sta
 /// A decision is one short lock for all clients, and one look into a map. A new cycle goes through all clients, and so does a new
 /// client.
 ///
+/// # What it cannot do
+///
+/// * `set_remaining`: each client gets its default share in a cycle, and what a provider has left would go to the client that comes
+///   first. [`pause_for`](Self::pause_for) and [`retune`](Self::retune) concern all clients.
+/// * `reset`: what a client takes from others is owed to them, and to begin anew would forgive it.
+///
 /// # Or `Keyed`
 ///
 /// In a [`Keyed`](super::Keyed) limit keys share nothing. It is right where each key has a limit of its own, such as a user with a

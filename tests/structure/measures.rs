@@ -31,7 +31,7 @@ const CRATES: [Crate; 3] = [
     Crate {
         name: "paceline",
         folders: &["src"],
-        lines: at_most(19_400, 19_400),
+        lines: at_most(19_560, 19_400),
         types: at_most(312, 310),
     },
     Crate {

@@ -16,5 +16,7 @@ mod schedules;
 mod shared;
 mod status;
 mod switched;
+#[cfg(feature = "redis")]
+mod verbs;
 mod watched;
 mod within;
